@@ -10,7 +10,7 @@ use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNote
 use contract::messages::event_recorder::RecordEvent;
 use metrics::Instruments;
 
-use crate::core::knowledge::{Fault, Input, Knowledge};
+use crate::core::knowledge::{Input, Knowledge, PlantedBug};
 use crate::core::{BackoffPolicy, Tracker};
 use crate::dating::Dating;
 use crate::reader::Reader;
@@ -79,7 +79,7 @@ pub struct TrackerParts {
     /// With whom.
     pub shared: SharedBus,
     /// A rule broken on purpose, for tests of tests.
-    pub fault: Option<Fault>,
+    pub planted_bug: Option<PlantedBug>,
 }
 
 impl BackoffTracker {
@@ -110,7 +110,7 @@ impl BackoffTracker {
     /// Ready to be started, as one of a fleet. Sharing [`Share::Off`] it is on its own.
     #[must_use]
     pub fn sharing(parts: TrackerParts) -> Self {
-        let TrackerParts { node, policy, clock, random, panic_guard, share, shared, fault } = parts;
+        let TrackerParts { node, policy, clock, random, panic_guard, share, shared, planted_bug } = parts;
         if share == Share::Off {
             return Self::new(policy, clock, panic_guard);
         }
@@ -119,8 +119,8 @@ impl BackoffTracker {
         if share == Share::Observe {
             knowledge = knowledge.observing();
         }
-        if let Some(fault) = fault {
-            knowledge = knowledge.with_fault(fault);
+        if let Some(planted_bug) = planted_bug {
+            knowledge = knowledge.with_planted_bug(planted_bug);
         }
         // Until the bus has answered.
         knowledge.step(clock.now().monotonic, Input::BusGone);

@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report, Trouble};
+use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report};
 
 const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
@@ -101,7 +101,7 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) ->
     if backoff_key.id().0 != key.backoff_key || key.class != Some(backoff_key.class()) {
         return None;
     }
-    let trouble = Trouble {
+    let details = FailureDetails {
         message: report.message,
         step: report.step,
         retry_after: report.retry_after_ms.map(Duration::from_millis),
@@ -110,8 +110,8 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) ->
     };
     let finding = match report.found {
         Found::Succeeded => Finding::Succeeded,
-        Found::Failed => Finding::Failed(trouble.bounded()),
-        Found::Unanswered => Finding::Unanswered(trouble.bounded()),
+        Found::Failed => Finding::Failed(details.bounded()),
+        Found::Unanswered => Finding::Unanswered(details.bounded()),
         Found::Unknown => return None,
     };
     let (age_ms, said_ms) = (report.age_ms, report.said_ms);

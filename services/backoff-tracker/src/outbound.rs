@@ -12,7 +12,7 @@ use contract::version::FIRST;
 use lease::{LeaseStore, Owned};
 use tokio::sync::mpsc;
 
-use crate::core::knowledge::{About, Finding, LONGEST_KEPT, LeaseName, Report, Trouble, keep_for};
+use crate::core::knowledge::{About, FailureDetails, Finding, LONGEST_KEPT, LeaseName, Report, keep_for};
 use crate::dating::Dating;
 
 /// Writes that wait for the bus; a node says a few things a second at most. Beyond it what is new is dropped, counted, and
@@ -167,11 +167,11 @@ fn cleared(version: u32, key: String, clear: StoredClear, said: Said) -> Result<
 
 /// A report as it is stored; an error if it is too large.
 fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError> {
-    let nothing = Trouble::default();
-    let (found, trouble) = match &report.finding {
+    let nothing = FailureDetails::default();
+    let (found, details) = match &report.finding {
         Finding::Succeeded => (Found::Succeeded, &nothing),
-        Finding::Failed(trouble) => (Found::Failed, trouble),
-        Finding::Unanswered(trouble) => (Found::Unanswered, trouble),
+        Finding::Failed(details) => (Found::Failed, details),
+        Finding::Unanswered(details) => (Found::Unanswered, details),
     };
     let stored = StoredReport {
         view: report.backoff_key.view().clone(),
@@ -179,11 +179,11 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         attempt: report.attempt,
         trace: report.trace,
         found,
-        message: trouble.message.clone(),
-        step: trouble.step,
-        retry_after_ms: trouble.retry_after.map(milliseconds),
-        repository: trouble.repository.clone(),
-        in_a_row: if trouble.in_a_row > 1 { trouble.in_a_row } else { 0 },
+        message: details.message.clone(),
+        step: details.step,
+        retry_after_ms: details.retry_after.map(milliseconds),
+        repository: details.repository.clone(),
+        in_a_row: if details.in_a_row > 1 { details.in_a_row } else { 0 },
         age_ms: milliseconds(said.age),
         said_ms: said.server_ms,
     };
@@ -246,7 +246,7 @@ mod tests {
     fn said_of(image: &str) -> Write {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
         let backoff_key = Arc::new(BackoffKey::new(View::default(), about));
-        let finding = Finding::Failed(Trouble { message: "404".to_owned(), step: 1, ..Trouble::default() });
+        let finding = Finding::Failed(FailureDetails { message: "404".to_owned(), step: 1, ..FailureDetails::default() });
         let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt: AttemptId::from(1), trace: None, finding };
         Write::Report { report: Arc::new(report), date: Duration::ZERO }
     }

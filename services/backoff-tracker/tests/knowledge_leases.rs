@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Decision, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE, Outcome,
-    PROBE_DEADLINE, Report, RequestId, Target, Trouble, View,
+    About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE,
+    Outcome, PROBE_DEADLINE, Report, RequestId, Target, View,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
@@ -108,7 +108,7 @@ fn a_lease_won_for_a_request_that_is_gone_is_left_to_the_next() {
 fn a_bus_that_answers_too_late_each_time_is_gone() {
     let mut node = Node::new();
     for number in 0..u64::from(MISSES_TO_GONE) {
-        assert!(!node.core.is_alone());
+        assert!(!node.core.is_without_bus());
         node.ask(number, &format!("r/a:{number}"));
         let asked = node.asked();
         node.until(node.now + 400 * MS);
@@ -117,7 +117,7 @@ fn a_bus_that_answers_too_late_each_time_is_gone() {
             node.give(Input::Lease(name, LeaseAnswer::Won));
         }
     }
-    assert!(node.core.is_alone());
+    assert!(node.core.is_without_bus());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_bus_that_takes_its_time_each_time_is_waited_for() {
     answers(&mut node);
     assert!(!node.is_clear(9), "the lease for the registry is asked for too, and its answer is waited for");
     answers(&mut node);
-    assert!(node.is_clear(9) && !node.core.is_alone(), "{:?}", node.effects);
+    assert!(node.is_clear(9) && !node.core.is_without_bus(), "{:?}", node.effects);
     node.ask(10, "r/c:10");
     node.until(node.now + 550 * MS);
     assert!(!node.is_clear(10), "twice as long as answers took");
@@ -198,9 +198,9 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
 
 /// A word of somebody's about what the image of [`target`] needs.
 fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
-    let trouble = Trouble { message: "no".to_owned(), step: 1, ..Trouble::default() };
+    let details = FailureDetails { message: "no".to_owned(), step: 1, ..FailureDetails::default() };
     let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, about)), AttemptId::random(random));
-    let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Failed(trouble) };
+    let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Failed(details) };
     Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Entry, Finding, HEARD_ONCE, Input, Knowledge, LONGEST, LONGEST_RETRY_AFTER, Report, Trouble, View,
+    About, BackoffKey, Binding, Entry, FailureDetails, Finding, Input, Knowledge, LONGEST, LONGEST_RETRY_AFTER, Report, UNCONFIRMED_FOR,
+    View,
 };
 use clock::Random;
 use contract::AttemptId;
@@ -45,7 +46,7 @@ fn abouts() -> [About; 8] {
 }
 
 fn finding() -> impl Strategy<Value = Finding> {
-    let trouble = (any::<u32>(), proptest::option::of(any::<u64>()), 0..3_u8).prop_map(|(step, retry_after, repository)| Trouble {
+    let details = (any::<u32>(), proptest::option::of(any::<u64>()), 0..3_u8).prop_map(|(step, retry_after, repository)| FailureDetails {
         message: "m".to_owned(),
         step,
         retry_after: retry_after.map(Duration::from_millis),
@@ -54,8 +55,8 @@ fn finding() -> impl Strategy<Value = Finding> {
     });
     prop_oneof![
         2 => Just(Finding::Succeeded),
-        4 => trouble.clone().prop_map(|trouble| Finding::Failed(trouble.bounded())),
-        1 => trouble.prop_map(|trouble| Finding::Unanswered(trouble.bounded())),
+        4 => details.clone().prop_map(|details| Finding::Failed(details.bounded())),
+        1 => details.prop_map(|details| Finding::Unanswered(details.bounded())),
     ]
 }
 
@@ -105,7 +106,7 @@ fn asked_for(words: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> Dur
     let asked = words
         .iter()
         .filter(|(report, _)| report.backoff_key.id() == backoff_key.id())
-        .filter_map(|(report, _)| report.finding.trouble()?.retry_after);
+        .filter_map(|(report, _)| report.finding.details()?.retry_after);
     asked.map(|asked| asked.min(LONGEST_RETRY_AFTER) + Duration::from_secs(2)).max().unwrap_or_default()
 }
 
@@ -151,7 +152,7 @@ proptest! {
     #[test]
     fn one_voice_binds_others_for_seconds(said in said(1)) {
         for entry in replica(&last_words(said)).entries(NOW) {
-            prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + HEARD_ONCE, "{entry:?}");
+            prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + UNCONFIRMED_FOR, "{entry:?}");
         }
     }
 

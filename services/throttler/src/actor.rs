@@ -17,7 +17,7 @@ use contract::{CallError, PermitId, version};
 use metrics::Instruments;
 use tokio::sync::oneshot;
 
-use crate::core::budget::{self, BudgetCall, BudgetReply};
+use crate::core::budget::{self, BudgetReply, BudgetRequest};
 use crate::core::{Effect, Input, PERMIT_LEASE, Queue, ThrottlePolicy};
 use crate::counting::Counting;
 use crate::recording::Recording;
@@ -202,7 +202,7 @@ impl Throttler {
     }
 
     /// Answers another node as the leader of a budget.
-    fn lead(&mut self, call: BudgetCall, context: &mut Context<Self>) -> Option<BudgetReply> {
+    fn lead(&mut self, call: BudgetRequest, context: &mut Context<Self>) -> Option<BudgetReply> {
         self.share(budget::Input::Called { token: 0, call }, context)
     }
 }
@@ -353,7 +353,7 @@ impl Handler<Ask<GrantBudget>> for Throttler {
     type Result = MessageResult<Ask<GrantBudget>>;
 
     fn handle(&mut self, Ask(ask): Ask<GrantBudget>, context: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(match self.lead(BudgetCall::Grant(ask.body), context) {
+        MessageResult(Ok(match self.lead(BudgetRequest::Grant(ask.body), context) {
             Some(BudgetReply::Granted(answer)) => answer,
             _ => BudgetAnswer::NotLeading {},
         }))
@@ -364,7 +364,7 @@ impl Handler<Ask<RenewBudget>> for Throttler {
     type Result = MessageResult<Ask<RenewBudget>>;
 
     fn handle(&mut self, Ask(renew): Ask<RenewBudget>, context: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(match self.lead(BudgetCall::Renew(renew.body), context) {
+        MessageResult(Ok(match self.lead(BudgetRequest::Renew(renew.body), context) {
             Some(BudgetReply::Renewed(renewed)) => renewed,
             _ => BudgetRenewed::default(),
         }))
@@ -375,7 +375,7 @@ impl Handler<Ask<ReturnBudget>> for Throttler {
     type Result = MessageResult<Ask<ReturnBudget>>;
 
     fn handle(&mut self, Ask(back): Ask<ReturnBudget>, context: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(match self.lead(BudgetCall::Return(back.body), context) {
+        MessageResult(Ok(match self.lead(BudgetRequest::Return(back.body), context) {
             Some(BudgetReply::Returned(returned)) => returned,
             _ => BudgetReturned::default(),
         }))

@@ -14,7 +14,7 @@ use lease::{Held, LeaseParts, LeaseStore, Looked};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{BUCKET_ANSWERS_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Office};
+use crate::core::budget::{BUCKET_ANSWERS_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term};
 
 /// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
@@ -49,7 +49,7 @@ enum Campaign {
     /// The core is told who leads.
     Led(Option<(NodeName, u64)>),
     /// This node has it.
-    Elected(Office),
+    Elected(Term),
     /// Nothing can be said: nobody leads, and this node may not; somebody who cannot be asked has it, or whoever led by a bucket that was lost may still do so.
     Unsaid,
 }
@@ -88,10 +88,10 @@ impl Leases {
         self.found().await;
         match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(&owner, leads, may_take)).await {
             Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
-            Ok(Ok(Campaign::Elected(office))) => {
+            Ok(Ok(Campaign::Elected(term))) => {
                 // The lease is taken: whatever becomes of this, the node leads.
-                self.remember(&owner, office.epoch).await;
-                return Input::Elected { owner, office };
+                self.remember(&owner, term.epoch).await;
+                return Input::Elected { owner, term };
             }
             Ok(Ok(Campaign::Unsaid)) | Err(_) => {}
             Ok(Err(error)) => tracing::debug!(owner, %error, "nobody can be asked who leads this budget"),
@@ -204,7 +204,7 @@ impl Leases {
         tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
         // It is written anew that somebody leads.
         locked(&self.remembered).remove(owner);
-        Campaign::Elected(Office { epoch, first, until: asked + LEADER_LEASE })
+        Campaign::Elected(Term { epoch, first, until: asked + LEADER_LEASE })
     }
 
     /// Tells those who have just begun that the bucket replaces another. One who does so is enough.
@@ -259,9 +259,9 @@ mod tests {
         Leases::new(bus, &fleet, name.parse().expect("a name"), process.to_owned(), clock.clone())
     }
 
-    fn office(input: Input) -> Option<Office> {
+    fn term(input: Input) -> Option<Term> {
         match input {
-            Input::Elected { office, .. } => Some(office),
+            Input::Elected { term, .. } => Some(term),
             _ => None,
         }
     }
@@ -270,8 +270,8 @@ mod tests {
         leases.keep("owner".to_owned(), epoch).await
     }
 
-    async fn lead(leases: &Leases) -> Option<Office> {
-        office(leases.campaign("owner".to_owned(), false, true).await)
+    async fn lead(leases: &Leases) -> Option<Term> {
+        term(leases.campaign("owner".to_owned(), false, true).await)
     }
 
     async fn later(seconds: u64) {
@@ -306,7 +306,7 @@ mod tests {
         assert!(matches!(told, Input::LeaseUnknown { .. }), "it is another process's, which is nobody to ask: {told:?}");
         let again = lead(&a).await.expect("its own");
         assert!(again.epoch > unheard.epoch && !again.first);
-        assert_eq!(office(a.campaign("owner".to_owned(), true, true).await), None, "it leads already");
+        assert_eq!(term(a.campaign("owner".to_owned(), true, true).await), None, "it leads already");
         later(4).await;
         let next = lead(&double).await.expect("the lease has run out");
         assert!(next.epoch > again.epoch && !next.first);
@@ -317,7 +317,7 @@ mod tests {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, double) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "a", "2"));
-        let Office { epoch, .. } = lead(&a).await.expect("nobody leads");
+        let Term { epoch, .. } = lead(&a).await.expect("nobody leads");
         assert!(matches!(keep(&a, epoch).await, Input::LeaseKept { .. }));
         assert_eq!(keep(&double, epoch).await, Input::LeaseLost { owner: "owner".to_owned(), epoch });
         assert!(matches!(keep(&a, epoch).await, Input::LeaseKept { .. }), "it is still its own");
@@ -358,8 +358,8 @@ mod tests {
             let b = of(&bus, &clock, "b", "2");
             b.found().await;
             later(waited).await;
-            let office = lead(&a).await;
-            assert_eq!(office.map(|office| office.first), leads.then_some(first), "after {waited} s");
+            let term = lead(&a).await;
+            assert_eq!(term.map(|term| term.first), leads.then_some(first), "after {waited} s");
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
                 assert_eq!(lead(&a).await, None);
             }
             later(waited).await;
-            assert_eq!(lead(&b).await.map(|office| office.first), Some(first), "known {known}, after {waited} s");
+            assert_eq!(lead(&b).await.map(|term| term.first), Some(first), "known {known}, after {waited} s");
         }
     }
 

@@ -13,7 +13,7 @@ use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
 
 use crate::actor::Throttler;
-use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input};
+use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug};
 use crate::lease::Leases;
 
 /// So long a node leaves it to others to lead that does not know yet what the fleet policy says. The bucket of leases answers at that time
@@ -37,7 +37,7 @@ pub struct FleetParts {
     /// Chance, for ids and for spreading.
     pub random: Random,
     /// A rule broken on purpose, for tests of tests.
-    pub fault: Option<Fault>,
+    pub planted_bug: Option<PlantedBug>,
 }
 
 /// The state of sharing.
@@ -59,11 +59,13 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     pub(crate) fn new(parts: FleetParts, slots: usize, clock: Clock) -> Self {
-        let FleetParts { bus, fleet, node, instance, budget, registry_of, mut random, fault } = parts;
+        let FleetParts { bus, fleet, node, instance, budget, registry_of, mut random, planted_bug } = parts;
         let leads_from = clock.now().monotonic + POLICY_AWAITED;
         let leases = Arc::new(Leases::new(Arc::clone(&bus), &fleet, node.clone(), instance, clock));
-        let core =
-            Budgets::new(node, budget, Random::seeded(random.word())).with_slots(slots).with_registries(registry_of).with_fault(fault);
+        let core = Budgets::new(node, budget, Random::seeded(random.word()))
+            .with_slots(slots)
+            .with_registries(registry_of)
+            .with_planted_bug(planted_bug);
         Self { core, bus, fleet, random, leases, was_connected: false, observes: false, knows_policy: false, leads_from }
     }
 
@@ -142,15 +144,15 @@ impl Throttler {
         match effect {
             Effect::Call { to, asked, call } => {
                 let answer: std::pin::Pin<Box<dyn Future<Output = Result<BudgetReply, CallError>>>> = match call.clone() {
-                    BudgetCall::Grant(body) => {
+                    BudgetRequest::Grant(body) => {
                         let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
                         Box::pin(async { asked.await.map(BudgetReply::Granted) })
                     }
-                    BudgetCall::Renew(body) => {
+                    BudgetRequest::Renew(body) => {
                         let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
                         Box::pin(async { asked.await.map(BudgetReply::Renewed) })
                     }
-                    BudgetCall::Return(body) => {
+                    BudgetRequest::Return(body) => {
                         let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
                         Box::pin(async { asked.await.map(BudgetReply::Returned) })
                     }

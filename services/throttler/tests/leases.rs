@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::PermitId;
 use contract::messages::throttler::RegistryLimit;
-use throttler::core::budget::{BudgetCall, BudgetPolicy, Budgets, Effect, Input, LEADER_LEASE, Office};
+use throttler::core::budget::{BudgetPolicy, BudgetRequest, Budgets, Effect, Input, LEADER_LEASE, Term};
 
 const OWNER: &str = "hub";
 
@@ -45,8 +45,8 @@ impl Node {
     }
 
     fn elected(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
-        let office = Office { epoch: 7, first: true, until: ms(asked_ms) + LEADER_LEASE };
-        self.step(at_ms, Input::Elected { owner: OWNER.to_owned(), office })
+        let term = Term { epoch: 7, first: true, until: ms(asked_ms) + LEADER_LEASE };
+        self.step(at_ms, Input::Elected { owner: OWNER.to_owned(), term })
     }
 
     fn kept(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
@@ -136,7 +136,7 @@ fn a_node_that_wants_nothing_tells_the_leader_that_it_finds_when_the_bus_is_back
     let now = Now { monotonic: ms(at + 700), wall: Duration::ZERO };
     let effects = node.core.step(now, Input::Lead { owner: OWNER.to_owned(), leader });
     let told = effects.iter().find_map(|effect| match effect {
-        Effect::Call { to, call: BudgetCall::Renew(renew), .. } if to.as_str() == "n9" => Some(renew.known.limits.clone()),
+        Effect::Call { to, call: BudgetRequest::Renew(renew), .. } if to.as_str() == "n9" => Some(renew.known.limits.clone()),
         _ => None,
     });
     assert_eq!(told.map(|limits| limits.len()), Some(1), "{effects:?}");

@@ -13,11 +13,11 @@ use contract::PermitId;
 use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, ReturnBudget};
 use contract::policy::{Caps, FleetPolicy};
 use proptest::prelude::*;
-use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, Office};
+use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, Term};
 
 use crate::shares::{Node, OWNER, SECOND, most_in_a_second};
 
-/// Of a leader that goes by the fleet's rate, so much of it is used within a second (see `Pace`), at least.
+/// Of a leader that goes by the fleet's rate, so much of it is used within a second (see `RateLimiter`), at least.
 const USED: f64 = 0.8;
 
 fn settings(per_second: f64, own: Caps) -> BudgetPolicy {
@@ -87,7 +87,7 @@ fn permits_that_are_out_stay_out_when_fewer_may_be_and_more_go_at_once_when_more
         let GrantBudget { owner, node: holder, permit, .. } = out.pop().unwrap().clone();
         let back_call = ReturnBudget { owner, node: holder, permit, used: true, told: None, served: Some(true) };
         let before = node.called();
-        node.give(Input::Called { token: 2, call: BudgetCall::Return(back_call) });
+        node.give(Input::Called { token: 2, call: BudgetRequest::Return(back_call) });
         assert_eq!(node.called() - before, usize::from(back == 6), "{back} are back");
     }
     let before = node.called();
@@ -184,7 +184,7 @@ proptest! {
         let (owner, first) = (OWNER.to_owned(), PermitId::random(&mut random));
         core.step(at(now), Input::Fleet { alive: 6 });
         core.step(at(now), Input::Want { owner: owner.clone(), permit: first });
-        core.step(at(now), Input::Elected { owner: owner.clone(), office: Office { epoch: 1, first: true, until: 1_000_000 * SECOND } });
+        core.step(at(now), Input::Elected { owner: owner.clone(), term: Term { epoch: 1, first: true, until: 1_000_000 * SECOND } });
         // The rate, the most at once, and how many had begun when the rate was changed.
         let (mut rate, mut most, mut changed) = (own, None, 0);
         let (mut mine, mut begun): (Vec<PermitId>, Vec<Duration>) = (vec![first], Vec::new());
@@ -208,7 +208,7 @@ proptest! {
                 Act::Asked(node) => {
                     let (node, permit) = (format!("other{node}").parse().unwrap(), PermitId::random(&mut random));
                     let ask = GrantBudget { owner: owner.clone(), node, permit, known: KnownLimits::default() };
-                    Input::Called { token: 1, call: BudgetCall::Grant(ask) }
+                    Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
                 }
                 Act::Release if mine.is_empty() => Input::Tick,
                 Act::Release => Input::Release { permit: mine.remove(0), limits: Vec::new(), served: Some(true) },

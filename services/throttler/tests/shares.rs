@@ -11,7 +11,7 @@ use clock::{Now, Random};
 use contract::PermitId;
 use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit, ReturnBudget};
 use throttler::core::budget::{
-    ALONE_AFTER, ALONE_AFTER_UNUSABLE, Alone, BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Input, KNOWN_FOR, Office,
+    ALONE_AFTER, ALONE_AFTER_UNUSABLE, Alone, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, KNOWN_FOR, Term,
 };
 
 pub(crate) const OWNER: &str = "default registry.example/anonymous@egress";
@@ -56,8 +56,8 @@ impl Node {
 
     pub(crate) fn lead(&mut self) {
         let permit = self.want();
-        let office = Office { epoch: 1, first: true, until: self.now + 100 * KNOWN_FOR };
-        self.give(Input::Elected { owner: OWNER.to_owned(), office });
+        let term = Term { epoch: 1, first: true, until: self.now + 100 * KNOWN_FOR };
+        self.give(Input::Elected { owner: OWNER.to_owned(), term });
         self.give(Input::Release { permit, limits: Vec::new(), served: Some(true) });
     }
 
@@ -97,7 +97,7 @@ impl Node {
         // The registry has told nobody of a quota, so that rate and pulls at once are all there is to keep.
         let known = KnownLimits { none_told: true, limits: Vec::new() };
         let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known };
-        let replies = self.give(Input::Called { token: 1, call: BudgetCall::Grant(ask.clone()) });
+        let replies = self.give(Input::Called { token: 1, call: BudgetRequest::Grant(ask.clone()) });
         match &replies[..] {
             [BudgetReply::Granted(answer)] => (ask, answer.clone()),
             other => panic!("{other:?}"),
@@ -110,7 +110,7 @@ impl Node {
         for (GrantBudget { owner, node, permit, .. }, _) in &asked {
             let back =
                 ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, told: None, served: Some(true) };
-            self.give(Input::Called { token: 2, call: BudgetCall::Return(back) });
+            self.give(Input::Called { token: 2, call: BudgetRequest::Return(back) });
         }
         asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).count()
     }
@@ -122,7 +122,7 @@ impl Node {
             let (GrantBudget { owner, node, permit, .. }, answer) = self.asked(other);
             let granted = matches!(answer, BudgetAnswer::Granted { .. });
             let back = ReturnBudget { owner, node, permit, used: granted, told: None, served: granted.then_some(true) };
-            self.give(Input::Called { token: 2, call: BudgetCall::Return(back) });
+            self.give(Input::Called { token: 2, call: BudgetRequest::Return(back) });
         }
     }
 

@@ -189,7 +189,7 @@ impl Replica {
             panic_guard: panic_guard("backoff-tracker"),
             share: Share::Enforce,
             shared: SharedBus { bus: bus.clone(), fleet: Fleet::default() },
-            fault: None,
+            planted_bug: None,
         });
         let replica = Self { bus, tracker: tracker.start() };
         replica.until_it_shares().await?;

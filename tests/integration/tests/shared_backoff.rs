@@ -56,7 +56,7 @@ async fn join(server: &NatsServer, name: &str) -> Node {
         panic_guard: panic_guard("backoff-tracker"),
         share: Share::Enforce,
         shared: SharedBus { bus: Arc::new(bus), fleet: Fleet::default() },
-        fault: None,
+        planted_bug: None,
     };
     let node = Node(BackoffTracker::sharing(parts).start());
     node.until(|counts| !counts.shared.alone).await;

@@ -29,7 +29,7 @@ pub(crate) enum Upward {
 /// From node to node.
 #[derive(Clone, Debug)]
 pub(crate) enum Letter {
-    Call { from: usize, asked: Duration, call: budget::BudgetCall },
+    Call { from: usize, asked: Duration, call: budget::BudgetRequest },
     Told(budget::Input),
 }
 

@@ -1,9 +1,9 @@
-//! The storm's bars as invariants of seeded runs, and planted faults that they must find.
+//! The storm's bars as invariants of seeded runs, and planted bug that they must find.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::Fault;
+use backoff_tracker::core::knowledge::PlantedBug;
 use simulation::fleet::{self, Options, Run};
 use simulation::kubelet;
 use simulation::registry::BUDGET_PER_SECOND;
@@ -137,8 +137,8 @@ fn sick_nodes_on_an_idle_registry_keep_nobody() {
     }
 }
 
-fn liar(fault: Option<Fault>) -> Options {
-    Options { liar: true, fault, second_wave: Some(Duration::from_secs(150)), ..Options::default() }
+fn liar(planted_bug: Option<PlantedBug>) -> Options {
+    Options { liar: true, planted_bug, second_wave: Some(Duration::from_secs(150)), ..Options::default() }
 }
 
 #[test]
@@ -165,20 +165,20 @@ fn without_a_bus_it_is_as_with_kubelet_and_after_it_all_are_served() {
 }
 
 #[test]
-fn each_planted_fault_is_found() {
-    let plain = |fault| Options { fault: Some(fault), ..Options::default() };
+fn each_planted_bug_is_found() {
+    let plain = |planted_bug| Options { planted_bug: Some(planted_bug), ..Options::default() };
     let planted = [
-        (Fault::LeasesIgnored, Scenario::BadTag, plain(Fault::LeasesIgnored)),
-        (Fault::LeasesIgnored, Scenario::BlackHole, plain(Fault::LeasesIgnored)),
-        (Fault::SuccessIgnored, Scenario::Down, plain(Fault::SuccessIgnored)),
-        (Fault::LeasesIgnored, Scenario::BlobsHang, plain(Fault::LeasesIgnored)),
-        (Fault::LeasesIgnored, Scenario::TokensDown, plain(Fault::LeasesIgnored)),
-        (Fault::SuccessIgnored, Scenario::BlobsDown, plain(Fault::SuccessIgnored)),
-        (Fault::BelievesAnybody, Scenario::SickNode, liar(Some(Fault::BelievesAnybody))),
+        (PlantedBug::LeasesIgnored, Scenario::BadTag, plain(PlantedBug::LeasesIgnored)),
+        (PlantedBug::LeasesIgnored, Scenario::BlackHole, plain(PlantedBug::LeasesIgnored)),
+        (PlantedBug::SuccessIgnored, Scenario::Down, plain(PlantedBug::SuccessIgnored)),
+        (PlantedBug::LeasesIgnored, Scenario::BlobsHang, plain(PlantedBug::LeasesIgnored)),
+        (PlantedBug::LeasesIgnored, Scenario::TokensDown, plain(PlantedBug::LeasesIgnored)),
+        (PlantedBug::SuccessIgnored, Scenario::BlobsDown, plain(PlantedBug::SuccessIgnored)),
+        (PlantedBug::BelievesAnybody, Scenario::SickNode, liar(Some(PlantedBug::BelievesAnybody))),
     ];
-    for (fault, scenario, options) in planted {
+    for (planted_bug, scenario, options) in planted {
         let found = (1..=5).any(|seed| !broken(scenario, 60, &run(scenario, 60, seed, options.clone())).is_empty());
-        assert!(found, "{fault:?} in {} was not found", scenario.name());
+        assert!(found, "{planted_bug:?} in {} was not found", scenario.name());
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Fault, Input};
+use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Input, PlantedBug};
 use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
 
@@ -215,7 +215,7 @@ impl BackoffTracker {
     /// While the bus is gone although it was there: asks it each second.
     pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
-        let (alone, within) = (knowledge.is_alone(), knowledge.bus_answers_within());
+        let (alone, within) = (knowledge.is_without_bus(), knowledge.bus_answers_within());
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
         context.run_later(TRIED_EVERY, move |tracker, context| {
@@ -270,7 +270,7 @@ impl BackoffTracker {
         self.step(Input::BusAnswered { asked }, context);
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &self.sharing) else { return };
         let reads = sharing.disconnected && sharing.catching_up;
-        if knowledge.is_alone() && !reads && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
+        if knowledge.is_without_bus() && !reads && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
             self.bus_is_back(context);
         }
     }
@@ -345,7 +345,7 @@ impl BackoffTracker {
             }
         }
         let again = wiped || sharing.owes_reports();
-        if anew && knowledge.has(Fault::StartsAnew) {
+        if anew && knowledge.has(PlantedBug::StartsAnew) {
             inputs.clear();
         }
         inputs.extend(self.pauses_found(&found.pauses, context));
@@ -368,7 +368,7 @@ impl BackoffTracker {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return };
         let Some(sharing) =
-            self.sharing.as_mut().filter(|sharing| !knowledge.is_alone() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
+            self.sharing.as_mut().filter(|sharing| !knowledge.is_without_bus() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
         else {
             return;
         };

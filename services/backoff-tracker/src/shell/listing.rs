@@ -16,7 +16,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
         let now = self.clock.now();
         let (entries, alone) = match &self.core {
             Core::Alone(tracker) => (tracker.list(now), false),
-            Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_alone()),
+            Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_without_bus()),
         };
         let (mut entries, others, left_out) = select(entries, &list.body);
         for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {

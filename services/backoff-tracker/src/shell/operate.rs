@@ -31,7 +31,7 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
                 None => BackoffCleared::default(),
                 Some(clearing) => {
                     let cleared = knowledge.would_clear(now.monotonic, &clearing);
-                    let still_binding = if knowledge.is_alone() { vec![CLEARED_HERE_ALONE.to_owned()] } else { Vec::new() };
+                    let still_binding = if knowledge.is_without_bus() { vec![CLEARED_HERE_ALONE.to_owned()] } else { Vec::new() };
                     self.clear(clearing, &by, context);
                     BackoffCleared { cleared, still_binding }
                 }
@@ -114,7 +114,7 @@ impl BackoffTracker {
         };
         let counts = knowledge.counts();
         let mut shared = SharedCounts {
-            alone: knowledge.is_alone(),
+            alone: knowledge.is_without_bus(),
             entries: knowledge.entries(now.monotonic).len() as u64,
             binding: knowledge.binding_count(now.monotonic) as u64,
             reports: counts.replica.reports,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Decision, Effect, Failure, Finding, Input, Knowledge, LeaseAnswer, Outcome, Refusal, Report, RequestId, Target,
-    Trouble, View,
+    About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, Outcome, Refusal, Report,
+    RequestId, Target, View,
 };
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::LocalKey;
@@ -152,12 +152,17 @@ pub(crate) fn image() -> About {
 }
 
 pub(crate) fn failed(step: u32) -> Finding {
-    Finding::Failed(Trouble { message: "ErrImagePull: no".to_owned(), step, repository: "a".to_owned(), ..Trouble::default() })
+    Finding::Failed(FailureDetails {
+        message: "ErrImagePull: no".to_owned(),
+        step,
+        repository: "a".to_owned(),
+        ..FailureDetails::default()
+    })
 }
 
 pub(crate) fn limited(seconds: u64) -> Finding {
     let retry_after = Some(Duration::from_secs(seconds));
-    Finding::Failed(Trouble { message: "429".to_owned(), step: 1, retry_after, ..Trouble::default() })
+    Finding::Failed(FailureDetails { message: "429".to_owned(), step: 1, retry_after, ..FailureDetails::default() })
 }
 
 pub(crate) fn failure(class: FailureClass) -> Failure {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, CONTRADICTED_FOR, Decision, Duty, Finding, HEARD_ONCE, Input, LONGEST_RETRY_AFTER, LeaseName,
-    MAX_KEYS_OF_ONE, MAX_REQUESTS, Report, RequestId, Target, Trouble, View,
+    About, BackoffKey, Binding, DISTRUSTED_FOR, Decision, Duty, FailureDetails, Finding, Input, LONGEST_RETRY_AFTER, LeaseName,
+    MAX_KEYS_OF_ONE, MAX_REQUESTS, Report, RequestId, Target, UNCONFIRMED_FOR, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
@@ -57,10 +57,10 @@ fn a_missing_image_binds_at_once_and_briefly_while_one_says_so() {
     let mut node = Node::of(1_000);
     node.hear("n1", image(), failed(1));
     node.ask();
-    assert_eq!(node.held().next_attempt, HEARD_ONCE);
+    assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR);
     node.until(1.0);
     node.hear("n1", image(), failed(2));
-    assert!(node.held().next_attempt <= HEARD_ONCE, "the same voice again binds no longer");
+    assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "the same voice again binds no longer");
     node.hear("n2", image(), failed(2));
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(19) && next_attempt <= Duration::from_secs(21), "{next_attempt:?}");
@@ -124,7 +124,7 @@ fn who_is_contradicted_binds_nobody_for_ten_minutes() {
         node.hear("n1", another(minute), failed(1));
         assert!(node.core.entries(node.now).is_empty(), "minute {minute}");
     }
-    node.now = Duration::from_secs(2) + CONTRADICTED_FOR;
+    node.now = Duration::from_secs(2) + DISTRUSTED_FOR;
     node.hear("n1", another(99), failed(1));
     assert_eq!(node.core.entries(node.now).len(), 1);
 }
@@ -178,7 +178,7 @@ fn one_node_alone_holds_a_request_for_seconds_whatever_it_says_how_often() {
     node.until(3.0);
     node.hear("liar", login(), failed(1));
     node.hear("liar", About::BudgetOwner("o".to_owned()), limited(600));
-    assert_eq!(node.held().next_attempt, HEARD_ONCE, "one lie after another is one lie");
+    assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR, "one lie after another is one lie");
     node.hear("n2", image(), Finding::Succeeded);
     node.hear("n2", endpoint(), Finding::Succeeded);
     node.until(10.0);
@@ -204,7 +204,8 @@ fn who_is_contradicted_itself_tells_nobody_and_goes_by_the_local_rule() {
 
 #[test]
 fn a_registry_that_says_so_itself_is_down_when_two_repositories_fail() {
-    let failing = |repository: &str| Finding::Failed(Trouble { step: 1, repository: repository.to_owned(), ..Trouble::default() });
+    let failing =
+        |repository: &str| Finding::Failed(FailureDetails { step: 1, repository: repository.to_owned(), ..FailureDetails::default() });
     let mut node = Node::of(1_000);
     node.hear("n1", About::Registry, failing("b"));
     node.hear("n2", About::Registry, failing("b"));
@@ -258,7 +259,7 @@ fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
         let mut node = Node::of(1_000);
         node.hear("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
         node.ask();
-        assert!(node.held().next_attempt <= HEARD_ONCE, "one voice");
+        assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "one voice");
         node.hear("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
         let next_attempt = node.held().next_attempt;
         assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");
@@ -270,7 +271,7 @@ fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
 fn a_newer_retry_after_counts_although_others_heard_theirs_long_ago() {
     let mut node = Node::of(1_000);
     let asked = |step| match limited(20) {
-        Finding::Failed(trouble) => Finding::Failed(Trouble { step, ..trouble }),
+        Finding::Failed(details) => Finding::Failed(FailureDetails { step, ..details }),
         other => other,
     };
     for reporter in ["n1", "n2", "n3"] {

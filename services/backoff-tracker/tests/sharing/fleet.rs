@@ -95,7 +95,7 @@ impl Nodes {
             panic_guard: panic_guard("backoff-tracker"),
             share,
             shared: SharedBus { bus: Arc::new(connection.clone()), fleet: Fleet::default() },
-            fault: None,
+            planted_bug: None,
         };
         let events: Rc<RefCell<Vec<PullEvent>>> = Rc::default();
         let recorder = Recorder(events.clone()).start();

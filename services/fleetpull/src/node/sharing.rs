@@ -81,7 +81,7 @@ impl Sharing {
                 Share::Off => backoff_tracker::Share::Off,
             },
             shared: SharedBus { bus: wiring.bus.clone(), fleet: wiring.fleet.clone() },
-            fault: None,
+            planted_bug: None,
         })
     }
 
@@ -102,7 +102,7 @@ impl Sharing {
         let (bus, fleet, node) = (wiring.bus.clone(), wiring.fleet.clone(), wiring.node.clone());
         let instance = self.instance.clone();
         let registry_of = pull_coordinator::registry_of_budget;
-        let parts = FleetParts { bus, fleet, node, instance, budget, registry_of, random: Random::from_system(), fault: None };
+        let parts = FleetParts { bus, fleet, node, instance, budget, registry_of, random: Random::from_system(), planted_bug: None };
         Throttler::sharing(policy, clock, panic_guard, parts)
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetAnswer, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
 use contract::{NodeName, PermitId};
-use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, Fault, Input, Office};
+use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug, Term};
 use world::{Plan, Seen, World};
 
 fn most_in_a_second(begun: &[Duration]) -> usize {
@@ -109,7 +109,7 @@ fn a_leader_of_a_bucket_that_was_wiped_hears_itself() {
 }
 
 /// Loss, doubles, crashes, partitions and stalls, a tight budget and a quota.
-fn troubled(fault: Option<Fault>) -> Plan {
+fn troubled(planted_bug: Option<PlantedBug>) -> Plan {
     let policy = BudgetPolicy { per_second: 20.0, at_once: 6, ..BudgetPolicy::default() };
     Plan {
         nodes: 12,
@@ -132,15 +132,15 @@ fn troubled(fault: Option<Fault>) -> Plan {
         thefts: 0,
         jumps: 0,
         lasts: Duration::from_secs(400),
-        fault,
+        planted_bug,
     }
 }
 
 /// The same troubles while all nodes want much at once of a registry without limits.
-fn rush(fault: Option<Fault>) -> Plan {
+fn rush(planted_bug: Option<PlantedBug>) -> Plan {
     let policy = BudgetPolicy { per_second: 20.0, ..BudgetPolicy::default() };
     let requested_within = Duration::from_secs(40);
-    Plan { policy, quota: None, requests_per_node: 60, requested_within, pull_takes: Duration::from_millis(50), ..troubled(fault) }
+    Plan { policy, quota: None, requests_per_node: 60, requested_within, pull_takes: Duration::from_millis(50), ..troubled(planted_bug) }
 }
 
 /// What one seed shows of broken promises.
@@ -181,8 +181,8 @@ fn each_of<T: Send>(seeds: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
 }
 
 /// Every fourth seed is a rush.
-fn drawn(seed: u64, fault: Option<Fault>) -> Plan {
-    if seed.is_multiple_of(4) { rush(fault) } else { troubled(fault) }
+fn drawn(seed: u64, planted_bug: Option<PlantedBug>) -> Plan {
+    if seed.is_multiple_of(4) { rush(planted_bug) } else { troubled(planted_bug) }
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn of_two_leaders_one_learns_while_the_other_goes_on() {
     let seen = holds(0..10, &plan);
     assert!(seen.iter().all(|seen| seen.thefts >= 6 && seen.leaders > 3), "{seen:?}");
     // Not so, where who takes the lease learns nothing.
-    let plan = Plan { fault: Some(Fault::LearnsNothing), ..plan };
+    let plan = Plan { planted_bug: Some(PlantedBug::LearnsNothing), ..plan };
     assert!((0..10).any(|seed| !broken(&World::run(plan.clone(), seed), &plan).is_empty()));
 }
 
@@ -264,12 +264,12 @@ fn elected() -> (Budgets, Random) {
     let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
     node.step(at(1_000), Input::Want { owner, permit: PermitId::random(&mut random) });
-    node.step(at(1_000), in_office());
+    node.step(at(1_000), in_term());
     (node, random)
 }
 
-fn in_office() -> Input {
-    Input::Elected { owner: world::OWNER.to_owned(), office: Office { epoch: 7, first: false, until: Duration::from_secs(60) } }
+fn in_term() -> Input {
+    Input::Elected { owner: world::OWNER.to_owned(), term: Term { epoch: 7, first: false, until: Duration::from_secs(60) } }
 }
 
 /// Another node asks for a permit, and has heard of a leader before that so many pulls are left.
@@ -277,7 +277,7 @@ fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
     let known = KnownLimits { none_told: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
     let permit = PermitId::random(random);
     let ask = GrantBudget { owner: world::OWNER.to_owned(), node: node.parse().unwrap(), permit, known };
-    Input::Called { token: 1, call: BudgetCall::Grant(ask) }
+    Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
 }
 
 /// How many a node lets go from then on, itself included, within a minute.
@@ -293,7 +293,7 @@ fn news_of_an_election_that_come_again_make_no_leader_forget() {
     for other in ["n1", "n2"] {
         node.step(at(1_000), asks(&mut random, other, 0));
     }
-    node.step(at(2_000), in_office());
+    node.step(at(2_000), in_term());
     assert_eq!(lets_go(&mut node, 2_000), 0);
 }
 
@@ -316,8 +316,8 @@ fn who_leads_no_more_tells_the_next_leader_what_it_knew_as_one() {
     let mut effects = node.step(at(2_000), lost);
     effects.extend((2_000..3_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)));
     let told = effects.iter().find_map(|effect| match effect {
-        Effect::Call { call: BudgetCall::Renew(renew), .. } => renew.known.limits.first(),
-        Effect::Call { call: BudgetCall::Grant(ask), .. } => ask.known.limits.first(),
+        Effect::Call { call: BudgetRequest::Renew(renew), .. } => renew.known.limits.first(),
+        Effect::Call { call: BudgetRequest::Grant(ask), .. } => ask.known.limits.first(),
         _ => None,
     });
     assert_eq!(told.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
@@ -341,7 +341,7 @@ fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize
                     let lead = Input::Lead { owner: owner.clone(), leader: Some((leader.clone(), 7)) };
                     happened.extend(node.step(at(ms), lead));
                 }
-                Effect::Call { asked, call: call @ BudgetCall::Grant(_), .. } => {
+                Effect::Call { asked, call: call @ BudgetRequest::Grant(_), .. } => {
                     asked_in_all += 1;
                     under_way.push_back((ms + late_ms, asked, call));
                 }
@@ -373,7 +373,7 @@ fn whose_grants_all_come_too_late_goes_alone() {
 
 /// The first call to the node that leads from then on, and when, of a node whose leader answers so much and no more. It pulls when it may,
 /// and is told then that the quota is used up.
-fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetCall) -> Option<BudgetReply>) -> Option<(u64, BudgetCall)> {
+fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetRequest) -> Option<BudgetReply>) -> Option<(u64, BudgetRequest)> {
     let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
     let [first, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
@@ -422,16 +422,16 @@ fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
 /// Its leader took its word and died: none of those who wait had asked since.
 #[test]
 fn who_has_used_up_a_quota_tells_the_next_leader() {
-    let answer = |ms, call: &BudgetCall| match call {
+    let answer = |ms, call: &BudgetRequest| match call {
         _ if ms > 0 => None,
-        BudgetCall::Grant(_) => {
+        BudgetRequest::Grant(_) => {
             Some(BudgetReply::Granted(BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() }))
         }
-        BudgetCall::Renew(_) => None,
-        BudgetCall::Return(_) => Some(BudgetReply::Returned(BudgetReturned { epoch: 7 })),
+        BudgetRequest::Renew(_) => None,
+        BudgetRequest::Return(_) => Some(BudgetReply::Returned(BudgetReturned { epoch: 7 })),
     };
     let (ms, limits) = match first_call_to_the_next(3_000, answer) {
-        Some((ms, BudgetCall::Renew(renew))) => (ms, renew.known.limits),
+        Some((ms, BudgetRequest::Renew(renew))) => (ms, renew.known.limits),
         told => panic!("the next leader is not told: {told:?}"),
     };
     assert!(ms <= 6_000, "told at {ms} ms");
@@ -440,16 +440,22 @@ fn who_has_used_up_a_quota_tells_the_next_leader() {
 
 #[test]
 fn each_planted_bug_is_found() {
-    let all =
-        [Fault::LearnsNothing, Fault::NoFence, Fault::Unpaced, Fault::QuotaIsCountedLate, Fault::RenewalsIgnored, Fault::PolicyIgnored];
-    for fault in all {
+    let all = [
+        PlantedBug::LearnsNothing,
+        PlantedBug::NoFence,
+        PlantedBug::Unpaced,
+        PlantedBug::QuotaIsCountedLate,
+        PlantedBug::RenewalsIgnored,
+        PlantedBug::PolicyIgnored,
+    ];
+    for planted_bug in all {
         // A new leader begins at a low rate: that it has learned nothing shows where two lead one after the other again and again.
-        let thefts = if fault == Fault::LearnsNothing { 8 } else { 0 };
+        let thefts = if planted_bug == PlantedBug::LearnsNothing { 8 } else { 0 };
         let found = (0..SEEDS_TO_FIND).find(|seed| {
-            let plan = Plan { thefts, by_policy: fault == Fault::PolicyIgnored, ..drawn(*seed, Some(fault)) };
+            let plan = Plan { thefts, by_policy: planted_bug == PlantedBug::PolicyIgnored, ..drawn(*seed, Some(planted_bug)) };
             !broken(&World::run(plan.clone(), *seed), &plan).is_empty()
         });
-        assert!(found.is_some(), "{fault:?} is not found within {SEEDS_TO_FIND} seeds");
+        assert!(found.is_some(), "{planted_bug:?} is not found within {SEEDS_TO_FIND} seeds");
     }
 }
 

@@ -12,7 +12,7 @@ use contract::messages::throttler::{BudgetTurn, RegistryLimit};
 use contract::policy::{Caps, FleetPolicy};
 use contract::{NodeName, PermitId};
 use server::Lease;
-use throttler::core::budget::{BudgetCall, BudgetPolicy, BudgetReply, Budgets, Effect, FLEET_PERMIT_LEASE, Fault, Input, Office};
+use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, FLEET_PERMIT_LEASE, Input, PlantedBug, Term};
 
 /// The owner that everybody asks for.
 pub(crate) const OWNER: &str = "default/registry.example/anonymous";
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     /// How often a clock jumps by five minutes in the first minute.
     pub(crate) jumps: usize,
     pub(crate) lasts: Duration,
-    pub(crate) fault: Option<Fault>,
+    pub(crate) planted_bug: Option<PlantedBug>,
 }
 
 impl Default for Plan {
@@ -75,7 +75,7 @@ impl Default for Plan {
             thefts: 0,
             jumps: 0,
             lasts: Duration::from_secs(120),
-            fault: None,
+            planted_bug: None,
         }
     }
 }
@@ -120,11 +120,11 @@ enum Event {
 
 #[derive(Clone, Debug)]
 enum Letter {
-    Call { from: usize, incarnation: u64, asked: Duration, call: BudgetCall },
-    Reply { asked: Duration, call: BudgetCall, reply: BudgetReply },
+    Call { from: usize, incarnation: u64, asked: Duration, call: BudgetRequest },
+    Reply { asked: Duration, call: BudgetRequest, reply: BudgetReply },
     Turn(BudgetTurn),
     Lead(Option<(NodeName, u64)>),
-    Elected(Office),
+    Elected(Term),
     Kept(u64, Duration),
     Lost(u64),
 }
@@ -380,13 +380,13 @@ impl World {
             Letter::Reply { asked, call, reply } => self.give(to, Input::Replied { asked, call, reply }),
             Letter::Turn(turn) => self.give(to, Input::Turn(turn)),
             Letter::Lead(leader) => self.give(to, Input::Lead { owner, leader }),
-            Letter::Elected(office) => self.give(to, Input::Elected { owner, office }),
+            Letter::Elected(term) => self.give(to, Input::Elected { owner, term }),
             Letter::Kept(epoch, until) => self.give(to, Input::LeaseKept { owner, epoch, until }),
             Letter::Lost(epoch) => self.give(to, Input::LeaseLost { owner, epoch }),
         }
     }
 
-    fn serve(&mut self, at: usize, from: usize, _incarnation: u64, asked: Duration, call: BudgetCall) {
+    fn serve(&mut self, at: usize, from: usize, _incarnation: u64, asked: Duration, call: BudgetRequest) {
         let now = self.clock(at);
         let effects = self.nodes[at].core.step(now, Input::Called { token: 7, call: call.clone() });
         for effect in effects {
@@ -461,7 +461,7 @@ fn core(plan: &Plan, at: usize, random: &mut Random) -> Budgets {
     let (per_second, at_once) = ([1.0, 500.0, 0.0, 20.0][at % 4], [0, 1, 50][at % 3].min(plan.policy.at_once * 10));
     let others = BudgetPolicy { per_second, at_once, ..plan.policy };
     let settings = if plan.by_policy { others } else { plan.policy };
-    Budgets::new(name(at), settings, Random::seeded(random.word())).with_fault(plan.fault)
+    Budgets::new(name(at), settings, Random::seeded(random.word())).with_planted_bug(plan.planted_bug)
 }
 
 fn name(at: usize) -> NodeName {

@@ -111,7 +111,7 @@ impl Node {
             panic_guard: panic_guard("backoff-tracker"),
             share: Share::Enforce,
             shared: SharedBus { bus, fleet: Fleet::default() },
-            fault: None,
+            planted_bug: None,
         });
         let node = Self { tracker: tracker.start() };
         let shares = async {

@@ -143,7 +143,7 @@ impl Node {
             budget,
             registry_of: |_| REGISTRY.to_owned(),
             random,
-            fault: None,
+            planted_bug: None,
         };
         let throttler = Throttler::sharing(UNLIMITED, clock.clone(), panic_guard("throttler"), parts).start();
         let wiring = Wiring { bus: Arc::clone(&bus), fleet, node, delivery: Delivery::Local };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::Now;
 use contract::messages::throttler::RegistryLimit;
 use contract::{NodeName, PermitId};
-use throttler::core::budget::{Effect, Input, LEADER_LEASE, Office};
+use throttler::core::budget::{Effect, Input, LEADER_LEASE, Term};
 
 use super::{Event, Simulation};
 use crate::bus::{Campaigned, Letter, Spread, Upward};
@@ -118,8 +118,8 @@ impl Simulation {
                     self.deliver(node, Letter::Told(Input::Lead { owner, leader }));
                 }
                 Campaigned::Won { epoch, first } => {
-                    let office = Office { epoch, first, until: asked + LEADER_LEASE };
-                    self.deliver(node, Letter::Told(Input::Elected { owner: owner.clone(), office }));
+                    let term = Term { epoch, first, until: asked + LEADER_LEASE };
+                    self.deliver(node, Letter::Told(Input::Elected { owner: owner.clone(), term }));
                     self.spread(&Spread::Leads { owner, leader: node, epoch });
                 }
             },

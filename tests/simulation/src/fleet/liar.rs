@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, BackoffKey, Finding, Report, Trouble};
+use backoff_tracker::core::knowledge::{About, BackoffKey, FailureDetails, Finding, Report};
 use contract::AttemptId;
 
 use super::node::target;
@@ -22,14 +22,15 @@ impl Simulation {
             1 => About::Login { repository: target.repository, fingerprint: target.scope, anonymous: true },
             _ => About::BudgetOwner(target.budget_owner),
         };
-        let trouble = Trouble { message: "a lie".to_owned(), step: 1_000, retry_after: Some(Duration::MAX), ..Trouble::default() };
+        let details =
+            FailureDetails { message: "a lie".to_owned(), step: 1_000, retry_after: Some(Duration::MAX), ..FailureDetails::default() };
         let liar = self.nodes.len() - 1;
         let report = Report {
             reporter: self.nodes[liar].name.clone(),
             backoff_key: Arc::new(BackoffKey::new(target.view, about)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
-            finding: Finding::Failed(trouble),
+            finding: Finding::Failed(details),
         };
         self.send(liar, Upward::Publish(Arc::new(report), self.now));
         self.queue.plan(self.now + LIES_EVERY, Event::Lie(number + 1));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Effect, Fault, Input, LeaseAnswer, LeaseName};
+use backoff_tracker::core::knowledge::{Decision, Effect, Input, LeaseAnswer, LeaseName, PlantedBug};
 use clock::Random;
 use contract::{AttemptId, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
@@ -28,7 +28,7 @@ pub struct Options {
     /// How each node behaves.
     pub policy: Policy,
     /// A rule of every core broken on purpose.
-    pub fault: Option<Fault>,
+    pub planted_bug: Option<PlantedBug>,
     /// The last node forges failures of the image all the time.
     pub liar: bool,
     /// When nodes first ask, if not all at the start: nodes of even number at the start, the others then.

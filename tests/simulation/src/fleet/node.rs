@@ -66,8 +66,8 @@ impl Node {
     pub(super) fn new(rank: usize, alive: usize, seed: u64, options: &Options) -> Option<Self> {
         let name: NodeName = format!("n{rank}").parse().ok()?;
         let mut core = Knowledge::new(name.clone(), options.policy.backoff);
-        if let Some(fault) = options.fault {
-            core = core.with_fault(fault);
+        if let Some(planted_bug) = options.planted_bug {
+            core = core.with_planted_bug(planted_bug);
         }
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(rank) });
         if !options.policy.shares {

@@ -37,7 +37,7 @@ use plan::{Plan, TOOL};
 use reconnect::Heals;
 use registry::Mood;
 use seeds::{Fleet, found_within, many};
-use throttler::core::budget::Fault as BudgetFault;
+use throttler::core::budget::PlantedBug as BudgetBug;
 
 /// Nodes make and drop millions of small things: the system's allocator takes a fifth of the time of a run.
 #[global_allocator]
@@ -207,28 +207,28 @@ fn outages_behind_the_manifest_are_no_storms() {
 }
 
 /// What is broken on purpose, and which invariant is to show it.
-fn planted_faults() -> Vec<(Planted, Invariant)> {
-    use knowledge::Fault;
-    let knows = |fault| Planted { knowledge: Some(fault), ..Planted::default() };
-    let of_budget = |fault| (Planted { budget: Some(fault), ..Planted::default() }, Invariant::Budget);
+fn planted_bugs() -> Vec<(Planted, Invariant)> {
+    use knowledge::PlantedBug;
+    let knows = |planted_bug| Planted { knowledge: Some(planted_bug), ..Planted::default() };
+    let of_budget = |planted_bug| (Planted { budget: Some(planted_bug), ..Planted::default() }, Invariant::Budget);
     let of_knowledge = [
-        (knows(Fault::LeasesIgnored), Invariant::OneLease),
-        (knows(Fault::StepsGrow), Invariant::NextTry),
-        (knows(Fault::SuccessIgnored), Invariant::Healing),
-        (knows(Fault::BelievesAnybody), Invariant::OthersUnharmed),
-        (knows(Fault::StartsAnew), Invariant::KeptAtRestart),
-        (knows(Fault::LoginsIgnored), Invariant::Logins),
-        (knows(Fault::OwnRuleIgnored), Invariant::Floor),
-        (knows(Fault::AttemptsUnnamed), Invariant::Explained),
+        (knows(PlantedBug::LeasesIgnored), Invariant::OneLease),
+        (knows(PlantedBug::StepsGrow), Invariant::NextTry),
+        (knows(PlantedBug::SuccessIgnored), Invariant::Healing),
+        (knows(PlantedBug::BelievesAnybody), Invariant::OthersUnharmed),
+        (knows(PlantedBug::StartsAnew), Invariant::KeptAtRestart),
+        (knows(PlantedBug::LoginsIgnored), Invariant::Logins),
+        (knows(PlantedBug::OwnRuleIgnored), Invariant::Floor),
+        (knows(PlantedBug::AttemptsUnnamed), Invariant::Explained),
     ];
-    let of_budgets = [BudgetFault::NoFence, BudgetFault::Unpaced, BudgetFault::RenewalsIgnored, BudgetFault::PolicyIgnored].map(of_budget);
+    let of_budgets = [BudgetBug::NoFence, BudgetBug::Unpaced, BudgetBug::RenewalsIgnored, BudgetBug::PolicyIgnored].map(of_budget);
     of_knowledge.into_iter().chain(of_budgets).collect()
 }
 
 #[test]
-fn each_planted_fault_is_found_within_50_seeds() {
+fn each_planted_bug_is_found_within_50_seeds() {
     // Most show only where more wait for one than a small fleet has.
-    let (planted, seeds, nodes) = if all_seeds() { (planted_faults(), 50, 50) } else { (planted_faults()[..1].to_vec(), 5, 12) };
+    let (planted, seeds, nodes) = if all_seeds() { (planted_bugs(), 50, 50) } else { (planted_bugs()[..1].to_vec(), 5, 12) };
     for (planted, invariant) in planted {
         let seed = found_within(seeds, nodes, planted, invariant);
         eprintln!("{planted:?} was found by {invariant:?} in seed {seed:?}");

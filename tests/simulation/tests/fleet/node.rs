@@ -1,4 +1,4 @@
-//! A node of the simulated fleet: the real actors, composed as the program does, with chance and planted faults of the test's.
+//! A node of the simulated fleet: the real actors, composed as the program does, with chance and planted bug of the test's.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use actix::{Actor as _, Addr};
@@ -38,8 +38,8 @@ const EVENTS_KEPT: usize = 4;
 /// A rule of the cores that is broken on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
-    pub knowledge: Option<backoff_tracker::core::knowledge::Fault>,
-    pub budget: Option<throttler::core::budget::Fault>,
+    pub knowledge: Option<backoff_tracker::core::knowledge::PlantedBug>,
+    pub budget: Option<throttler::core::budget::PlantedBug>,
 }
 
 /// What a node is made of.
@@ -117,7 +117,7 @@ impl Node {
             panic_guard: panic_guard("backoff-tracker"),
             share: backoff_tracker::Share::Enforce,
             shared: SharedBus { bus: bus.clone(), fleet: fleet.clone() },
-            fault: planted.knowledge,
+            planted_bug: planted.knowledge,
         });
         let tracker = tracker.reading(reader).start();
         let parts = FleetParts {
@@ -128,7 +128,7 @@ impl Node {
             budget,
             registry_of: pull_coordinator::registry_of_budget,
             random: Random::from_system(),
-            fault: planted.budget,
+            planted_bug: planted.budget,
         };
         let throttler = Throttler::sharing(NO_THROTTLE, clock.clone(), panic_guard("throttler"), parts).watched(watch).start();
         let recorder = EventRecorder::new(EVENTS_KEPT, bus.clone(), fleet, panic_guard("event-recorder")).start();

@@ -98,7 +98,7 @@ pub fn many(fleets: &[Fleet]) -> Account {
     account.into_inner().unwrap()
 }
 
-/// The first seed by which an invariant shows a planted fault.
+/// The first seed by which an invariant shows a planted bug.
 pub fn found_within(seeds: u64, nodes: usize, planted: Planted, invariant: Invariant) -> Option<u64> {
     let shows = |seed: &u64| {
         let story = world::run(Plan::draw(*seed, nodes), planted);

@@ -7,11 +7,11 @@ use contract::messages::backoff_tracker::LocalKey;
 use contract::{Stage, View};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
-use super::entry::{Binding, Entry, HEARD_ONCE, PROBE_DEADLINE};
-use super::fault::Fault;
+use super::entry::{Binding, Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
 use super::input::{Decision, Duty, Effect, Refusal};
 use super::lease::{LeaseName, RequestId, Standing};
 use super::node::Knowledge;
+use super::planted_bug::PlantedBug;
 use super::report::Finding;
 use super::request::{Going, Request, State};
 use super::target::Aim;
@@ -44,24 +44,24 @@ impl Knowledge {
         request.awaits = None;
         let exempt = self.is_exempt(now, &request.aim.target.view);
         if let Some(held) = self.still_held(now, &request.aim).filter(|_| !exempt) {
-            request.state = State::Held;
+            request.state = State::Delayed;
             request.wake = Some(held.next_attempt);
             return Decision::Refused(held);
         }
-        if std::mem::take(&mut request.unanswered) || exempt || self.is_alone() {
+        if std::mem::take(&mut request.unanswered) || exempt || self.is_without_bus() {
             let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
             return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, going));
         }
         if let Some((until, failure)) = self.retry_pauses.until(now, request.aim.owner, &request.key) {
-            request.state = State::Held;
+            request.state = State::Delayed;
             request.wake = Some(until);
             // A short pause is waited for.
-            return Decision::Refused(Refusal { unconfirmed: until <= now + HEARD_ONCE, ..self.held_by_own(now, &failure, until) });
+            return Decision::Refused(Refusal { unconfirmed: until <= now + UNCONFIRMED_FOR, ..self.held_by_own(now, &failure, until) });
         }
         let binding = self.binding(now, &request.aim);
         if let Some(entry) = not_due(now, &binding) {
             self.lease_waits.pause(now, &request.aim.ids);
-            request.state = State::Held;
+            request.state = State::Delayed;
             request.wake = Some(entry.next_attempt);
             return Decision::Refused(held(now, entry));
         }
@@ -107,7 +107,7 @@ impl Knowledge {
     /// other has the lease first, and when it does not wait any more, the next one is looked at.
     fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Decision {
         if !matches!(request.state, State::Released { .. }) {
-            request.state = State::Held;
+            request.state = State::Delayed;
         }
         request.awaits = awaits;
         let is_behind = awaits.is_some_and(|backoff_key| self.requests.is_behind(id, backoff_key));
@@ -124,7 +124,7 @@ impl Knowledge {
             return false;
         };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
-        let bound = !unanswered && !self.is_alone() && !self.is_exempt(now, &request.aim.target.view);
+        let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.aim.target.view);
         let (binding, keeps) = (self.binding(now, &request.aim), *by_own_rule && now < *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
@@ -133,8 +133,8 @@ impl Knowledge {
     /// What binds this node in trying an image.
     pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
         let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
-        if !self.has(Fault::BelievesAnybody) {
-            hear_once(&mut binding);
+        if !self.has(PlantedBug::BelievesAnybody) {
+            wait_for_confirmation(&mut binding);
         }
         binding
     }
@@ -154,7 +154,7 @@ impl Knowledge {
 
     /// Kubelet's rule for what is known to this node alone; none if that allows a try.
     fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Decision> {
-        if self.has(Fault::OwnRuleIgnored) {
+        if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
         }
         request.choose_key(|key| self.held_here(now, key, binding));
@@ -171,7 +171,7 @@ impl Knowledge {
             cause: failure.cause.clone(),
             learned_by: self.node.clone(),
             learned_ago: now.saturating_sub(failure.at),
-            trace: failure.trace.filter(|_| !self.has(Fault::AttemptsUnnamed)),
+            trace: failure.trace.filter(|_| !self.has(PlantedBug::AttemptsUnnamed)),
             next_attempt,
             unconfirmed: false,
             entry: None,
@@ -184,9 +184,9 @@ impl Knowledge {
         let elected = going.duty != Duty::None || deadline.is_some();
         let released = self.is_released(now, request);
         // Without the fleet the node's own rule is kubelet's, counted from when the image began to fail for anybody.
-        let without_fleet = self.is_alone() || self.is_exempt(now, &request.aim.target.view);
+        let without_fleet = self.is_without_bus() || self.is_exempt(now, &request.aim.target.view);
         if let Some(held) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
-            request.state = State::Held;
+            request.state = State::Delayed;
             request.wake = Some(held.next_attempt);
             return Decision::Refused(held);
         }
@@ -205,7 +205,7 @@ impl Knowledge {
 
     /// How long kubelet's rule holds a request whatever the fleet believes: as long as each of its keys.
     fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Refusal> {
-        if self.has(Fault::OwnRuleIgnored) {
+        if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
         }
         let floors: Option<Vec<_>> = request.keys().map(|key| self.floors.under(now, key)).collect();
@@ -309,7 +309,7 @@ impl Knowledge {
         turn: Duration,
         effects: &mut Vec<Effect>,
     ) -> Standing {
-        if self.has(Fault::LeasesIgnored) {
+        if self.has(PlantedBug::LeasesIgnored) {
             return Standing::Held;
         }
         let standing = self.leases.want(now, name, id, not_before, turn);
@@ -363,14 +363,14 @@ fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
 }
 
-/// What one node alone says holds a request for [`HEARD_ONCE`] in all, however many things it says one after the other.
-fn hear_once(binding: &mut [Entry]) {
+/// What one node alone says holds a request for [`UNCONFIRMED_FOR`] in all, however many things it says one after the other.
+fn wait_for_confirmation(binding: &mut [Entry]) {
     let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failing_since));
     let first: Vec<_> = binding.iter().filter_map(lone).collect();
     for entry in binding.iter_mut() {
         let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));
         if let Some(since) = of_same.map(|(_, since)| *since).min() {
-            entry.next_attempt = entry.next_attempt.min(since + HEARD_ONCE);
+            entry.next_attempt = entry.next_attempt.min(since + UNCONFIRMED_FOR);
         }
     }
 }
@@ -383,7 +383,7 @@ pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
 pub(super) fn held(now: Duration, entry: &Entry) -> Refusal {
     Refusal {
         class: entry.backoff_key.class(),
-        cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
+        cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
         learned_by: entry.newest.reporter.clone(),
         learned_ago: now.saturating_sub(entry.failed_at),
         trace: entry.newest.trace,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff_key::BackoffKeyId;
-use super::entry::{Entry, Eyes};
+use super::entry::{Entry, Viewpoint};
 
 /// By back-off key. Bounded by the back-off keys there are reports of: whoever forgets the last word of one forgets this as well.
 #[derive(Debug, Default)]
@@ -28,11 +28,11 @@ impl Derived {
     pub(super) fn entry(
         &self,
         backoff_key: BackoffKeyId,
-        eyes: Eyes<'_>,
+        viewpoint: Viewpoint<'_>,
         derive: impl FnOnce() -> (Option<Entry>, Duration),
     ) -> Option<Entry> {
-        let alive = (eyes.alive, eyes.alive_in_zone);
-        if let Some(kept) = self.entries.borrow().get(&backoff_key).filter(|kept| kept.alive == alive && eyes.now < kept.until) {
+        let alive = (viewpoint.alive, viewpoint.alive_in_zone);
+        if let Some(kept) = self.entries.borrow().get(&backoff_key).filter(|kept| kept.alive == alive && viewpoint.now < kept.until) {
             return kept.entry.clone();
         }
         let (entry, until) = derive();

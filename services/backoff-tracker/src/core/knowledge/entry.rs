@@ -16,12 +16,12 @@ use super::report::{Finding, Report};
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
 /// The longest that one node's word alone binds others: together with the release of 1,000 nodes inside a budget of 200 a
 /// second it stays under ten seconds.
-pub const HEARD_ONCE: Duration = Duration::from_secs(4);
+pub const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
 /// An entry outlives its next attempt by this, so that a prober that died does not release everybody.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Failures further apart are not the same failure, where several nodes must say so.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
-/// A planted fault doubles delays so often: to hours.
+/// A planted bug doubles delays so often: to hours.
 const LAST_DOUBLING: u32 = 12;
 /// A registry that served somebody lately is down all the same if so many attempts failed since, in a row, of so many nodes.
 const DOWN_FAILURES: u64 = 30;
@@ -57,11 +57,11 @@ pub(super) struct Claim {
 
 impl Received {
     pub(super) fn new(report: Arc<Report>, date: Duration, failing_since: Duration) -> Self {
-        let claim = report.finding.trouble().map(|trouble| Claim {
+        let claim = report.finding.details().map(|details| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
-            step: trouble.step,
-            in_a_row: trouble.in_a_row,
-            retry_after: trouble.retry_after,
+            step: details.step,
+            in_a_row: details.in_a_row,
+            retry_after: details.retry_after,
         });
         Self { report, date, failing_since, claim }
     }
@@ -69,14 +69,14 @@ impl Received {
 
 /// From where an entry is looked at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Eyes<'a> {
+pub(super) struct Viewpoint<'a> {
     pub(super) node: &'a NodeName,
     pub(super) now: Duration,
     /// Nodes alive in the zone, at least 1; more than any rule asks for if nobody has said.
     pub(super) alive_in_zone: usize,
     /// Nodes alive, likewise.
     pub(super) alive: usize,
-    /// A planted fault for tests of tests: one word is as good as three.
+    /// A planted bug for tests of tests: one word is as good as three.
     pub(super) credulous: bool,
     /// Another: each step is twice as long as it was, and twice as long again at the next.
     pub(super) endless: bool,
@@ -123,7 +123,7 @@ impl Entry {
         self.newest.attempt
     }
 
-    /// Whether one other node alone reports it. Such an entry delays attempts by [`HEARD_ONCE`] at most and refuses none: that node may
+    /// Whether one other node alone reports it. Such an entry delays attempts by [`UNCONFIRMED_FOR`] at most and refuses none: that node may
     /// itself be the cause.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.reporters == 1 && !self.mine
@@ -140,27 +140,27 @@ impl Entry {
         standing: impl Iterator<Item = &'a Received>,
         mine: bool,
         success: Option<Duration>,
-        eyes: Eyes<'_>,
+        viewpoint: Viewpoint<'_>,
     ) -> Option<Self> {
         let standing: Vec<&Received> = standing.collect();
         let by_reporter = |one: &Received, other: &Received| one.report.reporter.cmp(&other.report.reporter);
         let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
-        Self::of(&standing, newest, mine, success, eyes)
+        Self::of(&standing, newest, mine, success, viewpoint)
     }
 
-    fn of(standing: &[&Received], newest: &Received, mine: bool, success: Option<Duration>, eyes: Eyes<'_>) -> Option<Self> {
+    fn of(standing: &[&Received], newest: &Received, mine: bool, success: Option<Duration>, viewpoint: Viewpoint<'_>) -> Option<Self> {
         let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
-        let degraded = is_degraded(&backoff_key, standing, newest, success, eyes);
-        let shared = eyes.credulous || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, eyes));
+        let degraded = is_degraded(&backoff_key, standing, newest, success, viewpoint);
+        let shared = viewpoint.credulous || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, viewpoint));
         let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
-        let next_attempt = if shared && reporters == 1 && !mine && !eyes.credulous {
+        let next_attempt = if shared && reporters == 1 && !mine && !viewpoint.credulous {
             // The first step of the one who says so, counted from when it began to.
-            newest.failing_since + cadence::delay(&backoff_key, 1, None).min(HEARD_ONCE)
+            newest.failing_since + cadence::delay(&backoff_key, 1, None).min(UNCONFIRMED_FOR)
         } else {
-            let doubled = if eyes.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
+            let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
             newest.date + rest(&backoff_key, step, standing, newest) * doubled
         };
         Some(Self {
@@ -179,7 +179,13 @@ impl Entry {
 }
 
 /// Whether the registry does some of what it is asked: then its failures bind nobody but those that they happen to.
-fn is_degraded(backoff_key: &BackoffKey, standing: &[&Received], newest: &Received, success: Option<Duration>, eyes: Eyes<'_>) -> bool {
+fn is_degraded(
+    backoff_key: &BackoffKey,
+    standing: &[&Received],
+    newest: &Received,
+    success: Option<Duration>,
+    viewpoint: Viewpoint<'_>,
+) -> bool {
     let served_lately = success.is_some_and(|success| newest.date <= success + super::SERVED_LATELY);
     if !served_lately || !backoff_key.about().may_be_overloaded() {
         return false;
@@ -187,7 +193,7 @@ fn is_degraded(backoff_key: &BackoffKey, standing: &[&Received], newest: &Receiv
     let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
         standing.iter().filter_map(|heard| heard.claim.as_ref()).partition(|claim| claim.is_over);
     let failures: u64 = over.iter().map(|claim| u64::from(claim.in_a_row)).sum();
-    let is_down = failures >= DOWN_FAILURES && over.len() >= DOWN_NODES.min(eyes.alive);
+    let is_down = failures >= DOWN_FAILURES && over.len() >= DOWN_NODES.min(viewpoint.alive);
     !is_down && unanswered.len() <= UNANSWERED_AMONG_ANSWERS
 }
 
@@ -197,22 +203,22 @@ fn corroborated(
     newest: &Received,
     success: Option<Duration>,
     mine: bool,
-    eyes: Eyes<'_>,
+    viewpoint: Viewpoint<'_>,
 ) -> bool {
     let recent = || standing.iter().filter(|heard| heard.date + CORROBORATION_WINDOW >= newest.date);
     match backoff_key.about().reach() {
         Reach::AtOnce => true,
         Reach::Repositories(needed) => {
             let mut repositories: Vec<&str> = Vec::with_capacity(needed);
-            for trouble in recent().filter_map(|heard| heard.report.finding.trouble()) {
-                if repositories.len() < needed && !repositories.contains(&trouble.repository.as_str()) {
-                    repositories.push(&trouble.repository);
+            for details in recent().filter_map(|heard| heard.report.finding.details()) {
+                if repositories.len() < needed && !repositories.contains(&details.repository.as_str()) {
+                    repositories.push(&details.repository);
                 }
             }
             repositories.len() >= needed
         }
         Reach::Nodes(needed) => {
-            let there = if backoff_key.about().zone().is_some() { eyes.alive_in_zone } else { eyes.alive };
+            let there = if backoff_key.about().zone().is_some() { viewpoint.alive_in_zone } else { viewpoint.alive };
             // Another node's report shows that there are at least two, whatever the digest says of the first seconds of a fleet.
             let needed = needed.min(if mine { there } else { there.max(2) });
             let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();

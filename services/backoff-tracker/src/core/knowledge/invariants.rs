@@ -11,7 +11,7 @@ impl Knowledge {
             return;
         }
         debug_assert!(self.requests.len() <= MAX_REQUESTS, "images wanted are bounded");
-        debug_assert!(self.misses() < MISSES_TO_GONE || self.is_alone(), "a bus that misses so many answers counts as gone");
+        debug_assert!(self.misses() < MISSES_TO_GONE || self.is_without_bus(), "a bus that misses so many answers counts as gone");
         self.requests.assert_invariants();
         for (id, request) in self.requests.iter() {
             debug_assert!(request.wake.is_some() || matches!(request.state, State::Going(_)), "{id:?} is looked at again");

@@ -71,7 +71,7 @@ impl KeyReports {
     }
 
     pub(super) fn any(&self) -> Option<&Received> {
-        self.troubles().chain(self.sound.values()).next()
+        self.failures().chain(self.sound.values()).next()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -82,13 +82,13 @@ impl KeyReports {
         !self.failing.is_empty()
     }
 
-    pub(super) fn troubles(&self) -> impl Iterator<Item = &Received> + Clone {
+    pub(super) fn failures(&self) -> impl Iterator<Item = &Received> + Clone {
         self.failing.iter().map(|(_, received)| received)
     }
 
     /// Failures later than that.
-    pub(super) fn troubles_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Received> + Clone {
-        self.troubles().filter(move |received| since.is_none_or(|since| received.date > since))
+    pub(super) fn failures_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Received> + Clone {
+        self.failures().filter(move |received| since.is_none_or(|since| received.date > since))
     }
 
     /// The newest success.
@@ -115,7 +115,7 @@ impl KeyReports {
         if self.failing.is_empty() || self.contradicted.is_some_and(|before| success < before + apart) {
             return false;
         }
-        let all = self.troubles().all(|received| received.failing_since < success);
+        let all = self.failures().all(|received| received.failing_since < success);
         self.contradicted = all.then_some(success);
         true
     }

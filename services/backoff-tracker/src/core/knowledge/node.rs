@@ -10,17 +10,17 @@ use contract::{FailureClass, NodeName, Stage, Target};
 
 use super::UNANSWERED_AFTER;
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::entry::{Binding, Entry, Eyes};
+use super::entry::{Binding, Entry, Viewpoint};
 use super::exemptions::Exemptions;
-use super::fault::Fault;
 use super::fleet::Fleet;
 use super::input::{Decision, Duty, Effect, Input, LeaseAnswer, Refusal};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, RequestId};
 use super::lease_waits::LeaseWaits;
 use super::openings::Openings;
+use super::planted_bug::PlantedBug;
 use super::recent_attempts::RecentAttempts;
 use super::replica::{Replica, ReplicaCounts};
-use super::report::{Finding, Report, Trouble};
+use super::report::{FailureDetails, Finding, Report};
 use super::request::{Going, Request, State};
 use super::requests::{Fate, Requests};
 use super::retry_pauses::RetryPauses;
@@ -80,7 +80,7 @@ pub struct Knowledge {
     pub(super) misses: u32,
     missed_since: Duration,
     pub(super) missed_last: Duration,
-    fault: Option<Fault>,
+    planted_bug: Option<PlantedBug>,
     pub(super) counts: KnowledgeCounts,
 }
 
@@ -106,15 +106,15 @@ impl Knowledge {
             misses: 0,
             missed_since: Duration::ZERO,
             missed_last: Duration::ZERO,
-            fault: None,
+            planted_bug: None,
             counts: KnowledgeCounts::default(),
         }
     }
 
     /// With a rule broken on purpose, for tests of tests.
     #[must_use]
-    pub fn with_fault(mut self, fault: Fault) -> Self {
-        self.fault = Some(fault);
+    pub fn with_planted_bug(mut self, planted_bug: PlantedBug) -> Self {
+        self.planted_bug = Some(planted_bug);
         self
     }
 
@@ -156,7 +156,7 @@ impl Knowledge {
     /// How many entries hold this node back.
     #[must_use]
     pub fn binding_count(&self, now: Duration) -> usize {
-        if self.is_alone() {
+        if self.is_without_bus() {
             return 0;
         }
         let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.exemptions.holds(now, entry.backoff_key.view());
@@ -194,7 +194,7 @@ impl Knowledge {
 
     /// Whether the node goes by its own rule, for want of a bus.
     #[must_use]
-    pub fn is_alone(&self) -> bool {
+    pub fn is_without_bus(&self) -> bool {
         self.alone.is_some()
     }
 
@@ -211,27 +211,27 @@ impl Knowledge {
     }
 
     pub(super) fn entry(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
-        self.replica.entry(backoff_key, self.eyes(now))
+        self.replica.entry(backoff_key, self.viewpoint(now))
     }
 
-    pub(super) fn eyes(&self, now: Duration) -> Eyes<'_> {
-        let credulous = self.has(Fault::BelievesAnybody);
+    pub(super) fn viewpoint(&self, now: Duration) -> Viewpoint<'_> {
+        let credulous = self.has(PlantedBug::BelievesAnybody);
         let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
         let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
-        let endless = self.has(Fault::StepsGrow);
-        Eyes { node: &self.node, now, alive_in_zone, alive, credulous, endless }
+        let endless = self.has(PlantedBug::StepsGrow);
+        Viewpoint { node: &self.node, now, alive_in_zone, alive, credulous, endless }
     }
 
     /// A target with what can bind it.
     pub(super) fn aim(&self, mut target: Target) -> Aim {
-        if self.has(Fault::LoginsIgnored) {
+        if self.has(PlantedBug::LoginsIgnored) {
             target.fingerprint.clear();
         }
         Aim::new(target)
     }
 
-    pub(crate) fn has(&self, fault: Fault) -> bool {
-        self.fault == Some(fault)
+    pub(crate) fn has(&self, planted_bug: PlantedBug) -> bool {
+        self.planted_bug == Some(planted_bug)
     }
 
     /// Takes the input in; returns the requests that it touches.
@@ -258,7 +258,7 @@ impl Knowledge {
             Input::AttemptStarted { request, attempt, trace } => {
                 self.requests.change(request, |Request { state, wake, .. }| {
                     if let State::Going(going) = state
-                        && !going.told_unanswered
+                        && !going.reported_unanswered
                     {
                         going.attempt = Some((attempt, trace));
                         going.begun = now;
@@ -307,12 +307,12 @@ impl Knowledge {
             }
             Input::BusGone => {
                 self.unpublished.bus_is_gone();
-                self.set_alone(Some(WithoutBus { since: now, lost: now }))
+                self.set_without_bus(Some(WithoutBus { since: now, lost: now }))
             }
-            Input::NoLeases => self.set_alone(Some(WithoutBus { since: now, lost: now })),
+            Input::NoLeases => self.set_without_bus(Some(WithoutBus { since: now, lost: now })),
             Input::BusBack => {
                 self.unpublished.bus_is_back();
-                self.set_alone(None)
+                self.set_without_bus(None)
             }
             Input::CaughtUp => {
                 self.caught_up(now);
@@ -350,9 +350,9 @@ impl Knowledge {
     fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
-        // Who fails while others succeed is found at fault by that success, but may have failed as all did: it tries once more.
+        // Who fails while others succeed is found distrusted by that success, but may have failed as all did: it tries once more.
         let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
-        if succeeded && self.has(Fault::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
+        if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
             return vec![];
         }
         self.other_is_stored(now, &report);
@@ -374,7 +374,7 @@ impl Knowledge {
         for id in self.requests.touching(backoff_key) {
             let hangs = |request: &Request| {
                 let exempt = self.exemptions.holds(now, &request.aim.target.view);
-                let silent = |going: &Going| going.told_unanswered && answered_at >= going.begun;
+                let silent = |going: &Going| going.reported_unanswered && answered_at >= going.begun;
                 !request.abandoned && waits_for(request) && !exempt && matches!(&request.state, State::Going(going) if silent(going))
             };
             if self.requests.get(id).is_some_and(hangs) {
@@ -409,11 +409,11 @@ impl Knowledge {
         self.release(released);
     }
 
-    /// What the local rule knows to fail because of a back-off key that was answered later, unless this node is known to be the one at fault.
+    /// What the local rule knows to fail because of a back-off key that was answered later, unless this node is known to be the one distrusted.
     fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
         let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| {
-            let at_fault = self.replica.at_fault(now, &self.node, cause.backoff_keys.iter().find(|own| own.id() == backoff_key));
-            !at_fault && cause.at < answered_at
+            let distrusted = self.replica.is_distrusted(now, &self.node, cause.backoff_keys.iter().find(|own| own.id() == backoff_key));
+            !distrusted && cause.at < answered_at
         });
         released.map(|(key, _)| key).collect()
     }
@@ -426,7 +426,7 @@ impl Knowledge {
         let waits = |request: &Request| matches!(request.state, State::Fresh) && request.keys().any(|key| released.contains(key));
         let waiting: Vec<RequestId> = self.requests.iter().filter(|(_, request)| waits(request)).map(|(id, _)| id).collect();
         for id in waiting {
-            self.requests.change(id, |request| request.state = State::Held);
+            self.requests.change(id, |request| request.state = State::Delayed);
         }
     }
 
@@ -456,7 +456,7 @@ impl Knowledge {
         }
     }
 
-    fn set_alone(&mut self, alone: Option<WithoutBus>) -> Vec<RequestId> {
+    fn set_without_bus(&mut self, alone: Option<WithoutBus>) -> Vec<RequestId> {
         self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
         self.lease_waits.start_again();
         self.misses = 0;
@@ -475,7 +475,7 @@ impl Knowledge {
             self.misses += 1;
             self.missed_last = now;
             if self.misses >= MISSES_TO_GONE {
-                due.extend(self.set_alone(Some(WithoutBus { since: now, lost: self.missed_since })));
+                due.extend(self.set_without_bus(Some(WithoutBus { since: now, lost: self.missed_since })));
             }
         }
         for id in missed {
@@ -531,22 +531,22 @@ impl Knowledge {
             return;
         }
         let late_at = going.begun + UNANSWERED_AFTER;
-        request.wake = match going.told_unanswered {
+        request.wake = match going.reported_unanswered {
             false => (now < late_at).then_some(late_at),
             true => going.others_answered.then_some(going.begun + HANGS_AFTER),
         };
-        if going.told_unanswered || now < late_at {
+        if going.reported_unanswered || now < late_at {
             return;
         }
-        going.told_unanswered = true;
+        going.reported_unanswered = true;
         let stage = going.stage();
         let endpoint = request.aim.stage_backoff_key(stage);
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
         if let (Some(_), false) = (going.attempt, answered_since) {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
             let message = format!("{of} from {} for {} s", request.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
-            let trouble = Trouble { message, step: going.step_of(endpoint.id()), ..Trouble::default() }.bounded();
-            self.publish(now, going, endpoint, Finding::Unanswered(trouble), effects);
+            let details = FailureDetails { message, step: going.step_of(endpoint.id()), ..FailureDetails::default() }.bounded();
+            self.publish(now, going, endpoint, Finding::Unanswered(details), effects);
         }
     }
 

@@ -102,7 +102,7 @@ impl Openings {
 impl Knowledge {
     /// The node says something: what that changes is told when the bus has stored it.
     pub(super) fn say_unstored(&mut self, report: &Report) {
-        let fails = |report: &Report| report.finding.trouble().is_some();
+        let fails = |report: &Report| report.finding.details().is_some();
         let said_before = self.replica.word(report.backoff_key.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
         if self.openings.unstored.len() >= MAX_KEYS_OF_ONE {
             self.openings.unstored.clear();
@@ -130,10 +130,10 @@ impl Knowledge {
     fn follow(&mut self, now: Duration, report: &Report) -> Option<EntryNews> {
         let backoff_key = report.backoff_key.id();
         let open = self.openings.is_open(now, backoff_key);
-        match (open, report.finding.trouble()) {
-            (true, Some(trouble)) => {
+        match (open, report.finding.details()) {
+            (true, Some(details)) => {
                 // It goes on: which is all that is to be known, and an entry may have thousands of reports.
-                let until = now + cadence::delay(&report.backoff_key, trouble.step, trouble.retry_after) + KEPT_FOR;
+                let until = now + cadence::delay(&report.backoff_key, details.step, details.retry_after) + KEPT_FOR;
                 self.openings.open.entry(backoff_key).and_modify(|open| open.until = open.until.max(until));
                 None
             }
@@ -176,7 +176,7 @@ impl Knowledge {
 
     fn entry_as_stored(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
         if self.openings.is_without_own(backoff_key) {
-            self.replica.entry_without(backoff_key, &self.node, self.eyes(now))
+            self.replica.entry_without(backoff_key, &self.node, self.viewpoint(now))
         } else {
             self.entry(now, backoff_key)
         }
@@ -190,7 +190,7 @@ impl EntryNews {
             backoff_key: Arc::clone(&entry.backoff_key),
             attempt: report.attempt,
             trace: report.trace,
-            cause: report.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
+            cause: report.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
             failing_since: entry.failing_since,
             next_attempt: Some(entry.next_attempt),
             reporters: entry.reporters,

@@ -41,7 +41,7 @@ impl Knowledge {
             return self.local.check(now, check);
         };
         let aim = self.aim(target.clone());
-        let binding = if self.is_alone() { vec![] } else { self.binding(now.monotonic, &aim) };
+        let binding = if self.is_without_bus() { vec![] } else { self.binding(now.monotonic, &aim) };
         let exempt = self.is_exempt(now.monotonic, &target.view);
         let not_due = || not_due(now.monotonic, &binding).map(|entry| held(now.monotonic, entry));
         // What one other node alone reports is waited for, where the fleet's clearance is asked for: it refuses nobody.
@@ -98,7 +98,7 @@ impl Knowledge {
             .iter()
             .filter(|backoff_key| !self.is_exempt(now, backoff_key.view()))
             .filter_map(|backoff_key| self.entry(now, backoff_key.id()));
-        let binding = entries.filter(|entry| entry.binding == Binding::Everybody && !self.is_alone());
+        let binding = entries.filter(|entry| entry.binding == Binding::Everybody && !self.is_without_bus());
         binding.map(|entry| entry.next_attempt.saturating_sub(now)).max()
     }
 
@@ -115,7 +115,7 @@ impl Knowledge {
 
     fn listed(&self, now: Duration, entry: &Entry) -> BackoffEntry {
         let ago = |date: Duration| u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX);
-        let failing = self.replica.reports(entry.backoff_key.id()).filter(|report| report.finding.trouble().is_some());
+        let failing = self.replica.reports(entry.backoff_key.id()).filter(|report| report.finding.details().is_some());
         let newest = std::iter::once(entry.newest.reporter.to_string());
         let mut others: Vec<String> = failing.map(|report| report.reporter.to_string()).collect();
         others.retain(|name| *name != entry.newest.reporter.as_str());
@@ -133,7 +133,7 @@ impl Knowledge {
             last_ms_ago: ago(entry.failed_at),
             next_attempt_ms: milliseconds(entry.next_attempt.saturating_sub(now)),
             probed_by: None,
-            cause: entry.newest.finding.trouble().map(|trouble| trouble.message.clone()).unwrap_or_default(),
+            cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
             trace: entry.newest.trace,
         }
     }
@@ -207,7 +207,7 @@ impl Knowledge {
             self.requests.change(*id, |request| {
                 if matches!(request.state, State::Fresh) {
                     // In its turn with the others that are released.
-                    request.state = State::Held;
+                    request.state = State::Delayed;
                 }
             });
         }

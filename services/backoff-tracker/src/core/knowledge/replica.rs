@@ -9,7 +9,7 @@ use contract::{FailureClass, NodeName, TraceContext};
 use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
 use super::cadence;
 use super::derived::Derived;
-use super::entry::{Binding, Entry, Eyes, Received};
+use super::entry::{Binding, Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
@@ -24,7 +24,7 @@ pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AF
 /// gives this core its time begins to count no later than here, so that what was said before the node began has a date.
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 /// How long a reporter whom others contradicted is heard by nobody else.
-pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
+pub const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
 /// Of a back-off key's reporters it is found so often who is contradicted: that it was a second ago changes nothing.
 const CONTRADICTED_APART: Duration = Duration::from_secs(1);
 /// How often what is too old is looked for, among all: nothing is decided by a report that is seconds too old.
@@ -52,7 +52,7 @@ pub struct ReplicaCounts {
     pub evicted_total: u64,
     /// Reports with a time that could not be, clamped.
     pub clamped_total: u64,
-    /// Reporters found at fault.
+    /// Reporters found distrusted.
     pub contradicted_total: u64,
 }
 
@@ -73,7 +73,7 @@ struct Distrust {
 impl Distrust {
     fn holds(self, now: Duration) -> bool {
         let pardoned = self.sound_at.is_some_and(|sound| sound >= self.contradicted_at) && self.pardons <= PARDONS;
-        now < self.contradicted_at + CONTRADICTED_FOR && !pardoned
+        now < self.contradicted_at + DISTRUSTED_FOR && !pardoned
     }
 }
 
@@ -167,26 +167,26 @@ impl Replica {
         self.heard_of(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
-    /// What the reports of a back-off key come to. Who is at fault is not heard, but by itself.
-    pub(super) fn entry(&self, backoff_key: BackoffKeyId, eyes: Eyes<'_>) -> Option<Entry> {
+    /// What the reports of a back-off key come to. Who is distrusted is not heard, but by itself.
+    pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
-        let entry = self.derived.entry(backoff_key, eyes, || (self.derive(reports, eyes), self.trust_changes(eyes.now)));
-        entry.filter(|entry| entry.matters(eyes.now))
+        let entry = self.derived.entry(backoff_key, viewpoint, || (self.derive(reports, viewpoint), self.trust_changes(viewpoint.now)));
+        entry.filter(|entry| entry.matters(viewpoint.now))
     }
 
     /// The same without what this node says.
-    pub(super) fn entry_without(&self, backoff_key: BackoffKeyId, node: &NodeName, eyes: Eyes<'_>) -> Option<Entry> {
+    pub(super) fn entry_without(&self, backoff_key: BackoffKeyId, node: &NodeName, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
-        self.derive_among(reports, Some(node), None, eyes).filter(|entry| entry.matters(eyes.now))
+        self.derive_among(reports, Some(node), None, viewpoint).filter(|entry| entry.matters(viewpoint.now))
     }
 
-    /// True if other nodes need an unpublished failure of `eyes.node`: the first opens the entry, and the next confirm it until no rule asks for
+    /// True if other nodes need an unpublished failure of `viewpoint.node`: the first opens the entry, and the next confirm it until no rule asks for
     /// more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys with a known failure.
-    pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, eyes: Eyes<'_>) -> bool {
+    pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, viewpoint: Viewpoint<'_>) -> bool {
         let silent = KeyReports::default();
         let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&silent);
         let unpublished = Received::new(Arc::clone(unpublished), date, date);
-        let derive = |unpublished| self.derive_among(reports, Some(eyes.node), unpublished, eyes);
+        let derive = |unpublished| self.derive_among(reports, Some(viewpoint.node), unpublished, viewpoint);
         match (derive(None), derive(Some(&unpublished))) {
             (_, None) => false,
             (None, Some(_)) => true,
@@ -200,32 +200,38 @@ impl Replica {
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
         let Some(reports) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
         let own = self.reporters.find(&success.reporter).and_then(|by| reports.failing_of(by));
-        own.is_some() || reports.troubles_since(self.in_order_at(reports)).any(|received| received.date < date)
+        own.is_some() || reports.failures_since(self.in_order_at(reports)).any(|received| received.date < date)
     }
 
-    fn derive(&self, reports: &KeyReports, eyes: Eyes<'_>) -> Option<Entry> {
-        self.derive_among(reports, None, None, eyes)
+    fn derive(&self, reports: &KeyReports, viewpoint: Viewpoint<'_>) -> Option<Entry> {
+        self.derive_among(reports, None, None, viewpoint)
     }
 
     /// What the reports come to without those of one node, and with one more.
-    fn derive_among(&self, reports: &KeyReports, without: Option<&NodeName>, with: Option<&Received>, eyes: Eyes<'_>) -> Option<Entry> {
+    fn derive_among(
+        &self,
+        reports: &KeyReports,
+        without: Option<&NodeName>,
+        with: Option<&Received>,
+        viewpoint: Viewpoint<'_>,
+    ) -> Option<Entry> {
         let nobody = BTreeMap::new();
         let about = &reports.any().or(with)?.report.backoff_key;
         let of_kind = self.distrust.get(&kind(about)).unwrap_or(&nobody);
         let counts = |received: &Received| {
             let reporter = &received.report.reporter;
-            let believed = of_kind.is_empty() || eyes.credulous || reporter == eyes.node;
-            let received = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(eyes.now));
+            let believed = of_kind.is_empty() || viewpoint.credulous || reporter == viewpoint.node;
+            let received = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(viewpoint.now));
             received && without.is_none_or(|node| reporter != node)
         };
         let success = reports.succeeded_for(counts);
         let since = success.max(self.cleared_at(about));
-        let own = self.reporters.find(eyes.node).and_then(|by| reports.failing_of(by));
+        let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
         let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
         let with = with.filter(|received| since.is_none_or(|since| received.date > since));
-        let standing = reports.troubles_since(since).filter(|received| counts(received)).chain(with);
-        let mut entry = Entry::derive(standing, mine, success, eyes)?;
-        if entry.is_unconfirmed() && !eyes.credulous && self.doubtful(eyes.now, &entry.newest) {
+        let standing = reports.failures_since(since).filter(|received| counts(received)).chain(with);
+        let mut entry = Entry::derive(standing, mine, success, viewpoint)?;
+        if entry.is_unconfirmed() && !viewpoint.credulous && self.doubtful(viewpoint.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
         Some(entry)
@@ -233,11 +239,11 @@ impl Replica {
 
     /// When somebody who is not heard now is heard again.
     fn trust_changes(&self, now: Duration) -> Duration {
-        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + CONTRADICTED_FOR);
+        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + DISTRUSTED_FOR);
         ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
     }
 
-    /// Whether others have shown a reporter to be at fault for any kind of failure in the view: then it is not believed alone.
+    /// Whether others have shown a reporter to be distrusted for any kind of failure in the view: then it is not believed alone.
     fn doubtful(&self, now: Duration, report: &Report) -> bool {
         let view = report.backoff_key.view_id();
         let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
@@ -260,7 +266,7 @@ impl Replica {
     #[must_use]
     pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
-        reports.troubles_since(self.in_order_at(reports)).next().is_some()
+        reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
 
     /// Whether what a node said of a back-off key last is a failure that nothing has answered since.
@@ -277,9 +283,9 @@ impl Replica {
         self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|received| &*received.report)
     }
 
-    /// Whether others have shown a node to be at fault for this kind of failure.
-    pub(super) fn at_fault(&self, now: Duration, node: &NodeName, backoff_key: Option<&Arc<BackoffKey>>) -> bool {
-        backoff_key.is_some_and(|backoff_key| self.distrusted(now, node, backoff_key))
+    /// Whether others' successes contradict what a node says of this kind of failure.
+    pub(super) fn is_distrusted(&self, now: Duration, node: &NodeName, backoff_key: Option<&Arc<BackoffKey>>) -> bool {
+        backoff_key.is_some_and(|backoff_key| self.is_distrusted_for(now, node, backoff_key))
     }
 
     /// Whether any back-off key of a view fails so.
@@ -298,14 +304,14 @@ impl Replica {
         }
     }
 
-    /// A node at fault that fails again so keeps that kind to itself for as long again: its trouble lasts.
-    pub(super) fn still_at_fault(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
+    /// A distrusted node that fails again so keeps that kind to itself for as long again: its failures go on.
+    pub(super) fn still_distrusted(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
         if let Some(distrust) = self.distrust.get_mut(&kind(backoff_key)).and_then(|nodes| nodes.get_mut(node)) {
             distrust.contradicted_at = distrust.contradicted_at.max(now);
         }
     }
 
-    fn distrusted(&self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) -> bool {
+    fn is_distrusted_for(&self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) -> bool {
         self.distrust.get(&kind(backoff_key)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
     }
 
@@ -332,7 +338,7 @@ impl Replica {
 
     fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
         let asks_for_years =
-            report.finding.trouble().and_then(|trouble| trouble.retry_after).is_some_and(|asked| asked > cadence::LONGEST_RETRY_AFTER);
+            report.finding.details().and_then(|details| details.retry_after).is_some_and(|asked| asked > cadence::LONGEST_RETRY_AFTER);
         if age > OLDEST || asks_for_years {
             self.counts.clamped_total += 1;
         }
@@ -345,17 +351,17 @@ impl Replica {
         if !reports.contradicts(success, CONTRADICTED_APART) {
             return;
         }
-        let together = reports.troubles().filter(|received| received.failing_since < success).nth(1).is_some();
+        let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
         // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
         };
-        let at_fault = |received: &&Received| received.failing_since < success && !known(&received.report);
-        let at_fault: Vec<Arc<Report>> = reports.troubles().filter(at_fault).map(|received| Arc::clone(&received.report)).collect();
-        for report in at_fault {
+        let distrusted = |received: &&Received| received.failing_since < success && !known(&received.report);
+        let distrusted: Vec<Arc<Report>> = reports.failures().filter(distrusted).map(|received| Arc::clone(&received.report)).collect();
+        for report in distrusted {
             let sound_at = self.sound_at(&report);
-            let held = self.distrusted(now, &report.reporter, &report.backoff_key);
+            let held = self.is_distrusted_for(now, &report.reporter, &report.backoff_key);
             let nodes = self.distrust.entry(kind(&report.backoff_key)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.sound_at = distrust.sound_at.max(sound_at);
@@ -432,7 +438,7 @@ impl Replica {
         }
         self.collected = now;
         for nodes in self.distrust.values_mut() {
-            nodes.retain(|_, distrust| now < distrust.contradicted_at + 2 * CONTRADICTED_FOR);
+            nodes.retain(|_, distrust| now < distrust.contradicted_at + 2 * DISTRUSTED_FOR);
         }
         self.distrust.retain(|_, nodes| !nodes.is_empty());
         self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);
@@ -489,7 +495,7 @@ fn newer(report: &Report, date: Duration, known: &Received) -> bool {
 /// How long a report is of use.
 #[must_use]
 pub fn keep_for(report: &Report) -> Duration {
-    kept_for(report.finding.trouble().and_then(|trouble| trouble.retry_after))
+    kept_for(report.finding.details().and_then(|details| details.retry_after))
 }
 
 fn kept_for(asked: Option<Duration>) -> Duration {

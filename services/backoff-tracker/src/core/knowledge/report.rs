@@ -33,14 +33,14 @@ pub enum Finding {
     /// The back-off key is in order. Dated when the registry answered.
     Succeeded,
     /// It is not. Dated when the attempt began: that is when the registry was asked.
-    Failed(Trouble),
+    Failed(FailureDetails),
     /// The attempt goes on, but has had no answer for [`super::UNANSWERED_AFTER`]. Dated when it began.
-    Unanswered(Trouble),
+    Unanswered(FailureDetails),
 }
 
 /// The failure of a back-off key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct FailureDetails {
     /// `<reason>: <message>`, at most [`MAX_MESSAGE_BYTES`].
     pub message: String,
     /// Which failure in a row this is, by what the reporter knew; 1 is the first.
@@ -53,7 +53,7 @@ pub struct Trouble {
     pub in_a_row: u32,
 }
 
-impl Trouble {
+impl FailureDetails {
     /// Within its bounds: message shortened, step clamped.
     #[must_use]
     pub fn bounded(mut self) -> Self {
@@ -72,9 +72,9 @@ impl Trouble {
 impl Finding {
     /// The failure, finished or not.
     #[must_use]
-    pub fn trouble(&self) -> Option<&Trouble> {
+    pub fn details(&self) -> Option<&FailureDetails> {
         match self {
-            Self::Failed(trouble) | Self::Unanswered(trouble) => Some(trouble),
+            Self::Failed(details) | Self::Unanswered(details) => Some(details),
             Self::Succeeded => None,
         }
     }
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn a_report_is_bounded() {
-        let trouble = Trouble { message: "é".repeat(2_000), step: u32::MAX, ..Trouble::default() }.bounded();
-        assert_eq!((trouble.message.len(), trouble.step), (1_024, MAX_STEP));
-        assert_eq!(Trouble::default().bounded().step, 1, "no failure is the zeroth");
+        let details = FailureDetails { message: "é".repeat(2_000), step: u32::MAX, ..FailureDetails::default() }.bounded();
+        assert_eq!((details.message.len(), details.step), (1_024, MAX_STEP));
+        assert_eq!(FailureDetails::default().bounded().step, 1, "no failure is the zeroth");
     }
 }

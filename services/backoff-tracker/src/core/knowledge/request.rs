@@ -36,7 +36,7 @@ pub(super) enum State {
     /// Not looked at yet, or refused by the local rule.
     Fresh,
     /// Held by the fleet, or waiting for another's word.
-    Held,
+    Delayed,
     /// The cause is gone; it goes on in its turn.
     Released {
         /// Its turn.
@@ -60,7 +60,7 @@ pub(super) struct Going {
     pub(super) reached: Vec<Stage>,
     /// What step a failure of each back-off key would be, as it was known when the attempt began.
     pub(super) steps: BTreeMap<BackoffKeyId, u32>,
-    pub(super) told_unanswered: bool,
+    pub(super) reported_unanswered: bool,
     /// Whether others had an answer while it had none for long.
     pub(super) others_answered: bool,
     /// Whether the node's own rule allowed it, without clearance: then that rule moves by its failure.
@@ -80,7 +80,7 @@ impl Going {
             until: Stage::Manifest,
             reached: Vec::new(),
             steps: BTreeMap::new(),
-            told_unanswered: false,
+            reported_unanswered: false,
             others_answered: false,
             by_own_rule: false,
             exempt: false,
@@ -152,7 +152,7 @@ impl Request {
 
     /// Whether it has been waiting for the fleet.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.state, State::Held)
+        matches!(self.state, State::Delayed)
     }
 }
 

@@ -13,7 +13,7 @@ use super::entry::{Binding, Entry};
 use super::input::{Duty, Effect, Outcome};
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
-use super::report::{Finding, Report, Trouble};
+use super::report::{FailureDetails, Finding, Report};
 use super::request::{Going, Request, State};
 use super::requests::Fate;
 use super::target::{Aim, Failure};
@@ -82,12 +82,12 @@ impl Knowledge {
         let going = Going { begun: now, ..going };
         let mut touched = Vec::new();
         for backoff_key in &backoff_keys {
-            if self.replica.at_fault(now, &self.node, Some(backoff_key)) {
-                self.replica.still_at_fault(now, &self.node, backoff_key);
+            if self.replica.is_distrusted(now, &self.node, Some(backoff_key)) {
+                self.replica.still_distrusted(now, &self.node, backoff_key);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.trouble(&aim, &going, backoff_key, failure));
+            let finding = Finding::Failed(self.details(&aim, &going, backoff_key, failure));
             self.publish(now, &going, Arc::clone(backoff_key), finding, effects);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
@@ -143,7 +143,7 @@ impl Knowledge {
                 return (touched, Fate::Ends);
             }
             if stage != Stage::Token {
-                (going.begun, going.told_unanswered) = (now, stage >= Stage::Blob);
+                (going.begun, going.reported_unanswered) = (now, stage >= Stage::Blob);
                 request.wake = Some(now + UNANSWERED_AFTER);
             }
             if stage >= Stage::Blob {
@@ -195,7 +195,7 @@ impl Knowledge {
         going: &Going,
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
-        let own_doubt = self.replica.word(backoff_key.id(), &self.node).is_some_and(|word| word.finding.trouble().is_some());
+        let own_doubt = self.replica.word(backoff_key.id(), &self.node).is_some_and(|word| word.finding.details().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
         let failed_unpublished = self.unpublished.failure(backoff_key.id()).is_some();
         let is_first = || (watched || failed_unpublished) && self.is_newer_success(backoff_key, now);
@@ -223,12 +223,12 @@ impl Knowledge {
         let late = going.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
         for backoff_key in backoff_keys.iter().filter(|_| !late) {
-            if self.replica.at_fault(now, &self.node, Some(backoff_key)) {
-                self.replica.still_at_fault(now, &self.node, backoff_key);
+            if self.replica.is_distrusted(now, &self.node, Some(backoff_key)) {
+                self.replica.still_distrusted(now, &self.node, backoff_key);
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.trouble(&request.aim, going, backoff_key, failure));
+            let finding = Finding::Failed(self.details(&request.aim, going, backoff_key, failure));
             self.publish(now, going, Arc::clone(backoff_key), finding, effects);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
@@ -272,7 +272,7 @@ impl Knowledge {
         backoff_keys: &[Arc<BackoffKey>],
         own: &Arc<OwnFailure>,
     ) {
-        if self.is_alone() || self.is_exempt(now, &request.aim.target.view) {
+        if self.is_without_bus() || self.is_exempt(now, &request.aim.target.view) {
             return;
         }
         if let (Some(asked), Some(owner)) =
@@ -289,23 +289,23 @@ impl Knowledge {
     /// binds. Otherwise kubelet's rule applies, also if an image has failed many times in a row here, because this node may be the cause.
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
         let may_be_overloaded = || backoff_keys.iter().filter(|backoff_key| backoff_key.about().may_be_overloaded());
-        let at_fault = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
-            && may_be_overloaded().any(|backoff_key| self.replica.at_fault(now, &self.node, Some(backoff_key)));
+        let distrusted = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
+            && may_be_overloaded().any(|backoff_key| self.replica.is_distrusted(now, &self.node, Some(backoff_key)));
         let served = may_be_overloaded().filter_map(|backoff_key| self.replica.succeeded_at(backoff_key.id())).max();
         let serves = served.is_some_and(|at| now <= at + SERVED_WITHIN);
-        serves && !at_fault && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
+        serves && !distrusted && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
     }
 
-    fn trouble(&self, aim: &Aim, going: &Going, backoff_key: &BackoffKey, failure: &Failure) -> Trouble {
+    fn details(&self, aim: &Aim, going: &Going, backoff_key: &BackoffKey, failure: &Failure) -> FailureDetails {
         let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
         let id = backoff_key.id();
         let told = || self.replica.word(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
         let before = match self.unpublished.failure(id) {
-            Some((trouble, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(trouble),
-            None => told().and_then(|word| word.finding.trouble()),
+            Some((details, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(details),
+            None => told().and_then(|word| word.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
-        Trouble { message, step: going.step_of(backoff_key.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
+        FailureDetails { message, step: going.step_of(backoff_key.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
     }
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
@@ -319,10 +319,10 @@ impl Knowledge {
         let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
             self.local.report_shared(at(now), report, backoff_keys, failing(entry.failing_since));
-        } else if by_fleet && !self.is_alone() && self.pauses_after(now, &request.key, &backoff_keys) {
+        } else if by_fleet && !self.is_without_bus() && self.pauses_after(now, &request.key, &backoff_keys) {
             self.local.report_paused(at(now), report, backoff_keys);
         } else {
-            let was_held = !exempt && (going.by_own_rule || self.is_alone());
+            let was_held = !exempt && (going.by_own_rule || self.is_without_bus());
             let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < going.begun);
             self.local.report_about(at(now), report, backoff_keys, since.map(failing));
         }
@@ -337,7 +337,7 @@ impl Knowledge {
     /// The entry of this node's own making by which all go, of those back-off keys.
     pub(super) fn binding_of(&self, now: Duration, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> Option<Entry> {
         let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
-        if self.is_alone() { None } else { backoff_keys.find_map(shared) }
+        if self.is_without_bus() { None } else { backoff_keys.find_map(shared) }
     }
 
     /// Says something under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had run
@@ -388,7 +388,7 @@ pub(super) fn at(now: Duration) -> Now {
 
 /// A failure as this node's own back-off keeps it.
 fn own_failure(now: Duration, failure: &Failure, trace: Option<TraceContext>) -> Arc<OwnFailure> {
-    let Trouble { message: cause, .. } = Trouble { message: failure.cause.clone(), ..Trouble::default() }.bounded();
+    let FailureDetails { message: cause, .. } = FailureDetails { message: failure.cause.clone(), ..FailureDetails::default() }.bounded();
     Arc::new(OwnFailure { at: now, class: failure.class, cause, trace })
 }
 

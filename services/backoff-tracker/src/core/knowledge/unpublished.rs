@@ -15,7 +15,7 @@ use super::input::Effect;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::replica::MAX_KEYS_OF_ONE;
-use super::report::{Finding, Report, Trouble};
+use super::report::{FailureDetails, Finding, Report};
 
 /// The kept reports, the newest one of each back-off key.
 #[derive(Debug, Default)]
@@ -75,9 +75,9 @@ impl Unpublished {
     }
 
     /// The kept failure of a back-off key, and its date.
-    pub(super) fn failure(&self, backoff_key: BackoffKeyId) -> Option<(&Trouble, Duration)> {
+    pub(super) fn failure(&self, backoff_key: BackoffKeyId) -> Option<(&FailureDetails, Duration)> {
         let kept = self.reports.get(&backoff_key)?;
-        Some((kept.report.finding.trouble()?, kept.date))
+        Some((kept.report.finding.details()?, kept.date))
     }
 
     /// Keeps a report instead of an earlier one of the same back-off key.
@@ -149,8 +149,8 @@ impl Knowledge {
 
     fn is_news(&self, now: Duration, Kept { report, date, .. }: &Kept) -> bool {
         if report.finding != Finding::Succeeded {
-            let at_fault = self.replica.at_fault(now, &self.node, Some(&report.backoff_key));
-            return !at_fault && self.replica.is_changed_by(report, *date, self.eyes(now));
+            let distrusted = self.replica.is_distrusted(now, &self.node, Some(&report.backoff_key));
+            return !distrusted && self.replica.is_changed_by(report, *date, self.viewpoint(now));
         }
         // A success older than this does not count as a sign that the registry answers.
         let is_lately = |at: Duration| now < at + QUIET_AFTER;

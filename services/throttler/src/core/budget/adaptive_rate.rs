@@ -459,7 +459,7 @@ mod tests {
 
     use clock::Random;
 
-    use super::super::pace::Pace;
+    use super::super::rate_limiter::RateLimiter;
     use super::*;
 
     const CAP: f64 = 200.0;
@@ -484,7 +484,7 @@ mod tests {
         /// How long all take, in seconds, and how many requests fail.
         fn run(&self, seed: u64) -> (f64, usize) {
             let mut random = Random::seeded(seed);
-            let (mut rate, mut pace) = (AdaptiveRate::new(Duration::ZERO, CAP), Pace::new(CAP));
+            let (mut rate, mut rate_limiter) = (AdaptiveRate::new(Duration::ZERO, CAP), RateLimiter::new(CAP));
             let mut queue: VecDeque<usize> = (0..self.pulls).collect();
             let mut due = BinaryHeap::new();
             let mut answers: VecDeque<(Duration, Duration, usize, bool)> = VecDeque::new();
@@ -508,8 +508,8 @@ mod tests {
                     }
                 }
                 rate.pass(now);
-                pace.set(rate.in_force());
-                while !queue.is_empty() && pace.take(now) {
+                rate_limiter.set(rate.in_force());
+                while !queue.is_empty() && rate_limiter.take(now) {
                     let Some(pull) = queue.pop_front() else { break };
                     rate.granted(now);
                     if second.0 != now.as_secs() {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use contract::messages::throttler::RegistryLimit;
 use contract::{NodeName, PermitId};
 
-use super::BudgetCall;
+use super::BudgetRequest;
 
-/// What a member wants done.
+/// What a budget client wants done.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wanted {
-    Call(NodeName, BudgetCall),
+    Call(NodeName, BudgetRequest),
     Campaign,
     Granted {
         permit: PermitId,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::PermitId;
 
-use super::{BudgetPolicy, Budgets, Effect, Input, Office};
+use super::{BudgetPolicy, Budgets, Effect, Input, Term};
 
 const OWNER: &str = "owner";
 /// Pulls that end while it is counted.
@@ -30,8 +30,8 @@ impl Node {
         let budgets = Budgets::new("n1".parse().expect("a name"), policy, Random::seeded(random.word())).with_slots(3);
         let mut node = Self { now: Duration::from_secs(100), random, budgets, pulling: VecDeque::new() };
         node.want();
-        let office = Office { epoch: 1, first: true, until: Duration::from_secs(1_000_000) };
-        node.step(Input::Elected { owner: OWNER.to_owned(), office });
+        let term = Term { epoch: 1, first: true, until: Duration::from_secs(1_000_000) };
+        node.step(Input::Elected { owner: OWNER.to_owned(), term });
         node
     }
 

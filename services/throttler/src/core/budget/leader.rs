@@ -11,12 +11,12 @@ use contract::messages::throttler::{
 use contract::{NodeName, PermitId};
 
 use super::adaptive_rate::{AdaptiveRate, RegistryAnswer};
-use super::fault::Fault;
-use super::line::{Line, Waiter};
-use super::pace::Pace;
+use super::fair_queue::{FairQueue, Waiter};
 use super::permits::{Permit, Permits, Stage};
+use super::planted_bug::PlantedBug;
 use super::quota::{Allowance, Out, Quota};
 use super::rate::{Rate, RateCause};
+use super::rate_limiter::RateLimiter;
 use super::silence::{self, Silence};
 use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE, HELD_UP};
 
@@ -45,9 +45,9 @@ const PULL_EXPECTED: Duration = Duration::from_secs(5);
 /// The most permits that a leader counts at a time when the owner sets no limit.
 const PERMITS_MAX: u64 = 50_000;
 
-/// How a leader's time in office began.
+/// How a leader's term began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Office {
+pub struct Term {
     /// Of this leadership, higher than any before: see [`contract::know::lease_epoch`].
     pub epoch: u64,
     /// Nobody has led this budget lately, and what would remember it has not been lost: there is nothing to learn.
@@ -62,17 +62,17 @@ pub(super) struct Leader {
     owner: String,
     node: NodeName,
     policy: BudgetPolicy,
-    pub(super) office: Office,
+    pub(super) term: Term,
     since: Duration,
     learns_until: Duration,
-    pace: Pace,
+    rate_limiter: RateLimiter,
     /// What the pace is set to.
     paced: f64,
     /// What the registry turns out to be able to do; none: the owner sets no cap.
     adaptive: Option<AdaptiveRate>,
     silence: Silence,
     quota: Quota,
-    line: Line,
+    queue: FairQueue,
     permits: Permits,
     /// Of these the holders have asked again, and wait for another turn of the rate.
     late: BTreeSet<PermitId>,
@@ -95,25 +95,32 @@ pub(super) struct Leader {
     own_pull_told: bool,
     /// When another node was heard.
     others_heard: Option<Duration>,
-    fault: Option<Fault>,
+    planted_bug: Option<PlantedBug>,
 }
 
 impl Leader {
-    pub(super) fn new(now: Duration, node: NodeName, owner: &str, policy: BudgetPolicy, office: Office, fault: Option<Fault>) -> Self {
-        let learns = !office.first && fault != Some(Fault::LearnsNothing);
+    pub(super) fn new(
+        now: Duration,
+        node: NodeName,
+        owner: &str,
+        policy: BudgetPolicy,
+        term: Term,
+        planted_bug: Option<PlantedBug>,
+    ) -> Self {
+        let learns = !term.first && planted_bug != Some(PlantedBug::LearnsNothing);
         let mut leader = Self {
             owner: owner.to_owned(),
             node,
             policy,
-            office,
+            term,
             since: now,
             learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
-            pace: Pace::new(policy.per_second),
+            rate_limiter: RateLimiter::new(policy.per_second),
             paced: policy.per_second,
-            adaptive: adaptive(now, policy, fault),
+            adaptive: adaptive(now, policy, planted_bug),
             silence: Silence::default(),
-            quota: Quota::new(fault),
-            line: Line::default(),
+            quota: Quota::new(planted_bug),
+            queue: FairQueue::default(),
             permits: Permits::default(),
             late: BTreeSet::new(),
             returned: BTreeMap::new(),
@@ -127,9 +134,9 @@ impl Leader {
             turns: Vec::new(),
             own_pull_told: false,
             others_heard: None,
-            fault,
+            planted_bug,
         };
-        leader.set_pace();
+        leader.set_rate_limiter();
         leader
     }
 
@@ -174,16 +181,16 @@ impl Leader {
         }
         match &mut self.adaptive {
             Some(adaptive) if policy.per_second > 0.0 => adaptive.set_cap(now, policy.per_second),
-            _ => self.adaptive = adaptive(now, policy, self.fault),
+            _ => self.adaptive = adaptive(now, policy, self.planted_bug),
         }
-        self.set_pace();
-        self.pace.begin_anew(now, self.paced);
+        self.set_rate_limiter();
+        self.rate_limiter.begin_anew(now, self.paced);
     }
 
-    fn set_pace(&mut self) {
+    fn set_rate_limiter(&mut self) {
         let found = self.adaptive.as_ref().map_or(f64::INFINITY, AdaptiveRate::in_force);
         self.paced = self.kept_rate().min(found);
-        self.pace.set(self.paced);
+        self.rate_limiter.set(self.paced);
     }
 
     /// The registry has answered a pull.
@@ -193,13 +200,13 @@ impl Leader {
         self.silence.answered(now, granted.filter(|_| served).map(|granted| now.saturating_sub(granted)));
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.answered(now, node, granted, answer);
-            self.set_pace();
+            self.set_rate_limiter();
         }
     }
 
     /// Whether the lease still lasts.
     pub(super) fn leads(&self, now: Duration) -> bool {
-        now < self.office.until || self.fault == Some(Fault::NoFence)
+        now < self.term.until || self.planted_bug == Some(PlantedBug::NoFence)
     }
 
     pub(super) fn learns(&self, now: Duration) -> bool {
@@ -211,13 +218,13 @@ impl Leader {
         self.only_node = known == 1;
         self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
         self.least = self.policy.per_second / known.max(1) as f64;
-        self.set_pace();
+        self.set_rate_limiter();
     }
 
     pub(super) fn ask(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         self.settle(now);
         self.hearsay(now, &ask.node, &ask.known);
-        let epoch = self.office.epoch;
+        let epoch = self.term.epoch;
         if self.returned.contains_key(&ask.permit) {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
@@ -228,7 +235,7 @@ impl Leader {
                     if !self.takes_another_turn(permit, took) {
                         return self.claimed(now, ask);
                     }
-                    self.line.put(*place, waiter.clone().that_came_late());
+                    self.queue.put(*place, waiter.clone().that_came_late());
                     self.permits.remove(ask.permit);
                 }
                 Stage::Claimed => {
@@ -237,7 +244,7 @@ impl Leader {
                 }
             }
         }
-        if let Err(full) = self.line.join(now, &ask.node, ask.permit) {
+        if let Err(full) = self.queue.join(now, &ask.node, ask.permit) {
             let text = format!("{full} for the fleet's budget of {}: try again later", self.owner);
             return BudgetAnswer::Refused { epoch, text };
         }
@@ -246,7 +253,7 @@ impl Leader {
             self.turns.retain(|(_, turn)| turn.permit != ask.permit);
             return self.claimed(now, ask);
         }
-        let ahead = self.line.ahead_of(ask.permit).unwrap_or_default();
+        let ahead = self.queue.ahead_of(ask.permit).unwrap_or_default();
         let wait_ms = self.wait(now, ahead, &ask.node).as_millis() as u64;
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
     }
@@ -265,7 +272,7 @@ impl Leader {
             match self.permits.get(*id) {
                 Some(permit) if permit.node == renew.node => {
                     self.permits.claim(*id);
-                    if self.fault != Some(Fault::RenewalsIgnored) {
+                    if self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
                         self.permits.hear(now, *id);
                     }
                     self.late.remove(id);
@@ -274,7 +281,7 @@ impl Leader {
                 None if self.returned.contains_key(id) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
                 None => {
                     strangers -= 1;
-                    self.line.leave(*id);
+                    self.queue.leave(*id);
                     self.permits.inherit(now, *id, renew.node.clone());
                 }
             }
@@ -286,7 +293,7 @@ impl Leader {
             }
         }
         self.admit(now);
-        BudgetRenewed { epoch: self.office.epoch, kept, known: self.tell(now, &renew.node) }
+        BudgetRenewed { epoch: self.term.epoch, kept, known: self.tell(now, &renew.node) }
     }
 
     pub(super) fn give_back(&mut self, now: Duration, back: &ReturnBudget) {
@@ -305,13 +312,13 @@ impl Leader {
             }
             _ => {}
         }
-        if self.line.node_of(back.permit).is_some_and(|node| *node != back.node) {
+        if self.queue.node_of(back.permit).is_some_and(|node| *node != back.node) {
             return;
         }
         if let Some((granted, served)) = answered {
             self.answered(now, &back.node, granted, served);
         }
-        self.line.leave(back.permit);
+        self.queue.leave(back.permit);
         self.end(now, back.permit, back.used);
         if self.returned.len() < RETURNED_MAX {
             self.returned.insert(back.permit, now);
@@ -335,15 +342,15 @@ impl Leader {
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
         // A lapse may be seen so much later.
         let lapse = (!self.permits.is_empty()).then_some(now + AWAKE_EVERY);
-        let turn = (!self.line.is_empty()).then(|| match self.quota.allows(now, self.out()) {
+        let turn = (!self.queue.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if self.learns(now) => self.learns_until,
             _ if self.is_full() => now + Duration::from_secs(1),
             Allowance::Yes if self.is_silent(now) => self.silence.ends().unwrap_or(now),
-            Allowance::Yes if self.may_pull_itself(now) => now + self.pace.ready_in(now, 0),
-            Allowance::Yes => now + self.pace.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
+            Allowance::Yes if self.may_pull_itself(now) => now + self.rate_limiter.ready_in(now, 0),
+            Allowance::Yes => now + self.rate_limiter.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
             Allowance::But(_) | Allowance::No(_) => now + Duration::from_millis(500),
         });
-        let late = (!self.late.is_empty()).then(|| now + self.pace.ready_in(now, 0).max(self.learns_until.saturating_sub(now)));
+        let late = (!self.late.is_empty()).then(|| now + self.rate_limiter.ready_in(now, 0).max(self.learns_until.saturating_sub(now)));
         lapse.into_iter().chain(turn).chain(late).min()
     }
 
@@ -352,7 +359,7 @@ impl Leader {
     }
 
     pub(super) fn waiting(&self) -> u64 {
-        self.line.len() as u64
+        self.queue.len() as u64
     }
 
     pub(super) fn assert_invariants(&self) {
@@ -360,12 +367,12 @@ impl Leader {
         debug_assert!(self.returned.len() <= RETURNED_MAX, "what is remembered of returns is bounded");
         debug_assert!(self.late.iter().all(|id| self.permits.contains(*id)), "only who has a permit begins late");
         debug_assert!((0.0..=1.0).contains(&self.reserved), "a share is kept: {}", self.reserved);
-        self.line.assert_invariants();
+        self.queue.assert_invariants();
         self.permits.assert_invariants();
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.permits.is_empty() && self.line.is_empty()
+        self.permits.is_empty() && self.queue.is_empty()
     }
 
     pub(super) fn waiters(&self, now: Duration, most: usize) -> Vec<BudgetWaiter> {
@@ -373,7 +380,7 @@ impl Leader {
             node: waiter.node.clone(),
             wait_ms: self.wait(now, ahead as u64, &waiter.node).as_millis() as u64,
         };
-        self.line.waiters().take(most).enumerate().map(waits).collect()
+        self.queue.waiters().take(most).enumerate().map(waits).collect()
     }
 
     pub(super) fn known(&self, now: Duration) -> KnownLimits {
@@ -382,7 +389,7 @@ impl Leader {
 
     /// How long until the turn of who has so many before it, as far as can be said.
     fn wait(&self, now: Duration, ahead: u64, node: &NodeName) -> Duration {
-        let rate = self.pace.ready_in(now, ahead);
+        let rate = self.rate_limiter.ready_in(now, ahead);
         let quota = self.quota.wait(now, self.out(), ahead, node);
         let slots = match self.slots() {
             None => Duration::ZERO,
@@ -405,8 +412,8 @@ impl Leader {
             return self.claimed(now, ask);
         }
         let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
-        let wait_ms = self.pace.ready_in(now, ahead).as_millis() as u64;
-        BudgetAnswer::Queued { epoch: self.office.epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
+        let wait_ms = self.rate_limiter.ready_in(now, ahead).as_millis() as u64;
+        BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
     }
 
     /// Those that ask again go before the line: they have been let go once, and are counted as out.
@@ -416,7 +423,7 @@ impl Leader {
                 self.late.remove(&id);
                 continue;
             };
-            if !self.pace.take(now) {
+            if !self.rate_limiter.take(now) {
                 return;
             }
             self.late.remove(&id);
@@ -426,7 +433,7 @@ impl Leader {
     }
 
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
-        let epoch = self.office.epoch;
+        let epoch = self.term.epoch;
         match self.permits.get(ask.permit) {
             Some(permit) if permit.node == ask.node => {
                 self.permits.claim(ask.permit);
@@ -443,7 +450,7 @@ impl Leader {
             return;
         }
         self.admit_late(now);
-        while !self.line.is_empty() && !self.is_full() {
+        while !self.queue.is_empty() && !self.is_full() {
             let but = match self.quota.allows(now, self.out()) {
                 Allowance::Yes if self.may_pull_itself(now) => None,
                 Allowance::Yes => Some(BTreeSet::from([self.node.clone()])),
@@ -451,10 +458,10 @@ impl Leader {
                 Allowance::No(_) => return,
             };
             let but = self.but_who_has_much(self.but_who_has_all(but));
-            if !self.somebody_but(but.as_ref()) || !(self.fault == Some(Fault::Unpaced) || self.pace.take(now)) {
+            if !self.somebody_but(but.as_ref()) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
                 return;
             }
-            let Some((place, waiter)) = self.line.next(but.as_ref()) else { return };
+            let Some((place, waiter)) = self.queue.next(but.as_ref()) else { return };
             let (node, id) = (waiter.node.clone(), waiter.permit);
             self.own_pull_told &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
@@ -510,7 +517,7 @@ impl Leader {
     }
 
     fn somebody_but(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
-        nodes.is_none_or(|nodes| self.line.waiters().any(|waiter| !nodes.contains(&waiter.node)))
+        nodes.is_none_or(|nodes| self.queue.waiters().any(|waiter| !nodes.contains(&waiter.node)))
     }
 
     fn slots(&self) -> Option<u64> {
@@ -565,7 +572,7 @@ impl Leader {
         if !known.limits.is_empty() {
             let out = self.out();
             self.quota.told(now, node, None, &known.limits, out);
-            if self.fault != Some(Fault::LearnsNothing) {
+            if self.planted_bug != Some(PlantedBug::LearnsNothing) {
                 self.learns_until = self.learns_until.max(self.since + LEARNS_QUOTA);
             }
         } else if known.none_told {
@@ -589,7 +596,7 @@ impl Leader {
     fn settle(&mut self, now: Duration) {
         let deaf = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
-        if deaf > DEAF && self.fault != Some(Fault::RenewalsIgnored) {
+        if deaf > DEAF && self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
             self.permits.excuse(deaf);
         }
         if self.looked.is_some_and(|looked| now < looked + LOOKED_EVERY) {
@@ -598,20 +605,20 @@ impl Leader {
         self.looked = Some(now);
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.pass(now);
-            self.set_pace();
+            self.set_rate_limiter();
         }
         for id in self.permits.lapsed(now) {
             self.end(now, id, true);
         }
-        self.line.expire(now);
+        self.queue.expire(now);
         self.quota.expire(now);
         self.returned.retain(|_, at| now < *at + RETURNED_REMEMBERED);
     }
 }
 
 /// What finds the rate under a cap.
-fn adaptive(now: Duration, policy: BudgetPolicy, fault: Option<Fault>) -> Option<AdaptiveRate> {
-    let adapts = policy.per_second > 0.0 && fault != Some(Fault::NeverSlows);
+fn adaptive(now: Duration, policy: BudgetPolicy, planted_bug: Option<PlantedBug>) -> Option<AdaptiveRate> {
+    let adapts = policy.per_second > 0.0 && planted_bug != Some(PlantedBug::NeverSlows);
     adapts.then(|| AdaptiveRate::new(now, policy.per_second))
 }
 
@@ -633,8 +640,8 @@ mod tests {
     /// A leader since `first` said that it has nothing to learn; without a rate, so that slots alone bound it.
     fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
         let policy = BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() };
-        let office = Office { epoch: 1, first, until: Duration::from_secs(10) };
-        let mut leader = Leader::new(now, node("leader"), "owner", policy, office, None);
+        let term = Term { epoch: 1, first, until: Duration::from_secs(10) };
+        let mut leader = Leader::new(now, node("leader"), "owner", policy, term, None);
         leader.quota.none_told();
         leader
     }

@@ -17,16 +17,16 @@ mod claim;
 mod claims;
 #[cfg(test)]
 mod claims_tests;
-mod fault;
+mod client;
+mod fair_queue;
 mod leader;
-mod line;
-mod member;
 mod node;
-mod pace;
 mod permits;
+mod planted_bug;
 mod policies;
 mod quota;
 mod rate;
+mod rate_limiter;
 mod remembered;
 mod silence;
 mod step;
@@ -37,12 +37,12 @@ use contract::policy::Caps;
 
 pub use adaptive_rate::{AdaptiveRate, RegistryAnswer};
 pub use claim::BudgetWait;
-pub use fault::Fault;
-pub use leader::Office;
+pub use leader::Term;
 pub use node::Budgets;
-pub use pace::Pace;
+pub use planted_bug::PlantedBug;
 pub use rate::{Rate, RateCause};
-pub use step::{BudgetCall, BudgetReply, Effect, Input};
+pub use rate_limiter::RateLimiter;
+pub use step::{BudgetReply, BudgetRequest, Effect, Input};
 
 /// How long a fleet permit lasts without a renewal, and so how long a new leader learns who holds what: three renewals.
 pub const FLEET_PERMIT_LEASE: Duration = Duration::from_secs(3);

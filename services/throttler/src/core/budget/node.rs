@@ -12,12 +12,12 @@ use contract::{NodeName, PermitId};
 use lease::{Answer, Lease, Terms};
 
 use super::claim::{BudgetWait, Wanted};
-use super::fault::Fault;
-use super::leader::{Leader, Office};
-use super::member::{Member, Membership};
+use super::client::{BudgetClient, Membership};
+use super::leader::{Leader, Term};
+use super::planted_bug::PlantedBug;
 use super::policies::Policies;
 use super::rate::Told;
-use super::step::{BudgetCall, BudgetReply, Effect, Input};
+use super::step::{BudgetReply, BudgetRequest, Effect, Input};
 use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BUCKET_ANSWERS_WITHIN, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
 /// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
@@ -53,7 +53,7 @@ pub struct Budgets {
     node: NodeName,
     policies: Policies,
     random: Random,
-    members: BTreeMap<String, (Duration, Member)>,
+    clients: BTreeMap<String, (Duration, BudgetClient)>,
     leads: BTreeMap<String, Lead>,
     /// Those asked for or held, by owner.
     leases: BTreeMap<String, Lease>,
@@ -65,7 +65,7 @@ pub struct Budgets {
     alone_after: Duration,
     forgotten_total: u64,
     slots: usize,
-    fault: Option<Fault>,
+    planted_bug: Option<PlantedBug>,
 }
 
 impl Budgets {
@@ -76,7 +76,7 @@ impl Budgets {
             node,
             policies: Policies::new(policy),
             random,
-            members: BTreeMap::new(),
+            clients: BTreeMap::new(),
             leads: BTreeMap::new(),
             leases: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -85,7 +85,7 @@ impl Budgets {
             alone_after: ALONE_AFTER,
             forgotten_total: 0,
             slots: 0,
-            fault: None,
+            planted_bug: None,
         }
     }
 
@@ -105,8 +105,8 @@ impl Budgets {
 
     /// With a rule broken on purpose, to test those who test.
     #[must_use]
-    pub fn with_fault(mut self, fault: Option<Fault>) -> Self {
-        self.fault = fault;
+    pub fn with_planted_bug(mut self, planted_bug: Option<PlantedBug>) -> Self {
+        self.planted_bug = planted_bug;
         self
     }
 
@@ -117,7 +117,7 @@ impl Budgets {
         self.step_down(now, &mut work);
         match input {
             Input::Want { owner, permit } => self.want(now, owner, permit, &mut work, &mut effects),
-            Input::Report { permit, limits } => self.tell(now, permit, |member| member.report(now, permit, limits), &mut work),
+            Input::Report { permit, limits } => self.tell(now, permit, |client| client.report(now, permit, limits), &mut work),
             Input::Release { permit, limits, served } => self.release(now, permit, limits, served, &mut work),
             Input::Called { token, call } => {
                 let reply = self.serve(now, &call, true, &mut work);
@@ -125,11 +125,11 @@ impl Budgets {
             }
             Input::Replied { asked, call, reply } => {
                 let owner = call.owner().to_owned();
-                self.member(now, &owner, |member| member.replied(now, asked, &call, reply), &mut work);
+                self.client(now, &owner, |client| client.replied(now, asked, &call, reply), &mut work);
             }
             Input::Turn(turn) => work.push_back(Work::Turn(self.node.clone(), turn)),
             Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
-            Input::Elected { owner, office } => self.elected(now, owner, office, &mut work, &mut effects),
+            Input::Elected { owner, term } => self.elected(now, owner, term, &mut work, &mut effects),
             Input::LeaseKept { owner, epoch, until } => self.lease_kept(now, owner, epoch, until, &mut effects),
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
             Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
@@ -159,16 +159,19 @@ impl Budgets {
         if !cfg!(debug_assertions) {
             return;
         }
-        debug_assert!(self.members.len() <= OWNERS_MAX, "budgets are bounded");
-        debug_assert!(self.leads.keys().all(|owner| self.members.contains_key(owner)), "who leads a budget takes part in it");
-        debug_assert!(self.leases.keys().all(|owner| self.members.contains_key(owner)), "who wants a lease takes part in its budget");
+        debug_assert!(self.clients.len() <= OWNERS_MAX, "budgets are bounded");
+        debug_assert!(self.leads.keys().all(|owner| self.clients.contains_key(owner)), "who leads a budget takes part in it");
+        debug_assert!(self.leases.keys().all(|owner| self.clients.contains_key(owner)), "who wants a lease takes part in its budget");
         let has_lease = |owner: &String| self.leases.get(owner).is_some_and(|lease| lease.until().is_some());
-        debug_assert!(self.fault == Some(Fault::NoFence) || self.leads.keys().all(has_lease), "who leads a budget has its lease");
-        debug_assert!(self.owners.values().all(|owner| self.members.contains_key(owner)), "a permit is one of a known budget");
-        let claimed = self.members.values().map(|(_, member)| member.waiting() + member.in_flight()).sum::<u64>();
+        debug_assert!(
+            self.planted_bug == Some(PlantedBug::NoFence) || self.leads.keys().all(has_lease),
+            "who leads a budget has its lease"
+        );
+        debug_assert!(self.owners.values().all(|owner| self.clients.contains_key(owner)), "a permit is one of a known budget");
+        let claimed = self.clients.values().map(|(_, client)| client.waiting() + client.in_flight()).sum::<u64>();
         debug_assert_eq!(self.owners.len() as u64, claimed, "each permit's budget is known, and of no other");
         debug_assert!(self.alive.iter().is_sorted_by(|(at, most), (later, less)| at <= later && most > less), "the known sizes fall");
-        self.members.values().for_each(|(_, member)| member.assert_invariants());
+        self.clients.values().for_each(|(_, client)| client.assert_invariants());
         self.leads.values().for_each(|lead| lead.core.assert_invariants());
     }
 
@@ -176,22 +179,22 @@ impl Budgets {
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let now = now.monotonic;
-        let members = self.members.values().filter_map(|(_, member)| member.wake_at(now));
+        let clients = self.clients.values().filter_map(|(_, client)| client.wake_at(now));
         let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now));
         let leases = self.leases.values().filter_map(Lease::next_due);
-        members.chain(leads).chain(leases).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
+        clients.chain(leads).chain(leases).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
     }
 
     /// How long a request has to wait; none if it does not wait.
     #[must_use]
     pub fn wait_of(&self, now: Now, permit: PermitId) -> Option<BudgetWait> {
-        let (_, member) = self.members.get(self.owners.get(&permit)?)?;
-        member.wait_of(now.monotonic, permit)
+        let (_, client) = self.clients.get(self.owners.get(&permit)?)?;
+        client.wait_of(now.monotonic, permit)
     }
 
     /// How long those requests have to wait of which a leader has said so.
     pub fn known_waits(&self, now: Now) -> impl Iterator<Item = (PermitId, BudgetWait)> {
-        self.members.values().flat_map(move |(_, member)| member.known_waits(now.monotonic))
+        self.clients.values().flat_map(move |(_, client)| client.known_waits(now.monotonic))
     }
 
     /// Whether this permit is one of the fleet's.
@@ -203,14 +206,14 @@ impl Budgets {
     /// The counters, beside those of the node's own queue.
     #[must_use]
     pub fn count(&self, own: PermitCounts) -> PermitCounts {
-        let members = || self.members.values().map(|(_, member)| member);
+        let clients = || self.clients.values().map(|(_, client)| client);
         PermitCounts {
-            budgets: self.members.len() as u64,
+            budgets: self.clients.len() as u64,
             budgets_led: self.leads.len() as u64,
-            budget_waiting: members().map(Member::waiting).sum(),
-            budget_in_flight: members().map(Member::in_flight).sum(),
-            alone_total: members().map(|member| member.alone_total).sum(),
-            overrun_total: members().map(|member| member.overrun_total).sum(),
+            budget_waiting: clients().map(BudgetClient::waiting).sum(),
+            budget_in_flight: clients().map(BudgetClient::in_flight).sum(),
+            alone_total: clients().map(|client| client.alone_total).sum(),
+            overrun_total: clients().map(|client| client.overrun_total).sum(),
             forgotten_total: self.forgotten_total,
             ..own
         }
@@ -219,12 +222,12 @@ impl Budgets {
     /// How many claims were looked at since this was asked last.
     #[cfg(test)]
     pub(super) fn take_looked_at(&self) -> usize {
-        self.members.values().map(|(_, member)| member.take_looked_at()).sum()
+        self.clients.values().map(|(_, client)| client.take_looked_at()).sum()
     }
 
     /// What this node leads.
     pub fn led(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.office.epoch))
+        self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.term.epoch))
     }
 
     fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Work>) {
@@ -232,24 +235,24 @@ impl Budgets {
             return;
         }
         self.set_alone_after(ALONE_AFTER);
-        for (owner, (_, member)) in &mut self.members {
-            work.extend(member.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+        for (owner, (_, client)) in &mut self.clients {
+            work.extend(client.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }
     }
 
     fn set_alone_after(&mut self, alone_after: Duration) {
         self.alone_after = alone_after;
-        self.members.values_mut().for_each(|(_, member)| member.alone_after = alone_after);
+        self.clients.values_mut().for_each(|(_, client)| client.alone_after = alone_after);
     }
 
     fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
         let owner = self.owners.get(&permit).cloned().unwrap_or(owner);
-        if !self.members.contains_key(&owner) && !self.make_room() {
+        if !self.clients.contains_key(&owner) && !self.make_room() {
             let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
             return effects.push(Effect::Refused { permit, text });
         }
         let since = self.bus_gone.unwrap_or(now);
-        if !self.members.contains_key(&owner) {
+        if !self.clients.contains_key(&owner) {
             let membership = Membership {
                 owner: owner.clone(),
                 node: self.node.clone(),
@@ -258,37 +261,37 @@ impl Budgets {
                 stagger: self.random.fraction(),
                 slots: self.slots,
                 alone_after: self.alone_after,
-                fault: self.fault,
+                planted_bug: self.planted_bug,
             };
-            self.members.insert(owner.clone(), (now, Member::new(now, since, membership)));
+            self.clients.insert(owner.clone(), (now, BudgetClient::new(now, since, membership)));
         }
         self.owners.insert(permit, owner.clone());
-        self.member(now, &owner, |member| member.want(now, since, permit), work);
+        self.client(now, &owner, |client| client.want(now, since, permit), work);
     }
 
     fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Work>) {
-        self.tell(now, permit, |member| member.release(now, permit, limits, served), work);
+        self.tell(now, permit, |client| client.release(now, permit, limits, served), work);
         self.owners.remove(&permit);
     }
 
     /// Room for one more owner, by forgetting the one used least lately if it must be.
     fn make_room(&mut self) -> bool {
-        if self.members.len() < OWNERS_MAX {
+        if self.clients.len() < OWNERS_MAX {
             return true;
         }
-        let idle = self.members.iter().filter(|(owner, (_, member))| member.is_idle() && !self.leads.contains_key(*owner));
+        let idle = self.clients.iter().filter(|(owner, (_, client))| client.is_idle() && !self.leads.contains_key(*owner));
         let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(owner, _)| owner.clone()) else { return false };
-        self.members.remove(&oldest);
+        self.clients.remove(&oldest);
         self.leases.remove(&oldest);
         self.forgotten_total += 1;
         true
     }
 
     fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
-        let mine = self.leads.get(owner).map(|lead| lead.core.office.epoch);
+        let mine = self.leads.get(owner).map(|lead| lead.core.term.epoch);
         let says_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
         if says_mine {
-            return self.member(now, owner, |member| member.led_by(now, leader), work);
+            return self.client(now, owner, |client| client.led_by(now, leader), work);
         }
         if let Some(epoch) = mine {
             // A later epoch ends this one. News of before the election says nothing, but who looks for a leader is told of this one.
@@ -296,34 +299,34 @@ impl Budgets {
                 return self.lease_lost_to(now, owner, leader, work);
             }
             let me = Some((self.node.clone(), epoch));
-            return self.member(now, owner, |member| member.led_by(now, me), work);
+            return self.client(now, owner, |client| client.led_by(now, me), work);
         }
         // Whoever asked has its answer.
         self.leases.remove(owner);
-        self.member(now, owner, |member| member.led_by(now, leader), work);
+        self.client(now, owner, |client| client.led_by(now, leader), work);
     }
 
-    fn elected(&mut self, now: Duration, owner: String, office: Office, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
-        let answer = Answer::Held { epoch: office.epoch };
-        let asked = office.until.saturating_sub(LEADER_LEASE);
-        let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: office.epoch };
-        if self.members.contains_key(&owner) {
+    fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
+        let answer = Answer::Held { epoch: term.epoch };
+        let asked = term.until.saturating_sub(LEADER_LEASE);
+        let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
+        if self.clients.contains_key(&owner) {
             // Who takes part is as good a leader as any, though it may have heard meanwhile that there was another.
             drop(self.lease(now, &owner, lease::Input::Acquire, &mut Vec::new()));
         }
         let is_new = self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).iter().any(is_won);
-        let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(office.epoch));
-        let Some((_, member)) = self.members.get(&owner).filter(|_| is_new && holds) else {
+        let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(term.epoch));
+        let Some((_, client)) = self.clients.get(&owner).filter(|_| is_new && holds) else {
             // News that come again must not make it forget what it has learned, which nobody tells twice; and what came too late is over.
             return;
         };
         // A leader whose word of having led was lost is remembered by those who heard it.
-        let office = Office { first: office.first && !member.was_led(now), ..office };
-        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), office, self.fault);
+        let term = Term { first: term.first && !client.was_led(now), ..term };
+        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
         let told = Told::of(core.rate());
         self.reserve(&mut core);
         self.leads.insert(owner.clone(), Lead { core, used: now, told });
-        self.member(now, &owner, |member| member.elected(now, office.epoch), work);
+        self.client(now, &owner, |client| client.elected(now, term.epoch), work);
     }
 
     /// One step of the lease of a budget. What became of it is for the caller.
@@ -331,7 +334,7 @@ impl Budgets {
         let mut lease = self.leases.remove(owner).unwrap_or_else(|| Lease::new(TERMS));
         let stepped = lease.step(now, input);
         let is_wanted = lease.until().is_some() || lease.answer_due().is_some();
-        if is_wanted && self.members.contains_key(owner) {
+        if is_wanted && self.clients.contains_key(owner) {
             self.leases.insert(owner.to_owned(), lease);
         }
         let owner = || owner.to_owned();
@@ -348,9 +351,9 @@ impl Budgets {
         let (asked, answer) = (until.saturating_sub(LEADER_LEASE), Answer::Held { epoch });
         self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects);
         let kept = self.leases.get(&owner).filter(|lease| lease.epoch(now) == Some(epoch)).and_then(Lease::until);
-        let lead = self.leads.get_mut(&owner).filter(|lead| lead.core.office.epoch == epoch);
+        let lead = self.leads.get_mut(&owner).filter(|lead| lead.core.term.epoch == epoch);
         if let Some((lead, until)) = lead.zip(kept) {
-            lead.core.office.until = until;
+            lead.core.term.until = until;
         }
     }
 
@@ -361,7 +364,7 @@ impl Budgets {
     }
 
     fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Work>) {
-        if self.leads.get(owner).is_some_and(|lead| lead.core.office.epoch == epoch) && self.fault != Some(Fault::NoFence) {
+        if self.leads.get(owner).is_some_and(|lead| lead.core.term.epoch == epoch) && self.planted_bug != Some(PlantedBug::NoFence) {
             self.lease_lost_to(now, owner, None, work);
         }
     }
@@ -369,11 +372,11 @@ impl Budgets {
     fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
         self.leases.remove(owner);
         let known = self.leads.remove(owner).map(|lead| lead.core.known(now)).unwrap_or_default();
-        let ended = |member: &mut Member| {
-            member.remember(now, &known);
-            member.led_by(now, leader)
+        let ended = |client: &mut BudgetClient| {
+            client.remember(now, &known);
+            client.led_by(now, leader)
         };
-        self.member(now, owner, ended, work);
+        self.client(now, owner, ended, work);
     }
 
     /// Leads end with their leases, before anything else is done in their name.
@@ -392,7 +395,7 @@ impl Budgets {
             self.alive.pop_back();
         }
         self.alive.push_back((now, alive));
-        self.members.values_mut().for_each(|(_, member)| member.alive = alive);
+        self.clients.values_mut().for_each(|(_, client)| client.alive = alive);
         let (silent, known) = self.silent();
         self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
     }
@@ -410,8 +413,8 @@ impl Budgets {
     }
 
     fn tick(&mut self, now: Duration, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
-        for (owner, (_, member)) in &mut self.members {
-            work.extend(member.tick(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+        for (owner, (_, client)) in &mut self.clients {
+            work.extend(client.tick(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }
         let mut idle = Vec::new();
         for (owner, lead) in &mut self.leads {
@@ -419,7 +422,7 @@ impl Budgets {
             work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
             let nothing_to_say = lead.core.known(now).limits.is_empty() && !lead.told.is_spent();
             if lead.core.is_idle() && nothing_to_say && now >= lead.used + IDLE_LEADER_KEPT {
-                idle.push((owner.clone(), lead.core.office.epoch));
+                idle.push((owner.clone(), lead.core.term.epoch));
             }
         }
         for (owner, epoch) in idle {
@@ -433,49 +436,49 @@ impl Budgets {
         }
     }
 
-    fn tell(&mut self, now: Duration, permit: PermitId, act: impl FnOnce(&mut Member) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
+    fn tell(&mut self, now: Duration, permit: PermitId, act: impl FnOnce(&mut BudgetClient) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
         if let Some(owner) = self.owners.get(&permit).cloned() {
-            self.member(now, &owner, act, work);
+            self.client(now, &owner, act, work);
         }
     }
 
-    fn member(&mut self, now: Duration, owner: &str, act: impl FnOnce(&mut Member) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
-        let Some((used, member)) = self.members.get_mut(owner) else { return };
+    fn client(&mut self, now: Duration, owner: &str, act: impl FnOnce(&mut BudgetClient) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
+        let Some((used, client)) = self.clients.get_mut(owner) else { return };
         *used = now;
-        work.extend(act(member).into_iter().map(|wanted| Work::Wanted(owner.to_owned(), wanted)));
+        work.extend(act(client).into_iter().map(|wanted| Work::Wanted(owner.to_owned(), wanted)));
     }
 
     /// Answers as a leader.
-    fn serve(&mut self, now: Duration, call: &BudgetCall, of_others: bool, work: &mut VecDeque<Work>) -> BudgetReply {
+    fn serve(&mut self, now: Duration, call: &BudgetRequest, of_others: bool, work: &mut VecDeque<Work>) -> BudgetReply {
         let Some(lead) = self.leads.get_mut(call.owner()) else {
             return match call {
-                BudgetCall::Grant(_) => BudgetReply::Granted(BudgetAnswer::NotLeading {}),
-                BudgetCall::Renew(_) => BudgetReply::Renewed(BudgetRenewed::default()),
-                BudgetCall::Return(_) => BudgetReply::Returned(BudgetReturned::default()),
+                BudgetRequest::Grant(_) => BudgetReply::Granted(BudgetAnswer::NotLeading {}),
+                BudgetRequest::Renew(_) => BudgetReply::Renewed(BudgetRenewed::default()),
+                BudgetRequest::Return(_) => BudgetReply::Returned(BudgetReturned::default()),
             };
         };
-        if of_others || matches!(call, BudgetCall::Grant(_)) {
+        if of_others || matches!(call, BudgetRequest::Grant(_)) {
             lead.used = now;
         }
         let reply = match call {
-            BudgetCall::Grant(ask) => BudgetReply::Granted(lead.core.ask(now, ask)),
-            BudgetCall::Renew(renew) => BudgetReply::Renewed(lead.core.renew(now, renew)),
-            BudgetCall::Return(back) => {
+            BudgetRequest::Grant(ask) => BudgetReply::Granted(lead.core.ask(now, ask)),
+            BudgetRequest::Renew(renew) => BudgetReply::Renewed(lead.core.renew(now, renew)),
+            BudgetRequest::Return(back) => {
                 lead.core.give_back(now, back);
-                BudgetReply::Returned(BudgetReturned { epoch: lead.core.office.epoch })
+                BudgetReply::Returned(BudgetReturned { epoch: lead.core.term.epoch })
             }
         };
         work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
         reply
     }
 
-    /// What a member wants of a leader on its own node is done here and now.
+    /// What a budget client wants of a leader on its own node is done here and now.
     fn carry_out(&mut self, now: Duration, mut work: VecDeque<Work>, effects: &mut Vec<Effect>) {
         while let Some(one) = work.pop_front() {
             match one {
                 Work::Wanted(owner, Wanted::Call(to, call)) if to == self.node => {
                     let reply = self.serve(now, &call, false, &mut work);
-                    self.member(now, &owner, |member| member.replied(now, now, &call, reply), &mut work);
+                    self.client(now, &owner, |client| client.replied(now, now, &call, reply), &mut work);
                 }
                 Work::Wanted(_, Wanted::Call(to, call)) => effects.push(Effect::Call { to, asked: now, call }),
                 // Whoever leads may only look who does.
@@ -493,7 +496,7 @@ impl Budgets {
                 }
                 Work::Turn(to, turn) if to == self.node => {
                     let owner = turn.owner.clone();
-                    self.member(now, &owner, |member| member.turn(now, turn.permit), &mut work);
+                    self.client(now, &owner, |client| client.turn(now, turn.permit), &mut work);
                 }
                 Work::Turn(to, turn) => effects.push(Effect::Turn { to, turn }),
             }

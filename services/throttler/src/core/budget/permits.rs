@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::{NodeName, PermitId};
 
 use super::FLEET_PERMIT_LEASE;
-use super::line::{COUNTED_ANEW, Place, Waiter};
+use super::fair_queue::{COUNTED_ANEW, Place, Waiter};
 use super::quota::Out;
 
 /// Who is called and does not come loses the turn. On a slow bus the call takes up to a second, and the answer as well.

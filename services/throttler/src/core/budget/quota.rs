@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::NodeName;
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
 
-use super::fault::Fault;
+use super::planted_bug::PlantedBug;
 
 /// The longest that a quota's window is believed to last.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
@@ -101,11 +101,11 @@ pub(super) struct Quota {
     heard: Vec<(NodeName, Duration)>,
     silent: u32,
     disbelieved: BTreeMap<NodeName, Duration>,
-    fault: Option<Fault>,
+    planted_bug: Option<PlantedBug>,
 }
 
 impl Quota {
-    pub(super) fn new(fault: Option<Fault>) -> Self {
+    pub(super) fn new(planted_bug: Option<PlantedBug>) -> Self {
         Self {
             word: Word::Unheard,
             windows: BTreeMap::new(),
@@ -115,7 +115,7 @@ impl Quota {
             heard: Vec::new(),
             silent: 0,
             disbelieved: BTreeMap::new(),
-            fault,
+            planted_bug,
         }
     }
 
@@ -205,7 +205,7 @@ impl Quota {
 
     fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
         let left = self.left(window, out);
-        if self.first_hand || self.fault == Some(Fault::QuotaIsCountedLate) {
+        if self.first_hand || self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) {
             if left > 0 {
                 return Allowance::Yes;
             }
@@ -222,7 +222,7 @@ impl Quota {
     }
 
     fn left(&self, window: &Window, out: Out) -> u64 {
-        let counted = if self.fault == Some(Fault::QuotaIsCountedLate) { 0 } else { out.open + self.unsettled() };
+        let counted = if self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) { 0 } else { out.open + self.unsettled() };
         window.remaining.saturating_sub(counted)
     }
 

@@ -90,7 +90,7 @@ mod tests {
     use contract::PermitId;
     use contract::messages::throttler::RegistryLimit;
 
-    use super::super::{BudgetPolicy, Budgets, Effect, Input, Office};
+    use super::super::{BudgetPolicy, Budgets, Effect, Input, Term};
     use super::*;
 
     /// The leader hears from a pull that nothing is left, and from the end of the window that there is.
@@ -109,9 +109,9 @@ mod tests {
         };
         budgets.step(at(100), Input::Fleet { alive: 1 });
         budgets.step(at(100), Input::Want { owner: owner.clone(), permit });
-        let office = Office { epoch: 1, first: true, until: Duration::from_secs(10_000) };
+        let term = Term { epoch: 1, first: true, until: Duration::from_secs(10_000) };
         budgets.step(at(100), Input::Lead { owner: owner.clone(), leader: None });
-        assert_eq!(changes(budgets.step(at(100), Input::Elected { owner, office })), []);
+        assert_eq!(changes(budgets.step(at(100), Input::Elected { owner, term })), []);
         let limit = RegistryLimit { limit: 100, remaining: 0, window_ms: 60_000, reset_ms: Some(60_000), source: None };
         let full = Rate { per_1000_s: Some(200_000), cause: RateCause::Policy };
         let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };

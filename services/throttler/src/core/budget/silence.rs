@@ -69,7 +69,7 @@ mod tests {
     use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, ReturnBudget};
 
     use super::super::BudgetPolicy;
-    use super::super::leader::{Leader, Office};
+    use super::super::leader::{Leader, Term};
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
@@ -109,8 +109,8 @@ mod tests {
     impl Budget {
         fn new() -> Self {
             let policy = BudgetPolicy { per_second: 0.0, at_once: 1_000, ..BudgetPolicy::default() };
-            let office = Office { epoch: 1, first: true, until: Duration::from_secs(60) };
-            let leader = Leader::new(Duration::ZERO, "leader".parse().expect("a name"), "owner", policy, office, None);
+            let term = Term { epoch: 1, first: true, until: Duration::from_secs(60) };
+            let leader = Leader::new(Duration::ZERO, "leader".parse().expect("a name"), "owner", policy, term, None);
             Self { leader, random: Random::seeded(1) }
         }
 

@@ -8,12 +8,12 @@ use contract::messages::throttler::{
 use contract::policy::FleetPolicy;
 use contract::{NodeName, PermitId};
 
-use super::leader::Office;
+use super::leader::Term;
 use super::rate::Rate;
 
 /// A call to the leader of a budget.
 #[derive(Clone, Debug, PartialEq)]
-pub enum BudgetCall {
+pub enum BudgetRequest {
     /// A permit, please.
     Grant(GrantBudget),
     /// These are in use.
@@ -22,7 +22,7 @@ pub enum BudgetCall {
     Return(ReturnBudget),
 }
 
-impl BudgetCall {
+impl BudgetRequest {
     /// Whose budget it is about.
     #[must_use]
     pub fn owner(&self) -> &str {
@@ -34,14 +34,14 @@ impl BudgetCall {
     }
 }
 
-/// The leader's answer to a [`BudgetCall`] of the same kind.
+/// The leader's answer to a [`BudgetRequest`] of the same kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BudgetReply {
-    /// To [`BudgetCall::Grant`].
+    /// To [`BudgetRequest::Grant`].
     Granted(BudgetAnswer),
-    /// To [`BudgetCall::Renew`].
+    /// To [`BudgetRequest::Renew`].
     Renewed(BudgetRenewed),
-    /// To [`BudgetCall::Return`].
+    /// To [`BudgetRequest::Return`].
     Returned(BudgetReturned),
 }
 
@@ -76,14 +76,14 @@ pub enum Input {
         /// Chosen by the caller of the core.
         token: u64,
         /// What it wants.
-        call: BudgetCall,
+        call: BudgetRequest,
     },
     /// A leader has answered [`Effect::Call`].
     Replied {
         /// As in the effect.
         asked: Duration,
         /// As in the effect.
-        call: BudgetCall,
+        call: BudgetRequest,
         /// The answer.
         reply: BudgetReply,
     },
@@ -101,7 +101,7 @@ pub enum Input {
         /// Whose budget.
         owner: String,
         /// How.
-        office: Office,
+        term: Term,
     },
     /// The lease that [`Effect::KeepLease`] asked for goes on.
     LeaseKept {
@@ -158,7 +158,7 @@ pub enum Effect {
         /// To be given back with the answer.
         asked: Duration,
         /// What.
-        call: BudgetCall,
+        call: BudgetRequest,
     },
     /// Answer [`Input::Called`].
     Reply {

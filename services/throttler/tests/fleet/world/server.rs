@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttler::core::budget::{FLEET_PERMIT_LEASE, LEADER_LEASE, Office};
+use throttler::core::budget::{FLEET_PERMIT_LEASE, LEADER_LEASE, Term};
 
 use super::{Letter, World, name};
 
@@ -72,7 +72,7 @@ impl World {
                 for other in (0..self.nodes.len()).filter(|other| *other != at) {
                     self.send(usize::MAX, other, Letter::Lead(Some((name(at), epoch))));
                 }
-                Letter::Elected(Office { epoch, first, until: now + ahead + LEADER_LEASE })
+                Letter::Elected(Term { epoch, first, until: now + ahead + LEADER_LEASE })
             }
         };
         self.send(usize::MAX, at, letter);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::policy::FleetPolicy;
 
 use super::super::BudgetPolicy;
-use super::super::fault::Fault;
+use super::super::planted_bug::PlantedBug;
 use super::{Budgets, Work};
 
 impl Budgets {
@@ -22,14 +22,14 @@ impl Budgets {
             lead.core.tick(now);
             work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
         }
-        for (owner, (_, member)) in &mut self.members {
-            let wanted = member.set_policy(now, self.policies.of(owner));
+        for (owner, (_, client)) in &mut self.clients {
+            let wanted = client.set_policy(now, self.policies.of(owner));
             work.extend(wanted.into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }
     }
 
     /// What counts for a budget that this node leads.
     pub(super) fn policy_of_leader(&self, owner: &str) -> BudgetPolicy {
-        if self.fault == Some(Fault::PolicyIgnored) { self.policies.settings() } else { self.policies.of(owner) }
+        if self.planted_bug == Some(PlantedBug::PolicyIgnored) { self.policies.settings() } else { self.policies.of(owner) }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::Now;
 use contract::messages::throttler::{BudgetList, BudgetState};
 
-use super::super::member::Member;
+use super::super::client::BudgetClient;
 use super::Budgets;
 
 /// How many waiters are listed for each budget.
@@ -16,17 +16,17 @@ impl Budgets {
     #[must_use]
     pub fn list(&self, now: Now) -> BudgetList {
         let now = now.monotonic;
-        let budgets = self.members.iter().map(|(owner, (_, member))| self.state(now, owner, member)).collect();
+        let budgets = self.clients.iter().map(|(owner, (_, client))| self.state(now, owner, client)).collect();
         BudgetList { budgets, forgotten_total: self.forgotten_total }
     }
 
-    fn state(&self, now: Duration, owner: &str, member: &Member) -> BudgetState {
+    fn state(&self, now: Duration, owner: &str, client: &BudgetClient) -> BudgetState {
         let lead = self.leads.get(owner);
         let (policy, said) = (self.policies.of(owner), self.policies.said_of(owner));
         BudgetState {
             owner: owner.to_owned(),
-            leader: member.leader.as_ref().map(|(node, _)| node.clone()),
-            epoch: member.leader.as_ref().map_or(0, |(_, epoch)| *epoch),
+            leader: client.leader.as_ref().map(|(node, _)| node.clone()),
+            epoch: client.leader.as_ref().map_or(0, |(_, epoch)| *epoch),
             leads: lead.is_some(),
             learns: lead.is_some_and(|lead| lead.core.learns(now)),
             per_second: policy.per_second,
@@ -38,13 +38,13 @@ impl Budgets {
             at_once_by_policy: said.pulls_at_once.is_some(),
             at_once_of_node: policy.own.pulls_at_once,
             policy_revision: self.policies.revision(),
-            in_flight: lead.map_or(member.in_flight(), |lead| lead.core.in_flight()),
+            in_flight: lead.map_or(client.in_flight(), |lead| lead.core.in_flight()),
             waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
-            waiting_count: lead.map_or(member.waiting(), |lead| lead.core.waiting()),
-            known: lead.map_or_else(|| member.known(now), |lead| lead.core.known(now)),
-            alone: member.is_alone(now) && !member.is_idle(),
-            alone_total: member.alone_total,
-            overrun_total: member.overrun_total,
+            waiting_count: lead.map_or(client.waiting(), |lead| lead.core.waiting()),
+            known: lead.map_or_else(|| client.known(now), |lead| lead.core.known(now)),
+            alone: client.is_alone(now) && !client.is_idle(),
+            alone_total: client.alone_total,
+            overrun_total: client.overrun_total,
         }
     }
 }

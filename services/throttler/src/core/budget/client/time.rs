@@ -1,4 +1,4 @@
-//! What time does to a member: requests and permits lapse, answers are missed, and at last the node goes alone.
+//! What time does to a budget client: requests and permits lapse, answers are missed, and at last the node goes alone.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use contract::PermitId;
 
 use super::super::claim::{Return, Stage, Wanted};
 use super::super::{Alone, MISSES_TO_GONE};
-use super::{Member, RETURNS_MAX};
+use super::{BudgetClient, RETURNS_MAX};
 
 /// A request of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
 const REQUEST_LAPSES_AFTER: Duration = Duration::from_secs(30);
@@ -18,7 +18,7 @@ const SLEPT: Duration = Duration::from_secs(3);
 /// A leader that does not answer is asked at least so often.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(2);
 
-impl Member {
+impl BudgetClient {
     /// How long a leader is left in peace that does not answer: it may have more questions than it can take already.
     pub(super) fn hold_off(&self) -> Duration {
         match self.unheard.1.checked_sub(MISSES_TO_GONE) {
@@ -116,14 +116,14 @@ impl Member {
             (_, 0) => u64::MAX,
             (nodes, at_once) => (at_once / nodes).max(1),
         };
-        self.alone_pace.set(self.policy.per_second / self.alive.max(1) as f64);
+        self.rate_alone.set(self.policy.per_second / self.alive.max(1) as f64);
         for permit in waiting {
             let in_flight = self.in_flight();
-            if in_flight >= most || !(self.alone_pace.take(now) || in_flight == 0) {
+            if in_flight >= most || !(self.rate_alone.take(now) || in_flight == 0) {
                 return;
             }
             if self.claims.change(permit, |claim| claim.stage = Stage::Alone).is_some() {
-                self.own_pace.take(now);
+                self.own_rate_limiter.take(now);
                 self.alone_total += 1;
                 wanted.push(Wanted::Granted { permit, alone: true });
             }

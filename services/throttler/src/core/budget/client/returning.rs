@@ -6,12 +6,12 @@ use contract::PermitId;
 use contract::messages::throttler::RegistryLimit;
 
 use super::super::claim::{Return, Stage, Wanted};
-use super::{Member, RETURNS_MAX};
+use super::{BudgetClient, RETURNS_MAX};
 
 /// Time after a pull, or after the bus came back, for which it does so: by then a leader that died has a successor that was told.
 const CHECK_LEADER_FOR: Duration = Duration::from_secs(10);
 
-impl Member {
+impl BudgetClient {
     pub(in crate::core::budget) fn release(
         &mut self,
         now: Duration,

@@ -16,11 +16,11 @@ use contract::{NodeName, PermitId};
 
 use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::claims::Claims;
-use super::fault::Fault;
-use super::pace::Pace;
+use super::planted_bug::PlantedBug;
+use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
 use super::{
-    ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, ASK_AGAIN, BudgetCall, BudgetPolicy, BudgetReply,
+    ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, ASK_AGAIN, BudgetPolicy, BudgetReply, BudgetRequest,
     FLEET_PERMIT_LEASE, HELD_UP, LEADER_LEASE, MISSES_TO_GONE, RENEW_EVERY,
 };
 
@@ -43,7 +43,7 @@ const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
 /// One node's part in one budget.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct BudgetClient {
     owner: String,
     node: NodeName,
     policy: BudgetPolicy,
@@ -68,9 +68,9 @@ pub(super) struct Member {
     renew_at: Duration,
     renew_asked: Option<Duration>,
     campaign_at: Option<Duration>,
-    alone_pace: Pace,
+    rate_alone: RateLimiter,
     /// By the lower cap of the node's own file; without one it holds nothing back.
-    own_pace: Pace,
+    own_rate_limiter: RateLimiter,
     went_alone: bool,
     /// When it last looked for a leader first because the bus came back.
     looked_first: Option<Duration>,
@@ -85,10 +85,10 @@ pub(super) struct Member {
     numbers: u64,
     pub(super) alone_total: u64,
     pub(super) overrun_total: u64,
-    fault: Option<Fault>,
+    planted_bug: Option<PlantedBug>,
 }
 
-/// What a member is made with.
+/// What a budget client is made with.
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     pub(super) owner: String,
@@ -100,13 +100,13 @@ pub(super) struct Membership {
     pub(super) slots: usize,
     /// How long without a leader it waits before it goes on alone.
     pub(super) alone_after: Duration,
-    pub(super) fault: Option<Fault>,
+    pub(super) planted_bug: Option<PlantedBug>,
 }
 
-impl Member {
+impl BudgetClient {
     /// `since`: when the bus was heard last, so that a node that is alone need not find it out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
-        let Membership { owner, node, policy, alive, stagger, slots, alone_after, fault } = membership;
+        let Membership { owner, node, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
         Self {
             owner,
             node,
@@ -126,8 +126,8 @@ impl Member {
             renew_at: now,
             renew_asked: None,
             campaign_at: None,
-            alone_pace: Pace::new(policy.per_second),
-            own_pace: Pace::new(policy.own.pulls_per_second.unwrap_or_default()),
+            rate_alone: RateLimiter::new(policy.per_second),
+            own_rate_limiter: RateLimiter::new(policy.own.pulls_per_second.unwrap_or_default()),
             went_alone: false,
             looked_first: None,
             last_step: now,
@@ -138,14 +138,14 @@ impl Member {
             numbers: 0,
             alone_total: 0,
             overrun_total: 0,
-            fault,
+            planted_bug,
         }
     }
 
     /// What counts for this budget from now on.
     pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
         self.policy = policy;
-        self.own_pace.begin_anew(now, policy.own.pulls_per_second.unwrap_or_default());
+        self.own_rate_limiter.begin_anew(now, policy.own.pulls_per_second.unwrap_or_default());
         self.tick(now)
     }
 
@@ -252,7 +252,7 @@ impl Member {
     }
 
     /// What came of a call that was made at `asked`.
-    pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetCall, reply: BudgetReply) -> Vec<Wanted> {
+    pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetRequest, reply: BudgetReply) -> Vec<Wanted> {
         self.round_trips.saw(now, asked);
         if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
             // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait.
@@ -260,9 +260,9 @@ impl Member {
         }
         let mut wanted = Vec::new();
         match (call, reply) {
-            (BudgetCall::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
-            (BudgetCall::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
-            (BudgetCall::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
+            (BudgetRequest::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
+            (BudgetRequest::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
+            (BudgetRequest::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
                 if self.hear(now, asked, epoch) {
                     self.returns.remove(&back.permit);
                 }
@@ -294,7 +294,7 @@ impl Member {
                 self.claims.change(permit, |claim| claim.asked = Some(now));
                 let (owner, node) = (self.owner.clone(), self.node.clone());
                 let ask = GrantBudget { owner, node, permit, known: known.clone() };
-                wanted.push(Wanted::Call(leader.clone(), BudgetCall::Grant(ask)));
+                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Grant(ask)));
             }
         }
         for (permit, back) in &mut self.returns {
@@ -302,7 +302,7 @@ impl Member {
                 back.asked = Some(now);
                 let (owner, node, told) = (self.owner.clone(), self.node.clone(), back.told.clone());
                 let call = ReturnBudget { owner, node, permit: *permit, used: back.used, told, served: back.served };
-                wanted.push(Wanted::Call(leader.clone(), BudgetCall::Return(call)));
+                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Return(call)));
             }
         }
         wanted
@@ -321,7 +321,7 @@ impl Member {
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
         let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
-        let own = Some(now + self.own_pace.ready_in(now, 0)).filter(|at| *at > now && self.claims.waiting_count() > 0);
+        let own = Some(now + self.own_rate_limiter.ready_in(now, 0)).filter(|at| *at > now && self.claims.waiting_count() > 0);
         asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain(own).chain([now + CAMPAIGN_EVERY]).min()
     }
 
@@ -358,7 +358,7 @@ impl Member {
         let of_own = pulls_at_once.map_or(usize::MAX, |most| room(usize::try_from(most).unwrap_or(usize::MAX)));
         let of_rate = match pulls_per_second {
             None => usize::MAX,
-            Some(_) => usize::from(self.own_pace.ready_in(now, 0).is_zero()),
+            Some(_) => usize::from(self.own_rate_limiter.ready_in(now, 0).is_zero()),
         };
         self.claims.waiting().take(of_slots.min(of_own).min(of_rate)).collect()
     }
@@ -436,7 +436,7 @@ impl Member {
 
     /// An epoch counts as past while the leader of a later one may live; not for longer, as a bucket that was wiped begins anew.
     fn is_past(&self, now: Duration, epoch: u64) -> bool {
-        epoch < self.fence.0 && now < self.fence.1 + 2 * LEADER_LEASE && self.fault != Some(Fault::NoFence)
+        epoch < self.fence.0 && now < self.fence.1 + 2 * LEADER_LEASE && self.planted_bug != Some(PlantedBug::NoFence)
     }
 
     fn answered(&mut self, now: Duration, asked: Duration, permit: PermitId, answer: BudgetAnswer, wanted: &mut Vec<Wanted>) {
@@ -468,7 +468,7 @@ impl Member {
                     late
                 });
                 if late.is_some_and(|late| !is_late || late >= LATE_GRANTS) {
-                    self.own_pace.take(now);
+                    self.own_rate_limiter.take(now);
                     wanted.push(Wanted::Granted { permit, alone: false });
                 }
             }
@@ -521,7 +521,7 @@ impl Member {
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
         (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };
-        wanted.push(Wanted::Call(leader.clone(), BudgetCall::Renew(renew)));
+        wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
     }
 
     fn held(&self) -> Vec<PermitId> {

@@ -2,7 +2,7 @@
 
 /// A rule that is broken on purpose; nothing but tests asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PlantedBug {
     /// Leads, probes and slots are taken without asking for the lease.
     LeasesIgnored,
     /// A success that others report changes nothing.

@@ -11,19 +11,19 @@ const CATCH_UP: Duration = Duration::from_millis(30);
 
 /// Allows at most `per_second` grants in any sliding second, one by one.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct RateLimiter {
     /// Between two grants; zero: no limit.
     spacing: Duration,
     next: Duration,
 }
 
-impl Pace {
+impl RateLimiter {
     /// 0 for no limit.
     #[must_use]
     pub fn new(per_second: f64) -> Self {
-        let mut pace = Self { spacing: Duration::ZERO, next: Duration::ZERO };
-        pace.set(per_second);
-        pace
+        let mut rate_limiter = Self { spacing: Duration::ZERO, next: Duration::ZERO };
+        rate_limiter.set(per_second);
+        rate_limiter
     }
 
     /// Another rate from now on.
@@ -67,11 +67,11 @@ mod tests {
     /// The most grants that any 1.08 s hold, as some begin so much later than others, and all, when somebody tries every `step` for
     /// ten seconds, after a rest.
     fn tried(per_second: f64, step: Duration) -> (usize, usize) {
-        let mut pace = Pace::new(per_second);
+        let mut rate_limiter = RateLimiter::new(per_second);
         let mut grants = Vec::new();
         let (mut now, end) = (Duration::from_secs(100), Duration::from_secs(110));
         while now < end {
-            while pace.take(now) {
+            while rate_limiter.take(now) {
                 grants.push(now);
             }
             now += step;
@@ -93,22 +93,22 @@ mod tests {
 
     #[test]
     fn without_a_rate_nothing_waits() {
-        let mut pace = Pace::new(0.0);
-        assert!((0..1_000).all(|_| pace.take(Duration::ZERO)));
-        assert_eq!(pace.ready_in(Duration::ZERO, 50), Duration::ZERO);
+        let mut rate_limiter = RateLimiter::new(0.0);
+        assert!((0..1_000).all(|_| rate_limiter.take(Duration::ZERO)));
+        assert_eq!(rate_limiter.ready_in(Duration::ZERO, 50), Duration::ZERO);
     }
 
     #[test]
     fn the_stated_wait_is_when_the_grant_can_be_had() {
-        let mut pace = Pace::new(10.0);
+        let mut rate_limiter = RateLimiter::new(10.0);
         let now = Duration::from_secs(5);
-        assert!(pace.take(now));
-        let mut waits = (0..5).map(|before| pace.ready_in(now, before)).collect::<Vec<_>>();
+        assert!(rate_limiter.take(now));
+        let mut waits = (0..5).map(|before| rate_limiter.ready_in(now, before)).collect::<Vec<_>>();
         waits.dedup();
         assert_eq!(waits.len(), 5);
         for wait in waits {
-            assert!(!pace.take(now + wait - Duration::from_nanos(1)));
-            assert!(pace.take(now + wait));
+            assert!(!rate_limiter.take(now + wait - Duration::from_nanos(1)));
+            assert!(rate_limiter.take(now + wait));
         }
     }
 }

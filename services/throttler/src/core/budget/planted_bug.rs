@@ -2,7 +2,7 @@
 
 /// A rule that is broken on purpose; nothing but tests asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PlantedBug {
     /// A new leader grants at once, without learning who holds what.
     LearnsNothing,
     /// A leader goes on granting when its lease is over, and nodes listen to leaders of the past.

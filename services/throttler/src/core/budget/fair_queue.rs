@@ -63,7 +63,7 @@ impl Waiter {
 
 /// Fair queueing by start tags: a node's first request is in the present round, each further one in a later round.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct FairQueue {
     round: u64,
     numbers: u64,
     places: BTreeMap<PermitId, Place>,
@@ -78,7 +78,7 @@ pub(super) struct Line {
     heard: BTreeSet<(Duration, PermitId)>,
 }
 
-impl Line {
+impl FairQueue {
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
@@ -122,7 +122,7 @@ impl Line {
         Ok(())
     }
 
-    /// Puts back who had left with [`Line::next`], where it was.
+    /// Puts back who had left with [`FairQueue::next`], where it was.
     pub(super) fn put(&mut self, place: Place, waiter: Waiter) {
         self.heard.insert((waiter.heard, waiter.permit));
         self.places.insert(waiter.permit, place);
@@ -206,16 +206,16 @@ mod tests {
 
     use super::*;
 
-    fn order(line: &mut Line) -> String {
-        std::iter::from_fn(|| line.next(None)).map(|(_, waiter)| waiter.node.as_str().to_owned()).collect()
+    fn order(queue: &mut FairQueue) -> String {
+        std::iter::from_fn(|| queue.next(None)).map(|(_, waiter)| waiter.node.as_str().to_owned()).collect()
     }
 
-    fn joined(names: &str) -> Line {
-        let (mut line, mut random) = (Line::default(), Random::seeded(1));
+    fn joined(names: &str) -> FairQueue {
+        let (mut queue, mut random) = (FairQueue::default(), Random::seeded(1));
         for name in names.chars() {
-            assert_eq!(line.join(Duration::ZERO, &name.to_string().parse().expect("a name"), PermitId::random(&mut random)), Ok(()));
+            assert_eq!(queue.join(Duration::ZERO, &name.to_string().parse().expect("a name"), PermitId::random(&mut random)), Ok(()));
         }
-        line
+        queue
     }
 
     #[test]
@@ -226,41 +226,41 @@ mod tests {
 
     #[test]
     fn who_comes_late_is_not_behind_all_that_a_busy_node_wants() {
-        let mut line = joined("aaaa");
-        assert!(line.next(None).is_some());
-        assert!(line.next(None).is_some());
-        assert_eq!(line.join(Duration::ZERO, &"b".parse().expect("a name"), PermitId::random(&mut Random::seeded(2))), Ok(()));
-        assert_eq!(order(&mut line), "baa".to_owned());
+        let mut queue = joined("aaaa");
+        assert!(queue.next(None).is_some());
+        assert!(queue.next(None).is_some());
+        assert_eq!(queue.join(Duration::ZERO, &"b".parse().expect("a name"), PermitId::random(&mut Random::seeded(2))), Ok(()));
+        assert_eq!(order(&mut queue), "baa".to_owned());
     }
 
     #[test]
     fn who_is_before_one_is_counted_by_blocks() {
-        let (mut line, mut random) = (Line::default(), Random::seeded(3));
+        let (mut queue, mut random) = (FairQueue::default(), Random::seeded(3));
         for step in 0..1_000 {
             let node = format!("n{}", (random.fraction() * 40.0) as u64).parse().expect("a name");
-            assert_eq!(line.join(Duration::ZERO, &node, PermitId::random(&mut random)), Ok(()));
+            assert_eq!(queue.join(Duration::ZERO, &node, PermitId::random(&mut random)), Ok(()));
             if step % 3 == 0 {
-                line.next(None);
+                queue.next(None);
             }
             if step % 7 == 0 {
-                let any = line.waiters().nth(line.len() / 2).map(|waiter| waiter.permit);
-                any.into_iter().for_each(|permit| line.leave(permit));
+                let any = queue.waiters().nth(queue.len() / 2).map(|waiter| waiter.permit);
+                any.into_iter().for_each(|permit| queue.leave(permit));
             }
         }
-        let order: Vec<PermitId> = line.waiters().map(|waiter| waiter.permit).collect();
-        let counted: Vec<Option<u64>> = order.iter().map(|permit| line.ahead_of(*permit)).collect();
+        let order: Vec<PermitId> = queue.waiters().map(|waiter| waiter.permit).collect();
+        let counted: Vec<Option<u64>> = order.iter().map(|permit| queue.ahead_of(*permit)).collect();
         assert_eq!(counted, (0..order.len() as u64).map(Some).collect::<Vec<_>>());
     }
 
     #[test]
     fn the_silent_lose_their_place_and_who_asks_again_keeps_it() {
-        let mut line = joined("ab");
-        let first = line.waiters().next().cloned().expect("somebody waits");
-        assert_eq!(line.join(Duration::from_secs(10), &first.node, first.permit), Ok(()));
-        line.expire(Duration::from_secs(15));
-        assert_eq!(line.ahead_of(first.permit), Some(0));
-        assert_eq!(line.len(), 1);
-        line.expire(Duration::from_secs(25));
-        assert!(line.is_empty());
+        let mut queue = joined("ab");
+        let first = queue.waiters().next().cloned().expect("somebody waits");
+        assert_eq!(queue.join(Duration::from_secs(10), &first.node, first.permit), Ok(()));
+        queue.expire(Duration::from_secs(15));
+        assert_eq!(queue.ahead_of(first.permit), Some(0));
+        assert_eq!(queue.len(), 1);
+        queue.expire(Duration::from_secs(25));
+        assert!(queue.is_empty());
     }
 }
