@@ -33,6 +33,8 @@ pub(crate) struct Traces {
     requests: BTreeMap<RequestId, Box<Request>>,
     flights: BTreeMap<FlightId, Box<Flight>>,
     standing: BTreeMap<StandingPullId, Rc<Standing>>,
+    /// [`Coordinator::standing_changes`] when they were last looked at.
+    standing_changes: u64,
     /// The attempt that has just failed.
     failed: Span,
 }
@@ -46,34 +48,75 @@ pub(crate) struct Asker<'a> {
 }
 
 /// What an input may change that no effect shows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Seen {
     /// The request that may have found its flight.
     asked: Option<RequestId>,
     /// Standing pulls of an earlier agent go on.
     restored: bool,
-    /// Standing pulls may begin or end.
-    standing: bool,
+    concerns: Concerns,
+}
+
+/// What may be over after an input.
+#[derive(Debug)]
+enum Concerns {
+    /// A flight and its callers.
+    Some { flight: Option<FlightId>, requests: Vec<RequestId> },
+    /// Anything.
+    All,
 }
 
 impl Seen {
-    fn of(input: &Input) -> Self {
+    fn of(input: &Input, core: &Coordinator) -> Self {
         let asked = match input {
             Input::BackoffChecked { request, .. } | Input::LookedAround { request, .. } => Some(*request),
             _ => None,
         };
         let restored = matches!(input, Input::StandingPullsLoaded { .. });
-        let ends =
-            matches!(input, Input::Recorded { .. } | Input::Reported { .. } | Input::StandingPullCancelled { .. } | Input::AlarmRang);
-        let begins = matches!(input, Input::Asked { ask, .. } if ask.wait_ms.is_some());
-        Self { asked, restored, standing: restored || ends || begins }
+        Self { asked, restored, concerns: Concerns::of(input, core) }
+    }
+}
+
+impl Concerns {
+    fn of(input: &Input, core: &Coordinator) -> Self {
+        let (flight, request) = match input {
+            Input::Asked { request, .. }
+            | Input::Inspected { request, .. }
+            | Input::LookedAround { request, .. }
+            | Input::BackoffChecked { request, .. }
+            | Input::Reported { request, .. }
+            | Input::Recorded { request }
+            | Input::CallerGone { request }
+            | Input::TimeOver { request } => (core.flight_of(*request), Some(*request)),
+            Input::ClearanceAnswered { flight, .. }
+            | Input::Permitted { flight, .. }
+            | Input::Rechecked { flight, .. }
+            | Input::Resolved { flight, .. }
+            | Input::Reached { flight, .. }
+            | Input::BlobAwaited { flight }
+            | Input::Sized { flight, .. }
+            | Input::Pulled { flight, .. }
+            | Input::Verified { flight, .. } => (Some(*flight), None),
+            Input::StandingPullsLoaded { .. }
+            | Input::StandingPullsKept { .. }
+            | Input::StandingPullCancelled { .. }
+            | Input::AlarmRang => return Self::All,
+        };
+        let callers = flight.map(|flight| core.callers_of(flight)).unwrap_or_default();
+        Self::Some { flight, requests: callers.iter().copied().chain(request).collect() }
     }
 }
 
 impl Traces {
     /// None if spans are not made.
     pub(crate) fn if_enabled() -> Option<Box<Self>> {
-        let none = || Self { requests: BTreeMap::new(), flights: BTreeMap::new(), standing: BTreeMap::new(), failed: Span::none() };
+        let none = || Self {
+            requests: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            standing_changes: 0,
+            failed: Span::none(),
+        };
         spans::enabled().then(|| Box::new(none()))
     }
 
@@ -148,13 +191,14 @@ impl Traces {
             }
             _ => {}
         }
-        Seen::of(input)
+        Seen::of(input, core)
     }
 
     /// Called with the effects of each input before the shell carries them out.
     pub(crate) fn after(&mut self, seen: Seen, effects: &[Effect], core: &Coordinator) {
-        let Seen { asked, restored, standing } = seen;
-        if standing {
+        let Seen { asked, restored, concerns } = seen;
+        if self.standing_changes != core.standing_changes() {
+            self.standing_changes = core.standing_changes();
             self.follow_standing(core, restored);
         }
         for effect in effects {
@@ -166,7 +210,7 @@ impl Traces {
             self.join(request, flight);
         }
         self.failed = Span::none();
-        self.forget(core);
+        self.forget(core, concerns);
     }
 
     fn effect(&mut self, effect: &Effect, all: &[Effect], core: &Coordinator) {
@@ -268,18 +312,21 @@ impl Traces {
     }
 
     /// Ends the spans of what is over. A request that is over without an answer was abandoned by its caller.
-    fn forget(&mut self, core: &Coordinator) {
-        self.flights.retain(|flight, _| core.is_flying(*flight));
-        self.requests.retain(|id, request| {
-            let lives = core.knows(*id);
-            if !lives && request.is_run {
-                return false;
-            }
-            if !lives {
+    fn forget(&mut self, core: &Coordinator, concerns: Concerns) {
+        let (flights, requests) = match concerns {
+            Concerns::Some { flight, requests } => (flight.into_iter().collect(), requests),
+            Concerns::All => (self.flights.keys().copied().collect::<Vec<_>>(), self.requests.keys().copied().collect()),
+        };
+        for flight in flights.into_iter().filter(|flight| !core.is_flying(*flight)) {
+            self.flights.remove(&flight);
+        }
+        for id in requests.into_iter().filter(|id| !core.knows(*id)) {
+            if let Some(request) = self.requests.remove(&id).filter(|request| !request.is_run) {
                 request.own.fail("abandoned", "its caller has gone");
             }
-            lives
-        });
+        }
+        debug_assert!(self.flights.keys().all(|flight| core.is_flying(*flight)), "what is over is forgotten");
+        debug_assert!(self.requests.keys().all(|request| core.knows(*request)), "what is over is forgotten");
     }
 
     /// Begins and ends the spans of standing pulls as they begin and end.

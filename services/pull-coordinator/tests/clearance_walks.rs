@@ -469,7 +469,7 @@ fn a_permit_refused_is_told_to_nobody_but_the_pod() {
 }
 
 #[test]
-fn an_image_that_came_meanwhile_gives_clearance_back_untold() {
+fn an_image_that_came_meanwhile_gives_clearance_back_and_says_nothing() {
     let (mut world, request) = allowed(granted_for_all());
     world.pass(1_000);
     world.grant(FLIGHT);

@@ -64,7 +64,7 @@ fn what_cannot_be_written_says_where_and_what_to_do() {
 #[test]
 fn a_file_of_another_version_or_too_large_is_put_aside() {
     let (_directory, path, store) = store();
-    fs::write(&path, br#"{"version":2,"standing-pulls":[]}"#).unwrap();
+    fs::write(&path, br#"{"version":2,"standing_pulls":[]}"#).unwrap();
     let error = store.load().unwrap_err();
     assert!(error.to_string().contains("it is of version 2, this agent reads 1"), "{error}");
     assert_eq!(store.load().unwrap(), [], "it begins anew");

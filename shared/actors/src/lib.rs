@@ -2,7 +2,7 @@
 //!
 //! - [`Ask`] is the actix message of every command; [`Sender`] sends it to an actor in this process, or over the bus.
 //! - [`serve`] takes commands from the bus to an actor.
-//! - [`deferred`] lets an actor answer in a later turn.
+//! - [`deferred_reply`] lets an actor answer in a later turn.
 //! - [`Pending`] lets an actor wait for thousands of futures, each of which costs only when it is woken.
 //! - [`PolicyFollower`] tells an actor which fleet policy to go by, as the bus has it.
 //! - [`PanicGuard`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.

@@ -38,7 +38,7 @@ const LAST_VERSION: u8 = 0x7f;
 /// In the place of a class: what an operator cleared.
 const CLEARED: &str = "cleared";
 /// The first token of the leases of leads, probes and slots.
-const TRY: &str = "try";
+const OF_ATTEMPTS: &str = "try";
 
 /// The bucket of reports, and the back-off key below which it is republished.
 pub const REPORTS: &str = "reports";
@@ -426,14 +426,14 @@ impl TryKey {
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
-        format!("{TRY}.{}.{}.{}", self.kind, hex::text_of(self.backoff_key), hex::text_of(self.which))
+        format!("{OF_ATTEMPTS}.{}.{}.{}", self.kind, hex::text_of(self.backoff_key), hex::text_of(self.which))
     }
 
     /// Reads it; none if it is not one of ours.
     #[must_use]
     pub fn read(key: &str) -> Option<Self> {
         let mut tokens = key.split('.');
-        (tokens.next()? == TRY).then_some(())?;
+        (tokens.next()? == OF_ATTEMPTS).then_some(())?;
         let (kind, backoff_key, which) = (tokens.next()?, tokens.next()?, tokens.next()?);
         tokens.next().is_none().then_some(())?;
         Some(Self { kind: kind.to_owned(), backoff_key: hex::of_128(backoff_key)?, which: hex::of_128(which)? })

@@ -6,7 +6,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! use practice_registry::{MadeImage, Options, MemoryRegistry};
+//! use memory_registry::{MadeImage, MemoryRegistry, Options};
 //! let registry = MemoryRegistry::start(Options::default()).await?;
 //! let added = registry.add_image("demo/app", "1.0", &MadeImage::of_layers([10_000, 20_000]));
 //! assert!(added.digest.starts_with("sha256:"));

@@ -1,6 +1,7 @@
 //! What a span was, once it has ended.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use contract::TraceContext;
@@ -72,6 +73,17 @@ pub struct Said {
     pub took: Option<Duration>,
     /// How many attributes, events and links there was no room for.
     pub dropped: [u32; 3],
+    /// What is said only if the span is exported.
+    pub(crate) late: Option<Late>,
+}
+
+/// Attributes that are made when a span is exported.
+pub(crate) struct Late(pub(crate) Box<dyn FnOnce() -> Vec<KeyValue> + Send>);
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Late")
+    }
 }
 
 /// A link to a span.
@@ -84,6 +96,18 @@ pub struct Link {
 }
 
 impl Said {
+    /// Makes the attributes that are made only for a span that is exported. To be called once it is known that this one is. What was set
+    /// besides goes before.
+    pub fn make_late_attributes(&mut self) {
+        let Some(Late(make)) = self.late.take() else { return };
+        for KeyValue { key, value, .. } in std::mem::replace(&mut self.attributes, make()) {
+            match self.attributes.iter_mut().find(|attribute| attribute.key == key) {
+                Some(attribute) => attribute.value = value,
+                None => push(&mut self.attributes, KeyValue::new(key, value), &mut self.dropped[0]),
+            }
+        }
+    }
+
     pub(crate) fn set(&mut self, key: &'static str, value: Value) {
         match self.attributes.iter_mut().find(|attribute| attribute.key.as_str() == key) {
             Some(attribute) => attribute.value = value,

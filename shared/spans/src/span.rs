@@ -12,7 +12,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use opentelemetry::{Context, KeyValue, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Ended, Kind, Link, Parent, Said};
+use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Ended, Kind, Late, Link, Parent, Said};
 use crate::sink::{Sink, ToSink};
 use crate::{TARGET, links};
 
@@ -141,6 +141,14 @@ impl Span {
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
         if let Some(mut said) = self.said() {
             said.set(key, value.into());
+        }
+    }
+
+    /// Sets attributes that are made only if the span is exported, which most are not. What [`Self::set`] sets goes before. Said once of a
+    /// span: another time replaces it.
+    pub fn set_if_exported(&self, make: impl FnOnce() -> Vec<KeyValue> + Send + 'static) {
+        if let Some(mut said) = self.said() {
+            said.late = Some(Late(Box::new(make)));
         }
     }
 

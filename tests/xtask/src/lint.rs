@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use crate::{command, dependencies, layers};
+use crate::{command, dependencies, layers, vocabulary};
 
 /// Runs every check, and fails at the end if any did.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         ),
         ("documentation", cargo(&["doc", "--workspace", "--no-deps", "--locked"])),
         ("layers", layers::run(root)),
+        ("vocabulary", vocabulary::run(root)),
         ("dependencies", dependencies::run(root)),
     ];
     let checks = outcomes.each_ref().map(|(name, _)| *name);

@@ -11,6 +11,7 @@ mod limits;
 mod lint;
 mod test;
 mod tools;
+mod vocabulary;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,7 +59,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Checks form, lints, documentation, layers, and what dependencies bring: licences, sources, duplicates. Every check runs, also
+    /// Checks form, lints, documentation, layers, vocabulary, and what dependencies bring: licences, sources, duplicates. Every check runs, also
     /// after one failed.
     Lint,
     /// Checks the architecture invariants that README.md states: who may depend on what, and what is written where.

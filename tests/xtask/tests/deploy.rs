@@ -214,8 +214,8 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
         "know.policy.fleet",
         "digest.n2",
     ];
-    for topic in forged {
-        let subject = format!("fleetpull.v1.{topic}");
+    for subject_end in forged {
+        let subject = format!("fleetpull.v1.{subject_end}");
         n1.publish(message(&subject)).await.unwrap();
         operator.publish(message(&subject)).await.unwrap();
     }

@@ -274,7 +274,7 @@ impl Known {
         let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
         let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
         let mut lines = vec![format!("{}: {}{key}", one_line(&entry.about), entry.class)];
-        let mut line = |name: &str, text: String| lines.push(format!("  {name:<11} {text}"));
+        let mut line = |name: &str, text: String| lines.push(format!("  {name:<13} {text}"));
         line(
             "since:",
             format!(
@@ -452,7 +452,7 @@ mod tests {
         let known = merger.into_known().remove(0);
         assert_eq!(known.row()[6], "due; n3 12.4 s");
         let told = known.told(0).join("\n");
-        assert!(told.contains("next attempt:   due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
+        assert!(told.contains("next attempt: due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
         let left =
             |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_attempt_ms"].clone();
         assert_eq!((left("n1"), left("n3")), (0.into(), 12_400.into()), "as each refuses");
@@ -504,12 +504,12 @@ mod tests {
             told,
             [
                 "image registry.example/a:1: not_found  (key 316e2d029ab1c464307b9b74a4007f6a)",
-                "  since:      11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
-                "  found by:   n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
-                "  it got:     ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
-                "  binds:      everybody; 2 nodes hold it",
-                "  next attempt:   in 7.0 s, at 12:00:10Z, by one node for all: the first then that wants it, rather one that did not find out",
-                "  view:       scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
+                "  since:        11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
+                "  found by:     n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
+                "  it got:       ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
+                "  binds:        everybody; 2 nodes hold it",
+                "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first then that wants it, rather one that did not find out",
+                "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
             ]
         );
     }

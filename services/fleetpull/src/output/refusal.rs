@@ -1,5 +1,5 @@
-//! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next try in 3.1 s`, and while that
-//! is made, `n2 attempts now`.
+//! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, and while that
+//! is made, `n2 tries now`.
 
 use contract::FailureClass;
 

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::{given, one_line, units};
 
 /// The columns of standing pulls.
-pub const HEADER: [&str; 8] = ["NODE", "IMAGE", "STATE", "SINCE", "LEFT", "TRIES", "WISH", "WHY"];
+pub const HEADER: [&str; 8] = ["NODE", "IMAGE", "STATE", "SINCE", "LEFT", "ATTEMPTS", "ID", "WHY"];
 
 /// A standing pull in JSON: the names and their meaning are an interface.
 #[derive(Serialize)]

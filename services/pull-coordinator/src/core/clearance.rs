@@ -12,7 +12,7 @@ use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
-use super::messages_text;
+use super::kubelet_messages;
 use super::outcomes;
 use super::registry_word::RegistryWord;
 use super::request::{Request, Stage, milliseconds};
@@ -270,11 +270,11 @@ impl Coordinator {
         let limit = self.policy.clearance_within.unwrap_or_default();
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Refusal::default() };
         if let Some(wait) = fleet.budget_wait {
-            let cause = format!("{}: {}", Reason::ErrImagePull, messages_text::no_budget(&fleet.target.view.registry, wait));
+            let cause = format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_budget(&fleet.target.view.registry, wait));
             return Refusal { class: FailureClass::RateLimited, cause, next_attempt_ms: milliseconds(wait), ..Refusal::default() };
         }
         fleet.held_now(now.monotonic).unwrap_or_else(|| Refusal {
-            cause: format!("{}: {}", Reason::ErrImagePull, messages_text::no_clearance(limit)),
+            cause: format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_clearance(limit)),
             next_attempt_ms: milliseconds(limit),
             ..Refusal::default()
         })
@@ -345,9 +345,9 @@ impl Coordinator {
             FlightStage::Pulling => {
                 let (registry, within) = (flight.reference.registry(), by - given);
                 let (stage, text) = if flight.resolved {
-                    (RegistryStage::Blob, messages_text::no_blob(registry, within))
+                    (RegistryStage::Blob, kubelet_messages::no_blob(registry, within))
                 } else {
-                    (RegistryStage::Manifest, messages_text::no_answer(registry, within))
+                    (RegistryStage::Manifest, kubelet_messages::no_answer(registry, within))
                 };
                 let failure = Failure { text, class: FailureClass::RegistryUnavailable, stage, ..Failure::default() };
                 effects.push(Effect::Cancel { flight: id });

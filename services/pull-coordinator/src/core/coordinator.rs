@@ -13,7 +13,7 @@ use image::{Platform, Reference};
 use super::alarms::{Alarm, Alarms};
 use super::bounds;
 use super::flight::{Flight, FlightKey, FlightStage};
-use super::messages_text;
+use super::kubelet_messages;
 use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy, milliseconds};
 use super::standing_pulls::{self, StandingPulls};
@@ -198,6 +198,12 @@ impl Coordinator {
         Some((self.standing_pulls.span_of_run(run)?, self.request_span(run)?))
     }
 
+    /// How many standing pulls have begun and ended: [`Self::standing_spans`] are the same as long as this is.
+    #[must_use]
+    pub fn standing_changes(&self) -> u64 {
+        self.standing_pulls.changes()
+    }
+
     /// The spans of the standing pulls.
     pub fn standing_spans(&self) -> impl Iterator<Item = (StandingPullId, TraceContext)> {
         self.standing_pulls.spans()
@@ -230,13 +236,13 @@ impl Coordinator {
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
         if let Err(too_long) = bounds::check_image(&ask.image) {
             let ask = EnsureImage { image: bounds::beginning(&ask.image), ..ask };
-            let text = messages_text::invalid_name(&ask.image, &too_long.to_string());
+            let text = kubelet_messages::invalid_name(&ask.image, &too_long.to_string());
             return self.refuse_unparsed(now, id, ask, trace, text, effects);
         }
         let reference = match Reference::parse(&ask.image) {
             Ok(reference) => reference,
             Err(error) => {
-                let text = messages_text::invalid_name(&ask.image, &error.kubelet_message(&ask.image));
+                let text = kubelet_messages::invalid_name(&ask.image, &error.kubelet_message(&ask.image));
                 return self.refuse_unparsed(now, id, ask, trace, text, effects);
             }
         };
@@ -330,7 +336,7 @@ impl Coordinator {
         let Some(request) = self.requests.get(&id).filter(|request| request.stage == Stage::Inspecting) else { return };
         match found {
             Err(failure) => {
-                let text = messages_text::inspect_failed(&failure.text);
+                let text = kubelet_messages::inspect_failed(&failure.text);
                 let outcome = request.refused(Reason::ImageInspectError, text.clone(), failure.class);
                 let mut fact = Fact::plain(EventReason::InspectFailed, text);
                 fact.fields.class = Some(failure.class);
@@ -342,7 +348,7 @@ impl Coordinator {
                 self.end(now, id, outcome, Some(fact), effects);
             }
             Ok(None) if request.policy == PullPolicy::Never => {
-                let text = messages_text::never_pull(&request.ask.image);
+                let text = kubelet_messages::never_pull(&request.ask.image);
                 let outcome = request.refused(Reason::ErrImageNeverPull, text.clone(), FailureClass::NodeLocal);
                 self.end(now, id, outcome, Some(Fact::plain(EventReason::ErrImageNeverPull, text)), effects);
             }
@@ -365,7 +371,7 @@ impl Coordinator {
     pub(super) fn note_pulling(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.pulling_since.is_none()) else { return };
         request.pulling_since = Some(now);
-        let fact = Fact::plain(EventReason::Pulling, messages_text::pulling(&request.ask.image));
+        let fact = Fact::plain(EventReason::Pulling, kubelet_messages::pulling(&request.ask.image));
         self.record(now, id, fact, effects);
     }
 

@@ -1,4 +1,4 @@
-//! From boarding to landing: what happens to flights.
+//! What happens to flights, from the first caller that joins to the result.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as Registry
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{FleetSide, Flight, FlightKey, FlightStage};
-use super::messages_text;
+use super::kubelet_messages;
 use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
 use super::registry_word::RegistryWord;
 use super::request::{EventFields, Fact, Stage, milliseconds};
@@ -188,7 +188,7 @@ impl Coordinator {
         // The registry is well.
         self.resolved(id, true, effects);
         effects.push(Effect::Cancel { flight: id });
-        let text = messages_text::too_large(missing, free, keep);
+        let text = kubelet_messages::too_large(missing, free, keep);
         self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
     }
 

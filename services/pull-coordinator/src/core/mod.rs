@@ -13,7 +13,7 @@ mod coordinator;
 mod flight;
 mod flights;
 mod invariants;
-pub mod messages_text;
+pub mod kubelet_messages;
 mod outcomes;
 mod registry_word;
 mod request;

@@ -6,7 +6,7 @@ use contract::messages::backoff_tracker::{AttemptFailure, Refusal};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use contract::{EventDetails, EventReason, FailureClass, Reason};
 
-use super::messages_text;
+use super::kubelet_messages;
 use super::request::{EventFields, Fact, Request, milliseconds};
 use super::step::{Failure, ImageFacts, PulledFacts};
 
@@ -25,7 +25,7 @@ impl Timing {
 
 pub(super) fn present_fact(request: &Request, facts: &ImageFacts) -> Fact {
     let fields = EventFields { size_bytes: Some(facts.size_bytes), ..EventFields::default() };
-    Fact { reason: EventReason::Pulled, message: messages_text::present(&request.ask.image), fields }
+    Fact { reason: EventReason::Pulled, message: kubelet_messages::present(&request.ask.image), fields }
 }
 
 pub(super) fn succeeded(
@@ -50,12 +50,12 @@ pub(super) fn succeeded(
         size_bytes: Some(facts.size_bytes),
         ..EventFields::default()
     };
-    let message = messages_text::pulled(&request.ask.image, timing.pull, timing.whole, facts.size_bytes);
+    let message = kubelet_messages::pulled(&request.ask.image, timing.pull, timing.whole, facts.size_bytes);
     (outcome, Fact { reason: EventReason::Pulled, message, fields }, None)
 }
 
 pub(super) fn failed(request: &Request, timing: Timing, failure: &Failure) -> (PullOutcome, Fact, Option<AttemptFailure>) {
-    let (reason, message) = messages_text::reason_of_pull_error(&request.ask.image, &failure.text);
+    let (reason, message) = kubelet_messages::reason_of_pull_error(&request.ask.image, &failure.text);
     let outcome = PullOutcome {
         duration_ms: milliseconds(timing.pull),
         waiting_ms: milliseconds(timing.waiting()),
@@ -64,13 +64,13 @@ pub(super) fn failed(request: &Request, timing: Timing, failure: &Failure) -> (P
     };
     let fields =
         EventFields { duration: Some(timing.pull), waiting: Some(timing.waiting()), class: Some(failure.class), ..EventFields::default() };
-    let fact = Fact { reason: EventReason::Failed, message: messages_text::pull_failed(&request.ask.image, &failure.text), fields };
+    let fact = Fact { reason: EventReason::Failed, message: kubelet_messages::pull_failed(&request.ask.image, &failure.text), fields };
     (outcome, fact, Some(attempt_failure(&request.ask.image, failure)))
 }
 
 /// What the back-off tracker is told of a failure.
 pub(super) fn attempt_failure(image: &str, failure: &Failure) -> AttemptFailure {
-    let (reason, message) = messages_text::reason_of_pull_error(image, &failure.text);
+    let (reason, message) = kubelet_messages::reason_of_pull_error(image, &failure.text);
     AttemptFailure {
         class: failure.class,
         cause: format!("{reason}: {message}"),
@@ -87,7 +87,7 @@ pub(super) fn held(request: &Request, held: Refusal) -> (PullOutcome, Fact) {
     let fact = held_fact(request, &held);
     let outcome = PullOutcome {
         reason: Some(Reason::ImagePullBackOff),
-        message: messages_text::back_off(&request.ask.image, Some(&held.cause)),
+        message: kubelet_messages::back_off(&request.ask.image, Some(&held.cause)),
         class: Some(held.class),
         next_attempt_ms: Some(held.next_attempt_ms),
         learned_ms_ago: known(&held).then_some(held.learned_ms_ago),
@@ -109,14 +109,14 @@ pub(super) fn held_fact(request: &Request, held: &Refusal) -> Fact {
         entry: held.entry.clone(),
         ..EventFields::default()
     };
-    Fact { reason: EventReason::BackOff, message: messages_text::back_off(&request.ask.image, None), fields }
+    Fact { reason: EventReason::BackOff, message: kubelet_messages::back_off(&request.ask.image, None), fields }
 }
 
 /// It has waited for its turn, and waits on: behind so many of its own node, or for the fleet's budget for about as long as that.
 pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_wait: Option<Duration>) -> Fact {
     let (message, cause) = match budget_wait {
-        Some(wait) => (messages_text::waits_for_budget(&request.ask.image, waited, request.reference.registry(), wait), "budget"),
-        None => (messages_text::waits_for_slot(&request.ask.image, waited, ahead), "slots"),
+        Some(wait) => (kubelet_messages::waits_for_budget(&request.ask.image, waited, request.reference.registry(), wait), "budget"),
+        None => (kubelet_messages::waits_for_slot(&request.ask.image, waited, ahead), "slots"),
     };
     let fields = EventFields {
         waiting: Some(waited),
@@ -134,10 +134,10 @@ fn known(held: &Refusal) -> bool {
 
 /// A pull that no pod asked for would leave too little room on the node.
 pub(super) fn no_room(request: &Request, free: u64, keep: u64) -> (PullOutcome, Fact) {
-    let text = messages_text::no_room(&request.ask.image, free, keep);
+    let text = kubelet_messages::no_room(&request.ask.image, free, keep);
     let outcome = request.refused(Reason::ErrImagePull, text.clone(), FailureClass::NodeLocal);
     let fields = EventFields { class: Some(FailureClass::NodeLocal), ..EventFields::default() };
-    (outcome, Fact { reason: EventReason::Failed, message: messages_text::pull_failed(&request.ask.image, &text), fields })
+    (outcome, Fact { reason: EventReason::Failed, message: kubelet_messages::pull_failed(&request.ask.image, &text), fields })
 }
 
 /// A caller's own time is over.

@@ -14,7 +14,7 @@ use image::{Platform, Reference};
 use super::alarms::Alarm;
 use super::bounds;
 use super::coordinator::Coordinator;
-use super::messages_text;
+use super::kubelet_messages;
 use super::outcomes;
 use super::request::{Stage, default_policy, milliseconds};
 use super::step::{Effect, KeptStandingPull, RequestId};
@@ -32,6 +32,8 @@ const FIRST_RUN: u64 = 1 << 63;
 #[derive(Debug, Default)]
 pub(super) struct StandingPulls {
     standing: BTreeMap<StandingPullId, StandingPull>,
+    /// How many have begun and ended.
+    changes: u64,
     /// Which standing pull a run is of.
     runs: BTreeMap<RequestId, StandingPullId>,
     /// Which standing pull a caller waits for.
@@ -80,6 +82,10 @@ impl StandingPulls {
 
     pub(super) fn spans(&self) -> impl Iterator<Item = (StandingPullId, TraceContext)> {
         self.standing.iter().map(|(id, standing_pull)| (*id, standing_pull.trace))
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether a caller waits for a standing pull, or for its being written.
@@ -146,15 +152,15 @@ impl Coordinator {
                     .get(&id)
                     .map(|standing_pull| standing_pull.until.saturating_sub(now.monotonic))
                     .unwrap_or_default();
-                message = messages_text::already_standing(since, left);
+                message = kubelet_messages::already_standing(since, left);
             }
             Some(standing_pull) if !is_same(&standing_pull.ask, &ask) => {
-                let outcome = refusal(messages_text::other_standing_pull(&standing_pull.ask.image), trace);
+                let outcome = refusal(kubelet_messages::other_standing_pull(&standing_pull.ask.image), trace);
                 return effects.push(Effect::Answer { request: caller, outcome });
             }
             Some(_) => {}
             None if self.standing_pulls.standing.len() >= STANDING_PULLS_MAX => {
-                let outcome = refusal(messages_text::too_many_standing_pulls(STANDING_PULLS_MAX), trace);
+                let outcome = refusal(kubelet_messages::too_many_standing_pulls(STANDING_PULLS_MAX), trace);
                 return effects.push(Effect::Answer { request: caller, outcome });
             }
             None => {
@@ -244,6 +250,7 @@ impl Coordinator {
             detached: Vec::new(),
         };
         self.standing_pulls.standing.insert(id, standing_pull);
+        self.standing_pulls.changes += 1;
         self.standing_pulls.changed = true;
         self.alarms.set(Alarm::StandingPull(id), until);
     }
@@ -300,7 +307,7 @@ impl Coordinator {
         let limit = Duration::from_millis(standing_pull.until_ms.saturating_sub(standing_pull.since_ms));
         let outcome = PullOutcome {
             timed_out: true,
-            message: messages_text::standing_pull_over(limit, &status.cause),
+            message: kubelet_messages::standing_pull_over(limit, &status.cause),
             class: Some(status.class.unwrap_or(FailureClass::Unknown)),
             next_attempt_ms: status.next_attempt_ms,
             learned_by: status.learned_by,
@@ -314,7 +321,7 @@ impl Coordinator {
 
     pub(super) fn standing_pull_cancelled(&mut self, now: Now, id: StandingPullId, by: &str, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
-        let outcome = refusal(messages_text::standing_pull_cancelled(&standing_pull.ask.image, by), standing_pull.trace);
+        let outcome = refusal(kubelet_messages::standing_pull_cancelled(&standing_pull.ask.image, by), standing_pull.trace);
         self.end_run(now, id, effects);
         self.finish(id, outcome, effects);
     }
@@ -328,6 +335,7 @@ impl Coordinator {
 
     fn finish(&mut self, id: StandingPullId, outcome: PullOutcome, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.remove(&id) else { return };
+        self.standing_pulls.changes += 1;
         self.alarms.clear(Alarm::StandingPull(id));
         let waiting: Vec<RequestId> =
             self.standing_pulls.callers.iter().filter(|(_, other)| **other == id).map(|(caller, _)| *caller).collect();

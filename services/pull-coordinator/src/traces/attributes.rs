@@ -1,5 +1,6 @@
 //! What spans say: attributes, named as OpenTelemetry's semantic conventions have them where those know the thing.
 
+use contract::PodRef;
 use contract::messages::backoff_tracker::Refusal;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use image::Reference;
@@ -16,28 +17,34 @@ pub(super) fn describe_ask(span: &Span, ask: &EnsureImage) {
     if !span.is_some() {
         return;
     }
-    match Reference::parse(&ask.image) {
-        Ok(reference) => describe_image(span, &reference),
-        Err(_) => span.set("container.image.name", ask.image.chars().take(IMAGE_MAX_BYTES).collect::<String>()),
-    }
-    if let Some(pod) = &ask.pod {
-        span.set("k8s.namespace.name", pod.namespace.clone());
-        span.set("k8s.pod.name", pod.name.clone());
-        span.set("k8s.pod.uid", pod.uid.clone());
-    }
+    let (image, pod) = (ask.image.clone(), ask.pod.clone());
+    span.set_if_exported(move || {
+        let mut attributes = match Reference::parse(&image) {
+            Ok(reference) => of_image(&reference),
+            Err(_) => vec![KeyValue::new("container.image.name", image.chars().take(IMAGE_MAX_BYTES).collect::<String>())],
+        };
+        if let Some(PodRef { namespace, name, uid, .. }) = pod {
+            attributes.extend(
+                [("k8s.namespace.name", namespace), ("k8s.pod.name", name), ("k8s.pod.uid", uid)]
+                    .map(|(key, value)| KeyValue::new(key, value)),
+            );
+        }
+        attributes
+    });
 }
 
-fn describe_image(span: &Span, reference: &Reference) {
-    span.set("container.image.name", reference.repository().to_owned());
-    span.set_some("container.image.tag", reference.tag().map(str::to_owned));
-    span.set_some("oci.manifest.digest", reference.digest().map(|digest| digest.as_str().to_owned()));
+fn of_image(reference: &Reference) -> Vec<KeyValue> {
+    let tag = reference.tag().map(|tag| KeyValue::new("container.image.tag", tag.to_owned()));
+    let digest = reference.digest().map(|digest| KeyValue::new("oci.manifest.digest", digest.as_str().to_owned()));
+    std::iter::once(KeyValue::new("container.image.name", reference.repository().to_owned())).chain(tag).chain(digest).collect()
 }
 
 pub(super) fn describe_attempt(span: &Span, reference: &Reference, for_all: bool) {
     if !span.is_some() {
         return;
     }
-    describe_image(span, reference);
+    let reference = reference.clone();
+    span.set_if_exported(move || of_image(&reference));
     span.set("fleetpull.attempt.for_all", for_all);
     if for_all {
         // Other nodes wait for it and link to it.

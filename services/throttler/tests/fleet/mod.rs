@@ -286,7 +286,7 @@ fn lets_go(node: &mut Budgets, from: u64) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })).count()
 }
 
-/// A leader knows by hearsay that nothing is left, which nobody tells it twice.
+/// A leader knows by what nodes report that nothing is left, which nobody tells it twice.
 #[test]
 fn news_of_an_election_that_come_again_make_no_leader_forget() {
     let (mut node, mut random) = elected();

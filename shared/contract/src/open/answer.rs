@@ -156,7 +156,7 @@ mod tests {
     #[serde(remote = "Self", rename_all = "snake_case")]
     enum Answer {
         Yes,
-        DeferredReply {
+        Later {
             wait_ms: u64,
         },
         No(String),
@@ -172,7 +172,7 @@ mod tests {
     #[serde(rename_all = "snake_case")]
     enum Newer {
         Yes,
-        DeferredReply { wait_ms: u64, why: String },
+        Later { wait_ms: u64, why: String },
         No(String),
         Maybe,
         Ask { whom: Vec<String> },
@@ -189,7 +189,7 @@ mod tests {
         let unknown = |name: &str| Answer::Unknown { name: name.to_owned() };
         let cases = [
             (Newer::Yes, Answer::Yes),
-            (Newer::DeferredReply { wait_ms: 7, why: "x".to_owned() }, Answer::DeferredReply { wait_ms: 7 }),
+            (Newer::Later { wait_ms: 7, why: "x".to_owned() }, Answer::Later { wait_ms: 7 }),
             (Newer::No("n".to_owned()), Answer::No("n".to_owned())),
             (Newer::Maybe, unknown("maybe")),
             (Newer::Ask { whom: vec!["n1".to_owned()] }, unknown("ask")),

@@ -27,12 +27,12 @@ impl Identity {
     }
 
     /// Of a node that cannot tell its own login; the same as long as the process lives.
-    pub(super) fn untold(audiences: &[Audience]) -> Self {
+    pub(super) fn unknown(audiences: &[Audience]) -> Self {
         let hash = KeyedHash::of_process();
         let names = || audiences.iter().map(Audience::repository);
         Self {
-            scope: format!("{NODE_ONLY}{}", hash.hash(["untold scope"].into_iter().chain(names()))),
-            fingerprint: hash.hash(["untold fingerprint"].into_iter().chain(names())),
+            scope: format!("{NODE_ONLY}{}", hash.hash(["unknown scope"].into_iter().chain(names()))),
+            fingerprint: hash.hash(["unknown fingerprint"].into_iter().chain(names())),
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         assert!(alone.scope.starts_with("node-only:"), "{alone:?}");
         assert_eq!(alone, Identity::of(&[login("deploy", "old")], &none, ""), "the same as long as the process lives");
         assert_ne!(alone.scope, Identity::of(&[login("other", "old")], &none, "").scope);
-        assert!(Identity::untold(&[]).scope.starts_with("node-only:"));
+        assert!(Identity::unknown(&[]).scope.starts_with("node-only:"));
     }
 
     #[test]

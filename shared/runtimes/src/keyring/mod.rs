@@ -113,7 +113,7 @@ impl Keyring {
             match self.logins(audience, Helpers::Remembered).await {
                 Ok(found) => logins.extend(found),
                 // Nobody else can know what the trouble is with the logins here.
-                Err(_) => return Identity::untold(audiences),
+                Err(_) => return Identity::unknown(audiences),
             }
         }
         Identity::of(&logins, &self.fleet_key, &self.credential_group)

@@ -10,7 +10,8 @@ use spans::{Ended, Kind, Said, TraceContext};
 
 /// Whatever is exported counts as sampled.
 pub(crate) fn span_data(span: Ended, scope: &InstrumentationScope) -> SpanData {
-    let Ended { name, kind, ids, parent, state, began, took, said } = span;
+    let Ended { name, kind, ids, parent, state, began, took, mut said } = span;
+    said.make_late_attributes();
     let Said { attributes, events, links, failed, dropped, .. } = said;
     let state = if state.is_empty() { TraceState::NONE } else { TraceState::from_str(&state).unwrap_or_default() };
     let start_time = at(began);

@@ -5,6 +5,7 @@
 #![expect(clippy::vec_box, reason = "a span is 300 bytes and moves from hand to hand, as a pointer")]
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,9 +34,32 @@ pub(crate) struct Deciding {
 #[derive(Debug, Default)]
 struct Undecided {
     /// By trace id. A map that keeps its room: it is empty again after most requests.
-    traces: HashMap<u128, Waiting>,
+    traces: HashMap<u128, Waiting, BuildHasherDefault<OfTraceId>>,
     /// How many traces began.
     begun: u64,
+}
+
+/// A trace id is chosen at random, so it is its own hash. A caller that chooses colliding ones makes a lookup pass over [`TRACES_MAX`] at most.
+#[derive(Debug, Default)]
+struct OfTraceId(u64);
+
+impl Hasher for OfTraceId {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(size_of::<u64>()) {
+            let mut number = [0; size_of::<u64>()];
+            number[..part.len()].copy_from_slice(part);
+            self.0 ^= u64::from_ne_bytes(number);
+        }
+    }
+
+    fn write_u128(&mut self, id: u128) {
+        // The upper half is a time in some callers' ids.
+        self.0 ^= (id >> 64) as u64 ^ id as u64;
+    }
 }
 
 /// What one trace waits with.

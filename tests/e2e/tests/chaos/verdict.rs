@@ -31,8 +31,8 @@ pub(super) fn hold(calls: &[Call], stored: &[StoredMessage]) {
     let events: Vec<Event> = stored.iter().map(read).collect();
     let of_kind = |kind: &OutcomeKind| calls.iter().filter(|call| told(call, kind)).count();
     let kinds: Vec<String> = OutcomeKind::ALL.iter().map(|kind| format!("{} {}", of_kind(kind), kind.as_str())).collect();
-    let untold = calls.iter().filter(|call| call.told.is_none()).count();
-    eprintln!("told: {}; without an answer: {untold}; events in the stream: {}", kinds.join(", "), events.len());
+    let unanswered = calls.iter().filter(|call| call.told.is_none()).count();
+    eprintln!("told: {}; without an answer: {unanswered}; events in the stream: {}", kinds.join(", "), events.len());
     let mut wrong = doubled(&events);
     wrong.extend(gaps(&events));
     wrong.extend(pulled(calls, &events));
@@ -106,20 +106,20 @@ fn pulled(calls: &[Call], events: &[Event]) -> Vec<String> {
 fn counted(calls: &[Call], events: &[Event], kind: &OutcomeKind, reason: &str) -> Vec<String> {
     let mut counts: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
     for call in calls {
-        let (told_so, untold, _) = counts.entry((&call.node, &call.image)).or_default();
+        let (told_so, unanswered, _) = counts.entry((&call.node, &call.image)).or_default();
         *told_so += u64::from(told(call, kind));
-        *untold += u64::from(call.told.is_none());
+        *unanswered += u64::from(call.told.is_none());
     }
     for event in events.iter().filter(|event| event.reason == reason) {
         if let Some((.., found)) = counts.get_mut(&(event.node.as_str(), event.image.as_str())) {
             *found += event.count;
         }
     }
-    let contradicts = |(_, (told, untold, found)): &(_, (u64, u64, u64))| found < told || *found > told + untold;
+    let contradicts = |(_, (told, unanswered, found)): &(_, (u64, u64, u64))| found < told || *found > told + unanswered;
     let wrong = counts.into_iter().filter(contradicts);
     wrong
-        .map(|((node, image), (told, untold, found))| {
-            format!("{node} {image}: {found} {reason} of {told} told and {untold} without an answer")
+        .map(|((node, image), (told, unanswered, found))| {
+            format!("{node} {image}: {found} {reason} of {told} told and {unanswered} without an answer")
         })
         .collect()
 }

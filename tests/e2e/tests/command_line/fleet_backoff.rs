@@ -105,7 +105,7 @@ fn who_tries_for_all_is_named_while_it_does() {
     let text = Finished::of(&["pull"], text).expect(4);
     assert!(text.stdout.contains("n3 waits: n1 got 404 at ") && text.stdout.trim_end().ends_with("), n2 tries now"), "{text}");
     let explained = fleet.run(&["explain", &image]).expect(0);
-    assert!(explained.stdout.contains("next attempt:   n2 tries now, for all"), "{explained}");
+    assert!(explained.stdout.contains("next attempt: n2 tries now, for all"), "{explained}");
     registry.faults().clear();
     drop(standing_pull);
 }

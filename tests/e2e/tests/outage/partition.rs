@@ -32,7 +32,7 @@ const ATTEMPTS_LATE: u64 = 2;
 /// The partition moves the fleet's tries: one may have begun just before the registry healed, and hangs for this long.
 const HANGS: Duration = Duration::from_secs(10);
 /// What one node alone has said holds the others for so long; where a machine takes longer to ask them, it is played again.
-const HEARD_ONCE: Duration = Duration::from_secs(4);
+const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
 /// A node that waits for that long begins its attempt not long before it is over: its clock counts from when the first attempt failed.
 const WAITS_AT_LEAST: Duration = Duration::from_secs(3);
 /// A node that neither finds out nor confirms, on the side that keeps the bus.
@@ -145,7 +145,7 @@ fn found_missing(case: Case, loss: Loss, finder: usize, confirmer: usize) {
         let _ = pull(finder).expect(1);
         outage.ways[1].heal();
         same_entry_on_both_sides(&outage);
-        if outage.registry.age() - asked().next().unwrap_or_default() >= HEARD_ONCE {
+        if outage.registry.age() - asked().next().unwrap_or_default() >= UNCONFIRMED_FOR {
             eprintln!("{}: round {round} was too slow to see that one node's report delays, once more", play());
             return false;
         }

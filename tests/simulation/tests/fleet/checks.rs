@@ -20,7 +20,7 @@ pub enum Invariant {
     /// One lease for an entry and epoch, and nobody asks without: what fails does not grow with the fleet.
     OneLease,
     /// Nobody refuses longer than until the next attempt and one probe deadline, without a newer failure.
-    NextTry,
+    NextAttempt,
     /// After healing every wanted image arrives, held by the budget alone once one has it.
     Healing,
     /// Sick and lying nodes keep nobody else.
@@ -167,7 +167,7 @@ fn next_attempt(story: &Story) -> Finding {
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
     let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + TO_ASK;
-    Finding { invariant: Invariant::NextTry, what: "seconds without a try", value, at_most, at: Some((node, since)) }
+    Finding { invariant: Invariant::NextAttempt, what: "seconds without a try", value, at_most, at: Some((node, since)) }
 }
 
 /// The attempt of each node by which it has an image. When it began counts: how long a registry takes for its answers and layers is its
@@ -295,12 +295,12 @@ fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
     let asks = story.asked.iter().filter(of_app).find(|one| one.node == node && one.at >= came_back);
     asks.filter(|one| one.at <= came_back + AT_ONCE).is_some_and(|own| {
         let round = Duration::from_secs_f64(due_after(story.plan.outage));
-        let untold = |one: &Asked| {
+        let unheard = |one: &Asked| {
             let cut = |from: Duration, to: Duration| from <= one.at && own.at <= to;
             let suspended = |to: Duration| to <= one.at && one.at <= to + AT_ONCE;
             story.plan.away.iter().any(|(of, from, to)| *of == one.node && (cut(*from, *to) || suspended(*to)))
         };
-        story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round && !untold(one))
+        story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round && !unheard(one))
     })
 }
 

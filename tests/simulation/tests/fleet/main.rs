@@ -213,7 +213,7 @@ fn planted_bugs() -> Vec<(Planted, Invariant)> {
     let of_budget = |planted_bug| (Planted { budget: Some(planted_bug), ..Planted::default() }, Invariant::Budget);
     let of_knowledge = [
         (knows(PlantedBug::LeasesIgnored), Invariant::OneLease),
-        (knows(PlantedBug::StepsGrow), Invariant::NextTry),
+        (knows(PlantedBug::StepsGrow), Invariant::NextAttempt),
         (knows(PlantedBug::SuccessIgnored), Invariant::Healing),
         (knows(PlantedBug::BelievesAnybody), Invariant::OthersUnharmed),
         (knows(PlantedBug::StartsAnew), Invariant::KeptAtRestart),

@@ -23,13 +23,13 @@ const BETWEEN_TURNS: Duration = Duration::from_millis(2);
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
 /// Reports that nodes kept while they had no bus are published in turns. On average two turns are this far apart, so that a node receives one
 /// report before the next node's turn, also on a slow bus,
-const BETWEEN_TELLING: Duration = Duration::from_millis(20);
+const BETWEEN_PUBLISHING: Duration = Duration::from_millis(20);
 /// but all turns of some hundred nodes take no longer than this,
-const TELLING: Duration = Duration::from_secs(3);
+const PUBLISHING: Duration = Duration::from_secs(3);
 /// and in larger fleets the turns are at least this far apart.
-const BETWEEN_TELLING_LEAST: Duration = Duration::from_micros(2_500);
+const BETWEEN_PUBLISHING_LEAST: Duration = Duration::from_micros(2_500);
 /// The longest that all turns take, in a fleet of any size.
-const LONGEST_TELLING: Duration = Duration::from_secs(20);
+const LONGEST_PUBLISHING: Duration = Duration::from_secs(20);
 /// However many nodes: nobody waits longer than this for its turn to ask.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 
@@ -72,20 +72,20 @@ impl Fleet {
 
     /// This node's turn to publish a report that it kept while it had no bus, counted from when the bus was read. Few turns are early and most
     /// are late, so that the first three are far enough apart whether one node in a hundred has such a report or every node.
-    pub(super) fn telling(&self, node: &NodeName, purpose: u128) -> Duration {
-        let all = self.telling_takes();
+    pub(super) fn publishes_after(&self, node: &NodeName, purpose: u128) -> Duration {
+        let all = self.publishing_takes();
         // The number of turns grows exponentially with time, as receivers of a multicast group space out a reply that one of them sends for all.
         let steepness = 1.0 + (self.alive.max(1) as f64).ln();
         all.mul_f64((self.place(node, purpose) * steepness.exp_m1()).ln_1p() / steepness)
     }
 
     /// How long the turns of all nodes take.
-    pub(super) fn telling_takes(&self) -> Duration {
+    pub(super) fn publishing_takes(&self) -> Duration {
         if self.alive <= 1 {
             return Duration::ZERO;
         }
         let of_all = |between: Duration| between.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX));
-        of_all(BETWEEN_TELLING).min(TELLING).max(of_all(BETWEEN_TELLING_LEAST)).min(LONGEST_TELLING)
+        of_all(BETWEEN_PUBLISHING).min(PUBLISHING).max(of_all(BETWEEN_PUBLISHING_LEAST)).min(LONGEST_PUBLISHING)
     }
 
     /// In `[0, 1)`, another order for each purpose, so that nobody is always first.
@@ -147,13 +147,13 @@ mod tests {
         for (alive, share) in [(300, 1), (300, 8), (5_000, 1), (5_000, 8), (10_000, 50)] {
             let of = |rank: usize| {
                 let node: NodeName = format!("n{rank}").parse().unwrap();
-                Fleet { alive, rank: Some(rank), in_zone: None }.telling(&node, 77)
+                Fleet { alive, rank: Some(rank), in_zone: None }.publishes_after(&node, 77)
             };
             let mut at: Vec<Duration> = (0..alive).step_by(share).map(of).collect();
             at.sort_unstable();
             let apart: Vec<Duration> = at.windows(2).take(3).map(|pair| pair[1] - pair[0]).collect();
             assert!(apart.iter().all(|apart| *apart >= Duration::from_millis(50)), "{alive}, each {share}.: {apart:?}");
-            assert!(at.last() <= Some(&LONGEST_TELLING), "{alive}: {:?}", at.last());
+            assert!(at.last() <= Some(&LONGEST_PUBLISHING), "{alive}: {:?}", at.last());
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let node: NodeName = "n".parse().unwrap();
         let alone = Fleet::default();
         assert!(alone.turn(&node, 5) < Duration::from_millis(3) && alone.release(&node, 5) < Duration::from_millis(10));
-        assert_eq!(alone.telling(&node, 5), Duration::ZERO);
+        assert_eq!(alone.publishes_after(&node, 5), Duration::ZERO);
         let gone = Fleet { alive: 3, rank: Some(9), in_zone: None };
         assert!(gone.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
     }

@@ -131,8 +131,8 @@ impl Knowledge {
 
     /// Successes come first, because a failure that one of them answers is not published.
     fn turn_to_tell(&self, now: Duration, report: &Report) -> Duration {
-        let successes = if report.finding == Finding::Succeeded { Duration::ZERO } else { self.fleet.telling_takes() };
-        now + successes + self.fleet.telling(&self.node, purpose(report.backoff_key.id(), 0))
+        let successes = if report.finding == Finding::Succeeded { Duration::ZERO } else { self.fleet.publishing_takes() };
+        now + successes + self.fleet.publishes_after(&self.node, purpose(report.backoff_key.id(), 0))
     }
 
     /// Publishes the reports whose turn has come and that others need; returns the requests that they touch.

@@ -8,7 +8,7 @@ use contract::TraceContext;
 use super::{STANDING_PULLS_MAX, stands, wait_of};
 use crate::core::alarms::Alarm;
 use crate::core::coordinator::Coordinator;
-use crate::core::messages_text;
+use crate::core::kubelet_messages;
 use crate::core::step::{Effect, KeptStandingPull};
 
 impl Coordinator {
@@ -57,7 +57,7 @@ impl Coordinator {
             standing_pull.in_writing = false;
             standing_pull.written |= error.is_none();
             for (request, message) in standing_pull.detached.drain(..) {
-                let message = error.map_or(message, messages_text::standing_pull_not_kept);
+                let message = error.map_or(message, kubelet_messages::standing_pull_not_kept);
                 effects.push(Effect::Answer { request, outcome: stands(*id, standing_pull.trace, message) });
             }
         }

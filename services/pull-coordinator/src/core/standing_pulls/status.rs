@@ -8,7 +8,7 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, StandingPul
 use super::StandingPull;
 use crate::core::coordinator::Coordinator;
 use crate::core::flight::{FleetSide, FlightStage};
-use crate::core::messages_text;
+use crate::core::kubelet_messages;
 use crate::core::request::{Stage, milliseconds};
 
 impl Coordinator {
@@ -56,8 +56,8 @@ fn waiting_for(now: Now, status: StandingPullStatus, stage: &FlightStage, fleet:
     let awaits_clearance = *stage == FlightStage::AwaitingClearance;
     match (fleet.held_lately(now.monotonic), fleet.budget_wait) {
         (Some(held), _) if awaits_clearance => held_by(status, held),
-        (_, Some(wait)) => StandingPullStatus { cause: messages_text::no_budget(&fleet.target.view.registry, wait), ..status },
-        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: messages_text::NO_WORD.to_owned(), ..status },
+        (_, Some(wait)) => StandingPullStatus { cause: kubelet_messages::no_budget(&fleet.target.view.registry, wait), ..status },
+        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: kubelet_messages::NO_WORD.to_owned(), ..status },
         _ => status,
     }
 }

@@ -81,7 +81,7 @@ impl Claim {
     }
 
     /// Whether there are limits that the leader was not told.
-    pub(super) fn is_untold(&self) -> bool {
+    pub(super) fn is_unsent(&self) -> bool {
         self.told.is_some() && !self.told_sent
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Claims {
     /// Those that the leader was asked for and has not answered.
     asked: BTreeSet<PermitId>,
     /// Those with limits that the leader was not told.
-    untold: BTreeSet<PermitId>,
+    unsent: BTreeSet<PermitId>,
     /// By the time when somebody on this node asked for each last.
     wanted: BTreeSet<(Duration, PermitId)>,
     /// How many claims were looked at.
@@ -110,8 +110,8 @@ impl Claims {
     }
 
     /// Those with limits that the leader was not told.
-    pub(super) fn untold(&self) -> impl Iterator<Item = PermitId> {
-        self.untold.iter().inspect(|_| self.look()).copied()
+    pub(super) fn unsent(&self) -> impl Iterator<Item = PermitId> {
+        self.unsent.iter().inspect(|_| self.look()).copied()
     }
 
     /// Those that nobody has asked for since then.
@@ -127,7 +127,7 @@ impl Claims {
             let count = |which: fn(&Claim) -> bool| self.all.values().filter(|claim| which(claim)).count();
             debug_assert_eq!(self.placed.len(), count(Claim::is_placed), "who knows its turn is found");
             debug_assert_eq!(self.asked.len(), count(|claim| claim.asked.is_some()), "who was asked for is found");
-            debug_assert_eq!(self.untold.len(), count(Claim::is_untold), "who has news is found");
+            debug_assert_eq!(self.unsent.len(), count(Claim::is_unsent), "who has news is found");
         }
     }
 
@@ -138,7 +138,7 @@ impl Claims {
         }
         self.wanted.insert((claim.wanted, permit));
         for (set, is_in) in
-            [(&mut self.placed, claim.is_placed()), (&mut self.asked, claim.asked.is_some()), (&mut self.untold, claim.is_untold())]
+            [(&mut self.placed, claim.is_placed()), (&mut self.asked, claim.asked.is_some()), (&mut self.unsent, claim.is_unsent())]
         {
             if is_in {
                 set.insert(permit);
@@ -149,7 +149,7 @@ impl Claims {
     fn leave(&mut self, permit: PermitId, claim: &Claim) {
         self.waiting.remove(&(claim.number, permit));
         self.wanted.remove(&(claim.wanted, permit));
-        for set in [&mut self.in_flight, &mut self.placed, &mut self.asked, &mut self.untold] {
+        for set in [&mut self.in_flight, &mut self.placed, &mut self.asked, &mut self.unsent] {
             set.remove(&permit);
         }
     }

@@ -517,7 +517,7 @@ impl BudgetClient {
             return;
         }
         let limits = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.told.clone()? });
-        let told = self.claims.untold().filter_map(limits).collect();
+        let told = self.claims.unsent().filter_map(limits).collect();
         let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
         (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };

@@ -37,7 +37,7 @@ const OTHERS_AWAITED: Duration = Duration::from_secs(6);
 /// How often a leader looks whether it may pull itself.
 const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// So long a new leader believes what nodes tell of limits that they heard of; later it knows better.
-const HEARSAY: Duration = Duration::from_secs(30);
+const LEARNS_FOR: Duration = Duration::from_secs(30);
 /// So long a new leader learns that hears of a quota: by then all who wait have asked it.
 const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
 /// The pull's length that stated waits begin with; then it is what pulls take.
@@ -223,7 +223,7 @@ impl Leader {
 
     pub(super) fn ask(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         self.settle(now);
-        self.hearsay(now, &ask.node, &ask.known);
+        self.learn_limits(now, &ask.node, &ask.known);
         let epoch = self.term.epoch;
         if self.returned.contains_key(&ask.permit) {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
@@ -265,7 +265,7 @@ impl Leader {
 
     pub(super) fn renew(&mut self, now: Duration, renew: &RenewBudget) -> BudgetRenewed {
         self.settle(now);
-        self.hearsay(now, &renew.node, &renew.known);
+        self.learn_limits(now, &renew.node, &renew.known);
         let mut kept = Vec::new();
         let mut strangers = self.strangers_taken(now, &renew.node);
         for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
@@ -308,7 +308,7 @@ impl Leader {
             Some(limits) if held.is_some() => drop(self.told(now, &back.node, back.permit, limits)),
             // A pull that a leader before let go.
             Some(limits) if !self.returned.contains_key(&back.permit) => {
-                self.hearsay(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+                self.learn_limits(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
             }
             _ => {}
         }
@@ -564,9 +564,9 @@ impl Leader {
         Some(granted)
     }
 
-    fn hearsay(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
+    fn learn_limits(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
         self.quota.heard(now, node);
-        if now > self.since + HEARSAY {
+        if now > self.since + LEARNS_FOR {
             return;
         }
         if !known.limits.is_empty() {

@@ -20,7 +20,7 @@ const WINDOW_MARGIN: Duration = Duration::from_secs(1);
 const BELIEVED_ALONE: Duration = Duration::from_secs(4);
 /// What a node alone heard of a leader before, of a window of which others heard as well: it may be the only one that knows of the last
 /// pulls that were let go.
-const HEARSAY_BELIEVED_ALONE: Duration = Duration::from_secs(60);
+const REPORTED_BELIEVED_ALONE: Duration = Duration::from_secs(60);
 /// But not before another node has been heard for so long: a leader may have been elected while most nodes had no line, and who comes
 /// back with the first of them may know as well.
 const OTHERS_HAVE_THEIR_SAY: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const DISBELIEVED: Duration = Duration::from_secs(600);
 /// So long one pull alone asks a registry whose limits are not known. When it has not answered by then, twice as many may ask each
 /// further second: a runtime that never tells of limits must not hold up the fleet.
 const PROBE_ALONE: Duration = Duration::from_secs(2);
-/// Of what is left by hearsay so much may be gone: one that the leader before let go last may not be heard while its line is cut.
+/// Of what is left by what nodes report so much may be gone: one that the leader before let go last may not be heard while its line is cut.
 const NOT_HEARD_OF: u64 = 1;
 /// After so many pulls without a word of any answer, a registry counts as one without limits.
 const SILENT_PROBES: u32 = 3;
@@ -377,7 +377,7 @@ impl Quota {
             }
         } else if !self.disbelieved.contains_key(node) {
             // Less than all that is out explains: others share the quota, or it is a lie.
-            let alone_for = if granted.is_none() && !window.tellers.contains(node) { HEARSAY_BELIEVED_ALONE } else { BELIEVED_ALONE };
+            let alone_for = if granted.is_none() && !window.tellers.contains(node) { REPORTED_BELIEVED_ALONE } else { BELIEVED_ALONE };
             *window = Window { resets: window.resets.min(resets), alone_for, ..told };
         }
     }

@@ -40,7 +40,7 @@ fn left(remaining: u64) -> RegistryLimit {
 }
 
 #[test]
-fn of_what_is_left_by_hearsay_the_last_is_not_given() {
+fn of_what_is_left_by_reports_the_last_is_not_given() {
     let mut quota = Quota::new(None);
     quota.told(at(10), &node("a"), None, &[left(2)], OUT);
     assert_eq!(quota.allows(at(10), OUT), Allowance::Yes);
