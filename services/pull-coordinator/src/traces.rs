@@ -7,12 +7,13 @@ mod attributes;
 mod flights;
 mod requests;
 mod standing;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
-use contract::messages::pull_coordinator::EnsureImage;
+use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
 use contract::{Carried, StandingPullId, TraceContext};
 use spans::{Entry, Kind, Span};
 
@@ -153,13 +154,15 @@ impl Traces {
     pub(crate) fn before(&mut self, input: &Input, core: &Coordinator) -> Seen {
         match input {
             Input::Inspected { request, found } => {
-                let step = self.take_step(*request);
-                attributes::describe_found(&step, found);
+                if let Some(request) = self.requests.get_mut(request) {
+                    request.steps.inspected(found);
+                }
             }
             Input::BackoffChecked { request, answer } => {
-                let step = self.take_step(*request);
+                if let Some(request) = self.requests.get_mut(request) {
+                    request.steps.backoff_checked(answer);
+                }
                 if let BackoffAnswer::Refused(held) = answer {
-                    attributes::describe_held(&step, held);
                     self.held(*request, held);
                 }
             }
@@ -186,7 +189,7 @@ impl Traces {
             }
             Input::Recorded { request } => {
                 if let Some(request) = self.requests.get_mut(request) {
-                    request.record = Span::none();
+                    request.steps.recorded();
                 }
             }
             _ => {}
@@ -215,8 +218,8 @@ impl Traces {
 
     fn effect(&mut self, effect: &Effect, all: &[Effect], core: &Coordinator) {
         match effect {
-            Effect::Inspect { request, .. } => self.step(*request, "image.inspect", core),
-            Effect::CheckBackoff { request, .. } => self.step(*request, "backoff-tracker.CheckBackoff", core),
+            Effect::Inspect { request, .. } => self.request(*request, core).steps.inspect(),
+            Effect::CheckBackoff { request, .. } => self.request(*request, core).steps.check_backoff(),
             Effect::RequestClearance { flight, .. } if core.awaits_clearance(*flight) => self.flight(*flight, core).begin_clearance(),
             Effect::AcquirePermit { flight, budget, .. } => self.flight(*flight, core).begin_permit(budget.as_deref()),
             Effect::Recheck { flight, .. } => self.flight(*flight, core).begin_look("image.inspect"),
@@ -234,9 +237,7 @@ impl Traces {
                 }
             }
             Effect::Record { request, event } => {
-                let request = self.request(*request, core);
-                request.record = Span::start("event-recorder.Record", Kind::Internal, request.ids, None);
-                request.record.set("fleetpull.event.reason", event.reason.as_str().to_owned());
+                self.request(*request, core).steps.record(&event.reason);
             }
             Effect::Report { request, .. } => {
                 if let Some(request) = self.requests.get_mut(request) {
@@ -246,6 +247,7 @@ impl Traces {
             Effect::Answer { request, outcome } => {
                 if let Some(request) = self.requests.remove(request) {
                     attributes::describe_outcome(&request.own, outcome);
+                    request.steps.end(outcome.outcome == OutcomeKind::Present);
                 }
             }
             _ => {}
@@ -273,15 +275,6 @@ impl Traces {
                 _ => {}
             }
         }
-    }
-
-    fn take_step(&mut self, request: RequestId) -> Span {
-        self.requests.get_mut(&request).map_or_else(Span::none, |request| std::mem::replace(&mut request.step, Span::none()))
-    }
-
-    fn step(&mut self, request: RequestId, name: &'static str, core: &Coordinator) {
-        let request = self.request(request, core);
-        request.step = Span::start(name, Kind::Internal, request.ids, None);
     }
 
     /// A request's spans; a run of a standing pull has come in by none.
@@ -321,8 +314,11 @@ impl Traces {
             self.flights.remove(&flight);
         }
         for id in requests.into_iter().filter(|id| !core.knows(*id)) {
-            if let Some(request) = self.requests.remove(&id).filter(|request| !request.is_run) {
-                request.own.fail("abandoned", "its caller has gone");
+            if let Some(request) = self.requests.remove(&id) {
+                if !request.is_run {
+                    request.own.fail("abandoned", "its caller has gone");
+                }
+                request.steps.end(false);
             }
         }
         debug_assert!(self.flights.keys().all(|flight| core.is_flying(*flight)), "what is over is forgotten");

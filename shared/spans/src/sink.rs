@@ -22,6 +22,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// Whether a request that enters this process as this span is exported whatever becomes of it.
     fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool;
 
+    /// Whether a span that took so long is exported, whatever the sampler decided.
+    fn is_slow(&self, took: Duration) -> bool;
+
     /// A span begins that is not sampled. `is_first`: with it the request enters this process.
     fn began_unsampled(&self, trace_id: u128, is_first: bool);
 

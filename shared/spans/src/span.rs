@@ -80,6 +80,19 @@ impl Span {
         Self::begin(sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
     }
 
+    /// A span within `parent` that is over: it began then and took so long.
+    #[must_use]
+    pub fn past(name: &'static str, kind: Kind, parent: TraceContext, (began, took): (Now, Duration)) -> Self {
+        let Some(sink) = ToSink::current() else { return Self::none() };
+        let own = RANDOM.with_borrow_mut(|random| parent.child(random));
+        let ids = TraceContext { trace_id: parent.trace_id, sampled: parent.sampled, ..own };
+        let span = Self::begin_at(began, sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None);
+        if let Some(mut said) = span.said() {
+            said.took = Some(took);
+        }
+        span
+    }
+
     /// The first span of this process for a request. The sampler decides by the caller; the ids that are then in force, with its
     /// decision, are returned for all that belongs to the request. Without an exporter they are `entry.own`.
     #[must_use]
@@ -119,11 +132,22 @@ impl Span {
         parent: Option<Parent>,
         carried: Option<&Carried>,
     ) -> Self {
+        Self::begin_at(sink.now(), sink, name, kind, ids, parent, carried)
+    }
+
+    fn begin_at(
+        began: Now,
+        sink: Arc<dyn Sink>,
+        name: Cow<'static, str>,
+        kind: Kind,
+        ids: TraceContext,
+        parent: Option<Parent>,
+        carried: Option<&Carried>,
+    ) -> Self {
         if !ids.sampled {
             sink.began_unsampled(ids.trace_id, parent.is_none_or(|parent| parent.is_remote));
         }
         let state = carried.map(|carried| carried.tracestate.clone()).unwrap_or_default();
-        let began = sink.now();
         Self(Some(Arc::new(Open { sink, name, kind, ids, parent, state, began, said: Mutex::default() })))
     }
 
@@ -196,6 +220,18 @@ impl Span {
         if let Some(mut said) = self.said() {
             said.keep = true;
         }
+    }
+
+    /// Whether it has taken so long that it is exported, whatever the sampler decided.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.sink.is_slow(open.lasted()))
+    }
+
+    /// Now, as its times are read; none without an exporter.
+    #[must_use]
+    pub fn now(&self) -> Option<Now> {
+        self.0.as_ref().map(|open| open.sink.now())
     }
 
     /// Its ids, for what goes out from it; none without an exporter.

@@ -1,8 +1,8 @@
 //! What spans say: attributes, named as OpenTelemetry's semantic conventions have them where those know the thing.
 
-use contract::PodRef;
 use contract::messages::backoff_tracker::Refusal;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
+use contract::{EventReason, PodRef};
 use image::Reference;
 use spans::{KeyValue, Span};
 
@@ -10,6 +10,8 @@ use crate::core::{Effect, Failure, ImageFacts, PulledFacts};
 
 /// The id of a back-off entry, the same on all nodes.
 pub(super) const ENTRY: &str = "fleetpull.entry.id";
+/// Whether the runtime has the image.
+pub(super) const PRESENT: &str = "fleetpull.image.present";
 /// The longest name of an image that a span says, in bytes: longer ones are refused.
 const IMAGE_MAX_BYTES: usize = 1024;
 
@@ -52,9 +54,15 @@ pub(super) fn describe_attempt(span: &Span, reference: &Reference, for_all: bool
     }
 }
 
+pub(super) fn describe_event(span: &Span, reason: &EventReason) {
+    if span.is_some() {
+        span.set("fleetpull.event.reason", reason.as_str().to_owned());
+    }
+}
+
 pub(super) fn describe_found(span: &Span, found: &Result<Option<ImageFacts>, Failure>) {
     match found {
-        Ok(found) => span.set("fleetpull.image.present", found.is_some()),
+        Ok(found) => span.set(PRESENT, found.is_some()),
         Err(failure) => span.fail(failure.class.as_str(), &failure.text),
     }
 }

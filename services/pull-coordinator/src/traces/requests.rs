@@ -8,16 +8,14 @@ use spans::{Kind, Span, links};
 
 use super::attributes;
 use super::standing::Standing;
+use super::steps::Steps;
 
 /// A request, or a run of a standing pull.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) own: Span,
     pub(super) ids: TraceContext,
-    /// What it does before it has a flight.
-    pub(super) step: Span,
-    /// The event that is being recorded.
-    pub(super) record: Span,
+    pub(super) steps: Steps,
     pub(super) is_run: bool,
     /// The standing pull that it is a run of.
     pub(super) standing: Option<Rc<Standing>>,
@@ -28,8 +26,8 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn new(own: Span, ids: TraceContext) -> Self {
-        let [step, record, failed] = [Span::none(), Span::none(), Span::none()];
-        Self { own, ids, step, record, is_run: false, standing: None, failed, linked: Vec::new() }
+        let steps = Steps::new(&own, ids);
+        Self { own, ids, steps, is_run: false, standing: None, failed: Span::none(), linked: Vec::new() }
     }
 
     /// `ids` are those of the standing pull and those of the run.

@@ -84,7 +84,7 @@ impl Deciding {
 
     /// The spans that are to be exported now.
     fn decide(&self, span: Box<Ended>) -> Vec<Box<Ended>> {
-        let keep = span.said.keep || span.took > self.keep_slow;
+        let keep = span.said.keep || self.is_slow(span.took);
         let mut undecided = self.lock();
         let trace_id = span.ids.trace_id;
         let Some(waiting) = undecided.traces.get_mut(&trace_id) else {
@@ -126,6 +126,10 @@ impl Sink for Deciding {
 
     fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool {
         is_sampled(&self.set, trace_id, name, kind, caller)
+    }
+
+    fn is_slow(&self, took: Duration) -> bool {
+        took > self.keep_slow
     }
 
     fn began_unsampled(&self, trace_id: u128, is_first: bool) {

@@ -50,7 +50,29 @@ fn an_unsampled_pull_is_exported_only_if_it_fails() {
     let trace_id = |row: &serde_json::Value| row["trace_id"].as_str().unwrap().to_owned();
     let spans = backend.trace_until("the failure", &trace_id(&bad), |spans| spans.iter().any(|span| span.name == "attempt"));
     assert_one_root(&spans);
+    for step in ["image.inspect", "event-recorder.Record"] {
+        assert!(spans.iter().any(|span| span.name == step), "its steps are told as well: {spans:?}");
+    }
     assert_eq!(backend.trace(&trace_id(&good)), vec![]);
+}
+
+#[test]
+fn an_unsampled_pull_of_a_present_image_is_exported_with_its_steps_if_it_is_slow() {
+    let (backend, registry) = (Spans::receiver(), registry());
+    let image = registry.image("shop/web:v1");
+    let place = backend.place().with("TRACEPARENT", format!("{PARENT}-00"));
+    place.run(&["pull", &image, "--store", "s"]).expect(0);
+    let place = place.with("FLEETPULL_TRACES_KEEP_SLOW", "1us");
+    let present = place.run(&["pull", &image, "--store", "s", "-o", "json"]).expect(0).object();
+    assert_eq!(present["outcome"], "present");
+    let trace_id = present["trace_id"].as_str().unwrap();
+    let spans =
+        backend.trace_until("the slow pull", trace_id, |spans| spans.iter().any(|span| span.name == "pull-coordinator.EnsureImage"));
+    assert_one_root(&spans);
+    let request = spans.iter().find(|span| span.name == "pull-coordinator.EnsureImage").expect("the request");
+    let inspect = spans.iter().find(|span| span.name == "image.inspect").expect("its first step");
+    assert_eq!(inspect.parent_id, request.span_id);
+    assert!(spans.iter().any(|span| span.name == "event-recorder.Record"), "{spans:?}");
 }
 
 #[test]
