@@ -27,7 +27,9 @@ impl PullCoordinator {
     fn asker<'a>(&self, meta: &'a Meta) -> Asker<'a> {
         let caller = meta.trace;
         let own = self.outbound.mint(caller);
-        let own_root = if self.traces.is_some() { self.outbound.mint_root() } else { own };
+        // Which of them is the request's is decided by the sampler, which goes by the caller where that is part of a trace.
+        let may_begin_anew = self.traces.is_some() && caller.has_span() && !caller.sampled;
+        let own_root = if may_begin_anew { self.outbound.mint_root() } else { own };
         Asker { caller, own, own_root, carried: meta.carried.as_deref() }
     }
 

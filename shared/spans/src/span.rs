@@ -106,7 +106,7 @@ impl Span {
         let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
         let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
         let span = Self::begin(sink, name, kind, ids, parent, above.and(entry.carried));
-        if let Some(mut said) = span.said() {
+        if let Some(mut said) = span.said().filter(|_| ids.sampled) {
             said.attributes.reserve(ATTRIBUTES_OF_A_REQUEST);
         }
         if let Some(caller) = unsampled {
