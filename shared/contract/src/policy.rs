@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The key of the policy in its bucket ([`crate::know::POLICY`]).
 pub const POLICY_KEY: &str = "fleet";
 /// The most registries with caps of their own. Each of usual length takes some 80 of the [`crate::know::MAX_STORED_BYTES`] bytes.
-pub const MAX_REGISATTEMPTS: usize = 100;
+pub const MAX_REGISTRIES: usize = 100;
 /// The longest name of a registry, in bytes: a host name of 253 and a port.
 pub const MAX_REGISTRY_BYTES: usize = 259;
 /// The lowest cap in pulls a second: one pull in 100 s.
@@ -84,8 +84,8 @@ pub struct StoredPolicy {
 /// Why a document is no policy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// More than [`MAX_REGISATTEMPTS`].
-    #[error("it names {0} registries, and {MAX_REGISATTEMPTS} are the most: cap the others together in [budget]")]
+    /// More than [`MAX_REGISTRIES`].
+    #[error("it names {0} registries, and {MAX_REGISTRIES} are the most: cap the others together in [budget]")]
     TooMany(usize),
     /// Not a registry as images name it.
     #[error("{0:?} is no registry: name it as images do, like registry.example or localhost:5000")]
@@ -145,7 +145,7 @@ impl FleetPolicy {
     /// # Errors
     /// What is wrong first.
     pub fn check(&self) -> Result<(), PolicyError> {
-        if self.registry.len() > MAX_REGISATTEMPTS {
+        if self.registry.len() > MAX_REGISTRIES {
             return Err(PolicyError::TooMany(self.registry.len()));
         }
         self.budget.check(|| "budget".to_owned())?;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_fullest_policy_of_usual_names_is_stored() {
-        let registry = (0..MAX_REGISATTEMPTS).map(|number| (format!("r{number:03}.eu-1.example"), caps(1.0, 1))).collect();
+        let registry = (0..MAX_REGISTRIES).map(|number| (format!("r{number:03}.eu-1.example"), caps(1.0, 1))).collect();
         let stored = StoredPolicy {
             policy: FleetPolicy { share: Some(ShareAtMost::Observe), budget: caps(1.0, 1), registry },
             by: "ann@desk".to_owned(),

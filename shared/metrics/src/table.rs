@@ -158,8 +158,8 @@ instruments! {
 
     SHARING_ALONE = gauge("fleetpull_sharing_alone", &[], "1 if the node goes by kubelet's rule because it does not reach the fleet, else 0").of("shared_alone").sharing();
     BUS_MISSES = counter("fleetpull_bus_misses_total", &[], "Answers of the bus that did not come in time").of("shared_bus_misses_total").sharing();
-    REPLICA_ENATTEMPTS = gauge("fleetpull_replica_entries", &[], "Back-off entries in this node's replica").of("shared_entries").sharing();
-    REPLICA_ENATTEMPTS_BINDING = gauge("fleetpull_replica_entries_binding", &[], "Back-off entries that hold this node back").of("shared_binding").sharing();
+    REPLICA_ENTRIES = gauge("fleetpull_replica_entries", &[], "Back-off entries in this node's replica").of("shared_entries").sharing();
+    REPLICA_ENTRIES_BINDING = gauge("fleetpull_replica_entries_binding", &[], "Back-off entries that hold this node back").of("shared_binding").sharing();
     REPLICA_REPORTS = gauge("fleetpull_replica_reports", &[], "Reports in this node's replica").of("shared_reports").sharing();
     REPLICA_LAG = gauge("fleetpull_replica_lag_reports", &[], "Changes that the registrar has announced and this node's replica does not hold").of("shared_replica_lag").sharing();
     REPLICA_GAPS = counter("fleetpull_replica_gaps_total", &[], "Times that the replica missed a change").of("shared_gaps_total").sharing();
@@ -181,7 +181,7 @@ instruments! {
 
     NODES_ALIVE = gauge("fleetpull_nodes_alive", &[], "Nodes of the fleet that are alive").leader();
     NODES_KNOWN = gauge("fleetpull_nodes_known", &[], "Nodes that the registrar knows").leader();
-    ENATTEMPTS_OPEN = gauge("fleetpull_entries_open", &["registry", "class"], "Back-off entries of the fleet, by registry and class").leader();
+    ENTRIES_OPEN = gauge("fleetpull_entries_open", &["registry", "class"], "Back-off entries of the fleet, by registry and class").leader();
     ENTRY_OLDEST = gauge("fleetpull_entry_oldest_seconds", &[], "Time since the first failure of the entry that is open longest; 0: none is").leader();
     BUDGET_RATE_CAP = gauge("fleetpull_budget_rate_cap", &["registry"], "Pulls per second that the fleet may begin, as set; a registry's budgets together").leader();
     BUDGET_RATE_IN_FORCE = gauge("fleetpull_budget_rate_in_force", &["registry"], "Pulls per second that the fleet is allowed at present; a registry's budgets together").leader();

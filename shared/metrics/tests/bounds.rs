@@ -8,7 +8,7 @@ use metrics::table::{self, ALL};
 use metrics::{Cause, Instruments, Learned, Lease, Readings, SERIES_MAX, Scope, Status, samples};
 
 /// Far more than have labels of their own.
-const REGISATTEMPTS: usize = 1_000;
+const REGISTRIES: usize = 1_000;
 
 /// The classes that entries of a fleet can have: the others stay on their node.
 fn shared_classes() -> impl Iterator<Item = FailureClass> {
@@ -50,7 +50,7 @@ fn readings(instruments: &Instruments, registries: &[String]) -> Readings {
 fn however_much_an_agent_has_seen_its_series_are_bounded() {
     let instruments = Instruments::default();
     let trace = TraceContext { trace_id: 1, span_id: 1, sampled: true };
-    let registries: Vec<String> = (0..REGISATTEMPTS).map(|number| format!("r{number}.example")).collect();
+    let registries: Vec<String> = (0..REGISTRIES).map(|number| format!("r{number}.example")).collect();
     for registry in &registries {
         (100..700).for_each(|code| instruments.registry_asked(registry, Status::of(code)));
         instruments.registry_asked(registry, Status::NONE);

@@ -310,7 +310,7 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
     }
 }
 
-/// Who is refused clearances no more: nothing is to be taken back.
+/// A caller that is refused has no request any more: nothing is to be withdrawn.
 async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering) -> Said {
     let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
     let asked = replica.put(request(clearance, attempt, image));

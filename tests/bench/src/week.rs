@@ -24,7 +24,7 @@ const DAYS: usize = 7;
 /// What each node says in its day: a new one pulls some twenty images from two registries, a few of them after trouble.
 const SAID: [(EventReason, usize); 4] =
     [(EventReason::Pulling, 20), (EventReason::Pulled, 20), (EventReason::BackOff, 4), (EventReason::Failed, 2)];
-const REGISATTEMPTS: [&str; 2] = ["registry.example", "docker.io"];
+const REGISTRIES: [&str; 2] = ["registry.example", "docker.io"];
 const AT_ONCE: usize = 512;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The bars.
@@ -131,7 +131,7 @@ fn events_of(fleet: &Fleet, day: usize, number: usize) -> Vec<(String, async_nat
     let mut random = Random::seeded((day * NODES + number) as u64);
     let reasons = SAID.iter().flat_map(|(reason, times)| std::iter::repeat_n(*reason, *times));
     let message = |(index, reason): (usize, EventReason)| {
-        let registry = REGISATTEMPTS[index % REGISATTEMPTS.len()];
+        let registry = REGISTRIES[index % REGISTRIES.len()];
         let mut event = made_event(&mut random, index);
         (event.reason, event.node, event.registry) = (reason, node.clone(), Some(registry.to_owned()));
         event.message.truncate(160);

@@ -94,7 +94,7 @@ fn set_fleet(readings: &mut Readings, counts: &Counts, open: &OpenEntries, instr
         *by_label.entry((instruments.registry_label(registry), *class)).or_default() += entries;
     }
     for ((registry, class), entries) in by_label {
-        readings.set(&table::ENATTEMPTS_OPEN, &[&registry, class.as_str()], entries as f64);
+        readings.set(&table::ENTRIES_OPEN, &[&registry, class.as_str()], entries as f64);
     }
 }
 

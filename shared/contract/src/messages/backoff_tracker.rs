@@ -80,8 +80,8 @@ pub struct Refusal {
 }
 
 /// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`] was clear, and
-/// again with the same clearance and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] while the attempt goes on,
-/// to hear of [`Clearance::Abandoned`]. A clearance that is not heard of for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
+/// again with the same id and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] while the attempt goes on,
+/// to hear of [`Clearance::Abandoned`]. A request that is not repeated for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestClearance {
     /// The same for all attempts of one flight.
@@ -99,7 +99,7 @@ pub struct RequestClearance {
     pub other_keys: Vec<LocalKey>,
     /// What is wanted.
     pub target: Target,
-    /// Whether the clearance stands: then it is told only when it may go ahead, and [`Clearance::Waiting`] when `patience_ms` is over.
+    /// Whether a standing pull asks: it is answered only when it may go ahead, and with [`Clearance::Waiting`] when `patience_ms` is over.
     #[serde(default)]
     pub standing: bool,
     /// How long the answer may be held back while nothing is decided, in milliseconds.
@@ -110,7 +110,7 @@ pub struct RequestClearance {
 pub const OTHER_KEYS_MOST: usize = 110;
 /// How often an attempt under way asks whether it was abandoned.
 pub const CLEARANCE_WATCHED_EVERY_MS: u64 = 10_000;
-/// After this long without a word a clearance counts as withdrawn: its asker died.
+/// A request that is not repeated for so long counts as withdrawn, because its caller died.
 pub const CLEARANCE_LAPSES_AFTER_MS: u64 = 30_000;
 
 impl Command for RequestClearance {
@@ -162,7 +162,7 @@ open_answer!(Clearance: "granted", "refused", "waiting", "abandoned");
 /// nobody is told that it is unanswered. And clearance that is not for all lapses if others fail meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginAttempt {
-    /// Of which clearance.
+    /// Of which request for clearance.
     pub clearance: ClearanceId,
     /// Which attempt.
     pub attempt: AttemptId,
@@ -182,7 +182,7 @@ pub struct AttemptBegun {}
 /// leave. What fails later is said by [`ReportAttempt`] alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolveAttempt {
-    /// Of which clearance.
+    /// Of which request for clearance.
     pub clearance: ClearanceId,
     /// Which attempt.
     pub attempt: AttemptId,
@@ -204,7 +204,7 @@ impl Command for ResolveAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptResolved {}
 
-/// The clearance is over, fulfilled or not. Withdrawing what is not known changes nothing.
+/// The request for clearance is over, fulfilled or not. To withdraw an unknown one changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawClearance {
     /// Which.

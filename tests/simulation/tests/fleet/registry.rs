@@ -52,7 +52,7 @@ pub enum Mood {
     WrongBytes,
 }
 
-/// By whose clearance a pull began.
+/// Who permitted a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PermitFrom {
     /// The budget's leader gave a permit.
