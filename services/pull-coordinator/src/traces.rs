@@ -61,8 +61,8 @@ pub(crate) struct Seen {
 /// What may be over after an input.
 #[derive(Debug)]
 enum Concerns {
-    /// A flight and its callers.
-    Some { flight: Option<FlightId>, requests: Vec<RequestId> },
+    /// A request, and a flight with its callers. Most messages concern no flight, and allocate nothing for this.
+    Some { request: Option<RequestId>, flight: Option<FlightId>, callers: Vec<RequestId> },
     /// Anything.
     All,
 }
@@ -103,8 +103,8 @@ impl Concerns {
             | Input::StandingPullCancelled { .. }
             | Input::AlarmRang => return Self::All,
         };
-        let callers = flight.map(|flight| core.callers_of(flight)).unwrap_or_default();
-        Self::Some { flight, requests: callers.iter().copied().chain(request).collect() }
+        let callers = flight.map(|flight| core.callers_of(flight).to_vec()).unwrap_or_default();
+        Self::Some { request, flight, callers }
     }
 }
 
@@ -237,7 +237,7 @@ impl Traces {
                 }
             }
             Effect::Record { request, event } => {
-                self.request(*request, core).steps.record(&event.reason);
+                self.request(*request, core).steps.record(event.reason);
             }
             Effect::Report { request, .. } => {
                 if let Some(request) = self.requests.get_mut(request) {
@@ -306,23 +306,35 @@ impl Traces {
 
     /// Ends the spans of what is over. A request that is over without an answer was abandoned by its caller.
     fn forget(&mut self, core: &Coordinator, concerns: Concerns) {
-        let (flights, requests) = match concerns {
-            Concerns::Some { flight, requests } => (flight.into_iter().collect(), requests),
-            Concerns::All => (self.flights.keys().copied().collect::<Vec<_>>(), self.requests.keys().copied().collect()),
-        };
-        for flight in flights.into_iter().filter(|flight| !core.is_flying(*flight)) {
-            self.flights.remove(&flight);
-        }
-        for id in requests.into_iter().filter(|id| !core.knows(*id)) {
-            if let Some(request) = self.requests.remove(&id) {
-                if !request.is_run {
-                    request.own.fail("abandoned", "its caller has gone");
-                }
-                request.steps.end(false);
+        match concerns {
+            Concerns::Some { request, flight, callers } => {
+                flight.into_iter().for_each(|flight| self.forget_flight(flight, core));
+                callers.into_iter().chain(request).for_each(|request| self.forget_request(request, core));
+            }
+            Concerns::All => {
+                self.flights.retain(|flight, _| core.is_flying(*flight));
+                let requests: Vec<RequestId> = self.requests.keys().copied().collect();
+                requests.into_iter().for_each(|request| self.forget_request(request, core));
             }
         }
         debug_assert!(self.flights.keys().all(|flight| core.is_flying(*flight)), "what is over is forgotten");
         debug_assert!(self.requests.keys().all(|request| core.knows(*request)), "what is over is forgotten");
+    }
+
+    fn forget_flight(&mut self, flight: FlightId, core: &Coordinator) {
+        if !core.is_flying(flight) {
+            self.flights.remove(&flight);
+        }
+    }
+
+    fn forget_request(&mut self, id: RequestId, core: &Coordinator) {
+        let Some(request) = self.requests.get(&id).filter(|_| !core.knows(id)) else { return };
+        if !request.is_run {
+            request.own.fail("abandoned", "its caller has gone");
+        }
+        if let Some(request) = self.requests.remove(&id) {
+            request.steps.end(false);
+        }
     }
 
     /// Begins and ends the spans of standing pulls as they begin and end.

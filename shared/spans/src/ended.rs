@@ -10,8 +10,8 @@ use opentelemetry::{KeyValue, Value};
 /// The most attributes, events and links of one span, each: as OpenTelemetry has it.
 const EACH_MAX: usize = 128;
 
-/// As many as the span of a request has; others have one or two.
-pub(crate) const ATTRIBUTES_OF_A_REQUEST: usize = 10;
+/// As many as the span of a request has, the late ones aside; others have one or two.
+pub(crate) const ATTRIBUTES_OF_A_REQUEST: usize = 6;
 
 /// What the span is to its parent, as OpenTelemetry counts kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,10 @@ impl Said {
     }
 
     pub(crate) fn link(&mut self, link: Link) {
+        // Most spans with a link have one.
+        if self.links.is_empty() {
+            self.links.reserve_exact(1);
+        }
         push(&mut self.links, link, &mut self.dropped[2]);
     }
 }

@@ -80,19 +80,6 @@ impl Span {
         Self::begin(sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
     }
 
-    /// A span within `parent` that is over: it began then and took so long.
-    #[must_use]
-    pub fn past(name: &'static str, kind: Kind, parent: TraceContext, (began, took): (Now, Duration)) -> Self {
-        let Some(sink) = ToSink::current() else { return Self::none() };
-        let own = RANDOM.with_borrow_mut(|random| parent.child(random));
-        let ids = TraceContext { trace_id: parent.trace_id, sampled: parent.sampled, ..own };
-        let span = Self::begin_at(began, sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None);
-        if let Some(mut said) = span.said() {
-            said.took = Some(took);
-        }
-        span
-    }
-
     /// The first span of this process for a request. The sampler decides by the caller; the ids that are then in force, with its
     /// decision, are returned for all that belongs to the request. Without an exporter they are `entry.own`.
     #[must_use]
@@ -106,8 +93,8 @@ impl Span {
         let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
         let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
         let span = Self::begin(sink, name, kind, ids, parent, above.and(entry.carried));
-        if let Some(mut said) = span.said().filter(|_| ids.sampled) {
-            said.attributes.reserve(ATTRIBUTES_OF_A_REQUEST);
+        if let Some(mut said) = span.said() {
+            said.attributes.reserve_exact(ATTRIBUTES_OF_A_REQUEST);
         }
         if let Some(caller) = unsampled {
             span.link(caller, links::CALLER);
@@ -228,10 +215,24 @@ impl Span {
         self.0.as_ref().is_some_and(|open| open.sink.is_slow(open.lasted()))
     }
 
-    /// Now, as its times are read; none without an exporter.
+    /// The monotonic time; none without an exporter.
     #[must_use]
-    pub fn now(&self) -> Option<Now> {
-        self.0.as_ref().map(|open| open.sink.now())
+    pub fn monotonic(&self) -> Option<Duration> {
+        self.0.as_ref().map(|open| open.sink.monotonic())
+    }
+
+    /// A span within this one that is over: it began then, on the monotonic clock, and took so long.
+    #[must_use]
+    pub fn past(&self, name: &'static str, kind: Kind, began: Duration, took: Duration) -> Self {
+        let Some(open) = &self.0 else { return Self::none() };
+        let ids = RANDOM.with_borrow_mut(|random| open.ids.child(random));
+        let began = Now { monotonic: began, wall: open.began.wall + began.saturating_sub(open.began.monotonic) };
+        let parent = Parent { span_id: open.ids.span_id, is_remote: false };
+        let span = Self::begin_at(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), None);
+        if let Some(mut said) = span.said() {
+            said.took = Some(took);
+        }
+        span
     }
 
     /// Its ids, for what goes out from it; none without an exporter.

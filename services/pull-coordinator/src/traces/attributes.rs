@@ -54,7 +54,7 @@ pub(super) fn describe_attempt(span: &Span, reference: &Reference, for_all: bool
     }
 }
 
-pub(super) fn describe_event(span: &Span, reason: &EventReason) {
+pub(super) fn describe_event(span: &Span, reason: EventReason) {
     if span.is_some() {
         span.set("fleetpull.event.reason", reason.as_str().to_owned());
     }
@@ -136,7 +136,11 @@ pub(super) fn describe_outcome(span: &Span, outcome: &PullOutcome) {
     if !span.is_some() || outcome.stands {
         return;
     }
-    span.set("fleetpull.outcome", outcome.outcome.as_str().to_owned());
+    match outcome.outcome {
+        OutcomeKind::Present => span.set("fleetpull.outcome", "present"),
+        OutcomeKind::Pulled => span.set("fleetpull.outcome", "pulled"),
+        ref other => span.set("fleetpull.outcome", other.as_str().to_owned()),
+    }
     span.set("fleetpull.waiting_ms", whole(outcome.waiting_ms));
     span.set_some("oci.manifest.digest", outcome.digest.clone());
     span.set_some("fleetpull.failure.class", outcome.class.map(|class| class.as_str()));

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use clock::Now;
 use contract::messages::backoff_tracker::BackoffAnswer;
 use contract::{EventReason, TraceContext};
 use spans::{Kind, Span};
@@ -35,7 +34,8 @@ pub(super) struct Steps {
 #[derive(Debug)]
 struct Noted {
     what: What,
-    began: Now,
+    /// On the monotonic clock.
+    began: Duration,
     took: Option<Duration>,
 }
 
@@ -57,15 +57,15 @@ impl Steps {
     }
 
     fn note(&mut self, what: What) {
-        if let (Some(noted), Some(began)) = (&mut self.noted, self.own.now()) {
+        if let (Some(noted), Some(began)) = (&mut self.noted, self.own.monotonic()) {
             noted.push(Noted { what, began, took: None });
         }
     }
 
     fn end_noted(&mut self) {
-        let now = self.own.now();
+        let now = self.own.monotonic();
         if let (Some(last), Some(now)) = (self.noted.as_mut().and_then(|noted| noted.last_mut()), now) {
-            last.took.get_or_insert(now.monotonic.saturating_sub(last.began.monotonic));
+            last.took.get_or_insert(now.saturating_sub(last.began));
         }
     }
 
@@ -73,11 +73,11 @@ impl Steps {
     pub(super) fn become_spans(&mut self) {
         for Noted { what, began, took } in self.noted.take().into_iter().flatten() {
             let name = if matches!(what, What::Inspect) { INSPECT } else { RECORD };
-            let took = took.or_else(|| Some(self.own.now()?.monotonic.saturating_sub(began.monotonic))).unwrap_or_default();
-            let span = Span::past(name, Kind::Internal, self.ids, (began, took));
+            let took = took.or_else(|| Some(self.own.monotonic()?.saturating_sub(began))).unwrap_or_default();
+            let span = self.own.past(name, Kind::Internal, began, took);
             match what {
                 What::Inspect => span.set(attributes::PRESENT, true),
-                What::Record(reason) => attributes::describe_event(&span, &reason),
+                What::Record(reason) => attributes::describe_event(&span, reason),
             }
         }
     }
@@ -96,8 +96,8 @@ impl Steps {
         self.end_noted();
         if !matches!(found, Ok(Some(_))) {
             let inspect = self.noted.take().into_iter().flatten().next();
-            let times = inspect.and_then(|Noted { began, took, .. }| Some((began, took?)));
-            let span = times.map_or_else(Span::none, |times| Span::past(INSPECT, Kind::Internal, self.ids, times));
+            let span = inspect.and_then(|Noted { began, took, .. }| Some(self.own.past(INSPECT, Kind::Internal, began, took?)));
+            let span = span.unwrap_or_else(Span::none);
             attributes::describe_found(&span, found);
         }
     }
@@ -114,9 +114,9 @@ impl Steps {
         }
     }
 
-    pub(super) fn record(&mut self, reason: &EventReason) {
+    pub(super) fn record(&mut self, reason: EventReason) {
         if self.noted.is_some() {
-            return self.note(What::Record(reason.clone()));
+            return self.note(What::Record(reason));
         }
         self.record = self.start(RECORD);
         attributes::describe_event(&self.record, reason);
