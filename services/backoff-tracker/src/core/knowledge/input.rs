@@ -1,4 +1,4 @@
-//! What the core is told and what it wants done.
+//! The inputs and effects of the core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use super::report::Report;
 use super::target::Failure;
 use contract::Target;
 
-/// What happened.
+/// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// An image is wanted, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
+    /// A flight requests clearance, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
     Request {
-        /// Chosen by the caller, never twice.
+        /// Its id, which the caller never uses twice.
         request: RequestId,
-        /// For the local rule.
+        /// The key for the local rule.
         key: LocalKey,
-        /// What is wanted.
+        /// The image.
         target: Target,
     },
-    /// Those who want it now: the local rule holds the request only while it holds all their keys.
+    /// The keys of all callers of the flight. The local rule refuses the request only while it refuses all of them.
     LocalKeys {
         /// Which request.
         request: RequestId,
@@ -34,9 +34,9 @@ pub enum Input {
         /// The others.
         other_keys: Vec<LocalKey>,
     },
-    /// It is not wanted any more.
+    /// The flight does not request clearance any more.
     Withdraw(RequestId),
-    /// The attempt that [`Decision::Granted`] allowed has begun.
+    /// The flight has an attempt that it will make when it has its permit.
     AttemptPlanned {
         /// Of which request.
         request: RequestId,
@@ -45,7 +45,7 @@ pub enum Input {
         /// Its span.
         trace: Option<TraceContext>,
     },
-    /// The attempt asks the registry from now on: what it did before was wait in a queue.
+    /// The attempt has its permit and asks the registry from now on.
     AttemptStarted {
         /// Of which request.
         request: RequestId,
@@ -54,7 +54,7 @@ pub enum Input {
         /// Its span.
         trace: Option<TraceContext>,
     },
-    /// A stage has answered the attempt, or it has failed. What is said twice is ignored.
+    /// A stage has answered the attempt, or the attempt has failed. The same again is ignored.
     AttemptResolved {
         /// Of which request.
         request: RequestId,
@@ -63,34 +63,34 @@ pub enum Input {
         /// How.
         outcome: Outcome,
     },
-    /// A report came, this old by the server's time.
+    /// A report of another node, or a stored one of this node, was received.
     ReportReceived {
-        /// The report. Its reporter is who the bus says wrote it.
+        /// The report. Its reporter is the node under whose name the bus stored it.
         report: Arc<Report>,
-        /// Age of what it tells.
+        /// The age of the attempt's result, by the server's time.
         age: Duration,
     },
-    /// The bus has stored what this node says of a back-off key: in its place among the reports of [`Input::ReportReceived`].
+    /// The bus has stored this node's report on a key, in the order of the reports of [`Input::ReportReceived`].
     ReportStored(BackoffKeyId),
-    /// The bus has answered something that this node asked then, however late: how slow it is.
+    /// The bus has answered a request of this node, in time or late. The round trip sets how long answers are waited for.
     BusAnswered {
-        /// When it was asked.
+        /// When the node asked.
         asked: Duration,
     },
     /// The bus answers [`Effect::AcquireLease`].
     Lease(LeaseName, LeaseAnswer),
-    /// Somebody holds a lease, for this long at most.
+    /// A node holds a lease.
     LeaseTaken {
-        /// Which.
+        /// The lease.
         name: LeaseName,
-        /// Who.
+        /// The node.
         holder: NodeName,
-        /// How long at most.
+        /// For how long at most from now.
         left: Duration,
     },
     /// A lease was given back or ran out.
     LeaseFreed(LeaseName),
-    /// The presence digest.
+    /// The registrar's digest.
     Fleet {
         /// Nodes alive.
         alive: usize,
@@ -99,120 +99,120 @@ pub enum Input {
     },
     /// Nodes alive in the node's own zone, where that is not all of them. After [`Input::Fleet`].
     Zone(usize),
-    /// An operator has cleared something, so long ago.
+    /// An operator has cleared failures.
     Cleared {
         /// The image, normalised.
         image: Option<String>,
-        /// Back-off keys by their ids.
+        /// The back-off keys.
         backoff_keys: Vec<BackoffKeyId>,
-        /// How long ago.
+        /// How long ago that was.
         age: Duration,
     },
-    /// Nobody is refused by what is shared, for so long from now; zero ends it.
+    /// An operator pauses sharing: nothing is refused by what other nodes report.
     Pause {
-        /// Of which registry; none: all.
+        /// The registry; none: all.
         registry: Option<String>,
-        /// How long.
+        /// For how long from now; zero ends a pause.
         left: Duration,
-        /// Who paused.
+        /// The operator.
         by: String,
     },
-    /// The fleet policy says whether nodes only observe: what is shared refuses nothing then.
+    /// The fleet policy says whether nodes only observe. Then nothing is refused by what other nodes report.
     Observe(bool),
     /// The bus cannot be reached.
     BusGone,
     /// The bus is there, and says that it gives no leases.
     NoLeases,
-    /// It can again.
+    /// The bus can be reached again.
     BusBack,
-    /// All that it has stored was heard.
+    /// All reports that the bus has stored were received.
     CaughtUp,
     /// Time has passed: see [`super::Knowledge::next_wake`].
     Tick,
 }
 
-/// The answer to a question for a lease.
+/// The bus's answer to a request for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
-    /// It is this node's.
+    /// This node holds the lease.
     Won,
-    /// It is somebody else's for this long at most.
+    /// Another node holds it, for this long at most.
     Lost(Duration),
 }
 
-/// How an attempt went.
+/// What is known of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// This stage has answered; from the manifest on, the manifest too.
+    /// This stage of the registry has answered. A blob's answer implies the manifest's.
     Reached(Stage),
-    /// It failed.
+    /// The attempt failed.
     Failed(Failure),
 }
 
-/// What shall be done.
+/// Something that the shell has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// A request stands differently.
+    /// Answer the caller of a request: the decision has changed.
     Answer(RequestId, Decision),
-    /// End the attempt of this request without a word: it hangs, and others are answered; or it waits for a permit, and others have failed
-    /// meanwhile. What it comes to is ignored.
+    /// End the attempt of this request and report nothing of it: it hangs while others are answered, or it waits for a permit while others
+    /// fail. Its result is ignored.
     Abandon(RequestId),
-    /// Write this under this node's name, and say that it was so this long ago.
+    /// Publish this report under this node's name, with the age of the attempt's result.
     Publish(Arc<Report>, Duration),
-    /// Ask for a lease by compare-and-set, to run out by itself after this long.
+    /// Acquire a lease by compare-and-set. It expires after this long.
     AcquireLease(LeaseName, Duration),
-    /// Give a lease back.
+    /// Release a lease.
     ReleaseLease(LeaseName),
-    /// Tell people what became of an entry: of all nodes this one alone does.
+    /// Record an event about an entry. Only one node of the fleet does.
     Announce(Box<EntryNews>),
 }
 
-/// How a request stands.
+/// The decision on a request for clearance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// Go ahead.
     Granted {
-        /// On whose behalf.
+        /// For whom the attempt is made.
         duty: Duty,
-        /// Without an answer of `until` by then the attempt is to be ended and reported as failed; none: no haste.
+        /// If the stage `until` has not answered by then, the attempt is to be ended and reported as failed; none: no limit.
         answer_by: Option<Duration>,
-        /// What the attempt holds for all it holds until this stage has answered.
+        /// The attempt keeps its lease until this stage has answered.
         until: Stage,
     },
-    /// Not before the next attempt.
+    /// Not before the entry's next attempt.
     Refused(Refusal),
-    /// Somebody else is finding out, or the bus is being asked.
+    /// Another node makes the attempt, or the bus has not answered yet.
     Wait,
 }
 
-/// On whose behalf an attempt is made.
+/// For whom an attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Only the node's own.
+    /// For this node alone.
     None,
-    /// For all that want an image nobody has resolved lately.
+    /// For all nodes, because none has resolved the image lately.
     Lead,
-    /// For all that an entry holds.
+    /// For all nodes that an entry refuses.
     Probe(BackoffKeyId),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Of the failure.
+    /// The class of the failure.
     pub class: FailureClass,
     /// `<reason>: <message>` as its reporter saw it.
     pub cause: String,
-    /// Who found out.
+    /// The node that made the attempt.
     pub learned_by: NodeName,
-    /// How long ago.
+    /// How long ago it failed.
     pub learned_ago: Duration,
     /// The span of the attempt that failed.
     pub trace: Option<TraceContext>,
-    /// When somebody tries next, on this node's clock.
+    /// When the next attempt is due, on this node's clock.
     pub next_attempt: Duration,
     /// One other node alone reports the failure: it delays an attempt and refuses nobody.
     pub unconfirmed: bool,
-    /// The shared entry; none: it is this node's own rule.
+    /// The shared entry; none: this node's own rule refuses.
     pub entry: Option<BackoffKeyId>,
 }

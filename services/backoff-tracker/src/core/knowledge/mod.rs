@@ -2,15 +2,15 @@
 //!
 //! A failure is about a [`BackoffKey`]; a node says what it saw of a back-off key in a [`Report`], under its own name and no other; every
 //! node derives the same [`Entry`] from all reports of a back-off key. [`Knowledge`] holds a node's requests against the entries: who is
-//! refused and until when, who goes ahead for all (by a lease that the bus gives to one), who waits for that one's word, and
+//! refused and until when, who goes ahead for all (by a lease that the bus gives to one), who waits for that one's report, and
 //! when each goes on after it. Without a bus each node goes by kubelet's own rule.
 //!
 //! | kept | by |
 //! |---|---|
 //! | one failing request for all | `entry`: nobody tries before the next attempt; `decide`: then who holds the lease |
 //! | awake at once | `node`: a success heard looks at every request it touches; `fleet`: each in its turn |
-//! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is contradicted |
-//! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `alone` |
+//! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is distrusted |
+//! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `without_bus` |
 
 mod backoff_key;
 mod cadence;
