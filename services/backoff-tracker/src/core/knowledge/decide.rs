@@ -1,4 +1,4 @@
-//! What a request may do now.
+//! Decides on requests for clearance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use super::without_bus::BACK_WITHIN;
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
 
-/// Leads of an image and slots of a registry: so many resolutions without answer are enough to know.
+/// How many resolutions of one image, or of one silent registry, may be without an answer at the same time.
 const ABREAST: u8 = 3;
-/// Who has reported an entry lets others probe first, as long as others want it.
+/// How long a node that has reported an entry lets other nodes probe first, if they want it.
 const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
-/// A success that is older than the failure of an attempt, but not older than this, releases it all the same. A newer one always does.
+/// A success releases an attempt that failed after it, if the success is not older than this. A newer success always does.
 const RELEASES_FOR: Duration = Duration::from_secs(10);
-/// Who failed the last probe sits out the next.
+/// How long the node whose probe failed last lets others make the next one.
 const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 
-/// Whether a request has the lease it needs.
+/// Whether a request has the lease that it needs.
 enum Clearance {
-    /// It has.
+    /// It has it.
     Given,
-    /// Not before this.
+    /// It may ask for it then.
     Until(Duration),
-    /// Another holds it: not before a result about this back-off key is reported, or before this.
+    /// Another node holds it. The request waits for a report on this key, until then.
     HeldByAnother(BackoffKeyId, Duration),
 }
 
 impl Knowledge {
-    /// Decides, asks for leases, and moves the request on.
+    /// Decides, asks for leases and changes the state of the request.
     pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Decision {
         request.awaits = None;
         let exempt = self.is_exempt(now, &request.aim.target.view);
@@ -55,7 +55,7 @@ impl Knowledge {
         if let Some((until, failure)) = self.retry_pauses.until(now, request.aim.owner, &request.key) {
             request.state = State::Delayed;
             request.wake = Some(until);
-            // A short pause is waited for.
+            // A short pause is waited out.
             return Decision::Refused(Refusal { unconfirmed: until <= now + UNCONFIRMED_FOR, ..self.held_by_own(now, &failure, until) });
         }
         let binding = self.binding(now, &request.aim);
@@ -70,7 +70,7 @@ impl Knowledge {
         }
         let quiet = self.quiet(now, request);
         if binding.is_empty() && quiet.is_some() && self.requests.is_behind(id, request.aim.endpoint) {
-            // It could not use its lead in time: those before it have their slots first.
+            // The node did not use its lead lease in time, so nodes that asked before it have their slots first.
             return self.wait(now, id, request, Some(request.aim.endpoint), now + PROBE_DEADLINE);
         }
         let (duty, clearance) = match binding.first() {
@@ -103,8 +103,8 @@ impl Knowledge {
         self.wait(now, id, request, awaits, wake)
     }
 
-    /// Waits until then, or for a lease about a back-off key, which it may have then. Who waits behind another is not looked at for that: the
-    /// other has the lease first, and when it does not wait any more, the next one is looked at.
+    /// The request waits until then, or for a lease about a key. If another request of this node waits for the same lease, that one has the lease
+    /// first, and this one is looked at when the other does not wait any more.
     fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Decision {
         if !matches!(request.state, State::Released { .. }) {
             request.state = State::Delayed;
@@ -130,7 +130,7 @@ impl Knowledge {
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }
 
-    /// What binds this node in trying an image.
+    /// The entries that refuse this node an attempt at the image.
     pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
         let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
         if !self.has(PlantedBug::BelievesAnybody) {
@@ -139,12 +139,12 @@ impl Knowledge {
         binding
     }
 
-    /// Whether nothing of a view is refused by what is shared.
+    /// True if other nodes' reports refuse nothing of this view here.
     pub(super) fn is_exempt(&self, now: Duration, view: &View) -> bool {
         self.exemptions.holds(now, view)
     }
 
-    /// How long the node's own rule still holds a key, unless what it failed by is what the fleet decides about.
+    /// For how long the node's own rule refuses a key, unless the fleet decides about what it failed by.
     pub(super) fn held_here(&self, now: Duration, key: &LocalKey, binding: &[Entry]) -> Option<Duration> {
         let left = self.local.held(now, key)?;
         let decided = |backoff_key: &Arc<BackoffKey>| binding.iter().any(|entry| entry.backoff_key.id() == backoff_key.id());
@@ -152,7 +152,7 @@ impl Knowledge {
         (!by_fleet).then_some(left)
     }
 
-    /// Kubelet's rule for what is known to this node alone; none if that allows a try.
+    /// Kubelet's rule for failures that only this node knows; none if it allows an attempt.
     fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Decision> {
         if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
@@ -178,12 +178,12 @@ impl Knowledge {
         }
     }
 
-    /// The one place where clearance is granted.
+    /// Grants clearance. Nothing else does.
     fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, going: Going) -> Decision {
         let deadline = self.leases.runs_out(now, id);
         let elected = going.duty != Duty::None || deadline.is_some();
         let released = self.is_released(now, request);
-        // Without the fleet the node's own rule is kubelet's, counted from when the image began to fail for anybody.
+        // Without a bus the node's own rule is kubelet's, counted from when the image began to fail for any node.
         let without_fleet = self.is_without_bus() || self.is_exempt(now, &request.aim.target.view);
         if let Some(held) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
             request.state = State::Delayed;
@@ -192,7 +192,7 @@ impl Knowledge {
         }
         self.lease_waits.forget(&request.aim.ids);
         let steps = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
-            // What binds nobody yet is the same first failure, seen by one more node.
+            // An entry that refuses nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
         });
@@ -203,7 +203,7 @@ impl Knowledge {
         Decision::Granted { duty, answer_by: deadline, until }
     }
 
-    /// How long kubelet's rule holds a request whatever the fleet believes: as long as each of its keys.
+    /// How long kubelet's rule refuses a request whatever the fleet knows: until it allows one of the request's keys.
     fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Refusal> {
         if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
@@ -225,7 +225,7 @@ impl Knowledge {
         request.keys().filter_map(failed).any(|(_, floor)| floor.backoff_keys.iter().any(|backoff_key| answers(floor, backoff_key)))
     }
 
-    /// The one lease of an entry's epoch, once all that binds is due. Fresh eyes first: who has reported any of it sits back.
+    /// Asks for the probe lease once every entry that refuses this request is due. Nodes that reported none of these entries probe first.
     fn probe(
         &mut self,
         now: Duration,
@@ -247,7 +247,7 @@ impl Knowledge {
         }
     }
 
-    /// Until when this node waits while another holds a lease about `backoff_key`. A registry that serves manifests says nothing of its blobs.
+    /// Until when this node waits while another holds a lease about `backoff_key`. An answered manifest says nothing of blobs.
     fn waits_until(&mut self, now: Duration, request: &Request, backoff_key: BackoffKeyId, quiet: Option<Stage>) -> Duration {
         let backoff_key = if backoff_key == request.aim.endpoint && quiet == Some(Stage::Blob) { request.aim.blobs } else { backoff_key };
         let entries = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
@@ -256,7 +256,7 @@ impl Knowledge {
         self.lease_waits.until(now, backoff_key, self.replica.succeeded_at(backoff_key), &failures)
     }
 
-    /// How long this node leaves the probe of an entry to others.
+    /// How long this node lets others probe an entry first.
     fn sits_back(&self, entry: &Entry) -> Duration {
         match (entry.mine, entry.newest.reporter == self.node) {
             (_, true) => LAST_PROBER_SITS_BACK,
@@ -265,8 +265,8 @@ impl Knowledge {
         }
     }
 
-    /// One of three leases; each next one only when the one before has been out for a while without an answer. Several that one node holds
-    /// tell no more than one, so a node that holds one leaves the next to others as long as three of them take to hold all.
+    /// Asks for one of three leases. The next one is asked for only when the one before has been held for a while without an answer. Leases of one
+    /// node show no more than one does, so a node that holds one lets others take the next, for as long as three of them take to hold all.
     fn abreast(
         &mut self,
         now: Duration,
@@ -319,7 +319,7 @@ impl Knowledge {
         standing
     }
 
-    /// Who waited goes on in its turn, so that all together stay inside the budget; who did not wait goes at once.
+    /// A request that has waited goes on in its turn, so that all together stay within the budget; one that has not goes at once.
     fn in_its_turn(&self, now: Duration, request: &mut Request) -> Clearance {
         if request.waits() {
             let at = now + self.fleet.release(&self.node, purpose(request.aim.image, 1));
@@ -331,7 +331,7 @@ impl Knowledge {
         }
     }
 
-    /// A node whose last attempt failed lets others ask for all first, once the registry has answered one of them: the node may itself be
+    /// A node whose last attempt failed lets others lead first, once the registry has answered one of them: the node itself may be
     /// the cause.
     fn others_first(&self, request: &Request) -> Duration {
         let fails = |backoff_key: &BackoffKeyId| {
@@ -347,8 +347,8 @@ impl Knowledge {
         self.replica.succeeded_at(request.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
-    /// The last stage that nobody is known to have had an answer of lately, of those that this pull needs and that are seen. An image of
-    /// which a pull needed no blob shows that others may need none either.
+    /// The last stage that this pull needs and that no node is known to have had an answer of lately. An image that was pulled without a blob
+    /// shows that others may need none either.
     fn quiet(&self, now: Duration, request: &Request) -> Option<Stage> {
         let lately = |backoff_key, within| self.replica.succeeded_at(backoff_key).is_some_and(|at| now < at + within);
         let aim = &request.aim;
@@ -363,7 +363,7 @@ fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
 }
 
-/// What one node alone says holds a request for [`UNCONFIRMED_FOR`] in all, however many things it says one after the other.
+/// How much longer one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, however many reports it publishes.
 fn wait_for_confirmation(binding: &mut [Entry]) {
     let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failing_since));
     let first: Vec<_> = binding.iter().filter_map(lone).collect();
@@ -375,7 +375,7 @@ fn wait_for_confirmation(binding: &mut [Entry]) {
     }
 }
 
-/// Of what binds, what does so the longest.
+/// Of the entries that refuse a request, the one that does so the longest.
 pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
     binding.iter().filter(|entry| now < entry.next_attempt).max_by_key(|entry| entry.next_attempt)
 }
@@ -393,7 +393,7 @@ pub(super) fn held(now: Duration, entry: &Entry) -> Refusal {
     }
 }
 
-/// A number for each back-off key and step, to draw turns from.
+/// A number for each key and step, from which turns are drawn.
 pub(super) fn purpose(backoff_key: BackoffKeyId, step: u32) -> u128 {
     backoff_key.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }

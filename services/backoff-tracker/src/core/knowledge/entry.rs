@@ -1,7 +1,7 @@
-//! What all reports of one back-off key come to.
+//! The back-off entry: what all reports on one key amount to.
 //!
-//! An entry is never stored or sent: every node derives it from the same reports, so that no order of arrival and no
-//! repetition makes a difference, and nobody can write more than its own word.
+//! An entry is neither stored nor sent. Every node derives it from the same reports, so order of arrival and repetition make no
+//! difference, and no node can write more than its own report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::backoff_key::{BackoffKey, Reach};
 use super::cadence;
 use super::report::{Finding, Report};
 
-/// How long a lead, a probe or a slot may take to have the manifest resolved. A node that comes back later drops its result.
+/// How long a lead, a probe or a slot may take to have the manifest resolved. The result of a node that comes later is dropped.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
-/// The longest that one node's word alone binds others: together with the release of 1,000 nodes inside a budget of 200 a
+/// How long an unconfirmed report may delay others. With the release of 1,000 nodes inside a budget of 200 a
 /// second it stays under ten seconds.
 pub const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
 /// An entry outlives its next attempt by this, so that a prober that died does not release everybody.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
-/// Failures further apart are not the same failure, where several nodes must say so.
+/// Reports further apart do not corroborate each other.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
-/// A planted bug doubles delays so often: to hours.
+/// How often the planted bug doubles a delay: up to hours.
 const LAST_DOUBLING: u32 = 12;
-/// A registry that served somebody lately is down all the same if so many attempts failed since, in a row, of so many nodes.
+/// A registry that served a node lately counts as down all the same if this many attempts in a row have failed since, on this many nodes.
 const DOWN_FAILURES: u64 = 30;
 const DOWN_NODES: usize = 3;
-/// While the registry answers somebody, more resolutions than this must be unanswered to say that it does not.
+/// While the registry answers some nodes, it counts as silent only if more resolutions than this are unanswered.
 const UNANSWERED_AMONG_ANSWERS: usize = 20;
 
 /// The report of an unanswered attempt is published 2 s after the attempt began, and is dated when it began. With this delay the reports of
@@ -37,18 +37,18 @@ const UNANSWERED_REST_LEAST: Duration = Duration::from_secs(super::UNANSWERED_AF
 #[derive(Clone, Debug)]
 pub(super) struct Received {
     pub(super) report: Arc<Report>,
-    /// When it was so, on this node's clock.
+    /// When the attempt had its result, on this node's clock.
     pub(super) date: Duration,
-    /// Since when this reporter has had nothing else to say.
+    /// Since when this reporter has reported nothing but failures.
     pub(super) failing_since: Duration,
-    /// What it says of a failure; none: it says that the back-off key is in order. Kept beside the report, as thousands are gone through.
+    /// The failure; none: the report is a success. Kept beside the report because thousands are gone through.
     pub(super) claim: Option<Claim>,
 }
 
 /// What a report of a failure asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
-    /// Whether the attempt is over; else it has had no answer so far.
+    /// Whether the attempt is over; if not, it has had no answer so far.
     is_over: bool,
     step: u32,
     in_a_row: u32,
@@ -67,57 +67,57 @@ impl Received {
     }
 }
 
-/// From where an entry is looked at.
+/// What deriving an entry depends on besides the reports: the node that looks, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Viewpoint<'a> {
     pub(super) node: &'a NodeName,
     pub(super) now: Duration,
-    /// Nodes alive in the zone, at least 1; more than any rule asks for if nobody has said.
+    /// Nodes alive in the zone, at least 1; if unknown, more than any rule asks for.
     pub(super) alive_in_zone: usize,
-    /// Nodes alive, likewise.
+    /// Nodes alive in the fleet, likewise.
     pub(super) alive: usize,
-    /// A planted bug for tests of tests: one word is as good as three.
+    /// A planted bug: one report counts as three.
     pub(super) credulous: bool,
-    /// Another: each step is twice as long as it was, and twice as long again at the next.
+    /// Another planted bug: each step is twice as long as the one before.
     pub(super) endless: bool,
 }
 
-/// Whom an entry binds.
+/// Which nodes an entry refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// Its reporters, by their own local rule: others have not said so.
+    /// Its reporters, by their own local rule. Not enough nodes have reported it.
     Reporters,
-    /// Everybody, until the next attempt.
+    /// All nodes, until the next attempt.
     Everybody,
 }
 
 /// A shared failure.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Of what.
+    /// The key.
     pub backoff_key: Arc<BackoffKey>,
-    /// Whom it binds.
+    /// Which nodes it refuses.
     pub binding: Binding,
-    /// The newest failure, whose message is the cause that is shown and whose attempt names the epoch.
+    /// The newest failure. Its message is the cause that people see, and its attempt names the epoch.
     pub newest: Arc<Report>,
-    /// When that was, on this node's clock.
+    /// When that failed, on this node's clock.
     pub failed_at: Duration,
-    /// The newest failure of another node: when it was, and whose.
+    /// The newest failure of another node: when, and which node.
     pub before: Option<(Duration, NodeName)>,
     /// When the oldest failure since the last success was.
     pub failing_since: Duration,
-    /// How many nodes say so, this one included.
+    /// How many nodes report it, this one included.
     pub reporters: usize,
-    /// How often in a row it failed: no single node moves it by more than one.
+    /// How often in a row it failed. A single node moves it by one at most.
     pub step: u32,
-    /// When it is due for this node.
+    /// When the next attempt is due for this node.
     pub next_attempt: Duration,
     /// Whether this node is one of the reporters.
     pub mine: bool,
 }
 
 impl Entry {
-    /// The failure that opened the present epoch. Who probes holds the lease of its name.
+    /// The failure that opened the present epoch. Its name is the name of the probe lease.
     #[must_use]
     pub fn epoch(&self) -> AttemptId {
         self.newest.attempt
@@ -129,12 +129,12 @@ impl Entry {
         self.reporters == 1 && !self.mine
     }
 
-    /// Whether it was not so long ago that nobody cares.
+    /// False once expired.
     pub(super) fn matters(&self, now: Duration) -> bool {
         now <= self.next_attempt + OUTLIVES
     }
 
-    /// Derives it from the failures that stand, whether one of them is this node's, and the newest success of anybody; none if nothing
+    /// Derives an entry from the failures since the last success, whether one of them is of this node, and the newest success; none if nothing
     /// fails.
     pub(super) fn derive<'a>(
         standing: impl Iterator<Item = &'a Received>,
@@ -157,7 +157,7 @@ impl Entry {
         let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
         let next_attempt = if shared && reporters == 1 && !mine && !viewpoint.credulous {
-            // The first step of the one who says so, counted from when it began to.
+            // The first step of the reporter, counted from when it began to fail.
             newest.failing_since + cadence::delay(&backoff_key, 1, None).min(UNCONFIRMED_FOR)
         } else {
             let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
@@ -178,7 +178,7 @@ impl Entry {
     }
 }
 
-/// Whether the registry does some of what it is asked: then its failures bind nobody but those that they happen to.
+/// True if the registry does some of what it is asked. Its failures refuse nobody then but the pulls that they happen to.
 fn is_degraded(
     backoff_key: &BackoffKey,
     standing: &[&Received],
@@ -219,7 +219,7 @@ fn corroborated(
         }
         Reach::Nodes(needed) => {
             let there = if backoff_key.about().zone().is_some() { viewpoint.alive_in_zone } else { viewpoint.alive };
-            // Another node's report shows that there are at least two, whatever the digest says of the first seconds of a fleet.
+            // Another node's report shows that there are at least two nodes, whatever the digest says in the first seconds of a fleet.
             let needed = needed.min(if mine { there } else { there.max(2) });
             let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();
             let unanswered = recent().count() - failed;
@@ -229,7 +229,7 @@ fn corroborated(
     }
 }
 
-/// The highest step that two nodes vouch for, or one more: a single node's claim moves it by one at most.
+/// The highest step that two nodes report, or one more: one node's report moves it by one at most.
 fn step(standing: &[&Received]) -> u32 {
     let (mut highest, mut second) = (0, 0);
     for claim in standing.iter().filter_map(|heard| heard.claim).map(|claim| claim.step) {
@@ -239,7 +239,7 @@ fn step(standing: &[&Received]) -> u32 {
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
 }
 
-/// How long the back-off key rests: as the registry asked when two nodes say so, and as the newest alone says as far as that is no longer
+/// How long the key rests: as long as the registry asked two nodes, and as long as it asked the newest reporter if that is no longer
 /// than without.
 fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received) -> Duration {
     let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
@@ -250,7 +250,7 @@ fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Re
     vouched.max(alone).unwrap_or(unasked)
 }
 
-/// What the registry asked for, if it said so to two nodes or if only one has asked it: counted from the newest failure.
+/// What the registry asked for, if it asked two nodes or only one node has asked it. Counted from the newest failure.
 fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
     let until = |heard: &&Received| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();

@@ -1,4 +1,4 @@
-//! All that a node has heard, bounded.
+//! The replica: every report that this node has received, within bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,58 +14,58 @@ use super::key_reports::KeyReports;
 use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
 use super::reporters::{ReporterId, Reporters};
 
-/// How long a report is kept; corroboration, and who already had a try, look no further back.
+/// How long a report is kept. No rule looks further back.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(600);
-/// A report outlives what the registry asked for by this.
+/// A report is kept this much longer than the registry's `Retry-After`.
 const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The longest that any report is kept.
 pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AFTER.as_secs() + KEPT_BEYOND_RETRY_AFTER.as_secs());
-/// The oldest a report may be when it comes: older ones are replays or come from a broken clock, and count as this old. Whoever
-/// gives this core its time begins to count no later than here, so that what was said before the node began has a date.
+/// The oldest age with which a report is taken. Older ones are replays or come from a broken clock, and count as this old. The
+/// clock of this core begins no later than here, so that a report from before the node started has a date.
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
-/// How long a reporter whom others contradicted is heard by nobody else.
+/// How long a distrusted node's reports count for itself alone.
 pub const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
-/// Of a back-off key's reporters it is found so often who is contradicted: that it was a second ago changes nothing.
+/// How often it is looked at most which reporters of a key others contradict.
 const CONTRADICTED_APART: Duration = Duration::from_secs(1);
-/// How often what is too old is looked for, among all: nothing is decided by a report that is seconds too old.
+/// How often reports that are too old are looked for.
 const COLLECTED_EVERY: Duration = Duration::from_secs(10);
-/// How often a reporter that failed alone may make good within that time; after that its successes are not taken as such.
+/// How many successes within that time end the distrust of a reporter that failed alone. Further ones do not.
 const PARDONS: u32 = 2;
-/// Back-off keys one node may speak of at once: a bad registry with a few hundred images. At one more its oldest word goes.
+/// How many keys one node may report: a bad registry with a few hundred images. For one more its oldest report goes.
 pub const MAX_KEYS_OF_ONE: usize = 512;
-/// Reports in all, 40 MiB at the most. At one more the oldest word of whoever says the most goes.
+/// How many reports are kept in all, 40 MiB at most. For one more the oldest report of the node with the most reports goes.
 pub const MAX_REPORTS: usize = 32_768;
 
-/// Back-off keys remembered as cleared, and images, as long as reports are kept. At one more the oldest is forgotten.
+/// How many cleared keys and images are remembered, for as long as reports are kept. For one more the oldest is forgotten.
 const MAX_CLEARED: usize = 4_096;
 
 /// What the bounds did, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaCounts {
-    /// Reports held now.
+    /// Reports kept now.
     pub reports: u64,
-    /// Reports that said something new.
+    /// Reports that were new.
     pub heard_total: u64,
-    /// Reports that changed nothing: repeated, or older than the reporter's last word.
+    /// Reports that changed nothing: repeated, or older than the reporter's last one.
     pub stale_total: u64,
-    /// Reports forgotten for want of room.
+    /// Reports forgotten because there was no room.
     pub evicted_total: u64,
-    /// Reports with a time that could not be, clamped.
+    /// Reports with an impossible time, which was clamped.
     pub clamped_total: u64,
-    /// Reporters found distrusted.
+    /// Reporters that became distrusted.
     pub contradicted_total: u64,
 }
 
-/// A kind of failure: of a class, in a view.
+/// A kind of failure: a class, in a view.
 type Kind = (u128, FailureClass);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Distrust {
-    /// When others last had success where this node had none.
+    /// When other nodes last had success where this node had none.
     contradicted_at: Duration,
-    /// When the node itself last had success; or others, where it had had it before them.
+    /// When the node itself last had success; or others, if the node had had success before them.
     sound_at: Option<Duration>,
-    /// Whether another had failed so as well when that began: then it was not this node's fault alone.
+    /// Whether another node had failed too when the distrust began: then the cause was not this node alone.
     together: bool,
     pardons: u32,
 }
@@ -77,29 +77,29 @@ impl Distrust {
     }
 }
 
-/// Every node's last word on every back-off key.
+/// Every node's last report on every key.
 #[derive(Debug, Default)]
 pub struct Replica {
     backoff_keys: BTreeMap<BackoffKeyId, KeyReports>,
-    /// The back-off keys that anybody says fail, by their kind.
+    /// The keys that fail, by kind.
     failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
     reporters: Reporters,
-    /// Who keeps which kind of failure to itself.
+    /// The distrusted nodes, by kind of failure.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
-    /// When operators cleared back-off keys.
+    /// When operators cleared keys.
     cleared: BTreeMap<BackoffKeyId, Duration>,
-    /// When they cleared images, of which more may be heard later than is known by then.
+    /// When operators cleared images. Reports of more keys of these images may arrive later.
     cleared_images: BTreeMap<String, Duration>,
     collected: Duration,
     /// No report is too old before this.
     oldest_expires: Duration,
     counts: ReplicaCounts,
-    /// What was derived from it, until something is said that matters.
+    /// What was derived from the reports, until one arrives that matters.
     derived: Derived,
 }
 
 impl Replica {
-    /// Takes a report that was `age` old when it came. Returns whether it says anything new.
+    /// Takes a report that was `age` old when it arrived. Returns whether it is new.
     pub fn receive(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
@@ -129,52 +129,52 @@ impl Replica {
         true
     }
 
-    /// An operator cleared a back-off key then. Returns whether that is news.
+    /// An operator cleared a key then. Returns whether that is new.
     pub(super) fn clear(&mut self, backoff_key: BackoffKeyId, date: Duration) -> bool {
         self.derived.forget(backoff_key);
         remember(&mut self.cleared, backoff_key, date)
     }
 
-    /// An operator cleared an image then: of what is known, each of its back-off keys is to be cleared besides.
+    /// An operator cleared an image then. The keys of the image that are known are cleared besides.
     pub(super) fn clear_image(&mut self, image: &str, date: Duration) {
-        // A longer one is no image's name, but somebody's who wants memory.
+        // A longer name is no image, but costs memory.
         if image.len() <= MAX_MESSAGE_BYTES {
             remember(&mut self.cleared_images, image.to_owned(), date);
         }
     }
 
-    /// When what a back-off key is about was cleared last.
+    /// When a key was cleared last.
     fn cleared_at(&self, backoff_key: &BackoffKey) -> Option<Duration> {
         let image = backoff_key.about().reference();
         self.cleared.get(&backoff_key.id()).max(image.and_then(|image| self.cleared_images.get(image))).copied()
     }
 
-    /// Since when the failures of a back-off key count: its newest success, or when it was cleared.
+    /// Since when failures of a key count: since its newest success, or since it was cleared.
     fn in_order_at(&self, reports: &KeyReports) -> Option<Duration> {
         reports.succeeded_at().max(reports.any().and_then(|received| self.cleared_at(&received.report.backoff_key)))
     }
 
-    /// The back-off keys that reports of an image are about.
+    /// The keys that reports on an image are about.
     pub(super) fn backoff_keys_of_image(&self, image: &str) -> Vec<BackoffKeyId> {
         let of_image =
             |reports: &KeyReports| reports.any().is_some_and(|received| received.report.backoff_key.about().reference() == Some(image));
         self.backoff_keys.iter().filter(|(_, reports)| of_image(reports)).map(|(backoff_key, _)| *backoff_key).collect()
     }
 
-    /// All that a node has said, with when it was so.
+    /// All reports of a node, with their dates.
     pub(super) fn reports_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let Some(by) = self.reporters.find(node) else { return vec![] };
         self.heard_of(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
-    /// What the reports of a back-off key come to. Who is distrusted is not heard, but by itself.
+    /// The entry of a key. Reports of a distrusted node count for that node alone.
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         let entry = self.derived.entry(backoff_key, viewpoint, || (self.derive(reports, viewpoint), self.trust_changes(viewpoint.now)));
         entry.filter(|entry| entry.matters(viewpoint.now))
     }
 
-    /// The same without what this node says.
+    /// The same without this node's own report.
     pub(super) fn entry_without(&self, backoff_key: BackoffKeyId, node: &NodeName, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         self.derive_among(reports, Some(node), None, viewpoint).filter(|entry| entry.matters(viewpoint.now))
@@ -196,7 +196,7 @@ impl Replica {
         }
     }
 
-    /// Whether a success of then ends a failure that others know of: of another node before it, or the reporter's own last word.
+    /// True if a success of then ends a failure that others know: another node's before it, or the reporter's own last report.
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
         let Some(reports) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
         let own = self.reporters.find(&success.reporter).and_then(|by| reports.failing_of(by));
@@ -207,7 +207,7 @@ impl Replica {
         self.derive_among(reports, None, None, viewpoint)
     }
 
-    /// What the reports come to without those of one node, and with one more.
+    /// Derives an entry without the reports of one node, and with one more report.
     fn derive_among(
         &self,
         reports: &KeyReports,
@@ -237,39 +237,39 @@ impl Replica {
         Some(entry)
     }
 
-    /// When somebody who is not heard now is heard again.
+    /// When a distrusted reporter counts again.
     fn trust_changes(&self, now: Duration) -> Duration {
         let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + DISTRUSTED_FOR);
         ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
     }
 
-    /// Whether others have shown a reporter to be distrusted for any kind of failure in the view: then it is not believed alone.
+    /// True if the reporter is distrusted for any kind of failure in the view. Its report alone counts for itself then.
     fn doubtful(&self, now: Duration, report: &Report) -> bool {
         let view = report.backoff_key.view_id();
         let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
         FailureClass::ALL.into_iter().any(holds)
     }
 
-    /// When a back-off key was last seen in order.
+    /// When a key last succeeded.
     #[must_use]
     pub fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
         self.backoff_keys.get(&backoff_key)?.succeeded_at()
     }
 
-    /// The span of the attempt that last succeeded, if its node says it.
+    /// The span of the attempt that last succeeded, if its node reports it.
     #[must_use]
     pub fn succeeded_by(&self, backoff_key: BackoffKeyId) -> Option<TraceContext> {
         self.backoff_keys.get(&backoff_key)?.newest_success()?.report.trace
     }
 
-    /// Whether anybody says that a back-off key fails, and nobody since that it does not.
+    /// True if a node reports a failure of the key, and no node a success since.
     #[must_use]
     pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
         reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
 
-    /// Whether what a node said of a back-off key last is a failure that nothing has answered since.
+    /// True if a node's last report on a key is a failure, and no success has come since.
     pub(super) fn is_standing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
         let own = self.reporters.find(node).and_then(|by| reports.failing_of(by));
@@ -277,7 +277,7 @@ impl Replica {
         own.is_some_and(|own| since.is_none_or(|since| own.date > since))
     }
 
-    /// A node's last word on a back-off key.
+    /// A node's last report on a key.
     #[must_use]
     pub fn word(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
         self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|received| &*received.report)
@@ -288,7 +288,7 @@ impl Replica {
         backoff_key.is_some_and(|backoff_key| self.is_distrusted_for(now, node, backoff_key))
     }
 
-    /// Whether any back-off key of a view fails so.
+    /// True if any key of a view fails so.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
         self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_doubted(*backoff_key)))
     }
@@ -315,17 +315,17 @@ impl Replica {
         self.distrust.get(&kind(backoff_key)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
     }
 
-    /// Who says what of a back-off key, in no particular order.
+    /// The reports on a key, in no particular order.
     pub fn reports(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = &Report> {
         self.backoff_keys.get(&backoff_key).into_iter().flat_map(|reports| reports.all().map(|(_, received)| &*received.report))
     }
 
-    /// A back-off key that there are reports of.
+    /// A key that there are reports on.
     pub(super) fn backoff_key(&self, id: BackoffKeyId) -> Option<Arc<BackoffKey>> {
         self.backoff_keys.get(&id)?.any().map(|received| Arc::clone(&received.report.backoff_key))
     }
 
-    /// The back-off keys there are reports of.
+    /// All keys that there are reports on.
     pub fn backoff_keys(&self) -> impl Iterator<Item = BackoffKeyId> {
         self.backoff_keys.keys().copied()
     }
@@ -345,14 +345,14 @@ impl Replica {
         age.min(OLDEST)
     }
 
-    /// Whose failure stands although another has succeeded since keeps its kind of failure to itself for a while.
+    /// A node whose failure stands although another has succeeded since becomes distrusted for a while.
     fn contradict(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let (Some(success), Some(reports)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
         if !reports.contradicts(success, CONTRADICTED_APART) {
             return;
         }
         let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
-        // Who is known to be contradicted is no news; of its own successes since, pardon keeps count.
+        // A node that is distrusted already is left out; its successes since are counted as pardons.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
@@ -384,15 +384,15 @@ impl Replica {
         self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
 
-    /// Who succeeds itself is sound again, but who failed alone not time after time. A failure that was over then, others' later successes
-    /// do not contradict, though they were heard first: without a bus, words wait.
+    /// A success of its own ends the distrust of a node, but not time after time if it failed alone. A failure that was over then is not
+    /// contradicted by others' later successes, even if those arrived first: without a bus, reports arrive late.
     fn pardon(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
         if let Some(distrust) = self.distrust.get_mut(&kind(&report.backoff_key)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
             self.derived.forget_all();
             let held = distrust.holds(now);
             let sound_at = if over { date.max(distrust.contradicted_at) } else { date };
             distrust.sound_at = distrust.sound_at.max(Some(sound_at));
-            // One success is said of several back-off keys: only the word that makes good counts.
+            // One success is reported for several keys. Only the one that ends the distrust counts.
             let makes_good = held && sound_at >= distrust.contradicted_at;
             distrust.pardons += u32::from(makes_good && !distrust.together);
         }
@@ -461,7 +461,7 @@ impl Replica {
     }
 }
 
-/// Keeps when something was cleared. Returns whether that is news.
+/// Keeps when something was cleared. Returns whether that is new.
 fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: What, date: Duration) -> bool {
     if cleared.get(&what).is_some_and(|known| *known >= date) {
         return false;
@@ -484,7 +484,7 @@ fn expires(received: &Received) -> Duration {
     received.date + kept_for(received.claim.and_then(|claim| claim.retry_after))
 }
 
-/// Whether a report is a later word than the one known, on the same clock.
+/// True if a report is later than the known one, on the same clock.
 fn newer(report: &Report, date: Duration, known: &Received) -> bool {
     if report.attempt == known.report.attempt {
         return report.finding.weight() > known.report.finding.weight();
