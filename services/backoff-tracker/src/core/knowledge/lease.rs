@@ -1,4 +1,4 @@
-//! Who may go ahead: leases by compare-and-set, as far as this node knows of them.
+//! Leases by compare-and-set, as far as this node knows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,19 +24,19 @@ const LEASES_REMEMBERED: usize = 4_096;
 /// Looking at all of them is work: once in so long at most.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
-/// What a lease is for. Its key in the bucket is derived from this.
+/// The name of a lease. Its key in the bucket is derived from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaseName {
-    /// Trying an entry whose time is up, on behalf of all. The attempt is the failure that opened the epoch.
+    /// The next attempt of an entry, for all nodes. The attempt is the failure that opened the epoch.
     Probe(BackoffKeyId, AttemptId),
     /// Resolving an image that nobody has resolved lately; the second and third when those before stay without answer.
     Lead(BackoffKeyId, u8),
-    /// Asking a registry that has not answered anybody lately.
+    /// An attempt at a registry that has not answered any node lately.
     Slot(BackoffKeyId, u8),
 }
 
 impl LeaseName {
-    /// What it is about.
+    /// The key that the lease is about.
     pub(super) fn backoff_key(self) -> BackoffKeyId {
         let (Self::Probe(backoff_key, _) | Self::Lead(backoff_key, _) | Self::Slot(backoff_key, _)) = self;
         backoff_key
@@ -62,7 +62,7 @@ enum Lease {
 /// How a request stands to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is this request's.
+    /// It is held for this request.
     Held,
     /// The bus was just asked, by the caller's effect; look again then.
     Ask(Duration),
@@ -75,7 +75,7 @@ pub(super) enum Standing {
 /// The leases that this node knows of.
 #[derive(Debug)]
 pub(super) struct Leases {
-    /// What answers of the bus take.
+    /// How long answers of the bus take.
     answers: RoundTrips,
     known: BTreeMap<LeaseName, Lease>,
     /// Of all that are known few are this node's: by the request that holds each, and those that the bus was asked for.
@@ -124,7 +124,7 @@ impl Leases {
         Standing::Ask(now + self.answer_within())
     }
 
-    /// It is ours. Returns the request that asked, if it is still asked for.
+    /// This node holds the lease now. Returns the request that asked, if it is still waited for.
     pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<RequestId> {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // Counted from the question: the server's own count began later.
@@ -141,14 +141,14 @@ impl Leases {
         }
     }
 
-    /// Nobody here wants it any more: it is given back.
+    /// No request of this node needs it any more: it is released.
     pub(super) fn give_up_mine(&mut self, now: Duration, name: LeaseName) {
         if matches!(self.known.get(&name), Some(Lease::Mine { .. })) {
             self.put(name, Lease::Free { since: now });
         }
     }
 
-    /// It is somebody else's, for this long at most.
+    /// Another node holds it, for this long at most.
     pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
         let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
         if !mine && (self.known.contains_key(&name) || self.has_room(now)) {

@@ -31,11 +31,11 @@ use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
 
-/// An attempt that had no answer for so long hangs, if others had one meanwhile: a registry that is slow answers within.
+/// An attempt without an answer for this long hangs, if other nodes had one meanwhile. A slow registry answers within it.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Requests of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
 pub const MAX_REQUESTS: usize = 2_048;
-/// What happened so far, for metrics.
+/// Counts since start, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
     /// What the replica's bounds did.
@@ -50,7 +50,7 @@ pub struct KnowledgeCounts {
     pub bus_misses_total: u64,
     /// Failures kept to itself by a node that others contradicted.
     pub kept_to_itself_total: u64,
-    /// Requests refused by what other nodes learned.
+    /// Requests refused because of other nodes' reports.
     pub refused_by_shared_total: u64,
     /// Requests that would have been, but for a pause or because this node only observes.
     pub observed_total: u64,
@@ -58,7 +58,7 @@ pub struct KnowledgeCounts {
     pub cleared_total: u64,
 }
 
-/// What one node knows, wants and does.
+/// The state machine of one node.
 #[derive(Debug)]
 pub struct Knowledge {
     pub(super) node: NodeName,
@@ -118,19 +118,19 @@ impl Knowledge {
         self
     }
 
-    /// Refusing nothing by what is shared, only saying and counting what would have been refused.
+    /// Refuses nothing because of other nodes' reports, and only counts what it would have refused.
     #[must_use]
     pub fn observing(mut self) -> Self {
         self.exemptions.observe = true;
         self
     }
 
-    /// One thing happened; what follows from it.
+    /// Takes one input and returns its effects.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         self.step_all(now, [input])
     }
 
-    /// Several things happened at once; what follows from all of them.
+    /// Takes several inputs of the same moment and returns their effects.
     pub fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
         let (mut effects, mut touched) = (Vec::new(), BTreeSet::new());
         for input in inputs {
@@ -147,13 +147,13 @@ impl Knowledge {
         self.requests.next_wake().into_iter().chain(self.unpublished.next_wake()).min()
     }
 
-    /// The entries of all back-off keys that anybody says fail, for lists.
+    /// The entries of all keys that fail, for lists.
     #[must_use]
     pub fn entries(&self, now: Duration) -> Vec<Entry> {
         self.replica.backoff_keys().filter_map(|backoff_key| self.entry(now, backoff_key)).collect()
     }
 
-    /// How many entries hold this node back.
+    /// How many entries refuse this node.
     #[must_use]
     pub fn binding_count(&self, now: Duration) -> usize {
         if self.is_without_bus() {
@@ -169,7 +169,7 @@ impl Knowledge {
         self.replica.backoff_key(id)
     }
 
-    /// How long an answer of the bus is waited for: longer where it is slow.
+    /// How long an answer of the bus is waited for: longer if the bus is slow.
     #[must_use]
     pub fn bus_answers_within(&self) -> Duration {
         self.leases.answer_within()
@@ -198,13 +198,13 @@ impl Knowledge {
         self.alone.is_some()
     }
 
-    /// All that this node has said and what others may still want to know, with how long ago it was so.
+    /// The reports of this node that others may still need, with the age of each.
     #[must_use]
     pub fn own_reports(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
         self.replica.reports_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
     }
 
-    /// What happened so far.
+    /// Counts since start.
     #[must_use]
     pub fn counts(&self) -> KnowledgeCounts {
         KnowledgeCounts { replica: self.replica.counts(), requests: self.requests.len() as u64, ..self.counts }
@@ -222,7 +222,7 @@ impl Knowledge {
         Viewpoint { node: &self.node, now, alive_in_zone, alive, credulous, endless }
     }
 
-    /// A target with what can bind it.
+    /// A target with its back-off keys.
     pub(super) fn aim(&self, mut target: Target) -> Aim {
         if self.has(PlantedBug::LoginsIgnored) {
             target.fingerprint.clear();
@@ -350,7 +350,7 @@ impl Knowledge {
     fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
-        // Who fails while others succeed is found distrusted by that success, but may have failed as all did: it tries once more.
+        // This success makes a node that failed distrusted, but that node may have failed as all did: it tries once more.
         let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
         if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
             return vec![];
@@ -403,13 +403,13 @@ impl Knowledge {
         effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
     }
 
-    /// The local rule ends where another has shown that what this node failed by is in order.
+    /// Ends the local rule's delay of pulls that failed by this key, because another node has shown that it is in order.
     pub(super) fn cause_is_gone(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let released = self.released_by(now, backoff_key, now);
         self.release(released);
     }
 
-    /// What the local rule knows to fail because of a back-off key that was answered later, unless this node is known to be the one distrusted.
+    /// The local keys that failed by a back-off key before it was answered, unless this node is distrusted for it.
     fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
         let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| {
             let distrusted = self.replica.is_distrusted(now, &self.node, cause.backoff_keys.iter().find(|own| own.id() == backoff_key));
@@ -485,7 +485,7 @@ impl Knowledge {
         due.into_iter().collect()
     }
 
-    /// Looks at those that something touches, and at whom that makes the next to have a lease.
+    /// Looks at the requests that an input concerns, and at those that have become the next to have a lease.
     pub(super) fn look_at_all(&mut self, now: Duration, touched: impl IntoIterator<Item = RequestId>, effects: &mut Vec<Effect>) {
         for request in touched {
             self.look(now, request, effects);
@@ -498,7 +498,7 @@ impl Knowledge {
     fn look(&mut self, now: Duration, id: RequestId, effects: &mut Vec<Effect>) {
         self.with_request(id, |knowledge, request| {
             if knowledge.has_lapsed(now, request) {
-                // Until its turn at the registry comes nobody wants an answer, and what nobody waits for must not take a lease.
+                // Until its turn at the registry comes no caller waits for the answer, and a request that nobody waits for must not take a lease.
                 knowledge.give_back(now, id, |_| true, effects);
                 effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);
@@ -517,11 +517,11 @@ impl Knowledge {
         });
     }
 
-    /// An attempt without an answer is told of, once.
+    /// Reports an attempt without an answer, once.
     fn watch(&mut self, now: Duration, request: &mut Request, effects: &mut Vec<Effect>) {
         let State::Going(going) = &mut request.state else { return };
         if going.attempt.is_none() {
-            // It waits in a queue of this node: its silence says nothing. See `has_lapsed`.
+            // It waits in a queue of this node, so it says nothing of the registry. See `has_lapsed`.
             if going.deadline.is_some_and(|deadline| now >= deadline) {
                 // Others may ask for all in its place.
                 (going.duty, going.deadline) = (Duty::None, None);
@@ -554,13 +554,13 @@ impl Knowledge {
         effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
     }
 
-    /// Whom it concerns what becomes of a lease.
+    /// The request that waits for a lease first.
     fn requests_of_lease(&self, name: LeaseName) -> Vec<RequestId> {
         self.requests.first_in_queue(name.backoff_key()).into_iter().collect()
     }
 }
 
-/// Tells a decision if it is another than the last, apart from how long ago it was learned.
+/// Answers a request if the decision differs from the last one, apart from its age.
 fn tell(id: RequestId, request: &mut Request, decision: Decision, effects: &mut Vec<Effect>) {
     let known = match (&request.told, &decision) {
         (Some(Decision::Refused(told)), Decision::Refused(held)) => {

@@ -1,4 +1,4 @@
-//! Attempts of late: what a report of one of the callers is about.
+//! Recent attempts: what a caller's report of a result is about.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ pub(super) struct RecentAttempts {
 #[derive(Debug)]
 struct Attempt {
     aim: Aim,
-    /// What its failure was about.
+    /// The keys that its failure is about.
     backoff_keys: Vec<Arc<BackoffKey>>,
     /// How it went; none: nothing of it counts.
     going: Option<Going>,
-    /// Ended without a word, as it hung while others were answered: what it comes to counts for nothing.
+    /// Ended and not reported, because it hung while others were answered. Its result counts for nothing.
     abandoned: bool,
     /// The manifest is there, and the rest goes on.
     goes_on: bool,
@@ -50,7 +50,7 @@ impl RecentAttempts {
         self.attempts.get(&attempt).is_some_and(|recent_attempts| recent_attempts.abandoned)
     }
 
-    /// What is known of an attempt whose manifest was there, once.
+    /// The attempt, if its manifest was answered. Returned once.
     pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(Aim, Going)> {
         let resolved = self.resolved_one(attempt)?;
         if let Some(recent_attempts) = self.attempts.get_mut(&attempt) {
@@ -70,7 +70,7 @@ impl RecentAttempts {
         self.attempts.get(&attempt)?.going.clone()
     }
 
-    /// What the failure of an attempt was about, if the attempt is known.
+    /// The keys that the failure of an attempt is about, if the attempt is known.
     pub(super) fn backoff_keys_of(&self, attempt: AttemptId) -> Option<Vec<Arc<BackoffKey>>> {
         self.attempts.get(&attempt).map(|recent_attempts| recent_attempts.backoff_keys.clone())
     }

@@ -10,7 +10,7 @@ use super::backoff_key::BackoffKeyId;
 use super::input::{Decision, Duty};
 use super::target::Aim;
 
-/// A request and how far it is.
+/// A request for clearance and its state.
 #[derive(Debug)]
 pub(super) struct Request {
     /// The key that it goes by: of all its keys the one that is held the shortest.
@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) unanswered: bool,
     /// Whether an attempt of it was abandoned because it hung while others were answered.
     pub(super) abandoned: bool,
-    /// What was last told.
+    /// The last decision that was answered.
     pub(super) told: Option<Decision>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
@@ -35,7 +35,7 @@ pub(super) struct Request {
 pub(super) enum State {
     /// Not looked at yet, or refused by the local rule.
     Fresh,
-    /// Held by the fleet, or waiting for another's word.
+    /// Refused by an entry, or waiting for another node's report.
     Delayed,
     /// The cause is gone; it goes on in its turn.
     Released {
@@ -54,11 +54,11 @@ pub(super) struct Going {
     /// The lease of its duty runs out then.
     pub(super) deadline: Option<Duration>,
     pub(super) attempt: Option<(AttemptId, Option<TraceContext>)>,
-    /// The stage that must answer before what it holds for all is given back.
+    /// The stage that must answer before its lease is released.
     pub(super) until: Stage,
     /// The stages that have answered.
     pub(super) reached: Vec<Stage>,
-    /// What step a failure of each back-off key would be, as it was known when the attempt began.
+    /// The step that a failure of each key would be, as it was known when the attempt began.
     pub(super) steps: BTreeMap<BackoffKeyId, u32>,
     pub(super) reported_unanswered: bool,
     /// Whether others had an answer while it had none for long.
@@ -117,7 +117,7 @@ impl Request {
         }
     }
 
-    /// Takes the keys of those who want it now; whether they are others than before.
+    /// Takes the keys of the flight's callers. Returns whether they have changed.
     pub(super) fn set_keys(&mut self, key: LocalKey, mut other_keys: Vec<LocalKey>) -> bool {
         other_keys.truncate(OTHER_KEYS_MOST);
         let now = || std::iter::once(&key).chain(&other_keys);

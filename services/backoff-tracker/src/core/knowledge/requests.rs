@@ -11,7 +11,7 @@ use super::request::Request;
 /// Indexes of no more requests than this are compared with them after each step, where assertions are on.
 const COMPARED_MOST: usize = 64;
 
-/// What becomes of a request.
+/// Whether a request goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Stays,
@@ -21,12 +21,12 @@ pub(super) enum Fate {
 /// All requests of a node, found by id, by the time to look at them again, by back-off key, and by what the lease is about that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// Boxed, as each is lent out to be looked at: a map has room for eleven where it has one. None: it is lent out.
+    /// Boxed, because each is lent out to be looked at: a map has room for eleven where it has one. None: it is lent out.
     all: BTreeMap<RequestId, Option<Box<Request>>>,
     wakes: BTreeSet<(Duration, RequestId)>,
     /// Those that are lent out included: a request's back-off keys never change.
     of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
-    /// Who waits for a lease about a back-off key, the longest first: it will have it next. Those that are lent out keep their place.
+    /// The requests that wait for a lease about a key, the longest waiting first. Those that are lent out keep their place.
     queues: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
     /// In which queue each is.
     queued: BTreeMap<RequestId, BackoffKeyId>,
@@ -61,7 +61,7 @@ impl Requests {
         self.iter().map(|(id, _)| id).collect()
     }
 
-    /// One more. One that is there already stays as it is.
+    /// Adds a request. One that is there already stays as it is.
     pub(super) fn add(&mut self, id: RequestId, request: Request) {
         if self.all.contains_key(&id) {
             return;
@@ -74,7 +74,7 @@ impl Requests {
         self.all.insert(id, Some(Box::new(request)));
     }
 
-    /// Changes one, if it is there, in all but its aim and what it waits for.
+    /// Changes a request, if it is there, in all but its keys and the lease that it waits for.
     pub(super) fn change<T>(&mut self, id: RequestId, change: impl FnOnce(&mut Request) -> T) -> Option<T> {
         let request = self.all.get_mut(&id)?.as_deref_mut()?;
         let before = request.wake;
@@ -170,7 +170,7 @@ impl Requests {
         self.wakes.first().map(|(wake, _)| *wake)
     }
 
-    /// Who is to have a lease about this back-off key next: what happens to the lease concerns no other.
+    /// The request that has a lease about this key next. What happens to the lease concerns no other.
     pub(super) fn first_in_queue(&self, backoff_key: BackoffKeyId) -> Option<RequestId> {
         self.queues.get(&backoff_key)?.first().copied()
     }
@@ -185,7 +185,7 @@ impl Requests {
         self.now_first.pop_first()
     }
 
-    /// What the indexes say against what there is.
+    /// Compares the indexes with the requests.
     pub(super) fn assert_invariants(&self) {
         if self.len() > COMPARED_MOST {
             return;
@@ -208,7 +208,7 @@ impl Requests {
 }
 
 impl Knowledge {
-    /// Does this with a request beside everything else. Meanwhile it is not found.
+    /// Lends a request out, so that it can be changed beside everything else. Meanwhile it is not found.
     pub(super) fn with_request<T>(&mut self, id: RequestId, act: impl FnOnce(&mut Self, &mut Request) -> (T, Fate)) -> Option<T> {
         let mut request = self.requests.lend(id)?;
         let (result, fate) = act(self, &mut request);

@@ -1,4 +1,4 @@
-//! What an attempt has come to: what others are told, and whether the node's own rule moves.
+//! Results of attempts: what other nodes are told, and whether the node's own rule moves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
 use crate::core::tracker::milliseconds;
 
-/// A success is not told again while one is known that is younger than this, unless it changes something.
+/// A success is not published again while one is known that is younger than this, unless it changes something.
 const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
-/// A registry that has served any node within this time may do so again. The last node that asks sees no other success than its own.
+/// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
-/// So often in a row nothing fails by chance, where a fifth of all is served: once in 250 times.
+/// If a fifth of all requests is served, this many failures in a row happen by chance once in 250 times.
 const FAILS_ALONE_AFTER: u32 = 25;
-/// The same of a success of a registry: who fails goes by how lately it has served others.
+/// The same for a success of a registry: nodes that fail go by how lately it has served others.
 const SERVED_TOLD_LATELY: Duration = Duration::from_secs(3);
 
 impl Knowledge {
-    /// A pull that had clearance is over, for one of those who wanted it. The same report again changes nothing.
+    /// Takes the result of a whole pull, for one of its callers. The same report again changes nothing.
     pub fn report(&mut self, now: Now, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
         let mut effects = Vec::new();
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
@@ -171,13 +171,13 @@ impl Knowledge {
         touched.into_iter().collect()
     }
 
-    /// Tells what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
+    /// Publishes what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
     fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, stage: Stage, effects: &mut Vec<Effect>) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
         let backoff_keys = aim.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
-        // The narrowest first: who hears that the registry is back knows then that the image is resolved, and asks for no lead.
+        // The narrowest key first: a node that hears that the registry is back knows then that the image is resolved, and asks for no lead.
         for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
             let watched = [aim.owner, aim.endpoint, aim.image, aim.blobs].contains(&backoff_key.id())
                 || (backoff_key.id() == aim.content && !going.reached.contains(&Stage::Blob))
@@ -366,7 +366,7 @@ impl Knowledge {
         }
     }
 
-    /// Whether nobody is known to have told of a success of a back-off key shortly before that time.
+    /// True if no node is known to have published a success of a key shortly before that time.
     pub(super) fn is_newer_success(&self, backoff_key: &BackoffKey, date: Duration) -> bool {
         let lately = if backoff_key.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
         self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + lately <= date)
