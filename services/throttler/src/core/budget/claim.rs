@@ -1,4 +1,4 @@
-//! What a node has asked a leader for, and how far that has come.
+//! One permit that a node wants or has, and how far it is.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use contract::{NodeName, PermitId};
 
 use super::BudgetRequest;
 
-/// What a budget client wants done.
+/// What a budget client does next about a permit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wanted {
     Call(NodeName, BudgetRequest),
@@ -20,7 +20,7 @@ pub(super) enum Wanted {
         permit: PermitId,
         at: Duration,
     },
-    /// Nobody has asked for it again: its asker died.
+    /// The request was not repeated: its caller died.
     Lapsed {
         permit: PermitId,
     },
@@ -47,7 +47,7 @@ pub(super) struct Claim {
     /// When the leader is asked next.
     pub(super) ask_at: Duration,
     pub(super) asked: Option<Duration>,
-    /// As the leader said, and when the wait is over.
+    /// The wait as the leader said it, and when it is over.
     pub(super) ahead: u64,
     pub(super) turn_at: Option<Duration>,
     pub(super) told: Option<Vec<RegistryLimit>>,
@@ -80,7 +80,7 @@ impl Claim {
         self.stage == Stage::Waiting && self.turn_at.is_some()
     }
 
-    /// Whether there are limits that the leader was not told.
+    /// True if there are limits that the leader was not told.
     pub(super) fn is_unsent(&self) -> bool {
         self.told.is_some() && !self.told_sent
     }

@@ -26,9 +26,9 @@ use super::{
 
 /// A place in the leader's line is asked for again this long after it should have been called.
 const CALL_LATE: Duration = Duration::from_millis(300);
-/// So many returns of a node wait to be told; further ones come back by themselves.
+/// How many returned permits wait to be sent. Further ones expire by themselves.
 const RETURNS_MAX: usize = 1_000;
-/// So long a node that went alone, or has just found the bus, looks for a leader before it goes alone: until the lease of a dead one
+/// How long a node that went alone, or has just found the bus, looks for a leader before it goes alone: until the lease of a dead leader
 /// is over, or who led by a bucket that was lost leads no more, and another has been found though a question and its answer are lost.
 const LOOKS_FIRST: Duration = Duration::from_secs(8);
 /// Of a leader that has not answered yet, an answer is expected within this.
@@ -36,9 +36,9 @@ const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// A grant that was held up begins too late to count in its own second: it is asked for again, and has another turn. So often; when all
 /// are late, that is how it is.
 const LATE_GRANTS: u8 = 2;
-/// A node that has pulled under a quota and wants nothing more renews this often, so that a new leader is told of the quota.
+/// How often a node that has pulled under a quota, and wants nothing more, renews, so that a new leader is told of the quota.
 const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
-/// Who finds no leader asks for the lease so often.
+/// How often a node that finds no leader asks for the lease.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
 /// One node's part in one budget.
@@ -48,15 +48,15 @@ pub(super) struct BudgetClient {
     node: NodeName,
     policy: BudgetPolicy,
     pub(super) leader: Option<(NodeName, u64)>,
-    /// The highest epoch that was heard, and when.
+    /// The highest epoch of a leader, and when it was heard from.
     fence: (u64, Duration),
-    /// When a leader was heard last; at first, when one was looked for first.
+    /// When a leader was heard from last; at first, when one was looked for first.
     heard: Duration,
     misses: u32,
     missed: Option<Duration>,
-    /// Misses since the leader of this epoch was heard: each makes the next question wait longer.
+    /// Missed answers since the leader of this epoch was heard from. Each makes the next answer be waited for longer.
     unheard: (u64, u32),
-    /// What a leader's answers take.
+    /// How long a leader's answers take.
     round_trips: RoundTrips,
     claims: Claims,
     returns: BTreeMap<PermitId, Return>,
@@ -75,7 +75,7 @@ pub(super) struct BudgetClient {
     /// When it last looked for a leader first because the bus came back.
     looked_first: Option<Duration>,
     last_step: Duration,
-    /// Nodes that share the budget; 0: it was never told.
+    /// Nodes that share the budget; 0: unknown.
     pub(super) alive: u64,
     /// In `[0, 1)`: so that not all nodes do the same at the same time.
     stagger: f64,
@@ -88,7 +88,7 @@ pub(super) struct BudgetClient {
     planted_bug: Option<PlantedBug>,
 }
 
-/// What a budget client is made with.
+/// What a budget client is made of.
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     pub(super) owner: String,
@@ -104,7 +104,7 @@ pub(super) struct Membership {
 }
 
 impl BudgetClient {
-    /// `since`: when the bus was heard last, so that a node that is alone need not find it out for each owner.
+    /// `since`: when the bus was heard from last, so that a node without a bus need not find it out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
         let Membership { owner, node, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
         Self {
@@ -142,7 +142,7 @@ impl BudgetClient {
         }
     }
 
-    /// What counts for this budget from now on.
+    /// Takes the caps in force from now on.
     pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
         self.policy = policy;
         self.own_rate_limiter.begin_anew(now, policy.own.pulls_per_second.unwrap_or_default());
@@ -152,7 +152,7 @@ impl BudgetClient {
     /// `since`: when the bus fell silent; now, if it did not.
     pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Wanted> {
         if self.is_idle() && !self.went_alone {
-            // Nobody had anything to ask a leader, so that none was heard says nothing.
+            // The node had nothing to ask a leader, so that it heard from none says nothing.
             self.heard = self.heard.max(since);
         } else if self.is_idle() && since == now {
             self.look_first(now);
@@ -205,12 +205,12 @@ impl BudgetClient {
         (self.within() * 2).min(ANSWER_COUNTS_MOST)
     }
 
-    /// It has not heard a leader for long. There may be one again, so it looks for it before it goes alone.
+    /// No leader was heard from for long. There may be one again, so the node looks for it before it goes alone.
     fn look_first(&mut self, now: Duration) {
         self.heard = self.heard.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
     }
 
-    /// Who leads, as the lease says; none: nobody.
+    /// The leader that the lease names; none: there is none.
     pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Wanted> {
         match leader {
             Some((node, epoch)) if self.is_past(now, epoch) => {
@@ -230,7 +230,7 @@ impl BudgetClient {
         self.tick(now)
     }
 
-    /// This node leads, whatever epochs were heard before: in a bucket that was wiped revisions start over.
+    /// This node leads, whatever epochs it knew: revisions start over in a bucket that was emptied.
     pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Wanted> {
         self.fence = (epoch, now);
         self.look_to(now, self.node.clone(), epoch);
@@ -242,7 +242,7 @@ impl BudgetClient {
         match self.claims.get(permit).map(|claim| claim.stage) {
             Some(Stage::Waiting) => drop(self.claims.change(permit, |claim| (claim.ask_at, claim.asked) = (now, None))),
             Some(_) => {}
-            // Not wanted any more: the leader is told, as its word of it was lost.
+            // The permit is not wanted any more. The leader is told again, because the first message was lost.
             None if self.returns.len() < RETURNS_MAX => {
                 self.returns.entry(permit).or_insert(Return::new(now, false, None));
             }
@@ -251,11 +251,11 @@ impl BudgetClient {
         self.tick(now)
     }
 
-    /// What came of a call that was made at `asked`.
+    /// Takes the answer to a request that was sent at `asked`.
     pub(super) fn replied(&mut self, now: Duration, asked: Duration, call: &BudgetRequest, reply: BudgetReply) -> Vec<Wanted> {
         self.round_trips.saw(now, asked);
         if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
-            // A grant may have come back to the leader by now. One that is heard so late is as good as none, unless it says to wait.
+            // The leader may have taken the permit back by now. An answer that is so late counts as none, unless it says to wait.
             return self.tick(now);
         }
         let mut wanted = Vec::new();
@@ -279,7 +279,7 @@ impl BudgetClient {
         self.count_misses(now);
         self.go_alone(now, &mut wanted);
         let Some((leader, epoch)) = self.leader.clone() else {
-            // Who has known a leader asks with the others; who has not finds one there.
+            // A node that has known a leader asks with the others. One that has not finds the leader there.
             let from = if self.fence.0 == 0 { now } else { now + self.spread() };
             if !self.is_idle() && *self.campaign_at.get_or_insert(from) <= now {
                 self.campaign_at = Some(now + CAMPAIGN_EVERY);
@@ -343,7 +343,7 @@ impl BudgetClient {
         Some(BudgetWait { ahead: claim.ahead, wait: claim.turn_at.map(|at| at.saturating_sub(now)) })
     }
 
-    /// How long those have to wait that a leader has told.
+    /// How long the requests wait of which the leader has said so.
     pub(super) fn known_waits(&self, now: Duration) -> impl Iterator<Item = (PermitId, BudgetWait)> {
         self.claims.placed().filter_map(move |permit| Some((permit, self.wait_of(now, permit)?)))
     }
@@ -370,7 +370,7 @@ impl BudgetClient {
         self.claims.assert_invariants();
     }
 
-    /// Whether no leader was reached for so long that the node goes by its own share.
+    /// True if no leader was reached for so long that the node goes by its own share.
     pub(super) fn is_alone(&self, now: Duration) -> bool {
         now >= self.heard + self.alone_after
     }
@@ -397,7 +397,7 @@ impl BudgetClient {
         Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
     }
 
-    /// Whether a leader was heard so lately that its permits may be out.
+    /// True if a leader was heard from so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
         self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
     }
@@ -414,7 +414,7 @@ impl BudgetClient {
         self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
     }
 
-    /// Whether a leader's word counts; remembers it.
+    /// Whether a leader's message counts. Remembers its epoch.
     fn hear(&mut self, now: Duration, asked: Duration, epoch: u64) -> bool {
         if epoch == 0 {
             // Whom the lease named does not lead: it is looked up again.

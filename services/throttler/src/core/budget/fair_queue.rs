@@ -1,4 +1,4 @@
-//! Who waits for a budget: first come, first served, but a node that asks for much does not hold back the others.
+//! The queue of a budget: first come, first served, but a node that asks for much does not hold back the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
 use contract::{NodeName, PermitId};
 
-/// Who was not heard for so long does not wait any more. Askers ask again at least every [`super::ASK_AGAIN`].
+/// How long a request waits that is not repeated. Nodes ask again at least every [`super::ASK_AGAIN`].
 const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
 /// So many may wait for one budget: every node of a large fleet, twice over. The next is refused.
 pub(super) const WAITING_MAX: usize = 20_000;
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// Why nobody else may wait.
+/// Why no further request may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Full {
     /// All places are taken.
@@ -45,12 +45,12 @@ pub(super) enum Full {
     Node,
 }
 
-/// Who has a place.
+/// A waiting request.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) node: NodeName,
     pub(super) permit: PermitId,
-    /// So often it was called, came late and took another turn.
+    /// How often its permit was offered, fetched late and took another turn.
     pub(super) late: u8,
     heard: Duration,
 }
@@ -68,13 +68,13 @@ pub(super) struct FairQueue {
     numbers: u64,
     places: BTreeMap<PermitId, Place>,
     waiters: BTreeMap<Place, Waiter>,
-    /// How many wait in each block of places, so that who is before one is counted without looking at all.
+    /// How many wait in each block of places, so that the requests before one are counted without a look at all.
     blocks: BTreeMap<(u64, u64), u64>,
     /// How many places each node has.
     of_nodes: BTreeMap<NodeName, usize>,
     /// The round of each node's last place, while it is not over.
     last_rounds: BTreeMap<NodeName, u64>,
-    /// By the time when each was heard, so that silence is found without looking at all.
+    /// By the time of the last repetition, so that silent ones are found without a look at all.
     heard: BTreeSet<(Duration, PermitId)>,
 }
 
@@ -122,7 +122,7 @@ impl FairQueue {
         Ok(())
     }
 
-    /// Puts back who had left with [`FairQueue::next`], where it was.
+    /// Puts a request back that [`FairQueue::next`] has taken out, at its place.
     pub(super) fn put(&mut self, place: Place, waiter: Waiter) {
         self.heard.insert((waiter.heard, waiter.permit));
         self.places.insert(waiter.permit, place);
@@ -131,7 +131,7 @@ impl FairQueue {
         self.waiters.insert(place, waiter);
     }
 
-    /// Who is next, but for these nodes.
+    /// The next request, but none of these nodes.
     pub(super) fn next(&mut self, but: Option<&BTreeSet<NodeName>>) -> Option<(Place, Waiter)> {
         let place = match but {
             None => *self.waiters.first_key_value()?.0,
@@ -152,7 +152,7 @@ impl FairQueue {
         }
     }
 
-    /// Which node's this place is; none: nobody waits with this permit.
+    /// The node of this permit; none: it does not wait.
     pub(super) fn node_of(&self, permit: PermitId) -> Option<&NodeName> {
         self.places.get(&permit).and_then(|place| self.waiters.get(place)).map(|waiter| &waiter.node)
     }
@@ -165,7 +165,7 @@ impl FairQueue {
         Some(before + self.waiters.range(first..*place).count() as u64)
     }
 
-    /// Forgets who fell silent.
+    /// Forgets requests that are not repeated any more.
     pub(super) fn expire(&mut self, now: Duration) {
         while let Some((heard, permit)) = self.heard.first().copied() {
             if now < heard + PLACE_LAPSES_AFTER {

@@ -1,4 +1,4 @@
-//! Who leads one budget: gives the fleet's permits and takes them back.
+//! The leader of one budget: it grants the fleet's permits and takes them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::rate_limiter::RateLimiter;
 use super::silence::{self, Silence};
 use super::{ASK_AGAIN, BudgetPolicy, FLEET_PERMIT_LEASE, HELD_UP};
 
-/// So many more turns of the rate a permit takes that is fetched late: whoever comes later than others each time has a slow line.
+/// How many more turns of the rate a permit takes that is fetched late. A node that is late each time has a slow connection.
 const LATE_TURNS: u8 = 3;
 /// A late copy of a question must not get a permit after the permit was returned; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
@@ -28,19 +28,19 @@ const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
 const RETURNED_MAX: usize = 6_000;
 /// A leader that was deaf for longer does not hold the silence against its holders.
 const DEAF: Duration = Duration::from_secs(1);
-/// What lapses is looked for no more often than this: a thousand may ask within one such time.
+/// How often expired permits and waits are looked for at most: a thousand nodes may ask within one such time.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
-/// A leader with permits out looks at the time at least so often, to know when it was deaf.
+/// How often a leader with permits out looks at the time at least, so that it notices a stall.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
-/// When no other node was heard for so long, a leader pulls without having told one: who waits asks more often than this.
+/// If no other node has been heard from for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
 const OTHERS_AWAITED: Duration = Duration::from_secs(6);
 /// How often a leader looks whether it may pull itself.
 const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
-/// So long a new leader believes what nodes tell of limits that they heard of; later it knows better.
+/// For how long a new leader takes limits from nodes that know them from others. Later it knows better.
 const LEARNS_FOR: Duration = Duration::from_secs(30);
-/// So long a new leader learns that hears of a quota: by then all who wait have asked it.
+/// For how long a new leader learns if it hears of a quota: by then all waiting nodes have asked it.
 const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
-/// The pull's length that stated waits begin with; then it is what pulls take.
+/// The length of a pull with which stated waits begin. Later it is measured.
 const PULL_EXPECTED: Duration = Duration::from_secs(5);
 /// The most permits that a leader counts at a time when the owner sets no limit.
 const PERMITS_MAX: u64 = 50_000;
@@ -50,7 +50,7 @@ const PERMITS_MAX: u64 = 50_000;
 pub struct Term {
     /// Of this leadership, higher than any before: see [`contract::know::lease_epoch`].
     pub epoch: u64,
-    /// Nobody has led this budget lately, and what would remember it has not been lost: there is nothing to learn.
+    /// No node has led this budget lately, and the memory of it has not been lost: there is nothing to learn.
     pub first: bool,
     /// Until when the lease lasts, on this node's clock.
     pub until: Duration,
@@ -68,7 +68,7 @@ pub(super) struct Leader {
     rate_limiter: RateLimiter,
     /// What the pace is set to.
     paced: f64,
-    /// What the registry turns out to be able to do; none: the owner sets no cap.
+    /// The rate that the registry turns out to sustain; none: the owner sets no cap.
     adaptive: Option<AdaptiveRate>,
     silence: Silence,
     quota: Quota,
@@ -77,7 +77,7 @@ pub(super) struct Leader {
     /// Of these the holders have asked again, and wait for another turn of the rate.
     late: BTreeSet<PermitId>,
     returned: BTreeMap<PermitId, Duration>,
-    /// Of the budget, the share that is kept for nodes that are not heard.
+    /// The share of the budget that is kept for silent nodes.
     reserved: f64,
     /// The rate that is left however many are silent.
     least: f64,
@@ -93,7 +93,7 @@ pub(super) struct Leader {
     /// Others were told of a quota as if this node had pulled once more, so it may: when a leader dies, nobody else knows of its
     /// own pulls.
     own_pull_told: bool,
-    /// When another node was heard.
+    /// When another node was heard from.
     others_heard: Option<Duration>,
     planted_bug: Option<PlantedBug>,
 }
@@ -140,7 +140,7 @@ impl Leader {
         leader
     }
 
-    /// How many pulls in a second it lets go, as people are told: not how it begins.
+    /// How many pulls a second it grants, as people are shown. The rate begins lower.
     pub(super) fn rate(&self) -> Rate {
         let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
         let (rate, cause) = match self.cause() {
@@ -168,12 +168,12 @@ impl Leader {
         }
     }
 
-    /// What is left of the cap beside the share that is kept for silent nodes.
+    /// What is left of the cap beside the share of the silent nodes.
     fn kept_rate(&self) -> f64 {
         (self.policy.per_second * (1.0 - self.reserved)).max(self.least)
     }
 
-    /// What counts for this budget from now on. The share that is kept for silent nodes is to be told again.
+    /// Takes the caps in force from now on. The share of the silent nodes is to be set again.
     pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) {
         let before = std::mem::replace(&mut self.policy, policy);
         if before.per_second == policy.per_second {
@@ -213,7 +213,7 @@ impl Leader {
         now < self.learns_until
     }
 
-    /// `silent` of `known` nodes are not heard: each may be going by its own share.
+    /// Of `known` nodes `silent` are not heard from. Each may be pulling by its own share.
     pub(super) fn reserve(&mut self, silent: u64, known: u64) {
         self.only_node = known == 1;
         self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
@@ -258,7 +258,7 @@ impl Leader {
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
     }
 
-    /// Whether a permit that is fetched so long after its turn takes another, so that those that were held up do not begin together.
+    /// True if a permit that is fetched so long after its turn takes another one, so that late permits do not begin together.
     fn takes_another_turn(&self, permit: &Permit, after: Duration) -> bool {
         permit.late < LATE_TURNS && after > self.fetches.usual() + HELD_UP
     }
@@ -387,7 +387,7 @@ impl Leader {
         self.quota.known(now, self.out())
     }
 
-    /// How long until the turn of who has so many before it, as far as can be said.
+    /// How long until a waiting node has its turn, by the number of those before it, if that can be said.
     fn wait(&self, now: Duration, ahead: u64, node: &NodeName) -> Duration {
         let rate = self.rate_limiter.ready_in(now, ahead);
         let quota = self.quota.wait(now, self.out(), ahead, node);
@@ -402,7 +402,7 @@ impl Leader {
         rate.max(quota).max(slots).max(self.learns_until.saturating_sub(now))
     }
 
-    /// Who asks again for what it has has not begun, as the answer was lost: it begins late, in a turn of its own, which is the next.
+    /// A node that asks again for a permit that it was granted has not begun, because the answer was lost. It takes a turn of its own, the next.
     fn claimed_late(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         self.permits.hear(now, ask.permit);
         self.late.insert(ask.permit);
@@ -472,7 +472,7 @@ impl Leader {
         }
     }
 
-    /// Whether the registry, which has answered until now, answers nobody.
+    /// True if the registry has answered until now, and answers no node any more.
     fn is_silent(&self, now: Duration) -> bool {
         let Some(unanswered) = self.silence.unanswered(now) else { return false };
         self.permits.unanswered_of(unanswered).take(silence::PULLS).count() == silence::PULLS
@@ -482,7 +482,7 @@ impl Leader {
         !self.quota.is_limited() || self.own_pull_told || self.others_heard.is_none_or(|heard| now > heard + OTHERS_AWAITED)
     }
 
-    /// What is told to a node of the limits.
+    /// What a node is told of the limits.
     fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
         let mut known = self.quota.known_to(node, self.known(now));
         if *node != self.node {
@@ -508,7 +508,7 @@ impl Leader {
         Some(nodes)
     }
 
-    /// Nodes with a quarter of the slots are passed over while others wait: what they hold may wait for slots of their own.
+    /// Nodes with a quarter of the slots are passed over while others wait, because their pulls may wait for slots of their own.
     fn but_who_has_much(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
         let Some(slots) = self.slots() else { return but };
         let mut nodes = but.clone().unwrap_or_default();
@@ -556,7 +556,7 @@ impl Leader {
         self.permits.out()
     }
 
-    /// What the registry told of its limits in a pull. When that was granted, if it is known; none: it was told before.
+    /// Takes what the registry told of its limits in a pull, and when the pull was granted; none: this was told before.
     fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) -> Option<Option<Duration>> {
         let granted = self.permits.tell(node, id)?;
         let out = self.out();
@@ -592,7 +592,7 @@ impl Leader {
         }
     }
 
-    /// What time has done: silence, lapses, windows that are over.
+    /// What passes with time: silence, expiry, windows that are over.
     fn settle(&mut self, now: Duration) {
         let deaf = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
@@ -616,7 +616,7 @@ impl Leader {
     }
 }
 
-/// What finds the rate under a cap.
+/// The state of finding the rate under a cap.
 fn adaptive(now: Duration, policy: BudgetPolicy, planted_bug: Option<PlantedBug>) -> Option<AdaptiveRate> {
     let adapts = policy.per_second > 0.0 && planted_bug != Some(PlantedBug::NeverSlows);
     adapts.then(|| AdaptiveRate::new(now, policy.per_second))

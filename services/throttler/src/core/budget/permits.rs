@@ -10,7 +10,7 @@ use super::FLEET_PERMIT_LEASE;
 use super::fair_queue::{COUNTED_ANEW, Place, Waiter};
 use super::quota::Out;
 
-/// Who is called and does not come loses the turn. On a slow bus the call takes up to a second, and the answer as well.
+/// How long an offered permit waits to be fetched. On a slow bus the offer takes up to a second, and the answer as well.
 const CALLED_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
@@ -27,13 +27,13 @@ pub(super) struct Permit {
     pub(super) granted: Duration,
     /// When it may have begun last.
     pub(super) turn: Duration,
-    /// So often it was fetched late and took another turn.
+    /// How often it was fetched late and took another turn.
     pub(super) late: u8,
     heard: Duration,
     stage: Stage,
-    /// The registry's word in this pull is known.
+    /// What the registry told in this pull is known.
     told: bool,
-    /// A leader before granted it, nobody knows when.
+    /// An earlier leader granted it, at an unknown time.
     inherited: bool,
 }
 
