@@ -29,9 +29,9 @@ const CALL_LATE: Duration = Duration::from_millis(300);
 /// How many returned permits wait to be sent. Further ones expire by themselves.
 const RETURNS_MAX: usize = 1_000;
 /// How long a node that went alone, or has just found the bus, looks for a leader before it goes alone: until the lease of a dead leader
-/// is over, or who led by a bucket that was lost leads no more, and another has been found though a question and its answer are lost.
+/// has expired, or a leader by a lost bucket has stopped leading, and another was found, with one request and one answer lost.
 const LOOKS_FIRST: Duration = Duration::from_secs(8);
-/// Of a leader that has not answered yet, an answer is expected within this.
+/// How soon an answer is expected of a leader that has not answered yet.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// A grant that was held up begins too late to count in its own second: it is asked for again, and has another turn. So often; when all
 /// are late, that is how it is.
