@@ -118,7 +118,7 @@ pub enum CallError {
     /// The service ended.
     #[error("the service {service} has ended")]
     Ended {
-        /// Which.
+        /// The service.
         service: &'static str,
     },
     /// The bus failed.

@@ -14,7 +14,7 @@ pub enum Refusal {
     /// A directory or file that root would use is another user's.
     #[error("{} belongs to user {uid}, who could exchange what this process of root keeps there: run `chown root {}`, or run this as that user", .path.display(), .path.display())]
     ForeignOwner {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Whose it is.
         uid: u32,
@@ -22,7 +22,7 @@ pub enum Refusal {
     /// A directory that root would use may be written by others.
     #[error("others may write {} (mode {mode:04o}) and could exchange what this process of root keeps there: run `chmod go-w {}`", .path.display(), .path.display())]
     WritableByOthers {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
@@ -30,19 +30,19 @@ pub enum Refusal {
     /// A link where none is followed.
     #[error("{} is a symbolic link, which is not followed there: put what it points at in its place, or remove it", .path.display())]
     Link {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// A pipe, a device or the like.
     #[error("{} is no regular file: remove it", .path.display())]
     NoFile {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// A file to be written that is also known elsewhere.
     #[error("{} has {links} names (hard links), so writing it could change another file: remove it", .path.display())]
     HardLinked {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// How many names it has.
         links: u64,

@@ -66,7 +66,7 @@ pub struct Coordinator {
 /// A flight as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlightView {
-    /// Which.
+    /// The flight.
     pub flight: FlightId,
     /// The image as first asked for.
     pub image: String,

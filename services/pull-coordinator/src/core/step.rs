@@ -1,4 +1,4 @@
-//! What goes into the state machine and what comes out of it.
+//! The inputs and effects of the state machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::registry_word::RegistryWord;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// One pull on this node, whoever waits for it.
+/// One pull on this node and all its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlightId(pub u64);
 
@@ -29,9 +29,9 @@ pub struct ImageFacts {
     pub image_ref: String,
     /// Bytes; 0 when unknown.
     pub size_bytes: u64,
-    /// The manifest's digest, if the runtime says it.
+    /// The manifest's digest, if known.
     pub digest: Option<String>,
-    /// `os/arch[/variant]`, if the runtime says it.
+    /// `os/arch[/variant]`, if known.
     pub platform: Option<String>,
 }
 
@@ -40,13 +40,13 @@ pub struct ImageFacts {
 pub struct PulledFacts {
     /// The runtime's name for it.
     pub image_ref: String,
-    /// The manifest's digest, if the runtime says it.
+    /// The manifest's digest, if known.
     pub digest: Option<String>,
-    /// `os/arch[/variant]`, if the runtime says it.
+    /// `os/arch[/variant]`, if known.
     pub platform: Option<String>,
     /// Which credentials were used.
     pub auth: String,
-    /// What the registry said of its limits.
+    /// The registry's limits.
     pub limits: Vec<RegistryLimit>,
 }
 
@@ -59,7 +59,7 @@ pub struct Failure {
     pub class: FailureClass,
     /// Which credentials were used.
     pub auth: String,
-    /// Whether a registry said so itself.
+    /// True if the registry's own answer says so.
     pub authoritative: bool,
     /// `host:port` of the endpoint that failed, if the runtime shows it.
     pub endpoint: Option<String>,
@@ -69,7 +69,7 @@ pub struct Failure {
     pub no_such_platform: bool,
     /// How long the registry asked to stay away.
     pub retry_after: Option<Duration>,
-    /// What the registry said of its limits.
+    /// The registry's limits.
     pub limits: Vec<RegistryLimit>,
 }
 
@@ -86,7 +86,7 @@ pub struct KeptStandingPull {
     pub until_ms: u64,
 }
 
-/// What happens to the state machine.
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A caller wants an image.
@@ -100,14 +100,14 @@ pub enum Input {
     },
     /// The answer to [`Effect::Inspect`].
     Inspected {
-        /// Whose.
+        /// The request.
         request: RequestId,
-        /// What the runtime said.
+        /// The runtime's answer.
         found: Result<Option<ImageFacts>, Failure>,
     },
     /// The answer to [`Effect::LookAround`].
     LookedAround {
-        /// Whose.
+        /// The request.
         request: RequestId,
         /// What is wanted, as the fleet sees it; none when this node shares nothing.
         target: Option<Arc<Target>>,
@@ -116,11 +116,11 @@ pub enum Input {
     },
     /// The answer to [`Effect::RequestClearance`].
     ClearanceAnswered {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
         /// Which question.
         turn: u64,
-        /// What the tracker said; none: nothing.
+        /// The tracker's answer; none: it gave none.
         answer: Option<Clearance>,
     },
     /// The standing pulls that stood when the agent ended.
@@ -135,56 +135,56 @@ pub enum Input {
     },
     /// Somebody ends a standing pull.
     StandingPullCancelled {
-        /// Which.
+        /// The standing pull.
         standing_pull: StandingPullId,
-        /// Who ends it; empty: not said.
+        /// Who ends it; empty: unknown.
         by: String,
     },
     /// The time of [`super::Coordinator::next_alarm`] has come.
     AlarmRang,
     /// The answer to [`Effect::CheckBackoff`].
     BackoffChecked {
-        /// Whose.
+        /// The request.
         request: RequestId,
-        /// What the tracker said.
+        /// The tracker's answer.
         answer: BackoffAnswer,
     },
     /// The answer to [`Effect::AcquirePermit`].
     Permitted {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
-        /// What the throttler said.
+        /// The throttler's answer.
         answer: PermitAnswer,
     },
     /// The answer to [`Effect::Recheck`].
     Rechecked {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
-        /// What the runtime said.
+        /// The runtime's answer.
         found: Result<Option<ImageFacts>, Failure>,
     },
     /// The runtime knows which manifest the tag means, or may know it: who asks from now on with Always must ask again.
     Resolved {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
         /// It was seen that the registry has given the manifest.
         seen: bool,
     },
     /// The runtime has shown that another stage of the registry has answered.
     Reached {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
-        /// Which.
+        /// The stage.
         stage: Stage,
     },
     /// A blob was asked for, and no byte of any has come yet.
     BlobAwaited {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
     },
     /// The size of what is being pulled is known.
     Sized {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
         /// Bytes still to come.
         missing_bytes: u64,
@@ -193,49 +193,49 @@ pub enum Input {
     },
     /// The answer to [`Effect::StartPull`].
     Pulled {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
-        /// What the runtime said.
+        /// The runtime's answer.
         result: Result<PulledFacts, Failure>,
     },
     /// The answer to [`Effect::Verify`].
     Verified {
-        /// Whose.
+        /// The flight.
         flight: FlightId,
-        /// What the runtime said.
+        /// The runtime's answer.
         found: Result<Option<ImageFacts>, Failure>,
     },
     /// The answer to [`Effect::Report`].
     Reported {
-        /// Whose.
+        /// The request.
         request: RequestId,
         /// Milliseconds until the next attempt is allowed, after a failure.
         next_attempt_ms: Option<u64>,
     },
     /// The answer to [`Effect::Record`], however it went.
     Recorded {
-        /// Whose.
+        /// The request.
         request: RequestId,
     },
-    /// Nobody waits for the answer any more: the caller was killed, disconnected, or has cancelled its request.
+    /// The caller is abandoned: it was killed, disconnected, or has cancelled its request.
     CallerGone {
-        /// Whose.
+        /// The request.
         request: RequestId,
     },
     /// The caller's time is over.
     TimeOver {
-        /// Whose.
+        /// The request.
         request: RequestId,
     },
 }
 
-/// What the state machine wants done. Each is answered by the input of the same name, but for `Cancel`, `Release`, `Resolve`,
+/// Something that the shell has to do. Each is answered by the input of the same name, but for `Cancel`, `Release`, `Resolve`,
 /// `Withdraw` and `Answer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Ask the runtime whether the image is there.
     Inspect {
-        /// For whom.
+        /// The request.
         request: RequestId,
         /// Which image.
         reference: Reference,
@@ -244,7 +244,7 @@ pub enum Effect {
     },
     /// See whom the image is asked from, and how much room there is.
     LookAround {
-        /// For whom.
+        /// The request.
         request: RequestId,
         /// Which image.
         reference: Reference,
@@ -255,7 +255,7 @@ pub enum Effect {
     },
     /// Ask the back-off tracker.
     CheckBackoff {
-        /// For whom.
+        /// The request.
         request: RequestId,
         /// Which key.
         key: LocalKey,
@@ -266,7 +266,7 @@ pub enum Effect {
     },
     /// Ask the back-off tracker for clearance.
     RequestClearance {
-        /// For whom.
+        /// The flight.
         flight: FlightId,
         /// Which question.
         turn: u64,
@@ -286,7 +286,7 @@ pub enum Effect {
     Withdraw {
         /// Of which flight.
         flight: FlightId,
-        /// Which.
+        /// The request for clearance.
         clearance: ClearanceId,
         /// Within this span.
         trace: TraceContext,
@@ -298,7 +298,7 @@ pub enum Effect {
     },
     /// Ask the throttler.
     AcquirePermit {
-        /// For whom.
+        /// The flight.
         flight: FlightId,
         /// The same each time.
         permit: PermitId,
@@ -311,7 +311,7 @@ pub enum Effect {
     },
     /// Ask the runtime again, because the turn came late.
     Recheck {
-        /// For whom.
+        /// The flight.
         flight: FlightId,
         /// Which image.
         reference: Reference,
@@ -320,7 +320,7 @@ pub enum Effect {
     },
     /// Let the runtime pull, and keep the permit alive meanwhile.
     StartPull {
-        /// For whom.
+        /// The flight.
         flight: FlightId,
         /// The permit to keep alive.
         permit: PermitId,
@@ -343,16 +343,16 @@ pub enum Effect {
         /// Within this span.
         trace: TraceContext,
     },
-    /// Nobody wants it any more: stop whatever is under way for this flight.
+    /// The flight has no callers any more: stop what is under way for it.
     Cancel {
-        /// Which.
+        /// The flight.
         flight: FlightId,
     },
     /// Give the permit back.
     Release {
         /// Of which flight.
         flight: FlightId,
-        /// Which.
+        /// The permit.
         permit: PermitId,
         /// What the pull has shown of the registry.
         word: RegistryWord,
@@ -361,7 +361,7 @@ pub enum Effect {
     },
     /// Ask the runtime whether the image is really there, and how large it is.
     Verify {
-        /// For whom.
+        /// The flight.
         flight: FlightId,
         /// Which image.
         reference: Reference,
@@ -370,7 +370,7 @@ pub enum Effect {
     },
     /// Tell the back-off tracker how the attempt ended.
     Report {
-        /// For whom.
+        /// The request.
         request: RequestId,
         /// How it ended.
         report: ReportAttempt,
@@ -379,7 +379,7 @@ pub enum Effect {
     },
     /// Record a fact.
     Record {
-        /// For whom.
+        /// The request.
         request: RequestId,
         /// The fact.
         event: PullEvent,

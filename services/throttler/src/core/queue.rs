@@ -53,7 +53,7 @@ pub enum Input {
     },
     /// A permit is not needed any more.
     Release {
-        /// Which.
+        /// The permit.
         permit: PermitId,
     },
     /// Time has passed.

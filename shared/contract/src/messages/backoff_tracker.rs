@@ -19,7 +19,7 @@ pub struct LocalKey {
 /// May this image be tried now?
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckBackoff {
-    /// Whose.
+    /// The key.
     pub key: LocalKey,
     /// Only looking: the cause of the last failure is kept even if a try is allowed.
     #[serde(default)]
@@ -207,7 +207,7 @@ pub struct AttemptResolved {}
 /// The request for clearance is over, fulfilled or not. To withdraw an unknown one changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawClearance {
-    /// Which.
+    /// The request for clearance.
     pub clearance: ClearanceId,
 }
 

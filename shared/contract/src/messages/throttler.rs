@@ -61,7 +61,7 @@ open_answer!(PermitAnswer: "granted", "queued", "refused");
 /// The permit is not needed any more, granted or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleasePermit {
-    /// Which.
+    /// The permit.
     pub permit: PermitId,
     /// What the registry said of its limits during the pull.
     #[serde(default)]
@@ -310,7 +310,7 @@ pub struct ReturnBudget {
     pub owner: String,
     /// Who held it.
     pub node: NodeName,
-    /// Which.
+    /// The permit.
     pub permit: PermitId,
     /// Whether a pull may have begun with it: then a quota counts it until the registry's own word includes it.
     pub used: bool,
@@ -380,7 +380,7 @@ pub struct BudgetList {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetState {
-    /// Whose.
+    /// The owner.
     pub owner: String,
     /// Which node leads it; none: nobody is known to.
     pub leader: Option<NodeName>,

@@ -64,7 +64,7 @@ pub enum Input {
     },
     /// A permit is not needed any more, granted or not.
     Release {
-        /// Which.
+        /// The permit.
         permit: PermitId,
         /// What the registry said; empty: not known.
         limits: Vec<RegistryLimit>,
@@ -199,19 +199,19 @@ pub enum Effect {
     Granted {
         /// Whose budget.
         owner: String,
-        /// Which.
+        /// The permit.
         permit: PermitId,
         /// Without the fleet's permit, as no leader is reached.
         alone: bool,
     },
     /// Nobody has asked for a request or its permit again within 30 s: it is forgotten. Its leader is told by the core itself.
     Lapsed {
-        /// Which.
+        /// The permit.
         permit: PermitId,
     },
     /// A permit ran out while its pull goes on: it could not be renewed. Nothing is to be done; it is counted.
     RanOut {
-        /// Which.
+        /// The permit.
         permit: PermitId,
         /// When.
         at: Duration,
@@ -227,7 +227,7 @@ pub enum Effect {
     },
     /// A request is refused: too many wait.
     Refused {
-        /// Which.
+        /// The permit.
         permit: PermitId,
         /// In words.
         text: String,
