@@ -57,7 +57,7 @@ impl Locality {
     }
 }
 
-/// Whom a registry counts as one: a login wherever it is used from, or whoever comes from one address.
+/// What a registry counts as one client: a login wherever it is used from, or an address.
 fn budget_owner(view: &View, scope: &str, egress: &str) -> String {
     let View { scope: fleet_scope, registry, route, boot } = view;
     [fleet_scope, registry, route, boot, scope, egress].map(|part| part.replace('%', "%25").replace('|', "%7C")).join("|")

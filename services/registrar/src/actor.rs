@@ -212,7 +212,7 @@ impl Registrar {
             }
             Effect::Publish(digest) => self.publish(digest, context),
             Effect::Tell(seen) => self.tell(seen, context),
-            // Answered by whoever gave the input.
+            // The handler of the input answers.
             Effect::Reply(_) => {}
             Effect::SayApart(version) => {
                 warn!(version, reads = ?READS, "the fleet writes a version that this agent does not read: it learns nothing of the others");

@@ -125,7 +125,7 @@ impl Throttler {
 
     fn answer(&mut self, permit: PermitId, answer: PermitAnswer) {
         if let Some(waiting) = self.answers.remove(&permit) {
-            // Whoever gave up waiting asks again, or its permit expires.
+            // A caller that gave up waiting asks again, or its permit expires.
             let _ = waiting.answer.send(answer);
         }
     }

@@ -50,7 +50,7 @@ enum Campaign {
     Led(Option<(NodeName, u64)>),
     /// This node has it.
     Elected(Term),
-    /// Nothing can be said: nobody leads, and this node may not; somebody who cannot be asked has it, or whoever led by a bucket that was lost may still do so.
+    /// Unknown: no node leads and this one may not, the holder cannot be asked, or a leader by a lost bucket may still lead.
     Unsaid,
 }
 

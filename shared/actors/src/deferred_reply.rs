@@ -44,7 +44,7 @@ impl<M: Message> Answer<M> {
 }
 
 impl<M: Message> Answer<M> {
-    /// Whether whoever asked has given up waiting.
+    /// Whether the caller has given up waiting.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         let meeting = self.0.replace(Meeting::Nobody);

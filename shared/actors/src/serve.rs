@@ -42,11 +42,11 @@ impl Served {
         self.service
     }
 
-    /// Takes the command no more, and waits until whoever stands was told so: a caller that waits for hours need not find out by its
+    /// Takes the command no more, and waits until waiting callers were told so: a caller that waits for hours need not find out by its
     /// time-out that nobody will answer.
     pub async fn end(self) {
         self.task.abort();
-        // Whoever is answered only now sees it end.
+        // A caller that is answered only now sees it end.
         let _ = self.ended.send(());
         let all = u32::try_from(MAX_STANDING_REQUESTS).unwrap_or(u32::MAX);
         if tokio::time::timeout(END_WITHIN, self.standing.acquire_many(all)).await.is_err() {
@@ -87,7 +87,7 @@ pub async fn serve_everywhere<C: Command>(wiring: &Wiring, recipient: Recipient<
     serve_on(wiring, wiring.fleet.command_to_all(C::SERVICE, C::VERB), recipient).await
 }
 
-/// Takes the commands `C` that are sent to whoever leads the service for the fleet. For as long as this agent does.
+/// Takes the commands `C` that are sent to the node that leads the service for the fleet. For as long as this agent does.
 ///
 /// # Errors
 /// The bus is closed.
@@ -164,7 +164,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
     }
 }
 
-/// Whoever has sent it wants no answer.
+/// The sender wants no answer.
 fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
     if !C::TOLD {
         tracing::debug!(subject = message.subject, "a command without a place to answer is ignored");
@@ -330,7 +330,7 @@ mod tests {
             asked.recv().await.unwrap();
         }
         by_name.end().await;
-        // The other one ends as whoever is dropped.
+        // The other one ends by being dropped.
         drop(as_leader);
         for caller in standing {
             let told = caller.await.unwrap().unwrap_err();

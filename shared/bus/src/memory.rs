@@ -51,7 +51,7 @@ impl MemoryBus {
         Self { hub: Arc::clone(&self.hub), connection: self.hub.connect() }
     }
 
-    /// Loses a bucket with all that is in it, as a server does whose store is wiped. Whoever touches it next makes it again.
+    /// Loses a bucket with all that is in it, as a server does whose store is wiped. The next use makes it again.
     pub fn lose_bucket(&self, name: &str) {
         self.hub.lose_bucket(name);
     }

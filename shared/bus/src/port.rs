@@ -16,7 +16,7 @@ pub type BusRef = Arc<dyn Bus>;
 /// Publish and subscribe, request and reply, key-value state, durable append.
 #[async_trait]
 pub trait Bus: Send + Sync + 'static {
-    /// Sends a message to whoever subscribes, at most once. Succeeds when it was handed over, not when it was received.
+    /// Sends a message to all subscribers, at most once. Succeeds when it was handed over, not when it was received.
     ///
     /// # Errors
     /// [`BusError::TooLarge`], [`BusError::BadSubject`], [`BusError::Disconnected`], [`BusError::Closed`].
@@ -47,7 +47,7 @@ pub trait Bus: Send + Sync + 'static {
     }
 
     /// Opens a bucket of key-value state, making it if it is not there. A bucket that is there keeps what its operator set;
-    /// expiry and republishing are added if it has none. A bucket that is lost later is made again by whoever touches it next.
+    /// expiry and republishing are added if it has none. A bucket that is lost later is made again by its next use.
     ///
     /// # Errors
     /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when the server has no JetStream, is

@@ -146,7 +146,7 @@ random_id! {
     MessageId
 }
 random_id! {
-    /// One try to pull, on one node, whoever waits for it. What is learned of it names it.
+    /// One attempt to pull on one node, for all its callers. Reports on it name it.
     AttemptId
 }
 random_id! {

@@ -13,7 +13,7 @@
 //!
 //! A node writes only below its own token, so that it can be permitted to speak only as itself. Within version 1 these grow:
 //! unknown fields are ignored, an unknown kind reads as unknown and binds nobody. A value of another version begins with the
-//! number of its version, so that whoever does not read it knows what it is; one of version 1 begins with its fields.
+//! number of its version, so that a reader that does not know it sees what it is; one of version 1 begins with its fields.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub const POLICY: &str = "policy";
 /// The bucket of the fleet's key. Never republished: only who may read the bucket sees it.
 pub const KEYS: &str = "keys";
 
-/// The most bytes of all reports of a fleet: 32,768 of half a KiB, as many as a node remembers. Whoever starts reads them all.
+/// The most bytes of all reports of a fleet: 32,768 of half a KiB, as many as a node remembers. A node that starts reads them all.
 const REPORTS_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The most bytes of all leases of a fleet: tens of thousands of some hundred bytes.
 const LEASES_MAX_BYTES: u64 = 16 * 1024 * 1024;

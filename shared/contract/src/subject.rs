@@ -24,7 +24,7 @@ const NAMELESS: &str = "_";
 const EVERY_NODE: &str = "_all";
 /// In the place of a reason: an image was there already. Kubelet's reason is `Pulled`, whose events are stored.
 const PRESENT: &str = "present";
-/// In the place of a node: whoever holds the lease of the service.
+/// In the place of a node: the node that holds the lease of the service.
 const LEADER: &str = "_leader";
 
 /// The root of the NATS services API, which lists the services of every node.
@@ -100,7 +100,7 @@ impl Fleet {
         format!("{}.v1.cmd.{EVERY_NODE}.>", self.0)
     }
 
-    /// Matches every command to whoever leads a service for the whole fleet.
+    /// Matches every command to the node that leads a service for the whole fleet.
     #[must_use]
     pub fn commands_to_leader(&self, service: Service) -> String {
         self.command_to_leader(service, "*")

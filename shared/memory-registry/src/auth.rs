@@ -10,14 +10,14 @@ pub enum Auth {
     /// Anybody.
     #[default]
     None,
-    /// Whoever sends this name and password with each request.
+    /// Clients that send this name and password with each request.
     Basic {
         /// Name.
         user: String,
         /// Password.
         password: String,
     },
-    /// Whoever brings a token of the registry's own token server (`/token`).
+    /// Clients with a token of the registry's own token server (`/token`).
     Token(TokenAuth),
 }
 

@@ -1,4 +1,4 @@
-//! How far a pull is, for whoever asks: cheap to write from several layers at once, read as a snapshot.
+//! How far a pull is: cheap to write from several layers at once, read as a snapshot.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,6 +1,6 @@
 //! Directories in which a privileged process works although others may write nearby.
 //!
-//! What lies below a [`SafeDir`] is reached through its handle, one name at a time: no symbolic link is followed there, whoever put it,
+//! What lies below a [`SafeDir`] is reached through its handle, one name at a time: no symbolic link is followed there, whichever user put it,
 //! and nothing but regular files is opened. Links above the directory are followed as always. A process of root also refuses
 //! directories that another user owns or may write, since that user could exchange what the process reads and writes.
 
@@ -73,7 +73,7 @@ impl SafeDir {
     /// Opens a directory in this one.
     ///
     /// # Errors
-    /// As [`SafeDir::open`]; a symbolic link is refused whoever made it.
+    /// As [`SafeDir::open`]; a symbolic link is refused whichever user made it.
     pub fn dir(&self, name: &str) -> io::Result<Self> {
         Self::open_at(&self.handle, Path::new(name), &self.path.join(name), OFlags::NOFOLLOW)
     }

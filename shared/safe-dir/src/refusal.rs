@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The group and all others.
 const OTHERS_WRITE: u32 = 0o022;
-/// Entries of such a directory are their owners' to remove, whoever may write the directory.
+/// Entries of such a directory are their owners' to remove, even if others may write the directory.
 const STICKY: u32 = 0o1000;
 
 /// Why a directory or file is not used. Says what to do.

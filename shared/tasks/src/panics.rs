@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 /// How many panics can wait to be read; one is enough to end the process.
 const PANICS_KEPT: usize = 16;
 
-/// One channel for the process: what panicked may hold anything in any state, and whoever composes the process has to know.
+/// One channel for the process: what panicked may have left anything in any state, and the composition of the process has to know.
 static REPORTS: LazyLock<broadcast::Sender<Panic>> = LazyLock::new(|| broadcast::Sender::new(PANICS_KEPT));
 
 /// What has panicked, by name.

@@ -33,7 +33,7 @@ async fn a_panic_of_a_task_is_reported_and_its_handle_tells_it_too() {
     let mut set = JoinSet::new();
     spawn_in(&mut set, "in a set", async { panic!("on purpose") });
     assert!(panic_of(&mut heard, "in a set").await);
-    // Whoever drops the handle hears of it all the same.
+    // A panic is reported even if the handle was dropped.
     drop(spawn("dropped handle", async { panic!("on purpose") }));
     assert!(panic_of(&mut heard, "dropped handle").await);
     let local = tokio::task::LocalSet::new();

@@ -39,7 +39,7 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
         let now = self.clock.now().monotonic;
         let RequestClearance { clearance: request, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
         if self.requests.is_full_for(request) {
-            // Whoever waits for an answer goes by kubelet's rule, which was asked before: that others request must not refuse it.
+            // A caller that waits for an answer goes by kubelet's rule, which was asked before: other requests must not refuse it.
             // A standing pull tries as often as it has clearance, and so has to wait for room.
             let held = knowledge.told(now, knowledge.no_room(now));
             answer.give(Ok(if standing { Clearance::Waiting { held: Some(held) } } else { own_rule }));

@@ -83,7 +83,7 @@ impl Link {
         async move {
             let since = read.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let (mut reports, pauses) = (reports.snapshot(Some(&since)).await?, pauses.snapshot(None).await?);
-            // Not as far as the bucket has come: whoever was asked may lag behind that, but has all that is older than its newest.
+            // Not as far as the bucket has come: the server that was asked may lag behind, but has all that is older than its newest.
             let before = if since.created == reports.status.created { since.sequence } else { 0 };
             let sequence = reports.entries.last().map_or(before, |stored| stored.entry.revision);
             newest_of_each(&mut reports.entries);

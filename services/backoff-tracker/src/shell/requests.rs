@@ -140,7 +140,7 @@ impl Requests {
         if request.attempt == attempt || request.takes_another_attempt() { None } else { self.remove(id) }
     }
 
-    /// Holds the answer to a request back; whoever waited before gets none.
+    /// Holds the answer to a request back. A caller that waited before gets none.
     pub(super) fn hold_back(&mut self, now: Duration, id: ClearanceId, patience: Duration, answer: Answer<actors::Ask<RequestClearance>>) {
         let held_back = HeldBack { answer: Some(answer), until: clock::end_of_wait(now, patience.min(LONGEST_PATIENCE)) };
         self.change(id, |request| request.waiting = Some(held_back));
@@ -219,7 +219,7 @@ impl Requests {
         Some(grant.for_all)
     }
 
-    /// Answers whoever waits.
+    /// Answers the caller that waits.
     pub(super) fn answer(&mut self, id: ClearanceId, clearance: Clearance) {
         self.change(id, |request| request.answer(clearance));
     }
@@ -273,7 +273,7 @@ impl Requests {
         Some(result)
     }
 
-    /// Whoever answers now heard of its caller.
+    /// The caller was heard from now.
     pub(super) fn heard(&mut self, now: Duration, id: ClearanceId) {
         self.change(id, |request| request.heard = now);
     }
@@ -301,7 +301,7 @@ impl Request {
 
     pub(super) fn answer(&mut self, clearance: Clearance) {
         if let Some(answer) = self.waiting.take().and_then(|mut waiting| waiting.answer.take()) {
-            // Whoever gave up waiting asks again, or its request lapses.
+            // A caller that gave up waiting asks again, or its request lapses.
             answer.give(Ok(clearance));
         }
     }

@@ -155,7 +155,7 @@ impl Sharing {
         self.write(Write::Clear { key, clear, date });
     }
 
-    /// Says again what operators have cleared here. Whoever knows of it already does nothing.
+    /// Publishes again what operators have cleared here. Nodes that know of it do nothing.
     pub(crate) fn clear_again(&mut self, now: Duration) {
         self.clears.retain(|(_, _, date)| now < *date + LONGEST_KEPT);
         for (key, clear, date) in self.clears.clone() {

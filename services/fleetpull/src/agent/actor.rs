@@ -31,7 +31,7 @@ use crate::node::{Actors, root_envelope};
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// What is known of the runtime is good for so long: many may ask at once.
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// How long a question waits for the runtime; then the last that is known is told. Whoever lists a fleet waits 400 ms for the next.
+/// How long a question waits for the runtime; then the last that is known is told. A command that lists a fleet waits 400 ms for the next answer.
 const RUNTIME_WITHIN: Duration = Duration::from_millis(250);
 
 /// The actor that speaks for the node.

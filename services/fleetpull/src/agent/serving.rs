@@ -47,7 +47,7 @@ impl Serving {
         Ok(Self { _announced: announced, served })
     }
 
-    /// Takes no more commands, and tells whoever waits for an answer that none comes.
+    /// Takes no more commands, and tells waiting callers that no answer comes.
     pub(super) async fn end(self) {
         join_all(self.served.into_iter().map(Served::end)).await;
     }

@@ -9,7 +9,7 @@ use tracing::warn;
 /// systemd asks for a sign of life within its period; half of it leaves room for a busy machine.
 const SIGNS_IN_A_PERIOD: u32 = 2;
 
-/// Whoever started the agent.
+/// The process that started the agent.
 pub(super) struct Supervisor {
     signs: Option<Interval>,
 }

@@ -50,7 +50,7 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
         let images: BTreeSet<&str> = meant.iter().map(|(_, status)| status.image.as_str()).collect();
         let going_on = going_on(&client, &nodes, &images).await;
         say_what_goes_on(&going_on, &others);
-        // An id names one standing pull, which is cancelled whoever else wants the image.
+        // An id names one standing pull, which is cancelled even if others want the image.
         let by_image = images.iter().any(|image| same_image(image, &args.what));
         Ok(if by_image && !going_on.is_empty() { Exit::Failure } else { exit })
     })

@@ -1,4 +1,4 @@
-//! The agent on this host, found by its socket: whoever works on the agent's own host need not know where its state lies.
+//! The agent on this host, found by its socket, so that a command on the agent's host need not know where the agent's state lies.
 
 use std::path::PathBuf;
 

@@ -253,7 +253,7 @@ impl Node {
         self.ensure().call(ask, STANDING).await
     }
 
-    /// Leaves the fleet, tells whoever waits for an answer that none comes, and waits until what is recorded is published.
+    /// Leaves the fleet, tells waiting callers that no answer comes, and waits until what is recorded is published.
     pub async fn stop(mut self) {
         let leaving = self.registrar.take().map(|registrar| registrar.send(Leave));
         // The registrar may be gone already; then the node's silence says so.

@@ -1,4 +1,4 @@
-//! What nodes know of failures, put together: what is shared stands once, whoever told it.
+//! What nodes know of failures, put together: a shared entry is listed once, however many nodes list it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -438,7 +438,7 @@ mod tests {
     fn of_two() -> Vec<Known> {
         let mut merger = Merger::default();
         let probed = BackoffEntry { probed_by: Some("n3".to_owned()), ..shared("image registry.example/a:1", 1) };
-        // Whoever answers first.
+        // The first answer counts.
         merger.add(&node("n2"), vec![probed, own("busybox")]);
         merger.add(&node("n1"), vec![shared("image registry.example/a:1", 2), own("busybox")]);
         merger.into_known()
@@ -463,7 +463,7 @@ mod tests {
     fn what_is_shared_stands_once_and_what_is_a_nodes_own_for_each() {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
-        assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and whoever probes");
+        assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");
         let lines = columns(&known);
         assert!(lines[1].starts_with("316e2d029ab1  not_found  image registry.example/a:1  everybody"), "{lines:?}");
         assert!(lines[1].contains("n3 tries now") && lines[1].ends_with("2      default/registry.example@01234567"), "{lines:?}");

@@ -36,7 +36,7 @@ pub struct Refusal<'a> {
     pub cause: &'a str,
     /// Milliseconds until the next attempt, if it is known.
     pub next_attempt_ms: Option<u64>,
-    /// Who makes it; empty before it begins: nobody is chosen, whoever wants it then and is first makes it for all.
+    /// The node that makes it; empty before it begins: the first node then that wants the image makes it for all.
     pub next_by: &'a str,
 }
 

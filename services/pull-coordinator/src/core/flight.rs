@@ -1,4 +1,4 @@
-//! One pull, whoever waits for it.
+//! One pull and all its callers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -116,7 +116,7 @@ impl Coordinator {
             PermitAnswer::Granted { .. } | PermitAnswer::Unknown { .. } => {
                 flight.turn_since = Some(now);
                 let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
-                // Whoever looked before another flight landed may have looked too early.
+                // A request that looked before another flight finished may have looked too early.
                 let may_be_there = waited > LOOK_AGAIN_AFTER || flight.landed_before != landed;
                 let look_again = may_be_there && !flight.always;
                 if look_again {

@@ -27,7 +27,7 @@ const TRY_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 /// ... but within the time until its next digest.
 const LOOK_WITHIN: Duration = DIGEST_EVERY;
-/// Whoever publishes digests without the lease makes others look no more often than this.
+/// How often digests of a node without the lease make others look at most.
 const LOOKS_APART: Duration = Duration::from_secs(5);
 
 const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
@@ -295,7 +295,7 @@ impl Membership {
             let look_at = now + self.within(LOOK_SPREAD_OF_ONE.saturating_mul(alive).min(LOOK_WITHIN));
             self.look_at = Some(self.looked_in_vain.map_or(look_at, |looked| look_at.max(looked + LOOKS_APART)));
             if self.try_at.is_some_and(|at| at <= now + TRY_WITHIN) {
-                // Whoever is quicker leads.
+                // The quicker one leads.
                 self.await_digests(now);
             }
         }

@@ -53,7 +53,7 @@ struct Seen {
 }
 
 impl Roster {
-    /// Knows nobody yet. `inherited`: nodes alive by zone as was last said by whoever was registrar before.
+    /// Knows nobody yet. `inherited`: nodes alive by zone, as the registrar before said last.
     pub(super) fn new(now: Duration, inherited: BTreeMap<String, u64>) -> Self {
         Self {
             learns_until: now + LEARNS_FOR,
@@ -170,7 +170,7 @@ impl Roster {
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 
-    /// Forgets whoever has left or was silent the longest; false if all are alive.
+    /// Forgets a node that has left or was silent the longest; false if all are alive.
     fn make_room(&mut self) -> bool {
         let silent = self.nodes.iter().filter(|(_, seen)| !seen.is_alive);
         let first = silent.min_by_key(|(_, seen)| (!seen.has_left, seen.heard)).map(|(name, _)| name.clone());

@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Asks whoever subscribes to the reply subject of a request whether the reply is still awaited.
+    /// Asks the subscriber of a request's reply subject whether the reply is still awaited.
     pub(super) async fn probe(&self, reply_to: &str) -> Asker {
         let mut probe = Message::new(reply_to.to_owned(), Bytes::new());
         probe.headers.set(PROBE_HEADER, "1");

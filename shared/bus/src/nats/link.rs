@@ -249,7 +249,7 @@ impl Link {
             }
             let again = reconnected && matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty());
             match &health {
-                // Whoever was told that it is gone is told that it is there again.
+                // Those that were told that it is gone are told that it is there again.
                 BusHealth::Connected if again => warn!("the bus is connected again"),
                 BusHealth::Connected => info!("the bus is connected"),
                 BusHealth::Degraded { reason, .. } => warn!(reason, "the bus is degraded"),

@@ -1,7 +1,7 @@
 //! On how many servers something is kept: on three where there are three, so that the loss of one loses nothing.
 //!
 //! A cluster that is only partly up when the first agent asks has no three servers to give. What is made then is kept on one and
-//! marked; whoever uses it asks for three now and then until it has them. What an operator made is left as it is.
+//! marked, and three are asked for now and then until it has them. What an operator made is left as it is.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -38,7 +38,7 @@ struct Pending {
 }
 
 impl Waiting {
-    /// The server does not let this login publish to that subject: whoever asked there need not wait. Whether somebody is told, or was.
+    /// The server does not let this login publish to that subject: a caller there need not wait. Whether a caller is told, or was.
     pub(super) fn forbid(&self, subject: &str) -> bool {
         let mut asked = self.asked();
         let forbidden = asked.pending.extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();

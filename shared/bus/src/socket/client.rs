@@ -25,7 +25,7 @@ use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamP
 use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
 use crate::rules;
 
-/// Frames that wait to be written; then whoever sends waits.
+/// Frames that wait to be written; with more, the sender waits.
 const OUTBOX_FRAMES: usize = 64;
 
 /// What is said of state and streams.
@@ -210,7 +210,7 @@ impl Connection {
 
     fn give(&self, id: u64, answer: Result<Option<Message>, BusError>) {
         if let Some(waiting) = self.state().awaited.remove(&id) {
-            // Whoever gave up this moment does not want to know.
+            // A caller that gave up this moment does not want to know.
             let _ = waiting.send(answer);
         }
     }

@@ -68,7 +68,7 @@ impl Command for ListNodes {
 /// The answer to [`ListNodes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeList {
-    /// How long ago each was heard, in milliseconds, for whoever was heard within [`KNOWN_FOR_MS`] and has not left.
+    /// How long ago each was heard, in milliseconds, of nodes that were heard from within [`KNOWN_FOR_MS`] and have not left.
     pub heard_ms_ago: BTreeMap<NodeName, u64>,
 }
 

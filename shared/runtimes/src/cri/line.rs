@@ -2,7 +2,7 @@
 //!
 //! tonic's `Channel` hands a call to a worker of its own, that one to the connection, and the connection sends the call's head before
 //! it looks at its body: three wake-ups here and two on the other side. Whether an image is there is asked before every pull, mostly
-//! with no other work after it, so it is asked this way. It has no opinion about failures: whoever fails here asks the channel.
+//! with no other work after it, so it is asked this way. It has no opinion about failures: a call that fails here is made through the channel.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;

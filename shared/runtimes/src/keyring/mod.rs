@@ -177,7 +177,7 @@ impl Keyring {
         let slot = self.shared.memory.slot(question.name, question.server);
         if helpers == Helpers::Asked {
             let answer = question.ask().await;
-            // Whoever asks at the same time will remember an answer as good.
+            // A request at the same time will remember an answer as good.
             if let Ok(mut remembered) = slot.try_lock() {
                 *remembered = Some(Remembered::new(answer.clone(), self.shared.clock.now().monotonic));
             }

@@ -178,7 +178,7 @@ impl ImageRuntime for OciLayout {
 }
 
 fn install_cryptography() {
-    // Whoever came first has installed the same.
+    // The first to come has installed the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -15,7 +15,7 @@ const FAILING_REPOSITORIES: usize = 2;
 /// What within a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum About {
-    /// The registry limits whoever it counts as one: an account, an address.
+    /// The registry limits what it counts as one client: an account or an address.
     BudgetOwner(String),
     /// The way to a host, as the nodes of a zone see it.
     Endpoint {

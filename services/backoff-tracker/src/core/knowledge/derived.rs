@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::backoff_key::BackoffKeyId;
 use super::entry::{Entry, Viewpoint};
 
-/// By back-off key. Bounded by the back-off keys there are reports of: whoever forgets the last word of one forgets this as well.
+/// By back-off key. Bounded by the keys that there are reports on: it goes with the last report on its key.
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     entries: RefCell<BTreeMap<BackoffKeyId, Box<Kept>>>,

@@ -13,7 +13,7 @@ pub const BUDGET_PER_SECOND: u32 = 200;
 const BETWEEN_RELEASED: Duration = Duration::from_micros(500);
 /// However many nodes: nobody waits longer than this to be released.
 const LONGEST_RELEASE: Duration = Duration::from_secs(1);
-/// Share of the budget that nodes without a bus use when every node has a rank: whoever is new needs the rest.
+/// Share of the budget that nodes without a bus use if every node has a rank. New nodes need the rest.
 const OF_BUDGET_BY_RANK: f64 = 0.95;
 /// Without ranks nodes stand where chance puts them; so far apart no second of it exceeds the budget.
 const OF_BUDGET_BY_CHANCE: f64 = 0.7;

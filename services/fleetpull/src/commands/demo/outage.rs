@@ -42,7 +42,7 @@ const WAIT: Duration = Duration::from_secs(60);
 const ASKED_WITHIN: Duration = Duration::from_millis(500);
 /// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// One side: a registry and whoever asks it.
+/// One side: a registry and the nodes that ask it.
 struct Side<'a> {
     registry: MemoryRegistry,
     /// The pulls that go on.

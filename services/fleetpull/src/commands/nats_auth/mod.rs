@@ -75,7 +75,7 @@ fn roles(args: &NatsAuthArgs, settings: &Settings) -> RoleMap {
     RoleMap { service_accounts: args.roles.clone(), certificates: args.certificate_roles.clone(), cluster: settings.fleet.cluster.clone() }
 }
 
-/// Answers one question, and says in the log how. Whoever is not answered is not let in.
+/// Answers one question, and says in the log how. A client that gets no answer is not let in.
 async fn answer(callout: &Callout, keys: Option<&Keys>, bus: &NatsBus, clock: &Clock, request: Message) {
     let Some(reply_to) = &request.reply_to else { return };
     let asked = match callout.read(&request.payload) {

@@ -301,7 +301,7 @@ impl Budgets {
             let me = Some((self.node.clone(), epoch));
             return self.client(now, owner, |client| client.led_by(now, me), work);
         }
-        // Whoever asked has its answer.
+        // The request for the lease is answered.
         self.leases.remove(owner);
         self.client(now, owner, |client| client.led_by(now, leader), work);
     }
@@ -481,7 +481,7 @@ impl Budgets {
                     self.client(now, &owner, |client| client.replied(now, now, &call, reply), &mut work);
                 }
                 Work::Wanted(_, Wanted::Call(to, call)) => effects.push(Effect::Call { to, asked: now, call }),
-                // Whoever leads may only look who does.
+                // A node that leads may only look up the leader.
                 Work::Wanted(owner, Wanted::Campaign) if self.leads.contains_key(&owner) => effects.push(Effect::Campaign { owner }),
                 Work::Wanted(owner, Wanted::Campaign) => drop(self.lease(now, &owner, lease::Input::Acquire, effects)),
                 Work::Wanted(owner, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { owner, permit, alone }),

@@ -192,7 +192,7 @@ pub enum Effect {
         owner: String,
         /// Of which leadership.
         epoch: u64,
-        /// Nobody holds or wants a permit: whoever leads next has nothing to learn. Else the lease came when nobody here wanted it.
+        /// No node holds or wants a permit, so the next leader has nothing to learn. Else the lease came when this node did not want it any more.
         in_good_order: bool,
     },
     /// A request may go ahead.

@@ -140,7 +140,7 @@ pub struct Explanation {
     /// On whose budget the fleet counts a pull of it, as budgets are listed, if this node shares.
     #[serde(default)]
     pub budget: Option<String>,
-    /// What that budget holds a pull back by. Left open by the node: whoever asks knows it from the budget's leader.
+    /// What that budget holds a pull back by. The node leaves it open: the caller knows it from the budget's leader.
     #[serde(default)]
     pub budget_hold: Option<BudgetHold>,
     /// Which logins a pull would show, endpoint by endpoint; empty if the runtime does not say.

@@ -28,7 +28,7 @@ pub(super) struct Stamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
-    /// Of the entry: whoever sets `modified` back changes this.
+    /// Of the entry: setting `modified` back changes this.
     changed: (i64, i64),
 }
 

@@ -1,6 +1,6 @@
 //! File locks between processes, waited for without holding a thread, and not for ever.
 //!
-//! Whoever holds a lock shows that it lives by touching the file. A holder that was stopped or hangs does not, and is named
+//! The holder of a lock shows that it lives by touching the file. A holder that was stopped or hangs does not, and is named
 //! after a while instead of being waited for.
 
 use std::fs::{File, TryLockError};
@@ -25,7 +25,7 @@ type Sign = Option<(u64, i64, i64)>;
 /// as it knows that the file still has its name.
 ///
 /// # Errors
-/// The lock cannot be had, or whoever holds it shows no sign of life.
+/// The lock cannot be had, or its holder shows no sign of life.
 pub(super) async fn lock(file: &File, path: &Path, mut waiting: impl FnMut(u64)) -> io::Result<()> {
     let (mut last, mut still) = (sign(file), Duration::ZERO);
     loop {
@@ -133,7 +133,7 @@ mod tests {
         tokio::join!(holding(&one, work), waiting);
     }
 
-    /// Whoever hashes what it has of a large layer adds nothing to the file for minutes.
+    /// A process that hashes what it has of a large layer adds nothing to the file for minutes.
     #[tokio::test(start_paused = true)]
     async fn a_holder_that_hashes_for_minutes_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();

@@ -57,14 +57,14 @@ impl Layout {
             }
             let file = folder.open_to_write(&name, FILE_MODE)?;
             lock::lock(&file, &folder.path().join(&name), &mut waiting).await?;
-            // Whoever held the lock may have renamed the file away, or removed it.
+            // The former holder of the lock may have renamed the file away, or removed it.
             let own = file.metadata()?.ino();
             if folder.metadata(&name)?.is_none_or(|entry| entry.ino() != own) {
                 continue;
             }
             // Only now: if the file had been renamed, it would be the stored blob, and a process that hashes it would see it change.
             lock::touch(&file);
-            // Whoever held the lock may have put the blob there.
+            // The former holder of the lock may have put the blob there.
             if lock::holding(&file, self.is_there_and_sound(digest, size)).await? {
                 let _ = folder.remove_file(&name);
                 return Ok(PartialLock::Present);

@@ -57,7 +57,7 @@ impl Answer {
         self.response.headers()
     }
 
-    /// `host:port` of whoever answered.
+    /// `host:port` of the server that answered.
     pub(in crate::oci_layout) fn host(&self) -> String {
         host_label(&self.url)
     }

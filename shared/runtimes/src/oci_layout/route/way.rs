@@ -41,7 +41,7 @@ pub(crate) fn way(reference: &Reference, options: &RouteOptions) -> Option<Way> 
     Some(way)
 }
 
-/// `host:port` of whoever answers for a registry where no file says otherwise.
+/// `host:port` that answers for a registry unless a file says otherwise.
 pub(crate) fn endpoint_by_name(reference: &Reference) -> String {
     let options = RouteOptions { config_path: PathBuf::new(), plain_http: false, tls_verify: true, own_proxies: false };
     registry_itself(reference.registry(), &options).map_or_else(|_| reference.registry().to_owned(), |itself| itself.host)
