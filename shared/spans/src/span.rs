@@ -77,7 +77,7 @@ impl Span {
             return Self::enter(name, kind, Entry { own, own_root: own, caller: parent, carried: None }).0;
         }
         let ids = TraceContext { trace_id: parent.trace_id, sampled: parent.sampled, ..own };
-        Self::begin(sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
+        Self::begin(sink.now(), sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
     }
 
     /// The first span of this process for a request. The sampler decides by the caller; the ids that are then in force, with its
@@ -92,7 +92,7 @@ impl Span {
         let above = caller.filter(|caller| caller.sampled);
         let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
         let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
-        let span = Self::begin(sink, name, kind, ids, parent, above.and(entry.carried));
+        let span = Self::begin(sink.now(), sink, name, kind, ids, parent, above.and(entry.carried));
         if let Some(mut said) = span.said() {
             said.attributes.reserve_exact(ATTRIBUTES_OF_A_REQUEST);
         }
@@ -106,23 +106,12 @@ impl Span {
     #[must_use]
     pub fn linked_root(name: &'static str, kind: Kind, to: TraceContext, what: &'static str) -> Self {
         let Some(sink) = ToSink::current() else { return Self::none() };
-        let span = Self::begin(sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, None);
+        let span = Self::begin(sink.now(), sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, None);
         span.link(to, what);
         span
     }
 
     fn begin(
-        sink: Arc<dyn Sink>,
-        name: Cow<'static, str>,
-        kind: Kind,
-        ids: TraceContext,
-        parent: Option<Parent>,
-        carried: Option<&Carried>,
-    ) -> Self {
-        Self::begin_at(sink.now(), sink, name, kind, ids, parent, carried)
-    }
-
-    fn begin_at(
         began: Now,
         sink: Arc<dyn Sink>,
         name: Cow<'static, str>,
@@ -228,7 +217,7 @@ impl Span {
         let ids = RANDOM.with_borrow_mut(|random| open.ids.child(random));
         let began = Now { monotonic: began, wall: open.began.wall + began.saturating_sub(open.began.monotonic) };
         let parent = Parent { span_id: open.ids.span_id, is_remote: false };
-        let span = Self::begin_at(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), None);
+        let span = Self::begin(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), None);
         if let Some(mut said) = span.said() {
             said.took = Some(took);
         }

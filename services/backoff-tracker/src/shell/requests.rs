@@ -33,7 +33,7 @@ pub(super) struct Request {
     pub(super) standing: bool,
     pub(super) stage: Stage,
     waiting: Option<HeldBack>,
-    /// Whether the core was told that the attempt has begun.
+    /// Whether the core has had `Input::AttemptPlanned`.
     begun: bool,
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,

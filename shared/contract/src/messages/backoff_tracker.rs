@@ -334,7 +334,7 @@ pub struct SharedCounts {
     pub lapsed_total: u64,
     /// Failures that came after their lease had run out, dropped.
     pub late_results_total: u64,
-    /// Clearances refused for want of room.
+    /// Requests for clearance refused because there was no room.
     pub no_room_total: u64,
     /// Reports put on the bus.
     pub reports_sent_total: u64,
@@ -351,7 +351,7 @@ pub struct SharedCounts {
     pub other_version_total: u64,
     /// Reports with a time that could not be, clamped.
     pub reports_clamped_total: u64,
-    /// Reports forgotten for want of room.
+    /// Reports forgotten because there was no room.
     pub reports_evicted_total: u64,
     /// Reporters that others contradicted.
     pub contradicted_total: u64,

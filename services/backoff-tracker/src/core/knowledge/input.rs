@@ -172,7 +172,7 @@ pub enum Effect {
 pub enum Decision {
     /// Go ahead.
     Granted {
-        /// For whom the attempt is made.
+        /// Which nodes the attempt is made for.
         duty: Duty,
         /// If the stage `until` has not answered by then, the attempt is to be ended and reported as failed; none: no limit.
         answer_by: Option<Duration>,
@@ -185,7 +185,7 @@ pub enum Decision {
     Wait,
 }
 
-/// For whom an attempt is made.
+/// Which nodes an attempt is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
     /// For this node alone.

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | one failing request for all | `entry`: nobody tries before the next attempt; `decide`: then who holds the lease |
 //! | awake at once | `node`: a success heard looks at every request it touches; `fleet`: each in its turn |
-//! | a sick node harms only itself | `entry`: whom it binds; `replica`: who is distrusted |
+//! | a sick node harms only itself | `entry`: which nodes it refuses; `replica`: which nodes are distrusted |
 //! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `without_bus` |
 
 mod backoff_key;

@@ -42,7 +42,7 @@ pub struct KnowledgeCounts {
     pub replica: ReplicaCounts,
     /// Requests now.
     pub requests: u64,
-    /// Requests refused for want of room.
+    /// Requests refused because there was no room.
     pub refused_total: u64,
     /// Failures of attempts that came after their lease had run out, dropped.
     pub late_results_total: u64,
