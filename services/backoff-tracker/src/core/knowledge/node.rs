@@ -248,23 +248,11 @@ impl Knowledge {
                 vec![]
             }
             Input::AttemptPlanned { request, attempt, trace } => {
-                self.requests.change(request, |request| {
-                    if let State::Going(going) = &mut request.state {
-                        going.attempt = Some((attempt, trace));
-                    }
-                });
+                self.requests.change(request, |request| request.attempt_planned(attempt, trace));
                 vec![]
             }
             Input::AttemptStarted { request, attempt, trace } => {
-                self.requests.change(request, |Request { state, wake, .. }| {
-                    if let State::Going(going) = state
-                        && !going.reported_unanswered
-                    {
-                        going.attempt = Some((attempt, trace));
-                        going.begun = now;
-                        *wake = Some(now + UNANSWERED_AFTER);
-                    }
-                });
+                self.requests.change(request, |request| request.attempt_started(now, attempt, trace));
                 vec![]
             }
             Input::AttemptResolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),

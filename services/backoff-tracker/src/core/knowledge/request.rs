@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, Stage, TraceContext};
 
+use super::UNANSWERED_AFTER;
 use super::backoff_key::BackoffKeyId;
 use super::input::{Decision, Duty};
 use super::target::Aim;
@@ -114,6 +115,24 @@ impl Request {
             told: None,
             wake: None,
             awaits: None,
+        }
+    }
+
+    /// The attempt that will be made with the permit.
+    pub(super) fn attempt_planned(&mut self, attempt: AttemptId, trace: Option<TraceContext>) {
+        if let State::Going(going) = &mut self.state {
+            going.attempt = Some((attempt, trace));
+        }
+    }
+
+    /// The attempt asks the registry from now on.
+    pub(super) fn attempt_started(&mut self, now: Duration, attempt: AttemptId, trace: Option<TraceContext>) {
+        if let State::Going(going) = &mut self.state
+            && !going.reported_unanswered
+        {
+            going.attempt = Some((attempt, trace));
+            going.begun = now;
+            self.wake = Some(now + UNANSWERED_AFTER);
         }
     }
 
