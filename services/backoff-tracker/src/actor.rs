@@ -168,10 +168,10 @@ impl Handler<Ask<CheckBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<CheckBackoff>>;
 
     fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
-        let now = self.clock.now();
+        let now = self.clock.now().monotonic;
         MessageResult(Ok(match &mut self.core {
             Core::Alone(tracker) => tracker.check(now, &check.body),
-            Core::Sharing(knowledge) => knowledge.check(now, &check.body),
+            Core::Sharing(knowledge) => knowledge.check(now, check.body),
         }))
     }
 }
@@ -180,12 +180,12 @@ impl Handler<Ask<ReportAttempt>> for BackoffTracker {
     type Result = MessageResult<Ask<ReportAttempt>>;
 
     fn handle(&mut self, Ask(report): Ask<ReportAttempt>, context: &mut Self::Context) -> Self::Result {
-        let now = self.clock.now();
+        let now = self.clock.now().monotonic;
         MessageResult(Ok(match &mut self.core {
             Core::Alone(tracker) => tracker.report(now, report.body),
             Core::Sharing(knowledge) => {
                 let (reported, effects) = knowledge.report(now, report.body);
-                self.carry_out(now.monotonic, effects, context);
+                self.carry_out(now, effects, context);
                 self.set_alarm(context);
                 reported
             }

@@ -30,8 +30,7 @@ impl EntryQuery {
             return true;
         }
         let Some(view) = &entry.view else {
-            // `namespace/name image` for a pod.
-            return self.image.as_ref().is_some_and(|image| entry.key.rsplit(' ').next().is_some_and(|key| is_same(key, image)));
+            return self.image.as_ref().is_some_and(|image| image_of(entry).is_some_and(|word| is_same(word, image)));
         };
         let by_key = self.key.as_ref().is_some_and(|key| entry.key.starts_with(key));
         by_key || self.image.as_ref().is_some_and(|image| view.registry == image.registry() && is_about(entry, image))
@@ -44,21 +43,36 @@ pub fn is_of_registry(entry: &BackoffEntry, registry: &str) -> bool {
     match &entry.view {
         Some(view) => view.registry == registry,
         None => {
-            let image = entry.key.rsplit(' ').next().and_then(|image| Reference::parse(image).ok());
+            let image = image_of(entry).and_then(|image| Reference::parse(image).ok());
             image.is_some_and(|image| image.registry() == registry)
         }
+    }
+}
+
+/// The image that an entry is about, as it is written there; none: it is about more than one image.
+#[must_use]
+pub fn image_of(entry: &BackoffEntry) -> Option<&str> {
+    if entry.view.is_none() {
+        // `namespace/name image` for a pod.
+        return entry.key.rsplit(' ').next();
+    }
+    let mut words = entry.about.split_whitespace();
+    match words.next() {
+        Some("image") => words.next(),
+        // `content of ...`
+        Some("content" | "signature") => words.nth(1),
+        _ => None,
     }
 }
 
 /// Whether an entry of the image's registry is about the image: its text names what it is about.
 fn is_about(entry: &BackoffEntry, image: &Reference) -> bool {
     let mut words = entry.about.split_whitespace();
-    match words.next() {
-        Some("image") => words.next().is_some_and(|word| is_same(word, image)),
-        // `content of ...`
-        Some("content" | "signature") => words.nth(1).is_some_and(|word| is_same(word, image)),
-        Some("repository") => words.next() == Some(image.repository()),
-        _ => true,
+    match (image_of(entry), words.next()) {
+        (Some(word), _) => is_same(word, image),
+        (None, Some("image" | "content" | "signature")) => false,
+        (None, Some("repository")) => words.next() == Some(image.repository()),
+        (None, _) => true,
     }
 }
 
@@ -121,6 +135,21 @@ mod tests {
             ("content of registry.example/a:1 from m.example:443", "registry.example/a:1", true),
         ] {
             assert_eq!(EntryQuery::of(image).names(&shared(about)), expected, "{about}: {image}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_about_one_image_or_about_more() {
+        for (entry, image) in [
+            (shared("image registry.example/a:1"), Some("registry.example/a:1")),
+            (shared("image registry.example/a:1 for linux/arm64"), Some("registry.example/a:1")),
+            (shared("content of registry.example/a:1 from m.example:443"), Some("registry.example/a:1")),
+            (shared("signature of registry.example/a:1"), Some("registry.example/a:1")),
+            (shared("registry registry.example:443 from zone a"), None),
+            (shared("repository registry.example/a of registry registry.example"), None),
+            (own("shop/web-0 busybox"), Some("busybox")),
+        ] {
+            assert_eq!(image_of(&entry), image, "{}", entry.about);
         }
     }
 

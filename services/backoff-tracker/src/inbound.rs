@@ -1,29 +1,16 @@
 //! From the bus to the actor.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use actix::Addr;
 use actors::{Served, Wiring};
-use bus::{BucketStatus, BusError, Message};
-use contract::know::{
-    AboutKind, Found, MAX_KEYS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode,
-};
+use bus::BusError;
 use contract::messages::backoff_tracker::{
     BeginAttempt, CheckBackoff, ClearBackoff, CountBackoffs, ListBackoffs, PauseSharing, ReportAttempt, RequestClearance, ResolveAttempt,
     SeeFleet, WithdrawClearance,
 };
-
-use contract::AttemptId;
 use futures::FutureExt as _;
 use futures::future::try_join_all;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report};
-
-const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
 /// Takes this service's commands from the bus until what is returned is dropped.
 ///
@@ -45,187 +32,4 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<
         actors::serve::<PauseSharing>(wiring, actor.clone().recipient()).boxed_local(),
     ])
     .await
-}
-
-/// When the server took a word in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
-    /// How long ago.
-    pub(crate) age: Duration,
-    /// By its own clock, in nanoseconds since 1970, if that is known.
-    pub(crate) at: Option<i128>,
-}
-
-impl Stored {
-    /// How old a word is that was so old when it was handed over, which the writer says was then by the server's clock. That adds no
-    /// more than anything binds: beyond it, it is rather a clock that was set.
-    fn age_of(self, age_ms: u64, said_ms: Option<u64>) -> Duration {
-        let said = said_ms.map(|said| i128::from(said) * NANOSECONDS_IN_MILLISECOND);
-        let waited = self.at.zip(said).map(|(at, said)| u64::try_from((at - said).max(0)).unwrap_or(u64::MAX));
-        let waited = Duration::from_nanos(waited.unwrap_or_default()).min(LONGEST);
-        Duration::from_millis(age_ms).saturating_add(waited).saturating_add(self.age)
-    }
-}
-
-/// A report, read.
-#[derive(Clone)]
-pub(crate) struct Read {
-    report: Arc<Report>,
-    age_ms: u64,
-    said_ms: Option<u64>,
-}
-
-impl Read {
-    pub(crate) fn heard(self, stored: Stored) -> Input {
-        Input::ReportReceived { age: stored.age_of(self.age_ms, self.said_ms), report: self.report }
-    }
-}
-
-/// What stands under a key of the bucket of reports. None if it cannot be read, is of a kind that is not known here, or is not
-/// what its key says.
-pub(crate) fn heard(
-    key: ReportKey,
-    value: &[u8],
-    stored: Stored,
-    known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
-) -> Option<Input> {
-    if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.heard(stored)) }
-}
-
-/// The same of a report. Of most back-off keys this is not the first one: what it is about is shared with `known`, and its name not computed.
-pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>) -> Option<Read> {
-    let report: StoredReport = decode(value).ok()?;
-    let about = about(report.about)?;
-    let known = known(BackoffKeyId(key.backoff_key)).filter(|known| *known.view() == report.view && *known.about() == about);
-    let backoff_key = known.unwrap_or_else(|| Arc::new(BackoffKey::new(report.view, about)));
-    if backoff_key.id().0 != key.backoff_key || key.class != Some(backoff_key.class()) {
-        return None;
-    }
-    let details = FailureDetails {
-        message: report.message,
-        step: report.step,
-        retry_after: report.retry_after_ms.map(Duration::from_millis),
-        repository: report.repository,
-        in_a_row: report.in_a_row,
-    };
-    let finding = match report.found {
-        Found::Succeeded => Finding::Succeeded,
-        Found::Failed => Finding::Failed(details.bounded()),
-        Found::Unanswered => Finding::Unanswered(details.bounded()),
-        Found::Unknown => return None,
-    };
-    let (age_ms, said_ms) = (report.age_ms, report.said_ms);
-    let report = Arc::new(Report { reporter: key.node, backoff_key, attempt: report.attempt, trace: report.trace, finding });
-    Some(Read { report, age_ms, said_ms })
-}
-
-fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
-    let clear: StoredClear = decode(value).ok()?;
-    let backoff_key = |text: &String| u128::from_str_radix(text, 16).ok().map(BackoffKeyId);
-    let backoff_keys = clear.backoff_keys.iter().take(MAX_KEYS_CLEARED).filter_map(backoff_key).collect();
-    Some(Input::Cleared { image: clear.image, backoff_keys, age: stored.age_of(clear.age_ms, clear.said_ms) })
-}
-
-/// A change of a lease, as it is republished.
-pub(crate) fn lease(key: &str, message: &Message) -> Option<Input> {
-    let name = lease_name(&TryKey::read(key)?)?;
-    if is_gone(message) {
-        return Some(Input::LeaseFreed(name));
-    }
-    let lease: StoredLease = decode(&message.payload).ok()?;
-    Some(Input::LeaseTaken { name, holder: lease.holder, left: PROBE_DEADLINE })
-}
-
-/// A pause under its key, stored this long ago; without a value it is over.
-pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option<Input> {
-    let Some(value) = value else {
-        let registry = match key.strip_prefix("registry.") {
-            Some(token) => Some(contract::subject::name_of(token)?),
-            None => None,
-        };
-        return Some(Input::Pause { registry, left: Duration::ZERO, by: String::new() });
-    };
-    let pause: StoredPause = decode(value).ok()?;
-    if contract::know::pause_key(pause.registry.as_deref()) != key {
-        return None;
-    }
-    let left = Duration::from_millis(pause.for_ms).saturating_sub(stored);
-    Some(Input::Pause { registry: pause.registry, left, by: pause.by })
-}
-
-/// Whether a republished change says that there is no value any more.
-pub(crate) fn is_gone(message: &Message) -> bool {
-    let header = |name| message.headers.get(name);
-    header("Nats-Marker-Reason").is_some() || matches!(header("KV-Operation"), Some("DEL" | "PURGE"))
-}
-
-/// When the server stored what it had for so long when it was asked how it stands, in nanoseconds of its clock.
-pub(crate) fn stored_at(status: &BucketStatus, age: Duration) -> Option<i128> {
-    let asked = status.made_at.checked_add(status.age).filter(|_| !status.made_at.is_zero())?;
-    i128::try_from(asked.saturating_sub(age).as_nanos()).ok()
-}
-
-/// When the server stored a change, in nanoseconds of its clock.
-pub(crate) fn stamp_of(message: &Message) -> Option<i128> {
-    let stamp = message.headers.get("Nats-Time-Stamp")?;
-    Some(OffsetDateTime::parse(stamp, &Rfc3339).ok()?.unix_timestamp_nanos())
-}
-
-fn lease_name(key: &TryKey) -> Option<LeaseName> {
-    let backoff_key = BackoffKeyId(key.backoff_key);
-    match key.kind.as_str() {
-        "probe" => Some(LeaseName::Probe(backoff_key, AttemptId::from(key.which))),
-        "lead" => Some(LeaseName::Lead(backoff_key, u8::try_from(key.which).ok()?)),
-        "slot" => Some(LeaseName::Slot(backoff_key, u8::try_from(key.which).ok()?)),
-        _ => None,
-    }
-}
-
-fn about(stored: StoredAbout) -> Option<About> {
-    let StoredAbout { kind, owner, endpoint, zone, repository, reference, scope, mirrored, fingerprint, anonymous, platform, policy } =
-        stored;
-    Some(match kind {
-        AboutKind::BudgetOwner => About::BudgetOwner(owner),
-        AboutKind::Endpoint => About::Endpoint { endpoint, zone },
-        AboutKind::TokenServer => About::TokenServer { endpoint, zone },
-        AboutKind::Blobs => About::Blobs { endpoint, zone },
-        AboutKind::Registry => About::Registry,
-        AboutKind::Repository => About::Repository(repository),
-        AboutKind::Reference => About::Reference { reference, scope, mirrored },
-        AboutKind::Login => About::Login { repository, fingerprint, anonymous },
-        AboutKind::Platform => About::Platform { reference, platform },
-        AboutKind::Content => About::Content { reference, endpoint },
-        AboutKind::Signature => About::Signature { reference, policy },
-        AboutKind::Unknown => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_word_waited_in_a_connection_is_age() {
-        const SECOND: i128 = 1_000_000_000;
-        let second = Duration::from_secs;
-        let table = [
-            // Old writers do not say when; of what was read at the start it is not known when the server took it in.
-            (Some(100 * SECOND), None, second(3)),
-            (None, Some(90_000), second(3)),
-            (Some(100 * SECOND), Some(100_000), second(3)),
-            (Some(100 * SECOND), Some(80_000), second(23)),
-            (Some(100 * SECOND + 7), Some(100_000), second(3) + Duration::from_nanos(7)),
-            // A clock of the server that was set back, and one that was set forward by an hour.
-            (Some(100 * SECOND), Some(400_000), second(3)),
-            (Some(3_700 * SECOND), Some(100_000), second(3) + LONGEST),
-            // Nonsense.
-            (Some(100 * SECOND), Some(u64::MAX), second(3)),
-            (Some(i128::from(u64::MAX) * 1_000_000), Some(0), second(3) + LONGEST),
-            (Some(-SECOND), Some(0), second(3)),
-        ];
-        for (at, said_ms, age) in table {
-            assert_eq!(Stored { age: second(1), at }.age_of(2_000, said_ms), age, "{at:?} {said_ms:?}");
-        }
-        assert_eq!(Stored { age: Duration::MAX, at: None }.age_of(u64::MAX, None), Duration::MAX);
-    }
 }

@@ -17,6 +17,8 @@ mod outbound;
 mod reader;
 #[cfg(feature = "shell")]
 mod shell;
+#[cfg(feature = "shell")]
+mod stored;
 
 #[cfg(feature = "shell")]
 pub use actor::{BackoffTracker, Share, TrackerParts};

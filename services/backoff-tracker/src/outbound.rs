@@ -230,8 +230,8 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use actors::bucket_spec;
-    use bus::Bus as _;
     use bus::memory::MemoryBus;
+    use bus::{Messaging as _, SharedState as _};
     use clock::Clock;
     use contract::know::{LEASES, REPORTS, SharedBucket};
     use contract::subject::Fleet;
@@ -257,7 +257,7 @@ mod tests {
         let bus = MemoryBus::new(clock.clone());
         let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.unwrap();
         let of_leases = LeaseParts {
-            bus: Arc::new(bus.connect()),
+            state: Arc::new(bus.connect()),
             bucket: bucket_spec(SharedBucket::leases(&fleet)),
             holder: "n1".parse().unwrap(),
             instance: String::new(),

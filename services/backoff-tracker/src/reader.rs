@@ -11,7 +11,7 @@ use bytes::Bytes;
 use contract::know::ReportKey;
 
 use crate::core::knowledge::{BackoffKey, BackoffKeyId, Input};
-use crate::inbound::{self, Read, Stored};
+use crate::stored::{self, Read, Stored};
 
 /// So many reports are remembered; at one more the oldest is forgotten.
 const REMEMBERED: usize = 1_024;
@@ -34,7 +34,7 @@ impl Reader {
         Self(Some(Arc::default()))
     }
 
-    /// What stands under a key of the bucket of reports, as [`inbound::heard`].
+    /// What stands under a key of the bucket of reports, as [`stored::heard`].
     pub(crate) fn heard(
         &self,
         key: ReportKey,
@@ -42,13 +42,13 @@ impl Reader {
         stored: Stored,
         known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
     ) -> Option<Input> {
-        let Some(memory) = self.0.as_ref().filter(|_| key.class.is_some()) else { return inbound::heard(key, value, stored, known) };
+        let Some(memory) = self.0.as_ref().filter(|_| key.class.is_some()) else { return stored::heard(key, value, stored, known) };
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (value.as_ptr() as usize, value.len());
         if let Some((_, _, read)) = memory.read.get(&place).filter(|(_, of, _)| *of == key) {
             return Some(read.clone().heard(stored));
         }
-        let read = inbound::read(key.clone(), value, known)?;
+        let read = stored::read(key.clone(), value, known)?;
         memory.keep(place, (value.clone(), key, read.clone()));
         Some(read.heard(stored))
     }

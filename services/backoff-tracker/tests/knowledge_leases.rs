@@ -9,7 +9,7 @@ use backoff_tracker::core::knowledge::{
     About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE,
     Outcome, PROBE_DEADLINE, Report, RequestId, Target, View,
 };
-use clock::{Now, Random};
+use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass};
 
@@ -189,7 +189,7 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
         let report = Report { reporter: "n2".parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Succeeded };
         node.give(Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO });
         assert_eq!(node.effects.contains(&Effect::Abandon(RequestId(1))), !observes);
-        let (now, key) = (Now { monotonic: node.now, wall: Duration::ZERO }, LocalKey { pod: None, image: "r/a:1".to_owned() });
+        let (now, key) = (node.now, LocalKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
         node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure });
         assert_eq!(node.core.own_counts(now).held > 0, observes, "what an abandoned attempt comes to counts for nothing");

@@ -1,4 +1,4 @@
-//! The actix shell: a mailbox, the core, and the way to the bus.
+//! The actix shell: takes commands, feeds the core, and publishes events.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::core::{EVENT_MAX_BYTES, Input, Journal, RecorderCounts, page_events, 
 use crate::durable::{Durability, Durable, Reply};
 use crate::outbound::{OUTBOX_CAPACITY, Outgoing, Published, Publisher};
 
-/// The actor that keeps, stores and publishes events.
+/// The actor that lists, stores and publishes events.
 pub struct EventRecorder {
     pub(crate) journal: Journal,
     keep: usize,
@@ -26,28 +26,43 @@ pub struct EventRecorder {
     pub(crate) durable: Option<Durable>,
     outbox: mpsc::Sender<Outgoing>,
     published: Arc<Published>,
-    hurry: Arc<Notify>,
+    flush_requested: Arc<Notify>,
     _panic_guard: PanicGuard,
 }
 
-/// Answered when everything recorded before it is published, or given up.
+/// Answered when every event recorded before it is published and stored, or cannot be.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Flush;
 
 impl EventRecorder {
-    /// Ready to be started, inside an actix system: the publisher runs beside it.
+    /// A recorder that publishes; starts the publisher, so it needs an actix system.
     #[must_use]
     pub fn new(keep: usize, bus: BusRef, fleet: Fleet, panic_guard: PanicGuard) -> Self {
         let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
-        let (published, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
-        let publisher = Publisher { bus: bus.clone(), fleet: fleet.clone(), counts: Arc::clone(&published), hurry: Arc::clone(&hurry) };
-        // Not among the actors' own tasks, which run before a caller on the same thread sees its answer.
+        let (published, flush_requested) = (Arc::new(Published::default()), Arc::new(Notify::new()));
+        let publisher = Publisher {
+            bus: bus.clone(),
+            fleet: fleet.clone(),
+            counts: Arc::clone(&published),
+            flush_requested: Arc::clone(&flush_requested),
+        };
+        // Not as a task of the actor: those run before a caller on the same thread sees its answer.
         tasks::spawn("event-publisher", publisher.publish_all(waiting));
-        Self { journal: Journal::keeping(keep), keep, bus, fleet, durable: None, outbox, published, hurry, _panic_guard: panic_guard }
+        Self {
+            journal: Journal::keeping(keep),
+            keep,
+            bus,
+            fleet,
+            durable: None,
+            outbox,
+            published,
+            flush_requested,
+            _panic_guard: panic_guard,
+        }
     }
 
-    /// Stores events until the fleet's stream has them. To be said before it is started.
+    /// Stores events until the fleet's stream has them. Call it before the actor is started.
     #[must_use]
     pub fn storing(mut self, durability: Durability) -> Self {
         let durable = Durable::new(durability, self.bus.clone(), self.fleet.clone());
@@ -57,13 +72,13 @@ impl EventRecorder {
                     self.journal.record(event);
                 }
             }
-            Err(error) => tracing::warn!(%error, "events of before this start cannot be listed"),
+            Err(error) => tracing::warn!(%error, "events of earlier runs cannot be listed"),
         }
         self.durable = Some(durable);
         self
     }
 
-    /// For those who listen this moment.
+    /// Publishes an event to the present subscribers.
     pub(crate) fn publish(&self, event: Arc<PullEvent>) {
         if self.outbox.try_send(Outgoing::Event(event)).is_err() {
             self.published.unpublished.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +107,7 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
-            // Who posts an event does not read the answer.
+            // Logged, because a caller that posts an event reads no answer.
             tracing::warn!(event = %event.id, reason, "an event was refused");
             answer.give(Err(CallError::Refused { reason }));
             return answered;
@@ -169,11 +184,11 @@ impl Handler<Flush> for EventRecorder {
 
     fn handle(&mut self, _: Flush, context: &mut Self::Context) -> Self::Result {
         let (answer, answered) = deferred_reply();
-        let (outbox, hurry) = (self.outbox.clone(), Arc::clone(&self.hurry));
+        let (outbox, flush_requested) = (self.outbox.clone(), Arc::clone(&self.flush_requested));
         let published = async move {
             let (done, flushed) = oneshot::channel();
             if outbox.send(Outgoing::Flush(done)).await.is_ok() {
-                hurry.notify_one();
+                flush_requested.notify_one();
                 let _ = flushed.await;
             }
         };
@@ -182,7 +197,7 @@ impl Handler<Flush> for EventRecorder {
     }
 }
 
-/// Answered when everything is on the disk. Nothing is recorded after it.
+/// Answered when every event is on the disk. Nothing may be recorded after it.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Close;

@@ -1,8 +1,9 @@
-//! Appends that are under way. They run beside the actor: within its context each would be looked at whenever one is answered.
+//! Appends to the stream, in a task of their own: in the actor's context every answer would poll all of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bus::BusRef;
+use bus::{BusError, BusRef};
 use contract::PullEvent;
 use contract::subject::Fleet;
 use futures::StreamExt as _;
@@ -10,13 +11,15 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use crate::core::Input;
-use crate::durable::within;
 use crate::outbound;
 
-/// What appends have come to, in the order in which it came. The core has a window of them under way, so no more than that waits here.
+/// How long a call to the stream may take.
+const STREAM_WITHIN: Duration = Duration::from_secs(15);
+
+/// The results of appends, in the order of their arrival. Bounded by the core's window of appends under way.
 pub(crate) type Answers = mpsc::UnboundedReceiver<Input>;
 
-/// Offers events to the stream. Dropping it ends what is under way.
+/// Offers events to the stream. Dropping it ends the appends under way.
 pub(crate) struct Appends(mpsc::UnboundedSender<Arc<PullEvent>>);
 
 impl Appends {
@@ -28,7 +31,7 @@ impl Appends {
     }
 
     pub(crate) fn offer(&self, event: Arc<PullEvent>) {
-        // It is taken as long as this lives.
+        // The receiver lives as long as this sender.
         let _ = self.0.send(event);
     }
 }
@@ -58,4 +61,12 @@ async fn append(bus: &BusRef, fleet: &Fleet, event: Arc<PullEvent>) -> Input {
     let result = within(async move { Ok(bus.append(message?, &id).await?.sequence) }).await;
     outbound::end(&span, result.as_ref().err());
     Input::Appended { number, result }
+}
+
+/// The answer of the bus, or why there is none in time.
+pub(crate) async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, String> {
+    match tokio::time::timeout(STREAM_WITHIN, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {STREAM_WITHIN:?}")),
+    }
 }

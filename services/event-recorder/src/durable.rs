@@ -1,4 +1,4 @@
-//! The shell of stored events: carries out what the recorder's core wants, with the store and the fleet's stream.
+//! The shell of stored events: carries out the core's effects with the store and the fleet's stream.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,22 +13,20 @@ use contract::subject::Fleet;
 use contract::{NodeName, PullEvent, headers};
 
 use crate::actor::{EventRecorder, Flush};
-use crate::appends::{Answers, Appends};
+use crate::appends::{Answers, Appends, within};
 use crate::core::{Batch, Effect, Identity, Input, Recorder, RecorderPolicy, StreamMark, StreamRead, Token, WINDOW};
 use crate::store::{OpenedStore, OutboxStore, StoreError, Syncer};
 
-/// How long a call of the stream may take altogether.
-const STREAM_WITHIN: Duration = Duration::from_secs(15);
-/// Messages that are read of the stream at a time.
+/// Messages in one page that is read from the stream.
 const READ_AT_ONCE: usize = 1_000;
-/// Within this time the stream stores a message id once. What is older is looked for in the stream itself.
+/// The stream drops a message whose id it has stored within this time. Older duplicates are found by reading the stream.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
-/// A timer is not set for less.
+/// The shortest timer.
 const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
 
 /// Where and how events are stored.
 pub struct Durability {
-    /// The store, and what it held.
+    /// The opened store and its contents.
     pub opened: OpenedStore,
     /// The node.
     pub node: NodeName,
@@ -36,18 +34,18 @@ pub struct Durability {
     pub clock: Clock,
     /// The most bytes that wait for the stream.
     pub max_bytes: u64,
-    /// How long an event that was stored may be lost with the machine's power.
+    /// The longest time until a stored event is synced; a power failure loses events that are not.
     pub sync_every: Duration,
-    /// The fleet's stream; none: there is no server, and the store is the history of this node.
+    /// The fleet's stream; none: there is no server, and the store is the node's history.
     pub stream: Option<StreamLimits>,
 }
 
-/// How much the fleet's stream holds, where this agent makes it.
+/// The limits of the fleet's stream if this agent creates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// How long.
+    /// How long events are kept.
     pub max_age: Duration,
-    /// How many bytes.
+    /// The most bytes.
     pub max_bytes: u64,
 }
 
@@ -65,13 +63,13 @@ pub fn event_stream(fleet: &Fleet, limits: StreamLimits) -> StreamSpec {
     }
 }
 
-/// Who waits for an answer.
+/// A pending answer.
 pub(crate) enum Reply {
     Recorded(Answer<Ask<RecordEvent>>),
     Flushed(Answer<Flush>),
 }
 
-/// What a recorder that stores has beside its journal.
+/// What a recorder has besides its journal if it stores events.
 pub(crate) struct Durable {
     pub(crate) core: Recorder,
     clock: Clock,
@@ -88,9 +86,9 @@ pub(crate) struct Durable {
     last_token: u64,
     alarm: Option<(Duration, SpawnHandle)>,
     appends: Appends,
-    /// What they have come to, until the actor takes it in.
+    /// The results of appends; the started actor takes the receiver.
     pub(crate) answers: Option<Answers>,
-    /// Said in the log once, until it works again.
+    /// The store fails, which was logged.
     store_fails: bool,
 }
 
@@ -134,7 +132,7 @@ impl Durable {
         Token(self.last_token)
     }
 
-    /// How long ago that was, in milliseconds; 0 is no time.
+    /// The age of a time in milliseconds; 0 for no time (0).
     pub(crate) fn age_ms(&self, time_ms: u64) -> u64 {
         if time_ms == 0 { 0 } else { self.clock.now().wall_ms().saturating_sub(time_ms) }
     }
@@ -144,13 +142,13 @@ impl Durable {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).newest(limit)
     }
 
-    /// Brings everything to the disk; numbering goes on without a gap then.
+    /// Syncs everything to the disk, so that the next start goes on numbering without a gap.
     pub(crate) fn close(&self) -> impl Future<Output = Result<(), StoreError>> + use<> {
         let store = Arc::clone(&self.store);
         tasks::blocking("outbox-close", move || store.lock().unwrap_or_else(PoisonError::into_inner).close())
     }
 
-    /// Does `work` with the store on a thread that may block.
+    /// Runs `work` with the store on a thread that may block.
     fn with_store<T: Send + 'static, W: FnOnce(&mut dyn OutboxStore) -> Result<T, StoreError> + Send + 'static>(
         &self,
         name: &'static str,
@@ -197,15 +195,8 @@ impl Durable {
     }
 }
 
-pub(crate) async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, String> {
-    match tokio::time::timeout(STREAM_WITHIN, call).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {STREAM_WITHIN:?}")),
-    }
-}
-
 impl EventRecorder {
-    /// Feeds the core of stored events, and carries out what it wants.
+    /// Feeds the core of stored events and carries out its effects.
     pub(crate) fn feed(&mut self, input: Input, context: &mut Context<Self>) {
         let Some(durable) = &mut self.durable else { return };
         let now = durable.clock.now();
@@ -234,7 +225,7 @@ impl EventRecorder {
             Effect::OpenStream => self.then(durable.open_stream(), context, Input::Opened),
             Effect::ReadStream { after } => self.then(durable.read_stream(after), context, Input::Read),
             Effect::Append(event) => durable.appends.offer(event),
-            // Without a connection nobody listens, and the stream gets it later.
+            // Without a connection there are no subscribers; the stream gets the event later.
             Effect::Publish(event) if !matches!(durable.bus.health(), BusHealth::Disconnected { .. }) => self.publish(event),
             Effect::Publish(_) => {}
             Effect::Answer(token) => self.answer(token),
@@ -258,7 +249,7 @@ impl EventRecorder {
         context.spawn(work.into_actor(self).map(move |result, recorder, context| recorder.feed(input(result), context)));
     }
 
-    /// Takes in what the stream has answered, as much as there is at a time.
+    /// Feeds the results of appends, as many as are ready at a time.
     pub(crate) fn take_appended(&self, mut answers: Answers, context: &mut Context<Self>) {
         let taken = async move {
             let mut inputs = Vec::new();
@@ -266,7 +257,7 @@ impl EventRecorder {
             (answers, inputs)
         };
         context.spawn(taken.into_actor(self).map(|(answers, inputs), recorder, context| {
-            // None: nothing is appended any more.
+            // Empty: the sender is gone, so no append is under way.
             if !inputs.is_empty() {
                 inputs.into_iter().for_each(|input| recorder.feed(input, context));
                 recorder.take_appended(answers, context);
@@ -274,7 +265,7 @@ impl EventRecorder {
         }));
     }
 
-    /// What is stored is listed; what could not be stored is listed too, as long as this process lives.
+    /// Adds events to the journal, also those that could not be stored, and plans a sync after a successful write.
     fn written(&mut self, events: &[Arc<PullEvent>], result: &Result<(), String>, context: &mut Context<Self>) {
         for event in events {
             self.journal.record(Arc::clone(event));

@@ -1,4 +1,4 @@
-//! From the bus to the actor.
+//! Takes this service's commands from the bus.
 
 use actix::Addr;
 use actors::{Served, Wiring};
@@ -7,12 +7,12 @@ use contract::messages::event_recorder::{CountEvents, ListEvents, RecordEvent};
 
 use crate::actor::EventRecorder;
 
-/// Takes this service's commands from the bus until what is returned is dropped.
+/// Serves this service's commands until the returned value is dropped.
 ///
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<EventRecorder>) -> Result<Vec<Served>, BusError> {
-    // At once, because each waits for the server to confirm it.
+    // In parallel, because each waits for the server to confirm its subscription.
     let (record, list, count) = futures::try_join!(
         actors::serve::<RecordEvent>(wiring, actor.clone().recipient()),
         actors::serve::<ListEvents>(wiring, actor.clone().recipient()),

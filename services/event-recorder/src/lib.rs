@@ -1,7 +1,7 @@
-//! The facts of a node: stored until the fleet's stream has them, kept for questions, and published for subscribers.
+//! Records a node's events: stores them until the fleet's stream has them, lists the newest, and publishes them to subscribers.
 //!
-//! [`core`] decides; the shell around it is an actor that takes `record`, `list` and `count`, writes to the [`store`], and offers CloudEvents
-//! to the stream.
+//! [`core`] decides; the shell around it is an actor that takes `record`, `list` and `count`, writes to the [`store`], and offers
+//! CloudEvents to the stream.
 
 pub mod core;
 

@@ -1,49 +1,48 @@
-//! From the actor to the bus: events as CloudEvents, in order.
+//! Publishes events to the bus as CloudEvents, in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::{BusError, BusRef, Headers, Message};
+use bus::{BusError, Headers, Message, MessagingRef};
 use contract::subject::Fleet;
 use contract::{EventReason, PullEvent, cloud_event, headers};
 use spans::{Kind, Span, links};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// How many events may wait for the bus. When it is full the newest is not published (it is still kept and listed) and counted:
-/// what is out of order is worth less than what is missing at the end.
+/// The most events that wait for the bus. If it is full, the newest event is not published but counted (and still listed): a gap at the
+/// end is better than a wrong order.
 pub const OUTBOX_CAPACITY: usize = 10_000;
-/// How long the first of several events waits for those that follow, to be encoded together: each time costs a timer and a wake-up,
-/// and encoding an event takes about as long as answering a pull. Nobody reads them so soon; and whoever pulls in a row, one pull
-/// after the other, is not held up after each.
+/// How long the first event waits for others to be encoded with it. Each wake-up costs a timer, and encoding an event takes about as long
+/// as answering a pull, so a caller that makes one pull after the other is not delayed after each.
 const LINGER: Duration = Duration::from_millis(10);
-/// After how many events others have their turn, unless more wait than that: about a tenth of a millisecond.
+/// How many events are encoded before other tasks get a turn, about 0.1 ms; more if more wait.
 const ENCODED_AT_ONCE: usize = 16;
-/// How often a bus that is not there is tried again.
+/// The pause between tries while the bus is disconnected.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// What the publisher is told.
+/// A message to the publisher.
 pub(crate) enum Outgoing {
     /// Publish this.
     Event(Arc<PullEvent>),
-    /// Say when all before this is published.
+    /// Answer when every earlier event is published.
     Flush(oneshot::Sender<()>),
 }
 
-/// How many were published and how many were not.
+/// How many events were published, and how many were not.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pub(crate) published: AtomicU64,
     pub(crate) unpublished: AtomicU64,
 }
 
-/// Publishes what it is given until the sender is dropped.
+/// Publishes events until the sender is dropped.
 pub(crate) struct Publisher {
-    pub(crate) bus: BusRef,
+    pub(crate) bus: MessagingRef,
     pub(crate) fleet: Fleet,
     pub(crate) counts: Arc<Published>,
-    /// Told when somebody waits for a flush: nothing lingers then.
-    pub(crate) hurry: Arc<Notify>,
+    /// Notified at a flush, which ends the wait of `LINGER`.
+    pub(crate) flush_requested: Arc<Notify>,
 }
 
 impl Publisher {
@@ -51,14 +50,14 @@ impl Publisher {
         while let Some(first) = outbox.recv().await {
             tokio::select! {
                 () = tokio::time::sleep(LINGER) => {}
-                () = self.hurry.notified() => {}
+                () = self.flush_requested.notified() => {}
             }
             self.carry_out(first).await;
             let mut until_others = ENCODED_AT_ONCE;
             while let Ok(next) = outbox.try_recv() {
                 if until_others == 0 {
                     tokio::task::yield_now().await;
-                    // More when more came meanwhile: however fast others are, the outbox does not overflow.
+                    // Half of the waiting events, so that the outbox does not overflow however fast events come.
                     until_others = ENCODED_AT_ONCE.max(outbox.len() / 2);
                 }
                 self.carry_out(next).await;
@@ -97,10 +96,10 @@ impl Publisher {
     }
 }
 
-/// The span of sending an event, to those who listen (`publish`) or to the stream (`append`), of a trace of its own: that may be hours after it was recorded. None for what is not worth storing, and
-/// for an event of a pull whose trace is not exported.
+/// The span of sending an event to subscribers (`publish`) or to the stream (`append`), in a trace of its own because it may come hours
+/// after the recording. None for an event that is not stored, and for one whose pull's trace is not exported.
 pub(crate) fn send_span(event: &PullEvent, how: &'static str) -> Span {
-    // What failed, and what was refused, is exported whatever the sampler decided.
+    // The traces of failures and refusals are exported whatever the sampler decided.
     let is_exported = event.trace.sampled || matches!(event.reason, EventReason::Failed | EventReason::BackOff);
     if !event.is_durable() || !is_exported {
         return Span::none();
@@ -123,7 +122,7 @@ pub(crate) fn end(span: &Span, error: Option<&impl ToString>) {
     }
 }
 
-/// An event in its outside form.
+/// An event as a message of the bus.
 pub(crate) fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusError> {
     let payload = cloud_event::to_json(event).map_err(|error| BusError::Other { reason: error.to_string() })?;
     let mut lines = Headers::new();
@@ -132,7 +131,7 @@ pub(crate) fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusEr
     lines.set(headers::MESSAGE_ID, event.id.to_string());
     if let Some(sequence) = &event.sequence {
         lines.set(headers::EVENT_SEQUENCE, format!("{}/{}", sequence.incarnation, sequence.number));
-        // The stream also stores what is published for those who listen, and must not store it again when it is offered.
+        // The stream also stores published events, and must not store them again when they are offered.
         lines.set(headers::STREAM_MESSAGE_ID, event.id.to_string());
     }
     let registry = event.registry.as_deref();
@@ -146,14 +145,14 @@ pub(crate) fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusEr
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use bus::memory::MemoryBus;
-    use bus::{Bus as _, Subscription};
+    use bus::{Messaging as _, Subscription};
     use clock::{Clock, Random};
     use contract::EventReason;
     use futures::StreamExt as _;
 
     use super::*;
 
-    /// More than are encoded at once, and not a multiple of it.
+    /// More events than `ENCODED_AT_ONCE`, and no multiple of it.
     const EVENTS: u64 = 5 * ENCODED_AT_ONCE as u64 + 3;
 
     fn event(random: &mut Random, number: u64) -> PullEvent {
@@ -167,51 +166,52 @@ mod tests {
         }
     }
 
-    /// A publisher with an outbox full of events, and what hears them.
+    /// A publisher with `EVENTS` events in its outbox, and a subscriber.
     async fn publishing() -> (mpsc::Sender<Outgoing>, Arc<Notify>, Arc<Published>, Subscription) {
         let (bus, fleet) = (Arc::new(MemoryBus::new(Clock::host())), Fleet::default());
-        let heard = bus.subscribe(&fleet.event(EventReason::Pulled, Some("registry.example"), &"n1".parse().unwrap()), None).await.unwrap();
+        let subscription =
+            bus.subscribe(&fleet.event(EventReason::Pulled, Some("registry.example"), &"n1".parse().unwrap()), None).await.unwrap();
         let (outbox, waiting) = mpsc::channel(OUTBOX_CAPACITY);
-        let (counts, hurry) = (Arc::new(Published::default()), Arc::new(Notify::new()));
-        let publisher = Publisher { bus, fleet, counts: Arc::clone(&counts), hurry: Arc::clone(&hurry) };
+        let (counts, flush_requested) = (Arc::new(Published::default()), Arc::new(Notify::new()));
+        let publisher = Publisher { bus, fleet, counts: Arc::clone(&counts), flush_requested: Arc::clone(&flush_requested) };
         tokio::spawn(publisher.publish_all(waiting));
         let mut random = Random::seeded(1);
         for number in 0..EVENTS {
             outbox.send(Outgoing::Event(Arc::new(event(&mut random, number)))).await.unwrap_or_else(|_| panic!("the publisher lives"));
         }
-        (outbox, hurry, counts, heard)
+        (outbox, flush_requested, counts, subscription)
     }
 
-    async fn sizes(heard: &mut Subscription) -> Vec<u64> {
+    async fn sizes(subscription: &mut Subscription) -> Vec<u64> {
         let size = |message: Message| {
             let event: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
             event["data"]["size_bytes"].as_u64().unwrap()
         };
-        heard.take(EVENTS as usize).map(size).collect().await
+        subscription.take(EVENTS as usize).map(size).collect().await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_go_out_in_order_after_the_first_has_lingered() {
+    async fn events_are_published_in_order_after_the_linger() {
         let clock = Clock::host();
         let began = clock.now().monotonic;
-        let (_outbox, _, counts, mut heard) = publishing().await;
-        assert_eq!(sizes(&mut heard).await, (0..EVENTS).collect::<Vec<_>>());
+        let (_outbox, _, counts, mut subscription) = publishing().await;
+        assert_eq!(sizes(&mut subscription).await, (0..EVENTS).collect::<Vec<_>>());
         assert!(clock.now().monotonic.saturating_sub(began) >= LINGER);
         assert_eq!(counts.published.load(Ordering::Relaxed), EVENTS);
     }
 
-    /// As many pulls between two turns of the publisher as the actors' thread does.
+    /// The publisher gets a turn after every 64 events, about as on the actors' thread.
     #[tokio::test(start_paused = true)]
-    async fn a_flood_does_not_overflow_the_outbox() {
+    async fn many_fast_events_do_not_overflow_the_outbox() {
         const IN_A_TURN: u64 = 64;
-        let (outbox, hurry, counts, _heard) = publishing().await;
+        let (outbox, flush_requested, counts, _subscription) = publishing().await;
         let mut random = Random::seeded(2);
         for number in 0..3 * OUTBOX_CAPACITY as u64 {
             let taken = outbox.try_send(Outgoing::Event(Arc::new(event(&mut random, number))));
             assert!(taken.is_ok(), "event {number} is not taken: {} wait", OUTBOX_CAPACITY - outbox.capacity());
             if number % IN_A_TURN == 0 {
-                // Time stands still while anybody has work.
-                hurry.notify_one();
+                // Paused time advances only while every task is idle, so end the publisher's wait.
+                flush_requested.notify_one();
                 tokio::task::yield_now().await;
             }
         }
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_flush_does_not_wait_for_the_clock() {
+    async fn flush_ends_the_linger() {
         let clock = Clock::host();
         let began = clock.now().monotonic;
-        let (outbox, hurry, counts, _heard) = publishing().await;
+        let (outbox, flush_requested, counts, _subscription) = publishing().await;
         let (done, flushed) = oneshot::channel();
         outbox.send(Outgoing::Flush(done)).await.unwrap_or_else(|_| panic!("the publisher lives"));
-        hurry.notify_one();
+        flush_requested.notify_one();
         flushed.await.unwrap();
         assert_eq!(clock.now().monotonic, began);
         assert_eq!(counts.published.load(Ordering::Relaxed), EVENTS);

@@ -9,20 +9,20 @@ use contract::PullEvent;
 
 use crate::core::{Batch, Recovered};
 
-/// Why the store did not do what was asked.
+/// The store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
 
-/// Keeps events. What a write has returned for survives the end of the process; what was synced also survives the loss of power.
+/// Stores events. A written batch survives the end of the process; a synced one also survives a power failure.
 pub trait OutboxStore: Send {
-    /// Does all of a batch, or nothing, and hands it to the operating system.
+    /// Writes the whole batch or nothing, and hands it to the operating system.
     ///
     /// # Errors
     /// Nothing of the batch is stored.
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError>;
 
-    /// Events after a number, in the order of their numbers. One that cannot be read is left out.
+    /// Events above a number, in order. One that cannot be read is left out.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -34,25 +34,25 @@ pub trait OutboxStore: Send {
     /// As [`OutboxStore::load`].
     fn newest(&mut self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError>;
 
-    /// Brings what was written to the disk. May be called while another thread writes.
+    /// A function that syncs written batches to the disk. It may be called while another thread writes.
     fn syncer(&self) -> Syncer;
 
-    /// Brings everything to the disk and says so: the next opening goes on without a gap.
+    /// Syncs everything to the disk and marks the store as closed, so that the next opening goes on numbering without a gap.
     ///
     /// # Errors
     /// It cannot be written.
     fn close(&mut self) -> Result<(), StoreError>;
 }
 
-/// Brings what was written to the disk.
+/// Syncs written batches to the disk.
 pub type Syncer = Arc<dyn Fn() -> std::io::Result<()> + Send + Sync>;
 
-/// A store, and what it held.
+/// An opened store and its contents.
 pub struct OpenedStore {
     /// The store.
     pub store: Box<dyn OutboxStore>,
-    /// Whose state directory this is: another incarnation is another sequence of events.
+    /// The id of the state directory. Each incarnation numbers its events from 1.
     pub incarnation: String,
-    /// What it held.
+    /// Its contents when it was opened.
     pub recovered: Recovered,
 }

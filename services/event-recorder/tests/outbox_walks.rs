@@ -1,5 +1,5 @@
-//! Whatever fails and in whichever order: an event that somebody was told is recorded is in the stream once, in the order of its number, or
-//! the stream says how many were dropped.
+//! For every order of failures: an event whose recording was answered is in the stream once, in the order of its number, or the stream has
+//! an event that says how many were dropped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +14,7 @@ use event_recorder::store::memory::MemoryStore;
 use proptest::prelude::*;
 
 const INCARNATION: &str = "first";
-/// So long a stream knows the ids of what it has stored.
+/// How long a stream knows the ids of stored messages.
 const IDS_KNOWN: Duration = Duration::from_secs(120);
 
 fn event(random: &mut Random, time_ms: u64, image: &str, reason: EventReason) -> PullEvent {
@@ -32,12 +32,12 @@ fn event(random: &mut Random, time_ms: u64, image: &str, reason: EventReason) ->
     }
 }
 
-/// How the world answers.
+/// How store and stream answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weather {
-    /// The stream is reached.
+    /// Whether the stream can be reached.
     stream: bool,
-    /// Of those that the stream is offered, each so-many-th is stored and its acknowledgement lost.
+    /// Every how-many-th append is stored but its acknowledgement lost.
     loses_answers: u64,
 }
 
@@ -47,14 +47,14 @@ struct World {
     store: MemoryStore,
     open: Box<dyn OutboxStore>,
     recorder: Recorder,
-    /// What is still to be answered, in its order.
+    /// Effects that are not answered yet, in order.
     pending: VecDeque<Effect>,
-    /// Which stream this is, and what it holds.
+    /// The stream's number and contents.
     stream_number: u64,
     stream: Vec<Arc<PullEvent>>,
-    /// What the stream has because it was published, since when.
+    /// When the stream stored each published event.
     published_at: BTreeMap<MessageId, Duration>,
-    /// Events that were in streams that are lost.
+    /// Events of streams that were lost.
     in_lost_streams: BTreeSet<MessageId>,
     weather: Weather,
     offered: u64,
@@ -101,7 +101,7 @@ impl World {
                 }
                 Effect::Publish(event) => {
                     self.published.push(event.id);
-                    // A stream stores what is published on its subjects, whoever waits for an answer.
+                    // A stream also stores messages that are published on its subjects.
                     if self.weather.stream && !self.knows_id(&event) {
                         self.published_at.insert(event.id, self.now.monotonic);
                         self.stream.push(event);
@@ -120,7 +120,7 @@ impl World {
         self.step(Input::Record { token, event: Box::new(event) });
     }
 
-    /// Carries one effect out and answers it. The order of effects of one kind is kept.
+    /// Carries out one effect and answers it; effects of one kind keep their order.
     fn answer_one(&mut self, which: usize) {
         if self.pending.is_empty() {
             return;
@@ -135,12 +135,13 @@ impl World {
             }
             Effect::ReadStream { after } => Input::Read(Ok(self.read(after))),
             Effect::Append(event) => self.append(event),
-            Effect::Publish(_) | Effect::Answer(_) => unreachable!("they are not answered"),
+            Effect::Publish(_) | Effect::Answer(_) => unreachable!("these have no answer"),
         };
         self.step(input);
     }
 
-    /// Only of what was published: of what it was offered, the agent reads the stream before it offers it again.
+    /// Whether the stream knows a published event's id. Ids of appends do not matter: the agent reads the stream before it repeats an
+    /// append.
     fn knows_id(&self, event: &PullEvent) -> bool {
         self.published_at.get(&event.id).is_some_and(|at| self.now.monotonic < *at + IDS_KNOWN)
     }
@@ -156,7 +157,7 @@ impl World {
         Input::Appended { number, result }
     }
 
-    /// Pages of three, so that there are several.
+    /// Reads pages of three events, so that there are several.
     fn read(&self, after: u64) -> StreamRead {
         let after = usize::try_from(after).expect("few");
         let page: Vec<u64> = self.stream.iter().skip(after).take(3).map(|event| event.sequence.as_ref().expect("one").number).collect();
@@ -164,9 +165,9 @@ impl World {
         StreamRead { numbers: page, next }
     }
 
-    /// The process is killed: what was under way is never answered.
+    /// Kills the process; effects under way are never answered.
     fn crash(&mut self) {
-        // What was offered may have arrived, or not.
+        // An append under way may have arrived or not.
         let offered: Vec<Effect> = self.pending.drain(..).collect();
         for effect in offered {
             if let (Effect::Append(event), true) = (effect, self.weather.stream && self.random.word().is_multiple_of(2)) {
@@ -185,7 +186,7 @@ impl World {
         self.stream.clear();
         self.published_at.clear();
         self.stream_number += 1;
-        // Whoever appends next finds nobody.
+        // The next append finds no stream.
         while let Some(place) = self.pending.iter().position(|effect| matches!(effect, Effect::Append(_))) {
             let effect = self.pending.remove(place).expect("it is there");
             self.step(failed(effect));
@@ -197,7 +198,7 @@ impl World {
         self.step(Input::Tick);
     }
 
-    /// All is well, and stays so until nothing waits.
+    /// Ends all failures, and runs until no event waits.
     fn settle(&mut self) {
         self.weather = Weather { stream: true, loses_answers: 0 };
         self.store.set_failing(false);
@@ -210,15 +211,15 @@ impl World {
                 return;
             }
         }
-        panic!("it does not come to rest: {:?}", self.recorder.counts());
+        panic!("the core does not come to rest: {:?}", self.recorder.counts());
     }
 
     fn numbers(&self) -> Vec<u64> {
         self.stream.iter().map(|event| event.sequence.as_ref().expect("one").number).collect()
     }
 
-    /// How many happenings the stream tells of.
-    fn told(&self) -> u64 {
+    /// How many recorded events the stream accounts for.
+    fn accounted_for(&self) -> u64 {
         let count = |event: &Arc<PullEvent>| event.repeats.map_or(1, |repeats| repeats.count);
         self.stream.iter().filter(|event| event.reason != EventReason::EventsDropped).map(count).sum()
     }
@@ -252,11 +253,11 @@ fn events_are_stored_then_answered_then_offered_in_order() {
     world.settle();
     assert_eq!(world.answered.len(), 3);
     assert_eq!(world.numbers(), [1, 2, 3]);
-    assert_eq!(world.open.load(0, 10).unwrap(), [], "what the stream has is forgotten");
+    assert_eq!(world.open.load(0, 10).unwrap(), [], "events in the stream are deleted");
 }
 
 #[test]
-fn a_stream_that_is_lost_gets_only_what_it_did_not_have() {
+fn new_stream_gets_only_events_that_no_stream_had() {
     let mut world = World::new(1, ROOM);
     world.record("a", EventReason::Pulling);
     world.settle();
@@ -268,7 +269,7 @@ fn a_stream_that_is_lost_gets_only_what_it_did_not_have() {
 }
 
 #[test]
-fn a_full_outbox_drops_refusals_first_and_says_how_many() {
+fn full_outbox_drops_refusals_first_and_counts_them() {
     let mut world = World::new(1, 40 * 600);
     world.weather.stream = false;
     for number in 0..30 {
@@ -281,7 +282,7 @@ fn a_full_outbox_drops_refusals_first_and_says_how_many() {
     assert!(world.recorder.counts().waiting_bytes <= 40 * 600);
     world.settle();
     let of = |reason| world.stream.iter().filter(|event| event.reason == reason).count();
-    assert_eq!(of(EventReason::Pulling), 30, "outcomes outlive refusals");
+    assert_eq!(of(EventReason::Pulling), 30, "refusals are dropped first");
     let dropped = world.recorder.counts().dropped_total;
     assert!(dropped > 0);
     assert_eq!(of(EventReason::BackOff) as u64, 30 - dropped);
@@ -292,7 +293,7 @@ fn a_full_outbox_drops_refusals_first_and_says_how_many() {
 }
 
 #[test]
-fn a_disk_that_is_full_loses_nothing_that_fits_into_memory() {
+fn full_disk_loses_no_event_that_fits_into_memory() {
     let mut world = World::new(1, ROOM);
     world.store.set_failing(true);
     for number in 0..50 {
@@ -305,22 +306,22 @@ fn a_disk_that_is_full_loses_nothing_that_fits_into_memory() {
     }
     assert_eq!(world.answered.len(), 50, "a pull is answered although its events cannot be stored");
     assert_eq!(world.published.len(), 50, "each is published once");
-    assert_eq!(world.offered, 0, "what is not stored is not offered");
-    // The stream has forgotten their ids.
+    assert_eq!(world.offered, 0, "an event that is not stored is not offered");
+    // By now the stream no longer knows their ids.
     world.settle();
     assert_eq!(world.numbers(), (1..=50).collect::<Vec<_>>(), "each once");
     assert_eq!(world.open.load(0, 10).unwrap(), []);
 }
 
 #[test]
-fn a_number_that_was_published_without_being_stored_is_not_given_again() {
+fn number_of_a_published_but_unstored_event_is_not_reused() {
     let mut world = World::new(1, ROOM);
     world.record("a", EventReason::Pulling);
     world.settle();
     world.store.set_failing(true);
     world.record("b", EventReason::Pulling);
     (0..4).for_each(|_| world.answer_one(0));
-    assert_eq!(world.numbers(), [1, 2], "who listens hears of it");
+    assert_eq!(world.numbers(), [1, 2], "it was published");
     world.crash();
     world.store.set_failing(false);
     world.record("c", EventReason::Pulling);
@@ -331,11 +332,11 @@ fn a_number_that_was_published_without_being_stored_is_not_given_again() {
         "the stream has another of number 2: {:?}",
         world.numbers()
     );
-    assert!(world.stream.iter().any(|event| event.reason == EventReason::EventsDropped), "that events may be lost is said");
+    assert!(world.stream.iter().any(|event| event.reason == EventReason::EventsDropped), "an event says that events may be lost");
 }
 
 #[test]
-fn more_than_fits_into_memory_is_read_from_the_store() {
+fn events_beyond_the_queue_are_loaded_from_the_store() {
     let mut world = World::new(1, ROOM);
     world.weather.stream = false;
     for number in 0..5_000 {
@@ -347,7 +348,7 @@ fn more_than_fits_into_memory_is_read_from_the_store() {
             world.pass(Duration::from_millis(1));
         }
     }
-    // None of them is published before.
+    // None of them was published before.
     while !world.pending.is_empty() {
         world.answer_one(0);
     }
@@ -359,7 +360,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_was_answered_is_lost_or_comes_twice(
+    fn answered_events_are_neither_lost_nor_duplicated(
         seed in any::<u64>(),
         acts in prop::collection::vec((0_u8..12, any::<usize>()), 0..200),
     ) {
@@ -378,7 +379,7 @@ proptest! {
                 _ => world.pass(Duration::from_millis(which as u64 % 90_000)),
             }
         }
-        // What a disk that fails kept in memory alone may be lost with the process: so it works before the end.
+        // Events that a failing disk kept in memory alone may be lost with the process, so the disk works before the end.
         world.settle();
         world.crash();
         world.settle();
@@ -388,7 +389,7 @@ proptest! {
     }
 
     #[test]
-    fn without_a_failing_disk_the_stream_tells_of_all_that_was_answered(
+    fn stream_accounts_for_all_answered_events_if_the_disk_works(
         seed in any::<u64>(),
         acts in prop::collection::vec((0_u8..11, any::<usize>()), 0..200),
     ) {
@@ -407,7 +408,7 @@ proptest! {
             }
         }
         world.settle();
-        prop_assert!(world.told() >= world.answered.len() as u64, "{} are told of {}", world.told(), world.answered.len());
+        prop_assert!(world.accounted_for() >= world.answered.len() as u64, "{} are told of {}", world.accounted_for(), world.answered.len());
         let mut numbers = world.numbers();
         numbers.sort_unstable();
         let last = numbers.last().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The store on a real disk: what a write has returned for outlives the process, and a file that cannot be read ends nothing.
+//! The store on a real disk: a written batch outlives the process, and an unreadable file does not stop the node.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -42,7 +42,7 @@ fn put(numbers: std::ops::RangeInclusive<u64>) -> Batch {
 }
 
 #[test]
-fn what_was_written_is_there_after_a_restart() {
+fn written_events_outlive_a_restart() {
     let dir = TempDir::new().unwrap();
     let mut first = open(dir.path());
     assert_eq!((first.incarnation.as_str(), first.recovered.next_number), ("inc", 1));
@@ -65,7 +65,7 @@ fn what_was_written_is_there_after_a_restart() {
 }
 
 #[test]
-fn numbers_of_events_that_the_stream_has_are_not_given_again() {
+fn numbers_of_deleted_events_are_not_reused() {
     let dir = TempDir::new().unwrap();
     let mut first = open(dir.path());
     first.store.write(&put(1..=5)).unwrap();
@@ -75,7 +75,7 @@ fn numbers_of_events_that_the_stream_has_are_not_given_again() {
 }
 
 #[test]
-fn numbers_of_events_that_could_not_be_stored_are_not_given_again_and_that_is_said() {
+fn numbers_of_unstored_events_are_not_reused_and_the_loss_is_reported() {
     let disk = TempDir::new().unwrap();
     let Some(small) = met(SmallDisk::mount(disk.path(), 1024 * 1024)) else { return };
     let mut first = open(disk.path());
@@ -83,7 +83,7 @@ fn numbers_of_events_that_could_not_be_stored_are_not_given_again_and_that_is_sa
     small.fill();
     let refused = first.store.write(&put(6..=900)).unwrap_err();
     assert!(refused.to_string().contains("full"), "{refused}");
-    // Killed; there is room again.
+    // The process is killed; the disk has space again.
     drop(first);
     small.free();
     let second = open(disk.path());
@@ -91,11 +91,11 @@ fn numbers_of_events_that_could_not_be_stored_are_not_given_again_and_that_is_sa
     let lost = second.recovered.lost.as_deref().unwrap();
     assert!(lost.contains("up to number 900"), "{lost}");
     drop(second);
-    assert_eq!(open(disk.path()).recovered.next_number, 901, "once it is known nothing changes until it is used");
+    assert_eq!(open(disk.path()).recovered.next_number, 901, "the number stays until an event uses it");
 }
 
 #[test]
-fn after_a_loss_of_power_numbering_goes_on_behind_what_may_have_been_given() {
+fn numbering_goes_on_above_the_reserved_numbers_after_a_power_failure() {
     let dir = TempDir::new().unwrap();
     let mut first = open(dir.path());
     first.store.write(&put(1..=5)).unwrap();
@@ -105,7 +105,7 @@ fn after_a_loss_of_power_numbering_goes_on_behind_what_may_have_been_given() {
     let lost = second.recovered.lost.as_deref().unwrap();
     assert!(lost.contains("numbers 6 to"), "{lost}");
     drop(second);
-    // A stop in good order loses nothing, whatever comes after it.
+    // After an orderly stop nothing is lost.
     let dir = TempDir::new().unwrap();
     let mut first = open(dir.path());
     first.store.write(&put(1..=5)).unwrap();
@@ -116,7 +116,7 @@ fn after_a_loss_of_power_numbering_goes_on_behind_what_may_have_been_given() {
 }
 
 #[test]
-fn of_a_damaged_file_what_can_be_read_is_kept_and_the_rest_set_aside() {
+fn readable_events_of_a_damaged_file_are_kept_and_the_file_set_aside() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(OUTBOX_FILE);
     let mut first = open(dir.path());
@@ -124,7 +124,7 @@ fn of_a_damaged_file_what_can_be_read_is_kept_and_the_rest_set_aside() {
         first.store.write(&put(hundred * 100 + 1..=hundred * 100 + 100)).unwrap();
     }
     drop(first);
-    // As after a torn write of a page in the middle; the log was copied when the store was dropped.
+    // As after a torn write of a page in the middle. The log was merged when the store was dropped.
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2 / 4_096 * 4_096;
     bytes[middle..middle + 4_096].fill(0xa5);
@@ -143,7 +143,7 @@ fn of_a_damaged_file_what_can_be_read_is_kept_and_the_rest_set_aside() {
 }
 
 #[test]
-fn what_is_no_database_or_of_a_newer_version_is_set_aside() {
+fn file_that_is_no_database_or_of_a_newer_version_is_set_aside() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(OUTBOX_FILE);
     std::fs::write(&path, "this is no database, whatever it says").unwrap();
@@ -157,7 +157,7 @@ fn what_is_no_database_or_of_a_newer_version_is_set_aside() {
 }
 
 #[test]
-fn a_link_in_the_place_of_the_file_is_not_followed() {
+fn symlink_in_place_of_the_file_is_not_followed() {
     let dir = TempDir::new().unwrap();
     let other = dir.path().join("other.db");
     std::os::unix::fs::symlink(&other, dir.path().join(OUTBOX_FILE)).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
 use anyhow::{Context as _, Result, anyhow, bail};
-use bus::BusRef;
+use bus::{BusRef, MessagingRef};
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
@@ -17,7 +17,7 @@ pub use members::Members;
 use crate::cli::{FleetArgs, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
-use crate::node::{LocalAgent, connect_client, local_agent, root_envelope};
+use crate::node::{LocalAgent, connect_agent, connect_client, local_agent, root_envelope};
 use crate::output;
 
 /// How long one agent may take to answer a question: one that is alive takes milliseconds.
@@ -50,11 +50,14 @@ pub fn ask_fleet(question: &QuestionArgs, quietest: &str, work: impl AsyncFnOnce
 /// # Errors
 /// Nothing says which fleet, or it is not reached.
 pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<FleetClient> {
-    let bus = match connect_client(configuration.settings(), args.agent.as_deref()).await {
-        Ok(bus) => bus,
-        Err(error) => return Err(advise(args, configuration, error).await),
-    };
-    Ok(FleetClient { socket: args.agent.clone(), ..FleetClient::new(bus, fleet_of(configuration)?, Clock::host()) })
+    let fleet = fleet_of(configuration)?;
+    if let Some(url) = &args.agent {
+        return Ok(FleetClient::of_agent(LocalAgent { url: url.clone(), bus: connect_agent(url).await? }, fleet));
+    }
+    match connect_client(configuration.settings()).await {
+        Ok(bus) => Ok(FleetClient::new(bus, fleet, Clock::host())),
+        Err(error) => Err(advise(configuration, error).await),
+    }
 }
 
 /// If nothing names a fleet or an agent: connects to the agent that answers on this host, and says so unless it is to be quiet. None if
@@ -66,11 +69,11 @@ pub async fn connect_here(args: &FleetArgs, configuration: &Configuration, quiet
     if args.agent.is_some() || configuration.settings().nats.is_wanted() {
         return Ok(None);
     }
-    let Some(LocalAgent { url, bus }) = local_agent(configuration).await? else { return Ok(None) };
+    let Some(agent) = local_agent(configuration).await? else { return Ok(None) };
     if !quiet {
-        output::remark(&format!("asking the agent on this host alone, {url}: give --nats URL to ask its whole fleet"));
+        output::remark(&format!("asking the agent on this host alone, {}: give --nats URL to ask its whole fleet", agent.url));
     }
-    Ok(Some(FleetClient { socket: Some(url), ..FleetClient::new(bus, fleet_of(configuration)?, Clock::host()) }))
+    Ok(Some(FleetClient::of_agent(agent, fleet_of(configuration)?)))
 }
 
 fn fleet_of(configuration: &Configuration) -> Result<Fleet> {
@@ -78,8 +81,8 @@ fn fleet_of(configuration: &Configuration) -> Result<Fleet> {
 }
 
 /// The bus tries again by itself; a command does not, and there is another way to this machine's agent.
-async fn advise(args: &FleetArgs, configuration: &Configuration, error: anyhow::Error) -> anyhow::Error {
-    if args.agent.is_some() || Exit::of_error(&error) == Exit::Usage {
+async fn advise(configuration: &Configuration, error: anyhow::Error) -> anyhow::Error {
+    if Exit::of_error(&error) == Exit::Usage {
         return error;
     }
     let told = output::told(&error);
@@ -92,18 +95,30 @@ async fn advise(args: &FleetArgs, configuration: &Configuration, error: anyhow::
 /// The agents behind a bus.
 #[derive(Clone)]
 pub struct FleetClient {
-    bus: BusRef,
+    reached: Reached,
     fleet: Fleet,
     clock: Clock,
-    /// The URL of the one agent that is asked, if it is one.
-    socket: Option<String>,
+}
+
+/// Through what agents are reached.
+#[derive(Clone)]
+enum Reached {
+    /// All of a fleet, through its bus.
+    Fleet(BusRef),
+    /// One agent, through its socket.
+    Agent(LocalAgent),
 }
 
 impl FleetClient {
     /// The agents of `fleet` behind `bus`.
     #[must_use]
     pub fn new(bus: BusRef, fleet: Fleet, clock: Clock) -> Self {
-        Self { bus, fleet, clock, socket: None }
+        Self { reached: Reached::Fleet(bus), fleet, clock }
+    }
+
+    /// One agent of `fleet`.
+    fn of_agent(agent: LocalAgent, fleet: Fleet) -> Self {
+        Self { reached: Reached::Agent(agent), fleet, clock: Clock::host() }
     }
 
     /// The fleet.
@@ -112,16 +127,36 @@ impl FleetClient {
         &self.fleet
     }
 
-    /// The bus.
+    /// What carries the questions.
     #[must_use]
-    pub fn bus(&self) -> &BusRef {
-        &self.bus
+    pub fn messaging(&self) -> MessagingRef {
+        match &self.reached {
+            Reached::Fleet(bus) => bus.clone(),
+            Reached::Agent(agent) => agent.bus.clone(),
+        }
     }
 
-    /// Whether one agent is asked, through its socket.
+    /// The fleet's bus, with its state and events; none if one agent is asked, through its socket.
     #[must_use]
-    pub fn is_socket(&self) -> bool {
-        self.socket.is_some()
+    pub fn bus(&self) -> Option<&BusRef> {
+        match &self.reached {
+            Reached::Fleet(bus) => Some(bus),
+            Reached::Agent(_) => None,
+        }
+    }
+
+    /// The URL of the socket, if one agent is asked.
+    fn socket(&self) -> Option<&str> {
+        match &self.reached {
+            Reached::Fleet(_) => None,
+            Reached::Agent(agent) => Some(&agent.url),
+        }
+    }
+
+    /// How a node is asked.
+    #[must_use]
+    pub fn wiring(&self, node: &NodeName) -> Wiring {
+        Wiring { bus: self.messaging(), fleet: self.fleet.clone(), node: node.clone(), delivery: Delivery::Bus }
     }
 
     /// This host's clock.
@@ -143,8 +178,7 @@ impl FleetClient {
     /// # Errors
     /// It did not answer, or refused.
     pub async fn ask_as<C: Command>(&self, node: &NodeName, envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
-        let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: node.clone(), delivery: Delivery::Bus };
-        Sender::<C>::remote(wiring).call(envelope, timeout).await
+        Sender::<C>::remote(self.wiring(node)).call(envelope, timeout).await
     }
 
     /// Asks each of `nodes`, a hundred at a time, and gives the answers in their order.
@@ -171,10 +205,11 @@ impl FleetClient {
     /// # Errors
     /// The bus did not take the question.
     pub async fn nodes(&self) -> Result<Vec<NodeDescription>> {
-        let asked = actors::gather(&self.bus, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock);
+        let messaging = self.messaging();
+        let asked = actors::gather(&messaging, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock);
         // A socket takes a question for an agent that is stopped, and nobody ever confirms it.
         let Ok(answered) = tokio::time::timeout(ANSWER_WITHIN, asked).await else {
-            let whom = self.socket.as_ref().map_or_else(|| "the bus".to_owned(), |socket| format!("the agent behind {socket}"));
+            let whom = self.socket().map_or_else(|| "the bus".to_owned(), |socket| format!("the agent behind {socket}"));
             bail!("{whom} is silent for {ANSWER_WITHIN:?}: is it stopped, or very busy? If it stays so, start it again");
         };
         let mut nodes = answered.context("the fleet cannot be asked")?;
@@ -205,7 +240,7 @@ impl FleetClient {
 
     /// An agent behind a socket answers if it is asked for its own fleet.
     fn check_socket(&self, answering: &[NodeDescription]) -> Result<()> {
-        match self.socket.as_ref().filter(|_| answering.is_empty()) {
+        match self.socket().filter(|_| answering.is_empty()) {
             None => Ok(()),
             Some(socket) => bail!(
                 "the agent behind {socket} does not answer for the fleet {:?}: ask with the --fleet that it was started with",
@@ -249,7 +284,7 @@ impl FleetClient {
     /// # Errors
     /// Another node is among `named`.
     pub async fn check_named(&self, named: &[NodeName]) -> Result<()> {
-        let Some(socket) = &self.socket else { return Ok(()) };
+        let Some(socket) = self.socket() else { return Ok(()) };
         let here = self.answering(None).await?;
         match named.iter().find(|node| !here.iter().any(|described| described.node == **node)) {
             None => Ok(()),

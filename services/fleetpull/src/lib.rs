@@ -20,8 +20,6 @@ pub mod tracing_of_command;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
-
 /// How long the end of the program waits for a collector of traces that does not take the last spans.
 pub(crate) const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
@@ -30,7 +28,7 @@ pub(crate) const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 pub fn run() -> ExitCode {
     // TLS needs one provider for the process; a second call has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::of_process();
     let exit = commands::carry_out(cli);
     telemetry::end(FLUSH_WITHIN);
     match exit {

@@ -1,11 +1,25 @@
-//! The documents are true: every command line in them parses, every link, every folder of the code map and every path of the architecture
-//! page is there.
+//! The documents are true: every command line in them parses, and every link and every path of the architecture page is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use fleetpull::cli::Cli;
+
+/// The pages that people read first.
+const PAGES: [&str; 11] = [
+    "README.md",
+    ".github/CONTRIBUTING.md",
+    ".github/SECURITY.md",
+    "config/decisions/README.md",
+    "deploy/README.md",
+    "deploy/guide.md",
+    "deploy/tracing.md",
+    "services/README.md",
+    "shared/contract/README.md",
+    "tests/README.md",
+    "tests/bench/README.md",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -58,7 +72,7 @@ fn assert_parses(line: &str, place: &str) {
 
 #[test]
 fn every_command_line_of_the_readmes_parses() {
-    for document in ["README.md", "deploy/README.md"] {
+    for document in PAGES {
         for line in command_lines(&shell_blocks(&read(document))) {
             assert_parses(&line, document);
         }
@@ -86,8 +100,8 @@ fn every_example_of_the_help_texts_parses() {
 
 #[test]
 fn every_link_of_the_readmes_leads_somewhere() {
-    for (page, folder) in [("README.md", ""), ("services/README.md", "services")] {
-        let text = read(page);
+    for page in PAGES {
+        let (text, folder) = (read(page), page.rsplit_once('/').map_or("", |(folder, _)| folder));
         // What follows a # is a place on the page.
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         for target in targets.filter(|target| !target.starts_with("http")) {
@@ -108,11 +122,9 @@ fn shipped() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn the_code_map_is_the_tree() {
-    let readme = read("README.md");
-    for (folder, name) in shipped() {
-        assert!(readme.contains(&format!("\n  {name}/ ")), "{folder}/{name} is not in the code map");
-    }
+fn a_newcomer_reads_the_readme_in_ten_minutes() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 150, "{lines} lines: what is not for a newcomer has its place on another page");
 }
 
 /// The paths that a page names in backticks, each with the name that follows it and `::`, if one does. Blocks of code name none.
@@ -161,6 +173,25 @@ fn recorded(record: &str) -> Vec<&str> {
     let rows = record.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1));
     let cells = rows.filter(|cell| *cell != "crate").chain([given]);
     cells.flat_map(|cell| cell.split(&[',', ' ', '\n'][..])).filter(|word| !word.is_empty()).collect()
+}
+
+#[test]
+fn every_decision_record_has_the_same_form() {
+    let folder = std::fs::read_dir(root().join("config/decisions")).unwrap();
+    let mut names: Vec<String> = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name != "README.md");
+    names.sort();
+    assert!(names.len() >= 21, "{names:?}");
+    for (number, name) in (1..).zip(&names) {
+        let record = read(&format!("config/decisions/{name}"));
+        let mut lines = record.lines().filter(|line| !line.is_empty());
+        assert!(name.starts_with(&format!("{number:04}-")), "{name} is not record {number}");
+        assert!(lines.next().unwrap().starts_with(&format!("# {number}. ")), "{name}: its first line is `# {number}. Title`");
+        let status = lines.next().unwrap();
+        assert!(status.starts_with("Status: ") && status.contains(" Date: 20"), "{name}: {status}");
+        let headings: Vec<&str> = record.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        assert_eq!(headings, ["Context", "Decision", "Consequence"], "{name}");
+    }
 }
 
 #[test]

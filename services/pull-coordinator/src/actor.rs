@@ -1,4 +1,4 @@
-//! The actix shell: a mailbox, a clock, the core, and what the core wants done.
+//! The actix shell: feeds inputs to the core and carries out the core's effects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -21,20 +21,20 @@ use tokio::sync::oneshot;
 
 use crate::callers::Caller;
 use crate::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, Policy, RequestId, bounds};
-use crate::counting::Times;
-use crate::facts::{facts, inspect_failure};
+use crate::counters::Times;
 use crate::locality::Locality;
-use crate::manifest_check::Questions;
+use crate::manifest_check::RecentChecks;
 use crate::outbound::{Neighbours, Outbound};
-use crate::pulling::Start;
+use crate::pulling::PullStart;
 use crate::reporting::EntryOfFailure;
+use crate::runtime_results::{image_facts, inspect_failure};
 use crate::sharing::{Extras, Sharing};
 use crate::standing_pull_file::StandingPullStoreRef;
 use crate::traces::Traces;
 
-/// Alarms are set at least so far ahead, as timers are.
+/// The shortest time to an alarm; a timer cannot be shorter.
 const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
-/// And at most so far: timers do not reach for years.
+/// The longest time to an alarm; a later one is set again when this one rings.
 const ALARM_AT_MOST: Duration = Duration::from_secs(3_600);
 
 /// The actor that makes sure images are there.
@@ -43,53 +43,52 @@ pub struct PullCoordinator {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
     pub(crate) clock: Clock,
-    /// What registries were asked beside pulls.
-    pub(crate) questions: Questions,
-    /// The most that one pull may take; none for no limit.
+    /// The manifest checks of the last minute.
+    pub(crate) recent_checks: RecentChecks,
+    /// The longest that one pull may take (`pull.timeout`); none: no limit.
     pub(crate) pull_timeout: Option<Duration>,
     last_request: u64,
     pub(crate) answered: AnswerCounts,
     pub(crate) callers: BTreeMap<RequestId, Caller>,
-    pub(crate) looks_after_callers: bool,
-    pub(crate) flights: BTreeMap<FlightId, Flying>,
-    /// Those of which the runtime shows a progress: as many as the node pulls at once.
+    pub(crate) watching_callers: bool,
+    pub(crate) flights: BTreeMap<FlightId, FlightWork>,
+    /// The flights that the runtime is pulling.
     pub(crate) at_runtime: BTreeSet<FlightId>,
     pub(crate) locality: Option<Rc<Locality>>,
     standing_pulls: Option<StandingPullStoreRef>,
-    /// Who waits for which writing of standing pulls to be over.
-    pub(crate) until_written: Vec<(u64, oneshot::Sender<()>)>,
-    /// When the core wants to be woken, on its own clock.
+    /// Senders to wake when the write with this number is over.
+    pub(crate) write_waiters: Vec<(u64, oneshot::Sender<()>)>,
+    /// The core's next alarm, on the monotonic clock.
     alarm: Option<(Duration, SpawnHandle)>,
-    /// What is waited for: several answers for each flight, which may wait for hours.
+    /// Calls under way: several for each flight, some of them for hours.
     pub(crate) pending: Pending<Self>,
-    /// What came of effects while they were carried out.
-    pub(crate) at_once: VecDeque<Input>,
-    /// By request, until its failure is recorded.
+    /// Inputs that effects caused at once; fed after the effects.
+    pub(crate) follow_ups: VecDeque<Input>,
+    /// The back-off entry of each request's failure, until the failure is recorded.
     pub(crate) entries_of_failures: BTreeMap<RequestId, EntryOfFailure>,
-    /// What is counted for the node's metrics.
     pub(crate) instruments: Instruments,
-    /// What is being told of a request for clearance: its withdrawal comes after.
-    telling: BTreeMap<ClearanceId, Told>,
+    /// The last `resolve` of each clearance: `withdraw` is sent only after it is answered.
+    resolving: BTreeMap<ClearanceId, ResolveSent>,
     /// None without an exporter.
     pub(crate) traces: Option<Box<Traces>>,
     _panic_guard: PanicGuard,
 }
 
-/// Done when the tracker has heard.
-type Told = Shared<LocalBoxFuture<'static, ()>>;
+/// Ready when the tracker has answered a `resolve`.
+type ResolveSent = Shared<LocalBoxFuture<'static, ()>>;
 
-/// What is under way for a flight.
+/// What the shell runs for one flight.
 #[derive(Default)]
-pub(crate) struct Flying {
+pub(crate) struct FlightWork {
     pub(crate) progress: Progress,
     pub(crate) work: Option<PendingHandle>,
-    /// Look out for the manifest, and for its size.
-    pub(crate) lookouts: Vec<PendingHandle>,
+    /// Wait for the token, the manifest, a blob, the registry's limits and the image's size.
+    pub(crate) watches: Vec<PendingHandle>,
     pub(crate) times: Times,
 }
 
 impl PullCoordinator {
-    /// Ready to be started. Pulls as kubelet does; see [`PullCoordinator::with`].
+    /// A coordinator that pulls as kubelet does; [`PullCoordinator::with`] adds the rest.
     #[must_use]
     pub fn new(
         node: NodeName,
@@ -104,43 +103,43 @@ impl PullCoordinator {
             runtime,
             outbound: Outbound::new(neighbours, Random::from_system()),
             clock,
-            questions: Questions::default(),
+            recent_checks: RecentChecks::default(),
             pull_timeout,
             last_request: 0,
             answered: AnswerCounts::default(),
             callers: BTreeMap::new(),
-            looks_after_callers: false,
+            watching_callers: false,
             flights: BTreeMap::new(),
             at_runtime: BTreeSet::new(),
             locality: None,
             standing_pulls: None,
-            until_written: Vec::new(),
+            write_waiters: Vec::new(),
             alarm: None,
             pending: Pending::default(),
-            at_once: VecDeque::new(),
+            follow_ups: VecDeque::new(),
             entries_of_failures: BTreeMap::new(),
             instruments: Instruments::default(),
-            telling: BTreeMap::new(),
+            resolving: BTreeMap::new(),
             traces: Traces::if_enabled(),
             _panic_guard: panic_guard,
         }
     }
 
-    /// With what kubelet does not have. To be said before it is started.
+    /// Adds what kubelet does not have. Call it before the actor is started.
     #[must_use]
     pub fn with(mut self, extras: Extras) -> Self {
-        let Extras { sharing, early, standing_pulls, keep_free } = extras;
+        let Extras { sharing, mid_pull, standing_pulls, keep_free } = extras;
         let clearance_within = sharing.as_ref().map(|sharing| sharing.max_wait);
         self.core.set_policy(Policy { clearance_within, keep_free, writes_standing_pulls: standing_pulls.is_some() });
         self.standing_pulls = standing_pulls;
         if let Some(Sharing { neighbours, locality, .. }) = sharing {
-            self.outbound.share_with(neighbours, early);
+            self.outbound.share_with(neighbours, mid_pull);
             self.locality = Some(Rc::new(locality));
         }
         self
     }
 
-    /// Counts for these metrics. To be said before it is started.
+    /// Sets the metrics to count for. Call it before the actor is started.
     #[must_use]
     pub fn counting(self, instruments: Instruments) -> Self {
         Self { instruments, ..self }
@@ -156,31 +155,31 @@ impl PullCoordinator {
             if let (Some(traces), Some(seen)) = (&mut self.traces, seen) {
                 traces.after(seen, &effects, &self.core);
             }
-            let mut landed: Vec<FlightId> = effects.iter().filter_map(ended_flight).collect();
-            landed.dedup();
+            let mut ended: Vec<FlightId> = effects.iter().filter_map(ended_flight).collect();
+            ended.dedup();
             for effect in effects {
                 self.count_effect(now, &effect);
                 self.perform(effect, context);
             }
-            landed.into_iter().for_each(|flight| self.forget_if_over(now, flight));
-            // What follows from one input is done before the next.
-            next = self.at_once.pop_front();
+            ended.into_iter().for_each(|flight| self.forget_if_over(now, flight));
+            // The consequences of one input come before the next message.
+            next = self.follow_ups.pop_front();
         }
         self.set_alarm(now, context);
     }
 
     fn forget_if_over(&mut self, now: Now, flight: FlightId) {
-        if self.core.is_flying(flight) {
+        if self.core.has_flight(flight) {
             return;
         }
         self.at_runtime.remove(&flight);
-        if let Some(mut flying) = self.flights.remove(&flight) {
-            flying.times.count_end(now, &self.instruments);
-            flying.lookouts.drain(..).for_each(PendingHandle::cancel);
+        if let Some(mut under_way) = self.flights.remove(&flight) {
+            under_way.times.count_end(now, &self.instruments);
+            under_way.watches.drain(..).for_each(PendingHandle::cancel);
         }
     }
 
-    /// Wakes the core when it wants to be woken.
+    /// Sets the timer for the core's next alarm.
     fn set_alarm(&mut self, now: Now, context: &mut Context<Self>) {
         let wanted = self.core.next_alarm();
         if wanted == self.alarm.map(|(time, _)| time) {
@@ -193,7 +192,7 @@ impl PullCoordinator {
             let left = time.saturating_sub(now.monotonic).clamp(ALARM_AT_LEAST, ALARM_AT_MOST);
             let alarm = context.run_later(left, |coordinator, context| {
                 coordinator.alarm = None;
-                coordinator.learn_what_is_resolved(context);
+                coordinator.poll_progress(context);
                 coordinator.feed(Input::AlarmRang, context);
             });
             self.alarm = Some((time, alarm));
@@ -202,14 +201,14 @@ impl PullCoordinator {
 
     fn perform(&mut self, effect: Effect, context: &mut Context<Self>) {
         match effect {
-            Effect::LookAround { request, reference, platform, room } => {
-                let look = self.look_around(reference, platform, room);
-                self.then_as_resolved(look, context, move |(target, free_bytes)| Input::LookedAround { request, target, free_bytes });
+            Effect::FindTarget { request, reference, platform, room } => {
+                let look = self.find_target(reference, platform, room);
+                self.then_after_poll(look, context, move |(target, free_bytes)| Input::TargetFound { request, target, free_bytes });
             }
             Effect::RequestClearance { flight, turn, mut ask, trace } => {
                 ask.attempt_span = ask.attempt_span.map(|span| self.exported_if_failed(span));
                 let clearance = self.outbound.clearance(trace, *ask);
-                self.then_as_resolved(clearance, context, move |answer| Input::ClearanceAnswered { flight, turn, answer });
+                self.then_after_poll(clearance, context, move |answer| Input::ClearanceAnswered { flight, turn, answer });
             }
             Effect::Resolve { resolve, trace } => self.tell(*resolve, trace, context),
             Effect::Withdraw { clearance, trace, .. } => self.withdraw(clearance, trace, context),
@@ -227,7 +226,7 @@ impl PullCoordinator {
             Effect::CheckBackoff { request, key, target, trace } => {
                 let target = target.map(Arc::unwrap_or_clone);
                 let check = self.outbound.check(trace, key, target, false);
-                self.then_as_resolved(check, context, move |answer| Input::BackoffChecked { request, answer });
+                self.then_after_poll(check, context, move |answer| Input::BackoffChecked { request, answer });
             }
             Effect::AcquirePermit { flight, permit, image, budget, trace } => {
                 let acquire = self.outbound.acquire(trace, permit, image, budget);
@@ -239,9 +238,24 @@ impl PullCoordinator {
                 let work = self.then(status, context, move |found| Input::Rechecked { flight, found });
                 self.flights.entry(flight).or_default().work = Some(work);
             }
-            Effect::StartPull { flight, permit, budget, begin, in_haste, one_blob_first, routed, measured, reference, platform, trace } => {
+            Effect::StartPull {
+                flight,
+                permit,
+                budget,
+                begin,
+                fleet_waits,
+                one_blob_first,
+                route_known,
+                report_size,
+                reference,
+                platform,
+                trace,
+            } => {
                 let request = PullRequest { reference, platform, trace, carried: self.carried(flight) };
-                self.start_pull(Start { flight, permit, budget, begin, in_haste, one_blob_first, routed, measured, request }, context);
+                self.start_pull(
+                    PullStart { flight, permit, budget, begin, fleet_waits, one_blob_first, route_known, report_size, request },
+                    context,
+                );
             }
             Effect::Verify { flight, reference, platform } => {
                 let status = self.status(reference, platform);
@@ -249,8 +263,8 @@ impl PullCoordinator {
                 self.flights.entry(flight).or_default().work = Some(work);
             }
             Effect::Cancel { flight } => self.cancel(flight),
-            Effect::Release { permit, word, trace, .. } => {
-                self.pending.spawn(context, self.outbound.release(trace, permit, word), |(), _, _| {});
+            Effect::Release { permit, feedback, trace, .. } => {
+                self.pending.spawn(context, self.outbound.release(trace, permit, feedback), |(), _, _| {});
             }
             Effect::Report { request, mut report, trace } => {
                 report.attempt_span = report.attempt_span.map(|span| self.exported_if_failed(span));
@@ -263,35 +277,35 @@ impl PullCoordinator {
 
     fn standing_pulls_written(&mut self) {
         let core = &self.core;
-        // What is dropped wakes who waits.
-        self.until_written.retain(|(writing, _)| !core.is_written(*writing));
+        // A dropped sender wakes its receiver.
+        self.write_waiters.retain(|(writing, _)| !core.is_written(*writing));
     }
 
-    /// The span of an attempt as others may link to it: that is of use only if it can be exported; if it fails, it is.
+    /// The span of an attempt for others to link to. A failed attempt is always exported if there is an exporter, so it counts as sampled.
     fn exported_if_failed(&self, span: TraceContext) -> TraceContext {
         TraceContext { sampled: self.traces.is_some(), ..span }
     }
 
     fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
         let clearance = resolve.clearance;
-        let told = self.outbound.resolve(trace, resolve).shared();
-        self.pending.spawn(context, told.clone(), |(), _, _| {});
-        self.telling.insert(clearance, told);
+        let sent = self.outbound.resolve(trace, resolve).shared();
+        self.pending.spawn(context, sent.clone(), |(), _, _| {});
+        self.resolving.insert(clearance, sent);
     }
 
-    /// After what was told of it, whichever way messages take.
+    /// Withdraws a clearance after its last `resolve` was answered, so that the two cannot overtake each other.
     fn withdraw(&mut self, clearance: ClearanceId, trace: TraceContext, context: &mut Context<Self>) {
-        let (told, outbound) = (self.telling.remove(&clearance), self.outbound.clone());
+        let (sent, outbound) = (self.resolving.remove(&clearance), self.outbound.clone());
         let withdraw = async move {
-            if let Some(told) = told {
-                told.await;
+            if let Some(sent) = sent {
+                sent.await;
             }
             outbound.withdraw(trace, clearance).await;
         };
         self.pending.spawn(context, withdraw, |(), _, _| {});
     }
 
-    /// Runs `work` beside the mailbox and feeds what comes of it.
+    /// Runs `work` beside the mailbox and feeds its result to the core.
     pub(crate) fn then<T: 'static>(
         &self,
         work: impl Future<Output = T> + 'static,
@@ -301,15 +315,15 @@ impl PullCoordinator {
         self.pending.spawn(context, work, move |result, coordinator, context| coordinator.feed(input(result), context))
     }
 
-    /// The same for what is decided by whether tags are resolved.
-    fn then_as_resolved<T: 'static>(
+    /// As [`Self::then`], but the core first learns which tags the runtime has resolved: its decision depends on that.
+    fn then_after_poll<T: 'static>(
         &self,
         work: impl Future<Output = T> + 'static,
         context: &mut Context<Self>,
         input: impl FnOnce(T) -> Input + 'static,
     ) {
         self.pending.spawn(context, work, move |result, coordinator, context| {
-            coordinator.learn_what_is_resolved(context);
+            coordinator.poll_progress(context);
             coordinator.feed(input(result), context);
         });
     }
@@ -320,11 +334,11 @@ impl PullCoordinator {
         platform: Option<Platform>,
     ) -> impl Future<Output = Result<Option<ImageFacts>, Failure>> + use<> {
         let runtime = self.runtime.clone();
-        async move { runtime.image_status(&reference, platform.as_ref()).await.map(|found| found.map(facts)).map_err(inspect_failure) }
+        async move { runtime.image_status(&reference, platform.as_ref()).await.map(|found| found.map(image_facts)).map_err(inspect_failure) }
     }
 
-    /// Whom the image would be asked from, if this node shares, and how much room there is, if that matters.
-    fn look_around(
+    /// The image's target if this node shares, and the free bytes if `room`.
+    fn find_target(
         &self,
         reference: Reference,
         platform: Option<Platform>,
@@ -343,7 +357,7 @@ impl PullCoordinator {
 
     fn answer(&mut self, request: RequestId, outcome: PullOutcome) {
         self.entries_of_failures.remove(&request);
-        // Who has gone was counted then.
+        // An abandoned caller was counted when that was noticed.
         let Some(caller) = self.callers.remove(&request) else { return };
         self.answered.count(&outcome);
         if let Some(alarm) = caller.alarm {
@@ -361,7 +375,7 @@ impl Actor for PullCoordinator {
         let loaded = self.standing_pulls.as_ref().map(|store| store.load());
         match loaded {
             Some(Ok(standing_pulls)) if !standing_pulls.is_empty() => self.feed(Input::StandingPullsLoaded { standing_pulls }, context),
-            Some(Err(error)) => tracing::error!(%error, "no standing pulls of an earlier run stand"),
+            Some(Err(error)) => tracing::error!(%error, "the standing pulls of an earlier run are lost"),
             _ => {}
         }
     }
@@ -385,12 +399,12 @@ impl Handler<Ask<EnsureImage>> for PullCoordinator {
         let trace = self.enter(request, &envelope);
         self.callers.insert(request, Caller { answer, alarm, carried: envelope.meta.carried });
         self.feed(Input::Asked { request, ask: envelope.body, trace }, context);
-        self.look_after_callers(context);
+        self.watch_callers(context);
         answered
     }
 }
 
-/// The flight that may be over with this: its permit or its place with the fleet is given back.
+/// The flight that may have ended with this effect.
 fn ended_flight(effect: &Effect) -> Option<FlightId> {
     match effect {
         Effect::Release { flight, .. } | Effect::Withdraw { flight, .. } => Some(*flight),
@@ -398,7 +412,7 @@ fn ended_flight(effect: &Effect) -> Option<FlightId> {
     }
 }
 
-/// Writes standing pulls down beside the mailbox; says why not, if so.
+/// Writes the standing pulls to disk; the error if that fails.
 async fn keep(store: Option<StandingPullStoreRef>, standing_pulls: Vec<KeptStandingPull>) -> Option<String> {
     let store = store?;
     let error = tasks::blocking("keep-standing-pulls", move || store.keep(&standing_pulls)).await.err()?.to_string();

@@ -1,4 +1,4 @@
-//! Who waits for an answer, and who does not any more.
+//! The callers that wait for an answer, and the check for abandoned ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,29 +11,28 @@ use contract::messages::pull_coordinator::EnsureImage;
 use crate::actor::PullCoordinator;
 use crate::core::{Input, RequestId};
 
-/// How often it is looked which callers have gone. A timer for all of them costs a pull less than a watch of its own.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often callers are checked for having been abandoned. One timer for all costs less than a watch for each.
+const CHECK_CALLERS_EVERY: Duration = Duration::from_secs(1);
 
-/// One that waits.
 pub(crate) struct Caller {
     pub(crate) answer: Answer<Ask<EnsureImage>>,
-    /// Rings when its own time is over.
+    /// Rings when the caller's time-out is over.
     pub(crate) alarm: Option<PendingHandle>,
-    /// What came along with its trace.
+    /// What its message carried with the trace.
     pub(crate) carried: Option<Arc<Carried>>,
 }
 
 impl PullCoordinator {
-    /// Looks now and then whether callers have gone, as long as there are any.
-    pub(crate) fn look_after_callers(&mut self, context: &mut Context<Self>) {
-        if self.looks_after_callers || self.callers.is_empty() {
+    /// Checks every second for abandoned callers while there are callers.
+    pub(crate) fn watch_callers(&mut self, context: &mut Context<Self>) {
+        if self.watching_callers || self.callers.is_empty() {
             return;
         }
-        self.looks_after_callers = true;
-        context.run_later(LOOK_EVERY, |coordinator, context| {
-            coordinator.looks_after_callers = false;
+        self.watching_callers = true;
+        context.run_later(CHECK_CALLERS_EVERY, |coordinator, context| {
+            coordinator.watching_callers = false;
             coordinator.give_up_abandoned(context);
-            coordinator.look_after_callers(context);
+            coordinator.watch_callers(context);
         });
     }
 
@@ -45,7 +44,7 @@ impl PullCoordinator {
                 alarm.cancel();
             }
             self.answered.abandoned_total += 1;
-            self.feed(Input::CallerGone { request }, context);
+            self.feed(Input::CallerAbandoned { request }, context);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What would happen to a pull now, without pulling.
+//! Explains what would happen to a pull now, without pulling.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::locality::Locality;
 use crate::outbound::Outbound;
 use crate::size_estimate;
 
-/// Who is asked for an explanation.
+/// What an explanation is made from.
 pub(crate) struct Asked {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
     /// None when this node shares nothing.
     pub(crate) locality: Option<Rc<Locality>>,
-    /// For how long a pull without a standing pull waits for the fleet.
+    /// How long a caller without a standing pull waits for the fleet.
     pub(crate) waits_for_fleet: Duration,
 }
 
-/// Looks at the runtime and at the back-off, in the order in which a pull would.
+/// Asks the runtime and the tracker, in the order in which a pull would.
 pub(crate) async fn explain(
     Asked { runtime, outbound, locality, waits_for_fleet }: Asked,
     wanted: ExplainImage,
@@ -37,7 +37,7 @@ pub(crate) async fn explain(
     too_long.map_err(|too_long| refused(too_long.to_string()))?;
     let reference = Reference::parse(&wanted.image).map_err(|error| refused(error.kubelet_message(&wanted.image)))?;
     let platform = platform.map(Platform::parse).transpose().map_err(|error| refused(error.to_string()))?;
-    let blobs = size_estimate::read(&wanted.blobs).map_err(refused)?;
+    let blobs = size_estimate::parse_blobs(&wanted.blobs).map_err(refused)?;
     let policy = wanted.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
     let mut explanation = Explanation { policy: policy.to_string(), in_flight, ..Explanation::default() };
     explanation.platform = Some(platform.clone().unwrap_or_else(Platform::host).to_string());
@@ -65,42 +65,42 @@ pub(crate) async fn explain(
     explanation.view = target.as_ref().map(|target| target.view.clone());
     explanation.budget = target.as_ref().map(|target| target.budget_owner.clone());
     let key = LocalKey { pod: wanted.pod, image: wanted.image.clone() };
-    let held = outbound.check(trace, key, target, true).await;
+    let refusal = outbound.check(trace, key, target, true).await;
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
-    match held {
-        BackoffAnswer::Refused(held) => {
-            explanation.waits = held.unconfirmed && Duration::from_millis(held.next_attempt_ms) <= waits_for_fleet;
-            explain_hold(&mut explanation, held, &list.entries);
+    match refusal {
+        BackoffAnswer::Refused(refusal) => {
+            explanation.waits = refusal.unconfirmed && Duration::from_millis(refusal.next_attempt_ms) <= waits_for_fleet;
+            explain_refusal(&mut explanation, refusal, &list.entries);
         }
-        BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => explain_lenience(&mut explanation, &list),
+        BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => explain_unenforced(&mut explanation, &list),
     }
     if wanted.weigh {
-        size_estimate::weigh(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
+        size_estimate::add_estimate(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
     }
     explanation.verdict = verdict(&explanation);
     Ok(explanation)
 }
 
-/// What holds it, and the listed failure that it comes from: the one whose last attempt it names.
-fn explain_hold(explanation: &mut Explanation, held: Refusal, entries: &[BackoffEntry]) {
-    let same_trace = |entry: &&BackoffEntry| held.learned_trace.is_some() && entry.trace == held.learned_trace;
-    let same_cause = |entry: &&BackoffEntry| entry.view == explanation.view && entry.class == held.class && entry.cause == held.cause;
+/// Adds a refusal, and the listed entry that it comes from: the entry whose last attempt it names, else one with the same cause.
+fn explain_refusal(explanation: &mut Explanation, refusal: Refusal, entries: &[BackoffEntry]) {
+    let same_trace = |entry: &&BackoffEntry| refusal.learned_trace.is_some() && entry.trace == refusal.learned_trace;
+    let same_cause = |entry: &&BackoffEntry| entry.view == explanation.view && entry.class == refusal.class && entry.cause == refusal.cause;
     if let Some(entry) = entries.iter().find(same_trace).or_else(|| entries.iter().find(same_cause)) {
         explanation.since_ms = Some(entry.since_ms);
         explanation.binds = Some(entry.binds.clone()).filter(|binds| !binds.is_empty());
         explanation.probed_by = entry.probed_by.clone();
     }
-    let known = held.learned_by.is_some() || held.learned_trace.is_some();
-    explanation.next_attempt_ms = Some(held.next_attempt_ms);
-    explanation.class = Some(held.class);
-    explanation.cause = (!held.cause.is_empty()).then_some(held.cause);
-    explanation.learned_ms_ago = known.then_some(held.learned_ms_ago);
-    explanation.learned_by = held.learned_by.map(String::from);
-    explanation.learned_trace_id = held.learned_trace.map(|trace| trace.trace_id_hex());
+    let known = refusal.learned_by.is_some() || refusal.learned_trace.is_some();
+    explanation.next_attempt_ms = Some(refusal.next_attempt_ms);
+    explanation.class = Some(refusal.class);
+    explanation.cause = (!refusal.cause.is_empty()).then_some(refusal.cause);
+    explanation.learned_ms_ago = known.then_some(refusal.learned_ms_ago);
+    explanation.learned_by = refusal.learned_by.map(String::from);
+    explanation.learned_trace_id = refusal.learned_trace.map(|trace| trace.trace_id_hex());
 }
 
-/// What would hold it if this node did not merely observe, or were not told to for a while.
-fn explain_lenience(explanation: &mut Explanation, list: &BackoffList) {
+/// Adds the entry that would refuse the pull if this node enforced and sharing were not paused.
+fn explain_unenforced(explanation: &mut Explanation, list: &BackoffList) {
     let Some(view) = &explanation.view else { return };
     let paused = |pause: &Pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry);
     let binds = |entry: &&BackoffEntry| entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_attempt_ms > 0;
@@ -108,13 +108,13 @@ fn explain_lenience(explanation: &mut Explanation, list: &BackoffList) {
     if list.share == "observe" || list.pauses.iter().any(paused) {
         let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
         let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);
-        let held = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };
-        explain_hold(explanation, held, &list.entries);
+        let refusal = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };
+        explain_refusal(explanation, refusal, &list.entries);
         explanation.next_attempt_ms = None;
     }
 }
 
-/// What an explanation comes to, in one sentence.
+/// The explanation in one sentence.
 #[must_use]
 pub fn verdict(explanation: &Explanation) -> String {
     let looks = explanation.policy != PullPolicy::Always.as_str();
@@ -153,10 +153,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_leaves_out_nothing_that_stops_a_pull() {
+    fn verdict_names_whatever_stops_a_pull() {
         let free = Explanation { policy: PullPolicy::IfNotPresent.to_string(), present: Some(false), ..Explanation::default() };
         let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "0 of 100 left, anew in 52.0 s".to_owned() });
-        let held = Explanation { next_attempt_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
+        let refusal = Explanation { next_attempt_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
         let table = [
             (free.clone(), "it would be pulled"),
             (
@@ -171,15 +171,18 @@ mod tests {
                 Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
                 "it is being pulled now: a pull would wait for that one",
             ),
-            (Explanation { budget_hold, ..held.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
-            (Explanation { waits: true, ..held.clone() }, "it would wait for 12.4 s and be tried then: one node alone reports the failure"),
+            (Explanation { budget_hold, ..refusal.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
             (
-                Explanation { in_flight: true, ..held },
+                Explanation { waits: true, ..refusal.clone() },
+                "it would wait for 12.4 s and be tried then: one node alone reports the failure",
+            ),
+            (
+                Explanation { in_flight: true, ..refusal },
                 "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12.4 s",
             ),
         ];
-        for (explanation, said) in table {
-            assert_eq!(verdict(&explanation), said);
+        for (explanation, expected) in table {
+            assert_eq!(verdict(&explanation), expected);
         }
     }
 }

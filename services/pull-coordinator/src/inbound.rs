@@ -1,4 +1,4 @@
-//! From the bus to the actor.
+//! Takes this service's commands from the bus.
 
 use actix::Addr;
 use actors::{Served, Wiring};
@@ -9,12 +9,12 @@ use futures::future::try_join_all;
 
 use crate::actor::PullCoordinator;
 
-/// Takes this service's commands from the bus until what is returned is dropped.
+/// Serves this service's commands until the returned value is dropped.
 ///
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<PullCoordinator>) -> Result<Vec<Served>, BusError> {
-    // At once, because each waits for the server to confirm it.
+    // In parallel, because each waits for the server to confirm its subscription.
     try_join_all([
         actors::serve::<EnsureImage>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ListPulls>(wiring, actor.clone().recipient()).boxed_local(),

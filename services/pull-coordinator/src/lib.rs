@@ -1,4 +1,4 @@
-//! One pull request from first check to outcome, and single flight.
+//! Handles a pull request from its first check to its outcome; callers of the same image share one flight.
 //!
 //! [`core`] decides; the shell around it is an actor that takes the commands of
 //! [`contract::messages::pull_coordinator`] (served in `inbound`), and asks the back-off tracker, the throttler, the event recorder and the
@@ -9,19 +9,13 @@ pub mod core;
 #[cfg(feature = "shell")]
 mod actor;
 #[cfg(feature = "shell")]
-mod answering;
-#[cfg(feature = "shell")]
 mod callers;
 #[cfg(feature = "shell")]
-mod contained;
+mod catch_panic;
 #[cfg(feature = "shell")]
-mod counting;
-#[cfg(feature = "shell")]
-mod entering;
+mod counters;
 #[cfg(feature = "shell")]
 mod explain;
-#[cfg(feature = "shell")]
-mod facts;
 #[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
@@ -33,7 +27,13 @@ mod outbound;
 #[cfg(feature = "shell")]
 mod pulling;
 #[cfg(feature = "shell")]
+mod queries;
+#[cfg(feature = "shell")]
 mod reporting;
+#[cfg(feature = "shell")]
+mod request_spans;
+#[cfg(feature = "shell")]
+mod runtime_results;
 #[cfg(feature = "shell")]
 mod sharing;
 #[cfg(feature = "shell")]
@@ -54,6 +54,6 @@ pub use locality::{Locality, budget_in_words, registry_of_budget};
 #[cfg(feature = "shell")]
 pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
-pub use sharing::{EarlyWord, Extras, Sharing};
+pub use sharing::{Extras, MidPullSenders, Sharing};
 #[cfg(feature = "shell")]
 pub use standing_pull_file::{StandingPullFile, StandingPullStore, StandingPullStoreError, StandingPullStoreRef};

@@ -1,4 +1,4 @@
-//! Where a node stands: what makes its view of a registry its own.
+//! A node's locality, and the target of an image as the fleet sees it from there.
 
 use std::net::IpAddr;
 
@@ -6,31 +6,31 @@ use contract::{Target, View};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, Route};
 
-/// What runtimes call a pull without a login.
+/// The login scope that runtimes report for a pull without a login.
 const ANONYMOUS: &str = "anonymous";
-/// As much of a hash as is shown, in bytes.
+/// How many bytes of a hash are shown.
 const HASH_SHOWN: usize = 8;
 
-/// What a node says of itself to the fleet.
+/// The properties by which a node's view of a registry differs from other nodes' views.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
-    /// The group of nodes that see the same (`fleet.scope`).
+    /// The group of nodes that reach the same registries (`fleet.scope`).
     pub scope: String,
     /// `node.zone`.
     pub zone: String,
-    /// Nodes behind one address, as registries see them (`fleet.egress`).
+    /// The address from which registries see the node (`fleet.egress`).
     pub egress: String,
-    /// The host's boot id: a registry on a loopback address is another one on each host.
+    /// The host's boot id: a loopback address names another registry on each host.
     pub boot: String,
 }
 
 impl Locality {
-    /// What is wanted, as the fleet sees it from this node.
+    /// The target of an image as seen from this node.
     pub(crate) async fn target(&self, runtime: &dyn ImageRuntime, reference: &Reference, platform: Option<&Platform>) -> Target {
-        self.target_by(runtime.route(reference, platform).await, reference)
+        self.target_for_route(runtime.route(reference, platform).await, reference)
     }
 
-    fn target_by(&self, route: Route, reference: &Reference) -> Target {
+    fn target_for_route(&self, route: Route, reference: &Reference) -> Target {
         let registry = reference.registry();
         let view = View {
             scope: self.scope.clone(),
@@ -57,7 +57,7 @@ impl Locality {
     }
 }
 
-/// What a registry counts as one client: a login wherever it is used from, or an address.
+/// The owner of a budget: what a registry counts as one client, by login and address.
 fn budget_owner(view: &View, scope: &str, egress: &str) -> String {
     let View { scope: fleet_scope, registry, route, boot } = view;
     [fleet_scope, registry, route, boot, scope, egress].map(|part| part.replace('%', "%25").replace('|', "%7C")).join("|")
@@ -69,8 +69,8 @@ pub fn registry_of_budget(owner: &str) -> String {
     owner.split('|').nth(1).unwrap_or(owner).replace("%7C", "|").replace("%25", "%")
 }
 
-/// The owner of a budget in words: the registry, whose login or which address it counts, and what else sets it apart from other budgets
-/// of that registry. What an owner of another form is, is not known: it is shown as it is.
+/// A budget's owner for people: registry, login, address, and route and host if the owner has them. An owner of another form is
+/// returned unchanged.
 #[must_use]
 pub fn budget_in_words(owner: &str) -> String {
     let parts: Vec<String> = owner.split('|').map(|part| part.replace("%7C", "|").replace("%25", "%")).collect();
@@ -86,12 +86,11 @@ pub fn budget_in_words(owner: &str) -> String {
     words
 }
 
-/// Enough of a hash to tell some apart.
 fn short(hash: &str) -> &str {
     &hash[..hash.floor_char_boundary(HASH_SHOWN)]
 }
 
-/// Whether each host has a registry of its own there: on a loopback or link-local address.
+/// Whether the registry's address is a loopback or link-local one, behind which each host has a registry of its own.
 fn is_of_this_host(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(':') => host,
@@ -111,11 +110,11 @@ mod tests {
 
     fn target(image: &str, route: Route) -> Target {
         let node = Locality { scope: "s".to_owned(), zone: "z".to_owned(), egress: "e".to_owned(), boot: "b".to_owned() };
-        node.target_by(route, &Reference::parse(image).expect("an image"))
+        node.target_for_route(route, &Reference::parse(image).expect("an image"))
     }
 
     #[test]
-    fn only_a_registry_of_the_host_itself_is_seen_from_one_boot() {
+    fn loopback_and_link_local_registries_alone_carry_the_boot_id() {
         for (registry, boot) in [
             ("localhost:5000", "b"),
             ("127.0.0.1:5000", "b"),
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_says_what_the_route_says_and_who_pays() {
+    fn target_has_the_route_and_the_budget_owner() {
         let endpoints = ["mirror.example:443", "registry.example"].map(str::to_owned).to_vec();
         let route = Route { hash: "h".to_owned(), endpoints, scope: "anonymous".to_owned(), ..Route::default() };
         let target = target("registry.example/team/a:1", route);

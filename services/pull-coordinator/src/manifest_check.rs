@@ -1,5 +1,5 @@
-//! What a registry is asked beside a runtime that shows little of a pull: for the manifest's head, to learn of its limits and that it
-//! answers at all. That this fails is no knowledge, as the runtime may fare better.
+//! Manifest checks: a HEAD for the manifest beside a pull of a runtime that shows little of it. It shows the registry's limits, and that
+//! the registry answers. A failed check is not reported, because the runtime's own request may succeed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,36 +14,36 @@ use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, Shared, pending};
 use runtimes::{Probe, Progress, PullRequest, RuntimeRef};
 
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 use crate::outbound::Outbound;
 
-/// So long a pull runs before a registry is asked for its limits: one that refuses has mostly done so by then, and is not asked twice.
+/// A pull runs for this long before a check for limits: a registry that refuses has mostly done so by then, and is not asked twice.
 const LIMITS_AFTER: Duration = Duration::from_millis(200);
-/// So long a runtime that does not show the manifest's coming has to show a layer, before a registry is asked beside it: longer than
-/// one that is well takes, and half of the time after which the tracker says that there is no answer.
+/// A runtime that does not show the manifest has this long to show a layer before the check: longer than a healthy registry takes, and
+/// half of the time after which the tracker counts the attempt as unanswered.
 const HEAD_AFTER: Duration = Duration::from_secs(1);
-/// The same where nobody waits for word of the manifest: a pull whose layers are there already shows none while it unpacks them.
+/// As `HEAD_AFTER`, if no other node waits for this attempt: a pull whose layers are present shows none while it unpacks them.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
-/// So long a registry may take to answer before the tracker is told of the attempt, which then waits as long again.
+/// If the registry takes longer than this to answer, the tracker gets a report that the attempt began; it then waits as long again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
-/// The owner of a budget is asked for one purpose once in this time, by one node.
+/// A node makes at most one check for each budget and purpose in this time.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Questions remembered, for far more owners than a node pulls from in a minute; beyond it nothing more is asked.
+/// The most checks that are remembered: far more budgets than a node pulls from in a minute. Beyond it no check is made.
 const QUESTIONS_MAX: usize = 1_024;
 
-/// What a registry is asked for beside a pull.
+/// Why a check is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Purpose {
     Limits,
     Silence,
 }
 
-/// What was asked lately beside pulls of this node, and on whose budget.
+/// When this node last made a check, by purpose and budget.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Questions(Rc<RefCell<BTreeMap<(Purpose, String), Duration>>>);
+pub(crate) struct RecentChecks(Rc<RefCell<BTreeMap<(Purpose, String), Duration>>>);
 
-impl Questions {
-    /// Whether it may be asked now; then it counts as asked.
+impl RecentChecks {
+    /// Whether a check may be made now; if so, it counts as made.
     fn may_ask(&self, now: Duration, purpose: Purpose, owner: &str) -> bool {
         let mut asked = self.0.borrow_mut();
         asked.retain(|_, at| now < *at + ASKED_AGAIN_AFTER);
@@ -56,33 +56,33 @@ impl Questions {
     }
 }
 
-/// Whether a registry has given the manifest's head.
+/// Whether the registry has answered the HEAD with the manifest.
 type Head = Shared<LocalBoxFuture<'static, bool>>;
 
-/// A pull, and what it takes to ask a registry beside it.
+/// A pull, and what a check beside it needs.
 #[derive(Clone)]
 pub(crate) struct ManifestCheck {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
     pub(crate) clock: Clock,
-    pub(crate) questions: Questions,
+    pub(crate) recent_checks: RecentChecks,
     pub(crate) request: PullRequest,
     pub(crate) permit: PermitId,
     pub(crate) progress: Progress,
-    /// On whose budget it is, where the way to the registry is known.
+    /// The budget, if the route to the registry is known; none: no check.
     pub(crate) owner: Option<String>,
-    /// What the tracker is told when the registry is silent.
+    /// What is sent to the tracker if the registry does not answer.
     pub(crate) begin: Option<BeginAttempt>,
-    /// The tracker knows of the attempt, and the fleet waits for word of the manifest.
-    pub(crate) in_haste: bool,
+    /// The tracker knows of the attempt, and other nodes wait for its result.
+    pub(crate) fleet_waits: bool,
 }
 
 impl ManifestCheck {
-    /// Asks once for the manifest's head when it is first awaited, and tells what the registry said of its limits.
+    /// Sends one HEAD when first awaited, and passes the registry's limits to the throttler.
     pub(crate) fn head(&self) -> Head {
         let Self { runtime, outbound, request, permit, .. } = self.clone();
         let asking = async move {
-            let probe = contained("manifest_check", runtime.probe(&request.reference, &request.trace)).await.flatten();
+            let probe = catch_panic("manifest_check", runtime.probe(&request.reference, &request.trace)).await.flatten();
             let Some(Probe { resolved: true, limits, .. }) = probe else { return false };
             tasks::spawn_local("limits-report", outbound.limits(request.trace, ReportLimits { permit, limits }));
             true
@@ -90,7 +90,7 @@ impl ManifestCheck {
         asking.boxed_local().shared()
     }
 
-    /// Learns of the registry's limits where the runtime does not show them, unless this node asked lately.
+    /// Makes a check for the registry's limits if the runtime does not show them and this node made none in the last minute.
     pub(crate) async fn learn_limits(self, head: Head) {
         tokio::time::sleep(LIMITS_AFTER).await;
         self.until_opaque().await;
@@ -99,7 +99,7 @@ impl ManifestCheck {
         }
     }
 
-    /// Ends when it was seen that the registry has given the manifest.
+    /// Ends when the registry is known to have given the manifest.
     pub(crate) async fn until_seen(self, head: Head) {
         let (progress, permit, trace) = (self.progress.clone(), self.permit, self.request.trace);
         tokio::select! {
@@ -112,14 +112,14 @@ impl ManifestCheck {
         }
     }
 
-    /// Ends when a registry has answered for a runtime that shows nothing, if the tracker waits for that.
+    /// Ends when a check shows that the registry answers, if the runtime shows nothing and the tracker waits for the answer.
     async fn until_answered(&self, head: Head) {
-        tokio::time::sleep(if self.in_haste { HEAD_AFTER } else { SILENT_AFTER }).await;
+        tokio::time::sleep(if self.fleet_waits { HEAD_AFTER } else { SILENT_AFTER }).await;
         self.until_opaque().await;
-        let answers = if self.in_haste {
+        let answers = if self.fleet_waits {
             head.await
         } else if self.may_ask(Purpose::Silence) {
-            // What answered seconds ago may be silent now.
+            // A registry that answered an earlier HEAD may not answer now.
             let head = if head.peek().is_some() { self.head() } else { head };
             self.answers_late(head).await
         } else {
@@ -130,7 +130,7 @@ impl ManifestCheck {
         }
     }
 
-    /// Whether a registry answers that was silent for so long that the tracker was told of the attempt.
+    /// Whether the registry answers after more than `ANSWERS_WITHIN`; by then the tracker has a report that the attempt began.
     async fn answers_late(&self, head: Head) -> bool {
         if tokio::time::timeout(ANSWERS_WITHIN, head.clone()).await.is_ok() {
             return false;
@@ -140,7 +140,7 @@ impl ManifestCheck {
         head.await
     }
 
-    /// Waits while the runtime is one that shows the manifest, which it does in its own time.
+    /// Returns once the tag counts as resolved. A runtime that does not show the manifest counts as such from the beginning.
     async fn until_opaque(&self) {
         while !self.progress.snapshot().resolved {
             tokio::time::sleep(HEAD_AFTER).await;
@@ -148,6 +148,6 @@ impl ManifestCheck {
     }
 
     fn may_ask(&self, purpose: Purpose) -> bool {
-        self.owner.as_ref().is_some_and(|owner| self.questions.may_ask(self.clock.now().monotonic, purpose, owner))
+        self.owner.as_ref().is_some_and(|owner| self.recent_checks.may_ask(self.clock.now().monotonic, purpose, owner))
     }
 }

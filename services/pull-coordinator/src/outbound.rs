@@ -1,4 +1,4 @@
-//! To the other services of the node. Whatever does not answer is answered for as kubelet alone would go on: fail open.
+//! Calls to the other services of the node. If one does not answer, the pull goes on as with kubelet alone: fail open.
 
 use std::cell::RefCell;
 use std::future::{Future, ready};
@@ -17,18 +17,18 @@ use contract::{ClearanceId, Command, Envelope, Meta, PermitId, PullEvent, Target
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-use crate::core::RegistryWord;
-use crate::sharing::EarlyWord;
+use crate::core::RegistryFeedback;
+use crate::sharing::MidPullSenders;
 
-/// How long a service on the same node may take to answer. Far above what a loaded node takes, so that a slow answer is not
-/// mistaken for a lost one.
+/// How long a service on the same node may take to answer: far longer than on a loaded node, so that a slow answer does not count as
+/// lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long the throttler may hold an answer back before it says `queued`; then it is asked again.
+/// The throttler answers `queued` after this long; then it is asked again.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The lease that is assumed when the throttler does not answer.
+/// The permit's lease if the throttler does not answer.
 const LEASE_WITHOUT_THROTTLER_MS: u64 = 30_000;
 
-/// The services that a pull needs, wherever they live.
+/// The commands of other services that every pull needs.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     /// The back-off tracker's `check`.
@@ -43,7 +43,7 @@ pub struct Neighbours {
     pub record: Sender<RecordEvent>,
 }
 
-/// What a pull on a node that shares needs besides.
+/// The commands that a pull needs besides if the node shares.
 #[derive(Clone, Debug)]
 pub struct FleetNeighbours {
     /// The back-off tracker's `clearance`.
@@ -56,21 +56,21 @@ pub struct FleetNeighbours {
     pub list: Sender<ListBackoffs>,
 }
 
-/// [`Neighbours`] with what every message needs.
+/// Sends commands to [`Neighbours`].
 #[derive(Clone, Debug)]
 pub(crate) struct Outbound {
     neighbours: Rc<Neighbours>,
     fleet: Option<Rc<FleetNeighbours>>,
-    early: Option<Rc<EarlyWord>>,
+    mid_pull: Option<Rc<MidPullSenders>>,
     random: Rc<RefCell<Random>>,
 }
 
 impl Outbound {
     pub(crate) fn new(neighbours: Neighbours, random: Random) -> Self {
-        Self { neighbours: Rc::new(neighbours), fleet: None, early: None, random: Rc::new(RefCell::new(random)) }
+        Self { neighbours: Rc::new(neighbours), fleet: None, mid_pull: None, random: Rc::new(RefCell::new(random)) }
     }
 
-    /// The span of a request that `caller` makes, and one that begins a trace of this node.
+    /// Makes the span of a request by `caller`.
     pub(crate) fn mint(&self, caller: TraceContext) -> TraceContext {
         caller.child(&mut self.random.borrow_mut())
     }
@@ -79,9 +79,9 @@ impl Outbound {
         TraceContext::root(&mut self.random.borrow_mut())
     }
 
-    pub(crate) fn share_with(&mut self, fleet: FleetNeighbours, early: Option<EarlyWord>) {
+    pub(crate) fn share_with(&mut self, fleet: FleetNeighbours, mid_pull: Option<MidPullSenders>) {
         self.fleet = Some(Rc::new(fleet));
-        self.early = early.map(Rc::new);
+        self.mid_pull = mid_pull.map(Rc::new);
     }
 
     pub(crate) fn check(
@@ -95,7 +95,7 @@ impl Outbound {
         within(ANSWER_WITHIN, call).map(|answer| answer.unwrap_or(BackoffAnswer::Allowed))
     }
 
-    /// None: the tracker is silent, or this node shares nothing.
+    /// None: the tracker did not answer, or this node shares nothing.
     pub(crate) fn clearance(&self, trace: TraceContext, ask: RequestClearance) -> LocalBoxFuture<'static, Option<Clearance>> {
         let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
         let limit = Duration::from_millis(ask.patience_ms) + ANSWER_WITHIN;
@@ -104,13 +104,13 @@ impl Outbound {
     }
 
     pub(crate) fn begin(&self, trace: TraceContext, begin: BeginAttempt) -> LocalBoxFuture<'static, ()> {
-        let Some(early) = &self.early else { return ready(()).boxed_local() };
-        within(ANSWER_WITHIN, self.call(&early.begin, trace, begin, ANSWER_WITHIN)).map(|_| ()).boxed_local()
+        let Some(mid_pull) = &self.mid_pull else { return ready(()).boxed_local() };
+        within(ANSWER_WITHIN, self.call(&mid_pull.begin, trace, begin, ANSWER_WITHIN)).map(|_| ()).boxed_local()
     }
 
     pub(crate) fn limits(&self, trace: TraceContext, report: ReportLimits) -> LocalBoxFuture<'static, ()> {
-        let Some(early) = &self.early else { return ready(()).boxed_local() };
-        within(ANSWER_WITHIN, self.call(&early.limits, trace, report, ANSWER_WITHIN)).map(|_| ()).boxed_local()
+        let Some(mid_pull) = &self.mid_pull else { return ready(()).boxed_local() };
+        within(ANSWER_WITHIN, self.call(&mid_pull.limits, trace, report, ANSWER_WITHIN)).map(|_| ()).boxed_local()
     }
 
     pub(crate) fn resolve(&self, trace: TraceContext, resolve: ResolveAttempt) -> LocalBoxFuture<'static, ()> {
@@ -123,7 +123,7 @@ impl Outbound {
         self.call(&fleet.withdraw, trace, WithdrawClearance { clearance }, ANSWER_WITHIN).map(|_| ()).boxed_local()
     }
 
-    /// What the tracker knows that holds the image back; none: it is silent, or this node shares nothing.
+    /// The back-off entries that concern an image; none: the tracker did not answer, or this node shares nothing.
     pub(crate) fn list_backoffs(&self, trace: TraceContext, image: String) -> LocalBoxFuture<'static, Option<BackoffList>> {
         let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
         self.call(&fleet.list, trace, ListBackoffs { what: Some(image), ..ListBackoffs::default() }, ANSWER_WITHIN).boxed_local()
@@ -134,8 +134,8 @@ impl Outbound {
         within(ANSWER_WITHIN, call).map(Option::unwrap_or_default)
     }
 
-    /// A throttler that says nothing does not hold the pull back for ever. It is asked once more, for an answer at once: where the node
-    /// itself was suspended, nobody answered in time, and the throttler is there.
+    /// Asks for a permit. If the throttler does not answer, it is asked once more for an immediate answer, because the whole node may have
+    /// been suspended; if that fails too, the permit counts as granted.
     pub(crate) fn acquire(
         &self,
         trace: TraceContext,
@@ -144,11 +144,11 @@ impl Outbound {
         budget: Option<String>,
     ) -> impl Future<Output = PermitAnswer> + use<> {
         let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget };
-        let at_once = AcquirePermit { patience_ms: 0, ..acquire.clone() };
+        let immediate = AcquirePermit { patience_ms: 0, ..acquire.clone() };
         let (limit, outbound) = (PATIENCE + ANSWER_WITHIN, self.clone());
         let call = self.call(&self.neighbours.acquire, trace, acquire, limit);
         let ask_again = move || {
-            let call = outbound.call(&outbound.neighbours.acquire, trace, at_once, ANSWER_WITHIN);
+            let call = outbound.call(&outbound.neighbours.acquire, trace, immediate, ANSWER_WITHIN);
             within(ANSWER_WITHIN, call)
                 .map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
                 .boxed_local()
@@ -156,14 +156,14 @@ impl Outbound {
         within(limit, call).then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))
     }
 
-    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, word: RegistryWord) -> impl Future<Output = ()> + use<> {
-        let RegistryWord { limits, served } = word;
+    pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, feedback: RegistryFeedback) -> impl Future<Output = ()> + use<> {
+        let RegistryFeedback { limits, served } = feedback;
         let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits, served }, ANSWER_WITHIN);
         within(ANSWER_WITHIN, call).map(|_| ())
     }
 
-    /// Done when the event is stored. That an image was there already is not stored: done at once when the recorder of this process has
-    /// the event in its mailbox.
+    /// Ready when the event is stored. An event that is not stored (the image was present) needs no wait once the recorder of this process
+    /// has it in its mailbox: none.
     pub(crate) fn record(&self, event: PullEvent) -> Option<impl Future<Output = ()> + use<>> {
         let meta = Meta::within(event.trace, &mut self.random.borrow_mut());
         let (is_durable, record) = (event.is_durable(), Envelope { meta, body: RecordEvent { event } });
@@ -183,8 +183,8 @@ impl Outbound {
     }
 }
 
-/// The reply; none, after a word in the log, if there is no reply. Each call waits on the heap, so what is made of its reply is
-/// mapped: an `async` block would hold the call twice.
+/// The reply; none, and a warning in the log, if there is none. Uses `map`, because an `async` block would take the call's memory
+/// twice.
 fn send<C: Command>(sender: &Sender<C>, envelope: Envelope<C>, timeout: Duration) -> impl Future<Output = Option<C::Reply>> + use<C> {
     sender.call(envelope, timeout).map(|replied| {
         replied
@@ -195,8 +195,8 @@ fn send<C: Command>(sender: &Sender<C>, envelope: Envelope<C>, timeout: Duration
     })
 }
 
-/// None as well when an actor of this process does not answer: its mailbox waits without limit. When the bus had its time first, such
-/// an actor has as much again.
+/// Adds a time limit, because an actor of this process may never answer. The limit leaves `ANSWER_WITHIN` more than the bus's own
+/// time-out.
 fn within<T>(limit: Duration, call: impl Future<Output = Option<T>>) -> impl Future<Output = Option<T>> {
     tokio::time::timeout(limit + ANSWER_WITHIN, call).map(|answered| {
         answered.unwrap_or_else(|_| {

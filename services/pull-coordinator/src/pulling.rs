@@ -1,4 +1,4 @@
-//! A pull under way, and what is looked out for meanwhile.
+//! Runs a pull, and watches its progress.
 
 use std::time::Duration;
 
@@ -9,103 +9,103 @@ use contract::{PermitId, Stage};
 use runtimes::{Progress, PullRequest};
 use tracing::Instrument as _;
 
-use crate::actor::{Flying, PullCoordinator};
+use crate::actor::{FlightWork, PullCoordinator};
 use crate::core::{Failure, FlightId, Input, PulledFacts};
-use crate::facts::{pull_failure, pulled_facts, too_long};
 use crate::manifest_check::ManifestCheck;
+use crate::runtime_results::{pull_failure, pulled_facts, too_long};
 
-/// How often a pull renews its permit: three times within the throttler's lease of 30 s.
+/// How often a pull renews its permit: a third of the throttler's lease of 30 s.
 const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
 
-/// What a pull begins with.
-pub(crate) struct Start {
+/// The arguments of [`PullCoordinator::start_pull`].
+pub(crate) struct PullStart {
     pub(crate) flight: FlightId,
     pub(crate) permit: PermitId,
     pub(crate) budget: Option<String>,
     pub(crate) begin: Option<BeginAttempt>,
-    pub(crate) in_haste: bool,
+    pub(crate) fleet_waits: bool,
     pub(crate) one_blob_first: bool,
-    pub(crate) routed: bool,
-    pub(crate) measured: bool,
+    pub(crate) route_known: bool,
+    pub(crate) report_size: bool,
     pub(crate) request: PullRequest,
 }
 
 impl PullCoordinator {
-    pub(crate) fn start_pull(&mut self, start: Start, context: &mut Context<Self>) {
+    pub(crate) fn start_pull(&mut self, start: PullStart, context: &mut Context<Self>) {
         let flight = start.flight;
         let progress = self.flights.entry(flight).or_default().progress.clone();
         if start.one_blob_first {
             progress.ask_for_one_blob_first();
         }
         self.at_runtime.insert(flight);
-        let mut lookouts = Vec::new();
+        let mut watches = Vec::new();
         if self.locality.is_some() {
-            lookouts.extend(self.look_out(&start, progress.clone(), context));
+            watches.extend(self.watch_progress(&start, progress.clone(), context));
         }
-        if start.measured {
-            lookouts.push(self.measure(flight, progress.clone(), context));
+        if start.report_size {
+            watches.push(self.measure(flight, progress.clone(), context));
         }
         let pull = self.pull(start, progress).instrument(self.attempt_span(flight));
         let work = self.then(pull, context, move |result| Input::Pulled { flight, result });
-        let flying = self.flights.entry(flight).or_default();
-        (flying.work, flying.lookouts) = (Some(work), lookouts);
+        let under_way = self.flights.entry(flight).or_default();
+        (under_way.work, under_way.watches) = (Some(work), watches);
     }
 
     pub(crate) fn cancel(&mut self, flight: FlightId) {
         self.at_runtime.remove(&flight);
-        let Flying { work, lookouts, .. } = self.flights.remove(&flight).unwrap_or_default();
-        for under_way in work.into_iter().chain(lookouts) {
+        let FlightWork { work, watches, .. } = self.flights.remove(&flight).unwrap_or_default();
+        for under_way in work.into_iter().chain(watches) {
             under_way.cancel();
         }
     }
 
-    /// Says when the registry has given the manifest, and what it told of its limits with it.
-    fn look_out(&self, start: &Start, progress: Progress, context: &mut Context<Self>) -> [PendingHandle; 4] {
+    /// Feeds the core when the registry has given the token, the manifest and a blob, and passes its limits to the throttler.
+    fn watch_progress(&self, start: &PullStart, progress: Progress, context: &mut Context<Self>) -> [PendingHandle; 4] {
         let flight = start.flight;
         let (token, blob) = (progress.clone(), progress.clone());
         let token = async move { token.when_token_given().await };
         let blob = async move { blob.when_blob_answered().await };
         let token = self.then(token, context, move |()| Input::Reached { flight, stage: Stage::Token });
         let blob = self.then(blob, context, move |()| Input::Reached { flight, stage: Stage::Blob });
-        let beside = ManifestCheck {
+        let check = ManifestCheck {
             runtime: self.runtime.clone(),
             outbound: self.outbound.clone(),
             clock: self.clock.clone(),
-            questions: self.questions.clone(),
+            recent_checks: self.recent_checks.clone(),
             request: start.request.clone(),
             permit: start.permit,
             progress,
-            owner: start.budget.clone().filter(|_| start.routed),
+            owner: start.budget.clone().filter(|_| start.route_known),
             begin: start.begin,
-            in_haste: start.in_haste,
+            fleet_waits: start.fleet_waits,
         };
-        let head = beside.head();
-        let limits = self.pending.spawn(context, beside.clone().learn_limits(head.clone()), |(), _, _| {});
-        [limits, token, blob, self.then(beside.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
+        let head = check.head();
+        let limits = self.pending.spawn(context, check.clone().learn_limits(head.clone()), |(), _, _| {});
+        [limits, token, blob, self.then(check.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
     }
 
-    /// Says how much is still to come once that is known, and how much room there is for it.
+    /// Feeds the core with the missing bytes once they are known, and with the free bytes.
     fn measure(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> PendingHandle {
         let runtime = self.runtime.clone();
         let measure = async move {
             progress.when_sized().await;
             let free = runtime.free_bytes().await;
-            // In this order what came in between lets a pull go on rather than end.
+            // Free bytes first: bytes that arrive in between then count in the pull's favour.
             (progress.snapshot().missing_bytes().unwrap_or_default(), free)
         };
         self.then(measure, context, move |(missing_bytes, free_bytes)| Input::Sized { flight, missing_bytes, free_bytes })
     }
 
-    fn pull(&self, start: Start, progress: Progress) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
+    fn pull(&self, start: PullStart, progress: Progress) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
         let (runtime, outbound, limit) = (self.runtime.clone(), self.outbound.clone(), self.pull_timeout);
-        let Start { permit, budget, request, begin, in_haste, .. } = start;
+        let PullStart { permit, budget, request, begin, fleet_waits, .. } = start;
         let (trace, image) = (request.trace, request.reference.normalised().to_owned());
         async move {
             let pull = runtime.pull(request, progress.clone());
             let accompany = async {
-                // A runtime that does not show the manifest's coming says so as soon as it pulls. Its silence says nothing of the
-                // registry, and the tracker takes an attempt that it was not told of for one that still waits for the node.
-                if let Some(begin) = begin.filter(|_| in_haste || !progress.snapshot().resolved) {
+                // A runtime that does not show the manifest counts as `resolved` from the beginning. Its silence says nothing about
+                // the registry, so `begin` is not sent: without it the tracker assumes that the attempt still waits for the node.
+                if let Some(begin) = begin.filter(|_| fleet_waits || !progress.snapshot().resolved) {
                     outbound.begin(trace, begin).await;
                 }
                 loop {
@@ -128,11 +128,11 @@ impl PullCoordinator {
         }
     }
 
-    /// Who asks with Always may join only a flight whose tag is not resolved yet; the runtime says so in its progress.
-    pub(crate) fn learn_what_is_resolved(&mut self, context: &mut Context<Self>) {
+    /// Feeds the core with what runtimes show in their progress: resolved tags (policy Always joins no such flight) and awaited blobs.
+    pub(crate) fn poll_progress(&mut self, context: &mut Context<Self>) {
         let of_those = |shows: fn(&Progress) -> bool| {
-            let flying = |flight: &&FlightId| self.flights.get(flight).is_some_and(|flying| shows(&flying.progress));
-            self.at_runtime.iter().filter(flying).copied().collect::<Vec<FlightId>>()
+            let under_way = |flight: &&FlightId| self.flights.get(flight).is_some_and(|under_way| shows(&under_way.progress));
+            self.at_runtime.iter().filter(under_way).copied().collect::<Vec<FlightId>>()
         };
         let (resolved, awaiting) = (of_those(|progress| progress.snapshot().resolved), of_those(Progress::awaits_blob));
         for flight in awaiting {

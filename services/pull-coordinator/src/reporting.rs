@@ -1,4 +1,4 @@
-//! What failed is reported, and then recorded: the event says which back-off entry the failure belongs to.
+//! Reports a failure to the tracker and then records it, because the event names the back-off entry of the failure.
 
 use actix::Context;
 use contract::messages::backoff_tracker::ReportAttempt;
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::actor::PullCoordinator;
 use crate::core::{Input, RequestId};
 
-/// The entry of a failure that is being reported; none: it has none, or the tracker is silent.
+/// The entry of a failure that is being reported; none: no entry, or the tracker did not answer.
 pub(crate) type EntryOfFailure = oneshot::Receiver<Option<String>>;
 
 impl PullCoordinator {
@@ -22,7 +22,7 @@ impl PullCoordinator {
         let report = self.outbound.report(trace, report);
         self.pending.spawn(context, report, move |reported, coordinator, context| {
             if let Some(tell) = tell {
-                // What was abandoned records nothing.
+                // There is no receiver if the request was abandoned.
                 let _ = tell.send(reported.entry.clone());
             }
             if let Some(traces) = &mut coordinator.traces {
@@ -50,7 +50,7 @@ impl PullCoordinator {
             Some(record) => {
                 self.then(record, context, move |()| recorded);
             }
-            None => self.at_once.push_back(recorded),
+            None => self.follow_ups.push_back(recorded),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a node pulls beyond kubelet's way, as the program says it when it composes a node.
+//! What the program gives a coordinator beyond kubelet's behaviour.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::locality::Locality;
 use crate::outbound::FleetNeighbours;
 use crate::standing_pull_file::StandingPullStoreRef;
 
-/// The node shares: what it learns of failures, and what it asks of registries.
+/// What a coordinator needs to share failures and registry budgets with the fleet.
 #[derive(Clone, Debug)]
 pub struct Sharing {
-    /// The tracker's side of it.
+    /// The tracker's commands for it.
     pub neighbours: FleetNeighbours,
-    /// Where the node stands.
+    /// The node's locality.
     pub locality: Locality,
-    /// How long a pull without a standing pull waits for the fleet (`throttle.max_wait`).
+    /// How long a caller without a standing pull waits for clearance and budget (`throttle.max_wait`).
     pub max_wait: Duration,
 }
 
-/// Whom a coordinator that shares tells of a pull before it is over.
+/// Commands that a coordinator sends about a pull before the pull is over.
 #[derive(Clone, Debug)]
-pub struct EarlyWord {
-    /// The back-off tracker's `begin`: that an attempt has left its queues.
+pub struct MidPullSenders {
+    /// The back-off tracker's `begin`: an attempt has left the node's queues.
     pub begin: Sender<BeginAttempt>,
-    /// The throttler's `limits`: what the registry told with the manifest.
+    /// The throttler's `limits`: the limits that the registry stated with the manifest.
     pub limits: Sender<ReportLimits>,
 }
 
-/// What a coordinator may be given besides what kubelet has. By default nothing.
+/// What a coordinator may be given beyond kubelet's behaviour. By default nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// None: it goes by kubelet's rule alone.
+    /// None: kubelet's rule alone applies.
     pub sharing: Option<Sharing>,
-    /// None: nobody is told before a pull is over.
-    pub early: Option<EarlyWord>,
-    /// Where standing pulls are written down; none: they end with the process.
+    /// None: nothing is sent before a pull is over.
+    pub mid_pull: Option<MidPullSenders>,
+    /// Where standing pulls are stored; none: they end with the process.
     pub standing_pulls: Option<StandingPullStoreRef>,
-    /// Bytes that a pull which no pod asked for must leave free (`pull.keep_free`); none: however few.
+    /// Bytes that a pull without a pod must leave free (`pull.keep_free`); none: no limit.
     pub keep_free: Option<u64>,
 }

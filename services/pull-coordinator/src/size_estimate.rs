@@ -1,25 +1,25 @@
-//! What a pull would fetch: what the image consists of, as its registry says, and how much of that is missing here.
+//! Size estimate of a pull: which blobs the image has, by its registry, and which of them are missing here.
 //!
-//! A registry is asked only where a pull would ask it now, and what comes of it is told to nobody but who asked: somebody who
-//! wonders is no reason for a fleet to hold back.
+//! The registry is asked only if a pull would ask it now. A failure is shown to the caller and not reported to the tracker: a size
+//! estimate must not make the fleet back off.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, Explanation, ImageWeight, PullPolicy};
 use image::Digest;
-use runtimes::{ImageRuntime, PullRequest, Weight};
+use runtimes::{ImageRuntime, PullRequest, SizeEstimate};
 
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 
-/// How long the registry may take: somebody waits for it before a screen.
-const WEIGHED_WITHIN: Duration = Duration::from_secs(20);
+/// How long the registry may take to answer; a person waits for it.
+const ESTIMATE_WITHIN: Duration = Duration::from_secs(20);
 
-/// The blobs that somebody asks about, each once.
+/// The blobs that the caller asks about, each once.
 ///
 /// # Errors
 /// There are too many, or one has no digest.
-pub(crate) fn read(blobs: &[BlobSize]) -> Result<Vec<(Digest, u64)>, String> {
+pub(crate) fn parse_blobs(blobs: &[BlobSize]) -> Result<Vec<(Digest, u64)>, String> {
     if blobs.len() > BLOBS_MOST {
         return Err(format!("{} blobs are more than an image has: at most {BLOBS_MOST} are read", blobs.len()));
     }
@@ -28,9 +28,9 @@ pub(crate) fn read(blobs: &[BlobSize]) -> Result<Vec<(Digest, u64)>, String> {
     Ok(once.into_iter().collect())
 }
 
-/// Asks the registry, if a pull would ask it now, and adds what it says to the explanation, or why it said nothing.
-pub(crate) async fn weigh(explanation: &mut Explanation, runtime: &dyn ImageRuntime, request: &PullRequest) {
-    let unwilling = match explanation {
+/// Adds the size estimate to the explanation, or why there is none.
+pub(crate) async fn add_estimate(explanation: &mut Explanation, runtime: &dyn ImageRuntime, request: &PullRequest) {
+    let not_asked_because = match explanation {
         Explanation { next_attempt_ms: Some(left), cause, .. } => {
             let cause = cause.as_deref().unwrap_or("an earlier failure");
             Some(format!("its registry is not asked for another {:.1} s, because of {cause}", *left as f64 / 1_000.0))
@@ -38,23 +38,23 @@ pub(crate) async fn weigh(explanation: &mut Explanation, runtime: &dyn ImageRunt
         Explanation { policy, .. } if policy == PullPolicy::Never.as_str() => Some("the policy is Never: no registry is asked".to_owned()),
         _ => None,
     };
-    if unwilling.is_some() {
-        explanation.weigh_error = unwilling;
+    if not_asked_because.is_some() {
+        explanation.weigh_error = not_asked_because;
         return;
     }
-    let asking = contained("size estimate", runtime.weigh(request));
-    match tokio::time::timeout(WEIGHED_WITHIN, asking).await.map(Option::flatten) {
-        Ok(Some(Ok(weight))) => explanation.weight = Some(told(weight)),
+    let asking = catch_panic("size estimate", runtime.estimate_size(request));
+    match tokio::time::timeout(ESTIMATE_WITHIN, asking).await.map(Option::flatten) {
+        Ok(Some(Ok(weight))) => explanation.weight = Some(image_weight(weight)),
         Ok(Some(Err(failure))) => explanation.weigh_error = Some(failure.text),
-        // Another node may have a runtime that can.
+        // This node's runtime cannot estimate sizes; another node's may.
         Ok(None) => {}
-        Err(_) => explanation.weigh_error = Some(format!("the registry did not say within {WEIGHED_WITHIN:?} what the image consists of")),
+        Err(_) => explanation.weigh_error = Some(format!("the registry did not say within {ESTIMATE_WITHIN:?} what the image consists of")),
     }
 }
 
-fn told(weight: Weight) -> ImageWeight {
+fn image_weight(estimate: SizeEstimate) -> ImageWeight {
     let blob = |(digest, bytes): (Digest, u64)| BlobSize { digest: digest.to_string(), bytes };
-    ImageWeight { digest: Some(weight.digest.to_string()), blobs: weight.blobs.into_iter().map(blob).collect() }
+    ImageWeight { digest: Some(estimate.digest.to_string()), blobs: estimate.blobs.into_iter().map(blob).collect() }
 }
 
 #[cfg(test)]
@@ -66,15 +66,15 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_a_thousand_layers_is_read_and_more_is_not() {
+    fn image_with_1001_blobs_is_read_and_one_more_is_refused() {
         let blobs: Vec<BlobSize> = (0..BLOBS_MOST).map(blob).collect();
-        assert_eq!(read(&blobs).map(|blobs| blobs.len()), Ok(BLOBS_MOST));
-        assert!(read(&[blobs, vec![blob(BLOBS_MOST)]].concat()).is_err_and(|refusal| refusal.starts_with("1002 blobs")));
+        assert_eq!(parse_blobs(&blobs).map(|blobs| blobs.len()), Ok(BLOBS_MOST));
+        assert!(parse_blobs(&[blobs, vec![blob(BLOBS_MOST)]].concat()).is_err_and(|refusal| refusal.starts_with("1002 blobs")));
     }
 
     #[test]
-    fn a_blob_counts_once_and_has_a_digest() {
-        assert_eq!(read(&[blob(1), blob(1)]).map(|blobs| blobs.len()), Ok(1));
-        assert!(read(&[BlobSize { digest: "../../etc/passwd".to_owned(), bytes: 1 }]).is_err());
+    fn equal_blobs_count_once_and_need_a_digest() {
+        assert_eq!(parse_blobs(&[blob(1), blob(1)]).map(|blobs| blobs.len()), Ok(1));
+        assert!(parse_blobs(&[BlobSize { digest: "../../etc/passwd".to_owned(), bytes: 1 }]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Standing pulls on disk: they live through restarts of agent and command.
+//! The file of a node's standing pulls, which outlive restarts of the agent and the command.
 
 use std::fmt;
 use std::fs::File;
@@ -14,9 +14,9 @@ use crate::core::KeptStandingPull;
 
 /// The version that is written. Within it fields are only added.
 const VERSION: u32 = 1;
-/// The largest file that is read: a thousand standing pulls of the longest names and references need less.
+/// The largest file that is read: 1,000 standing pulls with the longest names and references need less.
 const FILE_MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// Nothing in the file is secret; the mode of its directory says who reaches it.
+/// Nothing in the file is secret; the mode of its directory decides who reaches it.
 const FILE_MODE: u32 = 0o644;
 
 /// A shared store of any kind.
@@ -27,11 +27,10 @@ pub trait StandingPullStore: fmt::Debug + Send + Sync + 'static {
     /// The standing pulls that were kept last.
     ///
     /// # Errors
-    /// They cannot be read. Unless they were put aside, they stay as they are: none are kept until they are read.
+    /// They cannot be read. A damaged file was put aside; any other stays, and `keep` fails until it can be read.
     fn load(&self) -> Result<Vec<KeptStandingPull>, StandingPullStoreError>;
 
-    /// Keeps these standing pulls and no others. When it returns they live through a crash; when it fails or ends half-way, those kept before
-    /// do.
+    /// Replaces the stored standing pulls. Once this returns they outlive a crash; if it fails or is interrupted, the earlier ones do.
     ///
     /// # Errors
     /// They cannot be written.
@@ -51,7 +50,7 @@ pub enum StandingPullStoreError {
         /// Why not.
         source: io::Error,
     },
-    /// The file cannot be understood. It was put aside.
+    /// The file cannot be parsed. It was put aside.
     #[error("the standing pulls in {path} cannot be read: {reason}; the file is kept as {aside}, ask for them again")]
     Corrupt {
         /// Which file.
@@ -61,7 +60,7 @@ pub enum StandingPullStoreError {
         /// Where it is kept.
         aside: PathBuf,
     },
-    /// What is in the file is not known, so it is not replaced.
+    /// The file could not be read before, so it is not replaced.
     #[error("the standing pulls in {path} could not be read and are left as they are; see that the agent may read them, then restart it")]
     Unread {
         /// Which file.
@@ -73,7 +72,7 @@ pub enum StandingPullStoreError {
 #[derive(Clone, Debug)]
 pub struct StandingPullFile {
     path: PathBuf,
-    /// The file could not be read: what it holds must not be replaced.
+    /// The file exists but could not be read, so it must not be replaced.
     unread: Arc<AtomicBool>,
 }
 
@@ -90,13 +89,13 @@ struct FileRead {
 }
 
 impl StandingPullFile {
-    /// Keeps standing pulls in the file of this path; its directory must exist.
+    /// A store in the file of this path; its directory must exist.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, unread: Arc::default() }
     }
 
-    /// The directory, looked at anew: it may have changed hands since.
+    /// The file's directory, opened again each time because it may have been replaced.
     fn dir(&self) -> io::Result<SafeDir> {
         SafeDir::open(self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
     }
@@ -157,12 +156,12 @@ impl StandingPullStore for StandingPullFile {
         let mut file = create_anew(&dir, &new).map_err(failed("create", &new))?;
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
         dir.rename(&new, &dir, &name).map_err(failed("replace", &name))?;
-        // The new name must outlive a crash too.
+        // The rename must outlive a crash too.
         dir.sync().map_err(failed("sync the directory of", &name))
     }
 }
 
-/// Makes a file in the place of what a crash, or somebody else, has left under its name.
+/// Creates the file; a file left under its name by a crash or by somebody else is removed first.
 fn create_anew(dir: &SafeDir, name: &str) -> io::Result<File> {
     match dir.remove_file(name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,7 +1,7 @@
-//! The spans of this node's pulls, made by looking on at what goes into the core and what comes out of it.
+//! The spans of this node's pulls, derived from the core's inputs and effects.
 //!
-//! The core mints the ids that messages need: of each request and of each attempt. All else that is a span is a step in between. With
-//! no exporter there is no [`Traces`], and nothing is looked at.
+//! The core makes the ids that messages need: one for each request and one for each attempt. All other spans are steps in between.
+//! Without an exporter there is no [`Traces`].
 
 mod attributes;
 mod flights;
@@ -22,9 +22,9 @@ use flights::Flight;
 use requests::Request;
 use standing::Standing;
 
-/// The request, as its span is called.
+/// The span of a request.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
-/// A standing pull from the first request to the image's being there.
+/// The span of a standing pull, from the first request until the image is present.
 const STANDING: &str = "image.wait";
 
 /// The open spans of one node.
@@ -48,17 +48,17 @@ pub(crate) struct Asker<'a> {
     pub(crate) carried: Option<&'a Carried>,
 }
 
-/// What an input may change that no effect shows.
+/// What an input may change without an effect that shows it.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// The request that may have found its flight.
+    /// The request that may have joined a flight.
     asked: Option<RequestId>,
-    /// Standing pulls of an earlier agent go on.
+    /// Standing pulls were loaded from disk.
     restored: bool,
     concerns: Concerns,
 }
 
-/// What may be over after an input.
+/// The requests and flights that may end with an input.
 #[derive(Debug)]
 enum Concerns {
     /// A request, and a flight with its callers. Most messages concern no flight, and allocate nothing for this.
@@ -70,7 +70,7 @@ enum Concerns {
 impl Seen {
     fn of(input: &Input, core: &Coordinator) -> Self {
         let asked = match input {
-            Input::BackoffChecked { request, .. } | Input::LookedAround { request, .. } => Some(*request),
+            Input::BackoffChecked { request, .. } | Input::TargetFound { request, .. } => Some(*request),
             _ => None,
         };
         let restored = matches!(input, Input::StandingPullsLoaded { .. });
@@ -83,11 +83,11 @@ impl Concerns {
         let (flight, request) = match input {
             Input::Asked { request, .. }
             | Input::Inspected { request, .. }
-            | Input::LookedAround { request, .. }
+            | Input::TargetFound { request, .. }
             | Input::BackoffChecked { request, .. }
             | Input::Reported { request, .. }
             | Input::Recorded { request }
-            | Input::CallerGone { request }
+            | Input::CallerAbandoned { request }
             | Input::TimeOver { request } => (core.flight_of(*request), Some(*request)),
             Input::ClearanceAnswered { flight, .. }
             | Input::Permitted { flight, .. }
@@ -109,7 +109,7 @@ impl Concerns {
 }
 
 impl Traces {
-    /// None if spans are not made.
+    /// None without an exporter.
     pub(crate) fn if_enabled() -> Option<Box<Self>> {
         let none = || Self {
             requests: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl Traces {
         spans::enabled().then(|| Box::new(none()))
     }
 
-    /// A request comes in; the ids in force for it.
+    /// Opens the span of an incoming request; returns the ids to use for it.
     pub(crate) fn enter(&mut self, request: RequestId, ask: &EnsureImage, asker: Asker<'_>) -> TraceContext {
         let (span, ids) = Self::enter_question(REQUEST, asker);
         span.set("rpc.method", "pull-coordinator/ensure");
@@ -130,7 +130,7 @@ impl Traces {
         ids
     }
 
-    /// A question comes in; its span and the ids in force for it.
+    /// Opens the span of an incoming query; returns it and the ids to use for it.
     pub(crate) fn enter_question(name: &'static str, asker: Asker<'_>) -> (Span, TraceContext) {
         let Asker { caller, own, own_root, carried } = asker;
         let (span, ids) = Span::enter(name, Kind::Server, Entry { own, own_root, caller, carried });
@@ -138,12 +138,12 @@ impl Traces {
         (span, ids)
     }
 
-    /// The span of the attempt under way, for what is done within it.
+    /// The span of the attempt under way.
     pub(crate) fn attempt(&self, flight: FlightId) -> Span {
         self.flights.get(&flight).map_or_else(Span::none, |flight| flight.attempt.clone())
     }
 
-    /// The failure of a request is reported, and belongs to a shared entry.
+    /// The failure of a request was reported; `entry` is its back-off entry.
     pub(crate) fn opened(&mut self, request: RequestId, entry: Option<String>) {
         if let Some(request) = self.requests.get_mut(&request) {
             request.opened(entry.as_deref());
@@ -162,8 +162,8 @@ impl Traces {
                 if let Some(request) = self.requests.get_mut(request) {
                     request.steps.backoff_checked(answer);
                 }
-                if let BackoffAnswer::Refused(held) = answer {
-                    self.held(*request, held);
+                if let BackoffAnswer::Refused(refusal) = answer {
+                    self.refused(*request, refusal);
                 }
             }
             Input::ClearanceAnswered { flight, answer, .. } => self.clearance(*flight, answer.as_ref(), core),
@@ -224,9 +224,9 @@ impl Traces {
             Effect::AcquirePermit { flight, budget, .. } => self.flight(*flight, core).begin_permit(budget.as_deref()),
             Effect::Recheck { flight, .. } => self.flight(*flight, core).begin_look("image.inspect"),
             Effect::Verify { flight, .. } => self.flight(*flight, core).begin_look("image.verify"),
-            Effect::StartPull { flight, reference, in_haste, trace, .. } => {
+            Effect::StartPull { flight, reference, fleet_waits, trace, .. } => {
                 let attempt = self.flight(*flight, core).begin_attempt(*trace);
-                attributes::describe_attempt(&attempt, reference, *in_haste);
+                attributes::describe_attempt(&attempt, reference, *fleet_waits);
                 for caller in core.callers_of(*flight) {
                     self.join(*caller, *flight);
                 }
@@ -254,10 +254,10 @@ impl Traces {
         }
     }
 
-    /// What holds a request back, for its own span.
-    fn held(&mut self, request: RequestId, held: &Refusal) {
+    /// Adds a refusal to a request's span.
+    fn refused(&mut self, request: RequestId, refusal: &Refusal) {
         if let Some(request) = self.requests.get_mut(&request) {
-            request.held(held);
+            request.refused(refusal);
         }
     }
 
@@ -266,7 +266,7 @@ impl Traces {
         flight.clearance_answered(answer);
         for caller in core.callers_of(id) {
             match answer {
-                Some(Clearance::Refused(held) | Clearance::Waiting { held: Some(held) }) => self.held(*caller, held),
+                Some(Clearance::Refused(refusal) | Clearance::Waiting { held: Some(refusal) }) => self.refused(*caller, refusal),
                 Some(Clearance::Granted { for_all, released_by, .. }) => {
                     if let Some(standing) = self.requests.get(caller).and_then(|request| request.standing.as_ref()) {
                         standing.cleared(*for_all, released_by.is_some());
@@ -277,7 +277,7 @@ impl Traces {
         }
     }
 
-    /// A request's spans; a run of a standing pull has come in by none.
+    /// A request's spans. A run of a standing pull came in by no message, so its span begins here.
     fn request(&mut self, id: RequestId, core: &Coordinator) -> &mut Request {
         let standing = &self.standing;
         self.requests.entry(id).or_insert_with(|| {
@@ -295,7 +295,7 @@ impl Traces {
         })
     }
 
-    /// A caller that is not the one whose request the attempt belongs to links to it.
+    /// Links a caller's span to the attempt, unless the caller started the flight: then the attempt is its child.
     fn join(&mut self, request: RequestId, flight: FlightId) {
         if let (Some(flight), Some(caller)) = (self.flights.get(&flight), self.requests.get_mut(&request))
             && flight.first != Some(request)
@@ -304,7 +304,7 @@ impl Traces {
         }
     }
 
-    /// Ends the spans of what is over. A request that is over without an answer was abandoned by its caller.
+    /// Ends the spans of requests and flights that are over. A request that is over without an answer was abandoned by its caller.
     fn forget(&mut self, core: &Coordinator, concerns: Concerns) {
         match concerns {
             Concerns::Some { request, flight, callers } => {
@@ -312,38 +312,38 @@ impl Traces {
                 callers.into_iter().chain(request).for_each(|request| self.forget_request(request, core));
             }
             Concerns::All => {
-                self.flights.retain(|flight, _| core.is_flying(*flight));
+                self.flights.retain(|flight, _| core.has_flight(*flight));
                 let requests: Vec<RequestId> = self.requests.keys().copied().collect();
                 requests.into_iter().for_each(|request| self.forget_request(request, core));
             }
         }
-        debug_assert!(self.flights.keys().all(|flight| core.is_flying(*flight)), "what is over is forgotten");
-        debug_assert!(self.requests.keys().all(|request| core.knows(*request)), "what is over is forgotten");
+        debug_assert!(self.flights.keys().all(|flight| core.has_flight(*flight)), "what is over is forgotten");
+        debug_assert!(self.requests.keys().all(|request| core.is_pending(*request)), "what is over is forgotten");
     }
 
     fn forget_flight(&mut self, flight: FlightId, core: &Coordinator) {
-        if !core.is_flying(flight) {
+        if !core.has_flight(flight) {
             self.flights.remove(&flight);
         }
     }
 
     fn forget_request(&mut self, id: RequestId, core: &Coordinator) {
-        let Some(request) = self.requests.get(&id).filter(|_| !core.knows(id)) else { return };
+        let Some(request) = self.requests.get(&id).filter(|_| !core.is_pending(id)) else { return };
         if !request.is_run {
-            request.own.fail("abandoned", "its caller has gone");
+            request.own.fail("abandoned", "abandoned by its caller");
         }
         if let Some(request) = self.requests.remove(&id) {
             request.steps.end(false);
         }
     }
 
-    /// Begins and ends the spans of standing pulls as they begin and end.
+    /// Begins and ends the spans of standing pulls.
     fn follow_standing(&mut self, core: &Coordinator, restored: bool) {
         let standing: BTreeMap<StandingPullId, TraceContext> = core.standing_spans().collect();
         self.standing.retain(|id, _| standing.contains_key(id));
         for (id, ids) in standing {
             self.standing.entry(id).or_insert_with(|| {
-                // The request of one that an earlier agent took is over, and its span was of another trace.
+                // A standing pull that was loaded from disk has no parent: its request ended with the earlier agent.
                 let caller = TraceContext { span_id: 0, ..ids };
                 let span = if restored {
                     Span::enter(STANDING, Kind::Internal, Entry { own: ids, own_root: ids, caller, carried: None }).0

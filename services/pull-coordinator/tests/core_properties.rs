@@ -1,8 +1,8 @@
-//! The core under random interleavings, held against a model of what may be said when.
+//! The core under random interleavings of inputs, compared with a model of the effects that are allowed.
 //!
-//! Contracts, for every order of inputs, with late and repeated ones among them: every request gets exactly one answer, after its
-//! events and its report; every permit that was asked for is given back exactly once; nothing is said for what is over; no image
-//! is in two flights that a caller could have shared; the same inputs lead to the same effects.
+//! Contracts, for every order of inputs with late and repeated ones: every request gets exactly one answer, after its events and its
+//! report; every permit that was asked for is returned exactly once; nothing happens for a request or flight that is over; no image is in
+//! two flights that a caller could have shared; equal inputs give equal effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +14,9 @@ use contract::{EventReason, PermitId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, PulledFacts, RequestId};
 
-use super::world::{World, failure, pod, there, wanted};
+use super::world::{World, failure, pod, present_image, wanted};
 
-/// One thing that happens; the numbers choose among what can happen then.
+/// One event; the numbers choose among the possibilities at that moment.
 #[derive(Clone, Debug)]
 enum Move {
     Ask { image: usize, policy: usize, pod: usize },
@@ -39,12 +39,12 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 0..150)
 }
 
-/// The world with what may still be said in it.
+/// The core with what is still open.
 struct Model {
     world: World,
-    /// Questions that the core waits for.
+    /// Effects that are not answered yet.
     open: Vec<Effect>,
-    /// Inputs given before, to be given again.
+    /// Earlier inputs, for repetition.
     given: Vec<Input>,
     asked: BTreeSet<RequestId>,
     answered: BTreeMap<RequestId, PullOutcome>,
@@ -107,7 +107,7 @@ impl Model {
         self.take(effects);
     }
 
-    /// What was said once is said again. The shell answers each record once, so that is left out while its request lives.
+    /// Repeats an earlier input; not a `Recorded` while its request is under way, because the shell answers each record once.
     fn repeat(&mut self, which: usize) {
         let input = self.given[which % self.given.len()].clone();
         if let Input::Recorded { request } = input
@@ -116,14 +116,14 @@ impl Model {
             return;
         }
         let effects = self.world.give(input.clone());
-        // To be queued again means to ask again, by the same name.
+        // After `Queued` the flight asks again with the same permit.
         let asks_again = matches!(input, Input::Permitted { answer: PermitAnswer::Queued { .. }, .. })
             && effects.iter().all(|effect| matches!(effect, Effect::AcquirePermit { .. }));
         assert!(effects.is_empty() || asks_again || self.is_first_answer(&input), "{input:?} again led to {effects:?}");
         self.take(effects);
     }
 
-    /// An earlier answer may fit a question that stands now (a flight that was queued, asks again and is told the same).
+    /// Whether a repeated answer fits an open effect, as when a queued flight asks again and gets the same answer.
     fn is_first_answer(&mut self, input: &Input) -> bool {
         let Input::Permitted { flight, .. } = input else { return false };
         let fits = |question: &Effect| matches!(question, Effect::AcquirePermit { flight: asked, .. } if asked == flight);
@@ -138,7 +138,7 @@ impl Model {
         self.take(effects);
     }
 
-    /// Checks each effect against what may be said now.
+    /// Checks each effect against the model.
     fn take(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match &effect {
@@ -154,37 +154,37 @@ impl Model {
                     assert!(self.reports.insert(*request, report.failure.is_some()).is_none(), "{request:?} is reported once");
                 }
                 Effect::AcquirePermit { flight, permit, .. } => {
-                    self.check_flying(*flight, &effect);
+                    self.check_in_flight(*flight, &effect);
                     assert_eq!(*self.permits.entry(*permit).or_insert(*flight), *flight);
-                    assert!(!self.granted.contains(flight), "a permit that is there is not asked for");
-                    // Asked for again by the same name, it is one question.
+                    assert!(!self.granted.contains(flight), "a granted permit is not asked for");
+                    // Asking again with the same permit is one question.
                     self.open.retain(|open| flight_of(open) != Some(*flight));
                 }
-                Effect::Recheck { flight, .. } => self.check_flying(*flight, &effect),
+                Effect::Recheck { flight, .. } => self.check_in_flight(*flight, &effect),
                 Effect::StartPull { flight, permit, .. } => {
-                    self.check_flying(*flight, &effect);
+                    self.check_in_flight(*flight, &effect);
                     assert_eq!(self.permits.get(permit), Some(flight));
                     assert!(self.granted.contains(flight), "no pull without a permit");
                     assert!(self.started.insert(*flight), "one pull for a flight");
                 }
                 Effect::Verify { flight, .. } => {
-                    self.check_flying(*flight, &effect);
+                    self.check_in_flight(*flight, &effect);
                     assert!(self.started.contains(flight));
                 }
                 Effect::Cancel { flight } => {
-                    self.check_flying(*flight, &effect);
+                    self.check_in_flight(*flight, &effect);
                     self.cancelled.insert(*flight);
                 }
                 Effect::Release { permit, .. } => {
                     let flight = self.permits[permit];
                     assert!(self.over.insert(flight), "{permit:?} is given back once");
-                    let questions = self.open.len();
+                    let open_before = self.open.len();
                     self.open.retain(|open| flight_of(open) != Some(flight));
-                    let stood_open = self.open.len() < questions;
+                    let stood_open = self.open.len() < open_before;
                     assert_eq!(stood_open, self.cancelled.contains(&flight), "what is under way is cancelled, and nothing else");
                 }
                 Effect::Answer { request, outcome } => self.check_answer(*request, outcome),
-                Effect::LookAround { .. }
+                Effect::FindTarget { .. }
                 | Effect::RequestClearance { .. }
                 | Effect::Resolve { .. }
                 | Effect::Withdraw { .. }
@@ -201,7 +201,7 @@ impl Model {
         assert!(!self.answered.contains_key(&request), "{effect:?} after the answer");
     }
 
-    fn check_flying(&self, flight: FlightId, effect: &Effect) {
+    fn check_in_flight(&self, flight: FlightId, effect: &Effect) {
         assert!(!self.over.contains(&flight), "{effect:?} after the end of its flight");
     }
 
@@ -213,12 +213,12 @@ impl Model {
         self.check_events(request, outcome);
     }
 
-    /// The events and the report of a request are those of its outcome.
+    /// Checks that the events and the report of a request fit its outcome.
     fn check_events(&self, request: RequestId, outcome: &PullOutcome) {
         use EventReason::{BackOff, ErrImageNeverPull, Failed, InspectFailed, Pulled, Pulling, Throttled};
         let mut events = self.events.get(&request).cloned().unwrap_or_default();
-        assert!(events.iter().filter(|reason| **reason == Throttled).count() <= 1, "that it waits is told once: {events:?}");
-        assert!(events.last() != Some(&Throttled) || outcome.timed_out, "a wait comes to an end: {events:?}");
+        assert!(events.iter().filter(|reason| **reason == Throttled).count() <= 1, "Throttled is recorded once: {events:?}");
+        assert!(events.last() != Some(&Throttled) || outcome.timed_out, "a wait ends: {events:?}");
         events.retain(|reason| *reason != Throttled);
         let allowed: &[&[EventReason]] = match (outcome.outcome, outcome.timed_out) {
             (OutcomeKind::Failed, true) => &[&[], &[Pulling]],
@@ -231,34 +231,34 @@ impl Model {
         assert!(allowed.contains(&events.as_slice()), "{:?} with {events:?}", outcome.outcome);
         let flown = events.len() == 2 && outcome.outcome != OutcomeKind::Present;
         let reported = flown.then_some(outcome.outcome == OutcomeKind::Failed);
-        assert_eq!(self.reports.get(&request).copied(), reported, "what was tried is reported, and nothing else");
+        assert_eq!(self.reports.get(&request).copied(), reported, "attempts are reported, and nothing else");
     }
 
-    /// Flights as they are shown are those with a permit asked for and not given back.
+    /// Checks that the listed flights are those with a permit that was asked for and not returned.
     fn check_flights(&self) {
         let shown: BTreeSet<FlightId> = self.world.core.flights(self.world.now).iter().map(|view| view.flight).collect();
-        let held: BTreeSet<FlightId> = self.permits.values().copied().filter(|flight| !self.over.contains(flight)).collect();
-        assert_eq!(shown, held);
+        let unreturned: BTreeSet<FlightId> = self.permits.values().copied().filter(|flight| !self.over.contains(flight)).collect();
+        assert_eq!(shown, unreturned);
         for view in self.world.core.flights(self.world.now) {
             assert!(view.callers > 0, "no flight without a caller");
         }
     }
 
-    /// Answers whatever still stands open, well, until nothing does.
+    /// Answers every open effect with success, until none is left.
     fn come_to_rest(&mut self) {
         for _ in 0..10_000 {
             let Some(question) = self.open.pop() else { return };
             let input = answer(&question, 0);
             self.give(input);
         }
-        panic!("it does not come to rest");
+        panic!("the core does not come to rest");
     }
 }
 
 fn answer(question: &Effect, how: usize) -> Input {
     let bad = how % 3 == 1;
     let found = || match how % 3 {
-        0 => Ok(Some(there())),
+        0 => Ok(Some(present_image())),
         1 => Err(failure("cannot say")),
         _ => Ok(None::<ImageFacts>),
     };
@@ -320,7 +320,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_everybody_is_answered_once_and_every_permit_comes_back(moves in moves()) {
+    fn every_request_is_answered_once_and_every_permit_returned(moves in moves()) {
         let model = run(&moves);
         let answered: BTreeSet<RequestId> = model.answered.keys().copied().collect();
         prop_assert_eq!(answered, model.asked);
@@ -331,13 +331,13 @@ proptest! {
     }
 
     #[test]
-    fn the_same_inputs_lead_to_the_same_effects(moves in moves()) {
-        prop_assert_eq!(run(&moves).world.said, run(&moves).world.said);
+    fn equal_inputs_give_equal_effects(moves in moves()) {
+        prop_assert_eq!(run(&moves).world.all_effects, run(&moves).world.all_effects);
     }
 
-    /// Nobody asks with Always and no tag is resolved before its pull ends: then one image is one flight at any time.
+    /// If nobody asks with policy Always and no tag is resolved before its pull ends, each image has at most one flight at any time.
     #[test]
-    fn callers_that_can_share_a_flight_do(moves in moves()) {
+    fn callers_of_one_image_share_one_flight(moves in moves()) {
         let mut model = Model::new();
         for one in &moves {
             match one {

@@ -1,9 +1,9 @@
-//! The core walked through by hand.
+//! The core, step by step.
 //!
-//! Contracts: many callers are one pull, each with events and an answer of its own; Always joins only before the tag is resolved;
-//! presence is looked at again when the turn came late or when somebody else's pull ended meanwhile; a time-out ends one wait
-//! alone, and the pull with the last; what the runtime claims is verified; what comes late or twice changes nothing; the answer
-//! comes after the events.
+//! Contracts: callers of one image share one pull, each with its own events and answer; policy Always joins only before the tag is
+//! resolved; presence is checked again after a late permit or after another pull's end; a time-out ends its caller's wait alone, and the
+//! pull with the last caller; the runtime's success is verified; late and repeated inputs change nothing; the answer comes after the
+//! events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Refusal};
@@ -12,7 +12,7 @@ use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
 use pull_coordinator::core::{Effect, FlightId, Input, RequestId};
 
-use super::world::{World, cause, failure, flight_of, name, names, pod, there, wanted};
+use super::world::{World, cause, failure, flight_of, name, names, pod, present_image, wanted};
 use EventReason::{Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
 
@@ -21,22 +21,22 @@ fn with_pod(ask: EnsureImage, name: &str) -> EnsureImage {
 }
 
 #[test]
-fn twenty_callers_of_a_missing_image_are_one_pull() {
+fn twenty_callers_of_an_absent_image_share_one_pull() {
     let mut world = World::new();
     let mut callers = Vec::new();
-    // Spelled in three ways, by pods of their own and by the nameless one.
+    // Three spellings of one image, by different pods and without a pod.
     for number in 0..20 {
         let image = ["busybox", "busybox:latest", "docker.io/library/busybox"][number % 3];
         let ask = if number < 5 { wanted(image, IfNotPresent) } else { with_pod(wanted(image, IfNotPresent), &number.to_string()) };
-        callers.push(world.board(ask).0);
+        callers.push(world.ask_until_flight(ask).0);
     }
     assert_eq!(world.count("AcquirePermit"), 1);
     let flight = FlightId(1);
     assert_eq!(names(&world.grant(flight)), ["StartPull"]);
     world.pass(1_500);
     assert_eq!(names(&world.pulled(flight)), ["Verify"]);
-    let landed = world.verified(flight);
-    world.settle(landed);
+    let finished = world.verified(flight);
+    world.settle(finished);
     for caller in &callers {
         assert_eq!(world.reasons_of(*caller), [Pulling, Pulled]);
         let answer = world.answer_to(*caller);
@@ -50,14 +50,14 @@ fn twenty_callers_of_a_missing_image_are_one_pull() {
 }
 
 #[test]
-fn a_failure_is_reported_for_each_caller_as_one_attempt() {
+fn failure_is_reported_for_each_caller_with_one_attempt_id() {
     let mut world = World::new();
-    let first = world.board(with_pod(wanted("a:1", IfNotPresent), "x")).0;
-    let second = world.board(wanted("a:1", IfNotPresent)).0;
+    let first = world.ask_until_flight(with_pod(wanted("a:1", IfNotPresent), "x")).0;
+    let second = world.ask_until_flight(wanted("a:1", IfNotPresent)).0;
     let flight = FlightId(1);
     world.grant(flight);
-    let landed = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
-    world.settle(landed);
+    let finished = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
+    world.settle(finished);
     let reports = world.reports();
     assert_eq!(reports.len(), 2);
     assert_eq!(reports[0].attempt, reports[1].attempt, "the tracker counts an attempt once for each key");
@@ -74,41 +74,41 @@ fn a_failure_is_reported_for_each_caller_as_one_attempt() {
 #[test]
 fn always_joins_only_before_the_tag_is_resolved() {
     let mut world = World::new();
-    world.board(wanted("a:1", IfNotPresent));
+    world.ask_until_flight(wanted("a:1", IfNotPresent));
     let flight = FlightId(1);
-    world.board(wanted("a:1", Always));
+    world.ask_until_flight(wanted("a:1", Always));
     assert_eq!(world.count("AcquirePermit"), 1, "it joined while the flight was queued");
     world.grant(flight);
-    world.board(wanted("a:1", Always));
+    world.ask_until_flight(wanted("a:1", Always));
     assert_eq!(world.count("AcquirePermit"), 1, "it joined while nothing was resolved");
     world.give(Input::Resolved { flight, seen: false });
-    let (_, effects) = world.board(wanted("a:1", Always));
-    assert_eq!(flight_of(&effects), FlightId(2), "what is resolved may be older than the standing pull");
-    let (_, effects) = world.board(wanted("a:1", IfNotPresent));
-    assert_eq!(names(&effects), ["Record"], "whoever takes any version joins");
+    let (_, effects) = world.ask_until_flight(wanted("a:1", Always));
+    assert_eq!(flight_of(&effects), FlightId(2), "a resolved tag may be older than the request");
+    let (_, effects) = world.ask_until_flight(wanted("a:1", IfNotPresent));
+    assert_eq!(names(&effects), ["Record"], "policy IfNotPresent joins");
     world.grant(FlightId(2));
     world.pulled(FlightId(2));
-    let (_, effects) = world.board(wanted("a:1", Always));
-    assert_eq!(flight_of(&effects), FlightId(3), "a pull that is over is resolved, whether the runtime said so or not");
+    let (_, effects) = world.ask_until_flight(wanted("a:1", Always));
+    assert_eq!(flight_of(&effects), FlightId(3), "a pull that is over is resolved, whether the runtime showed it or not");
 }
 
 #[test]
-fn platforms_are_pulled_apart() {
+fn each_platform_has_a_flight_of_its_own() {
     let mut world = World::new();
     for platform in [None, Some("linux/arm64"), Some("linux/amd64"), Some("linux/arm64")] {
-        world.board(EnsureImage { platform: platform.map(str::to_owned), ..wanted("a:1", IfNotPresent) });
+        world.ask_until_flight(EnsureImage { platform: platform.map(str::to_owned), ..wanted("a:1", IfNotPresent) });
     }
     assert_eq!(world.count("AcquirePermit"), 3);
 }
 
 #[test]
-fn presence_is_looked_at_again_when_the_turn_came_late() {
+fn presence_is_rechecked_after_a_late_permit() {
     let mut world = World::new();
-    let caller = world.board(wanted("a:1", IfNotPresent)).0;
+    let caller = world.ask_until_flight(wanted("a:1", IfNotPresent)).0;
     world.pass(4_000);
     assert_eq!(names(&world.grant(FlightId(1))), ["Recheck"]);
     world.pass(10);
-    let effects = world.give(Input::Rechecked { flight: FlightId(1), found: Ok(Some(there())) });
+    let effects = world.give(Input::Rechecked { flight: FlightId(1), found: Ok(Some(present_image())) });
     assert_eq!(names(&effects), ["Release", "Record"]);
     world.settle(effects);
     let answer = world.answer_to(caller);
@@ -118,10 +118,10 @@ fn presence_is_looked_at_again_when_the_turn_came_late() {
 }
 
 #[test]
-fn a_late_turn_pulls_when_the_image_is_still_absent_or_nobody_can_say() {
+fn pull_follows_the_recheck_if_the_image_is_absent_or_the_runtime_fails() {
     for found in [Ok(None), Err(failure("the store is closed"))] {
         let mut world = World::new();
-        world.board(wanted("a:1", IfNotPresent));
+        world.ask_until_flight(wanted("a:1", IfNotPresent));
         world.pass(4_000);
         world.grant(FlightId(1));
         assert_eq!(names(&world.give(Input::Rechecked { flight: FlightId(1), found })), ["StartPull"]);
@@ -129,45 +129,45 @@ fn a_late_turn_pulls_when_the_image_is_still_absent_or_nobody_can_say() {
 }
 
 #[test]
-fn always_is_never_satisfied_by_presence() {
+fn policy_always_pulls_a_present_image() {
     let mut world = World::new();
-    world.board(wanted("a:1", Always));
+    world.ask_until_flight(wanted("a:1", Always));
     world.pass(4_000);
     assert_eq!(names(&world.grant(FlightId(1))), ["StartPull"]);
-    // Neither when it joins a flight that is looking again.
+    // Nor if it joins a flight that is rechecking.
     let mut world = World::new();
-    world.board(wanted("a:1", IfNotPresent));
+    world.ask_until_flight(wanted("a:1", IfNotPresent));
     world.pass(4_000);
     world.grant(FlightId(1));
-    world.board(wanted("a:1", Always));
-    assert_eq!(names(&world.give(Input::Rechecked { flight: FlightId(1), found: Ok(Some(there())) })), ["StartPull"]);
+    world.ask_until_flight(wanted("a:1", Always));
+    assert_eq!(names(&world.give(Input::Rechecked { flight: FlightId(1), found: Ok(Some(present_image())) })), ["StartPull"]);
 }
 
 #[test]
-fn whoever_looked_before_anothers_pull_ended_looks_again() {
+fn request_that_inspected_before_another_pull_ended_rechecks() {
     let mut world = World::new();
-    world.board(wanted("a:1", IfNotPresent));
+    world.ask_until_flight(wanted("a:1", IfNotPresent));
     world.grant(FlightId(1));
-    // The runtime says "absent" to the second caller, and then the first one's pull ends before the back-off is checked.
+    // The runtime answers "absent" to the second caller; then the first caller's pull ends before the second's back-off check.
     let (second, _) = world.ask(wanted("a:1", IfNotPresent));
     world.give(Input::Inspected { request: second, found: Ok(None) });
     world.pulled(FlightId(1));
-    let landed = world.verified(FlightId(1));
-    world.settle(landed);
+    let finished = world.verified(FlightId(1));
+    world.settle(finished);
     world.give(Input::BackoffChecked { request: second, answer: BackoffAnswer::Allowed });
     world.give(Input::Recorded { request: second });
     assert_eq!(names(&world.grant(FlightId(2))), ["Recheck"]);
-    let effects = world.give(Input::Rechecked { flight: FlightId(2), found: Ok(Some(there())) });
+    let effects = world.give(Input::Rechecked { flight: FlightId(2), found: Ok(Some(present_image())) });
     world.settle(effects);
     assert_eq!(world.answer_to(second).outcome, OutcomeKind::Present);
     assert_eq!(world.count("StartPull"), 1);
 }
 
 #[test]
-fn a_time_out_ends_only_its_own_wait() {
+fn time_out_ends_the_wait_of_its_caller_alone() {
     let mut world = World::new();
-    let hasty = world.board(EnsureImage { timeout_ms: Some(1_000), ..wanted("a:1", IfNotPresent) }).0;
-    let patient = world.board(wanted("a:1", IfNotPresent)).0;
+    let hasty = world.ask_until_flight(EnsureImage { timeout_ms: Some(1_000), ..wanted("a:1", IfNotPresent) }).0;
+    let patient = world.ask_until_flight(wanted("a:1", IfNotPresent)).0;
     let flight = FlightId(1);
     world.grant(flight);
     world.pass(1_000);
@@ -177,18 +177,18 @@ fn a_time_out_ends_only_its_own_wait() {
     assert_eq!((answer.outcome, answer.reason, answer.waiting_ms), (OutcomeKind::Failed, None, 1_000));
     assert_eq!(answer.message, "not there within 1s: the time given with --timeout is over");
     world.pulled(flight);
-    let landed = world.verified(flight);
-    world.settle(landed);
+    let finished = world.verified(flight);
+    world.settle(finished);
     assert_eq!(world.answer_to(patient).outcome, OutcomeKind::Pulled);
-    assert_eq!(world.reports().len(), 1, "who left reports nothing");
+    assert_eq!(world.reports().len(), 1, "a caller that left reports nothing");
 }
 
 #[test]
-fn the_flight_ends_with_the_last_who_wants_it_and_before_the_answer() {
-    // An answer tells the shell to forget what is not in flight any more, so the order matters.
+fn flight_ends_with_its_last_caller_and_before_the_answer() {
+    // The order matters: at an answer the shell forgets flights that are over.
     for stage in ["queued", "rechecking", "pulling", "verifying"] {
         let mut world = World::new();
-        let callers = [world.board(wanted("a:1", IfNotPresent)).0, world.board(wanted("a:1", IfNotPresent)).0];
+        let callers = [world.ask_until_flight(wanted("a:1", IfNotPresent)).0, world.ask_until_flight(wanted("a:1", IfNotPresent)).0];
         let flight = FlightId(1);
         if stage == "rechecking" {
             world.pass(4_000);
@@ -203,7 +203,7 @@ fn the_flight_ends_with_the_last_who_wants_it_and_before_the_answer() {
         let effects = world.give(Input::TimeOver { request: callers[1] });
         assert_eq!(names(&effects), ["Cancel", "Release", "Answer"], "{stage}");
         assert!(world.core.flights(world.now).is_empty());
-        // What the runtime or the throttler says afterwards is nobody's.
+        // Later answers of the runtime and the throttler are ignored.
         assert_eq!(world.grant(flight), []);
         assert_eq!(world.pulled(flight), []);
         assert_eq!(world.verified(flight), []);
@@ -211,7 +211,7 @@ fn the_flight_ends_with_the_last_who_wants_it_and_before_the_answer() {
 }
 
 #[test]
-fn a_time_out_waits_for_the_event_that_is_being_recorded() {
+fn time_out_answer_waits_for_the_event_under_way() {
     let mut world = World::new();
     let (request, _) = world.ask(wanted("a:1", Always));
     world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
@@ -221,7 +221,7 @@ fn a_time_out_waits_for_the_event_that_is_being_recorded() {
 }
 
 #[test]
-fn the_answer_comes_after_the_events_and_the_report() {
+fn answer_comes_after_the_events_and_the_report() {
     let mut world = World::new();
     let (request, _) = world.ask(wanted("a:1", Always));
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
@@ -233,15 +233,15 @@ fn the_answer_comes_after_the_events_and_the_report() {
     assert_eq!(world.give(Input::Reported { request, next_attempt_ms: Some(10_000) }), []);
     assert_eq!(names(&world.give(Input::Recorded { request })), ["Record"]);
     assert_eq!(world.reasons_of(request), [Pulling, Failed]);
-    assert_eq!(world.give(Input::Reported { request, next_attempt_ms: Some(99) }), [], "what is reported twice changes nothing");
+    assert_eq!(world.give(Input::Reported { request, next_attempt_ms: Some(99) }), [], "a second Reported changes nothing");
     assert_eq!(names(&world.give(Input::Recorded { request })), ["Answer"]);
     assert_eq!(world.answer_to(request).next_attempt_ms, Some(10_000));
 }
 
 #[test]
-fn a_success_without_an_image_is_a_failure() {
+fn reported_success_without_an_image_is_a_failure() {
     let mut world = World::new();
-    let request = world.board(wanted("a:1", Always)).0;
+    let request = world.ask_until_flight(wanted("a:1", Always)).0;
     let flight = FlightId(1);
     world.grant(flight);
     world.pulled(flight);
@@ -254,9 +254,9 @@ fn a_success_without_an_image_is_a_failure() {
 }
 
 #[test]
-fn a_runtime_that_cannot_verify_has_pulled_all_the_same() {
+fn failed_verification_does_not_fail_the_pull() {
     let mut world = World::new();
-    let request = world.board(wanted("a:1", Always)).0;
+    let request = world.ask_until_flight(wanted("a:1", Always)).0;
     let flight = FlightId(1);
     world.grant(flight);
     world.pulled(flight);
@@ -268,9 +268,9 @@ fn a_runtime_that_cannot_verify_has_pulled_all_the_same() {
 }
 
 #[test]
-fn a_refused_permit_is_a_failed_pull_with_back_off_as_in_kubelet() {
+fn refused_permit_fails_the_pull_with_backoff_as_in_kubelet() {
     let mut world = World::new();
-    let request = world.board(wanted("a:1", Always)).0;
+    let request = world.ask_until_flight(wanted("a:1", Always)).0;
     let answer = PermitAnswer::Refused { text: "pull QPS exceeded".to_owned() };
     let effects = world.give(Input::Permitted { flight: FlightId(1), answer });
     assert_eq!(names(&effects), ["Release", "Report", "Record"]);
@@ -281,41 +281,41 @@ fn a_refused_permit_is_a_failed_pull_with_back_off_as_in_kubelet() {
 }
 
 #[test]
-fn a_queued_permit_is_asked_for_again_by_the_same_name() {
+fn queued_permit_is_asked_for_again_with_the_same_id() {
     let mut world = World::new();
-    let (_, effects) = world.board(wanted("a:1", Always));
+    let (_, effects) = world.ask_until_flight(wanted("a:1", Always));
     let again = world.give(Input::Permitted { flight: FlightId(1), answer: PermitAnswer::Queued { ahead: 3, budget_wait_ms: None } });
     let acquire = |effects: &[Effect]| effects.iter().find(|effect| name(effect) == "AcquirePermit").cloned().unwrap();
     assert_eq!(acquire(&effects), acquire(&again));
 }
 
 #[test]
-fn durations_are_counted_as_kubelet_counts_them() {
+fn durations_are_counted_as_in_kubelet() {
     let mut world = World::new();
-    let first = world.board(wanted("a:1", Always)).0;
+    let first = world.ask_until_flight(wanted("a:1", Always)).0;
     world.pass(2_000);
     world.grant(FlightId(1));
     world.pass(1_000);
-    let late = world.board(wanted("a:1", IfNotPresent)).0;
+    let late = world.ask_until_flight(wanted("a:1", IfNotPresent)).0;
     world.pass(500);
     world.pulled(FlightId(1));
-    let landed = world.verified(FlightId(1));
-    world.settle(landed);
+    let finished = world.verified(FlightId(1));
+    world.settle(finished);
     let event = world.events_of(first)[1].clone();
     assert_eq!(event.message, "Successfully pulled image \"a:1\" in 1.5s (3.5s including waiting). Image size: 5 bytes.");
     assert_eq!((event.duration_ms, event.waiting_ms), (Some(1_500), Some(2_000)));
-    // Who came late has not waited longer than it was there.
+    // A caller that joined late has not waited longer than since it joined.
     let event = world.events_of(late)[1].clone();
     assert_eq!(event.message, "Successfully pulled image \"a:1\" in 500ms (500ms including waiting). Image size: 5 bytes.");
 }
 
 #[test]
-fn a_held_image_is_refused_with_its_cause_in_the_answer_alone() {
+fn backed_off_image_is_refused_with_the_cause_in_the_answer_alone() {
     let mut world = World::new();
     let (request, _) = world.ask(wanted("a:1", Always));
-    let held =
+    let refusal =
         Refusal { cause: "ErrImagePull: gone".to_owned(), class: FailureClass::NotFound, next_attempt_ms: 7_000, ..Refusal::default() };
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(held) });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(refusal) });
     world.settle(effects);
     let answer = world.answer_to(request);
     assert_eq!(answer.outcome, OutcomeKind::Backoff);
@@ -325,7 +325,7 @@ fn a_held_image_is_refused_with_its_cause_in_the_answer_alone() {
 }
 
 #[test]
-fn inputs_for_nobody_change_nothing() {
+fn inputs_for_unknown_requests_change_nothing() {
     let mut world = World::new();
     let (request, flight) = (RequestId(77), FlightId(77));
     for input in [
@@ -345,7 +345,7 @@ fn inputs_for_nobody_change_nothing() {
 }
 
 #[test]
-fn a_reference_or_platform_that_cannot_be_read_is_an_event_and_an_answer() {
+fn unreadable_reference_or_platform_gives_an_event_and_an_answer() {
     let bad_platform = EnsureImage { platform: Some("linux".to_owned()), ..wanted("a:1", Always) };
     for ask in [wanted("NO GOOD", Always), bad_platform] {
         let mut world = World::new();

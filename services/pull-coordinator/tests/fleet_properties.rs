@@ -1,9 +1,9 @@
-//! The core of a node that shares, with standing pulls, under random interleavings.
+//! The core of a node that shares, with standing pulls, under random interleavings of inputs.
 //!
-//! Contracts, for every order of inputs, with late and repeated ones among them: every caller gets exactly one answer; no pull without
-//! clearance and permit of its own; every permit that was asked for is given back exactly once, and so is every request for clearance, after
-//! which nothing is asked in its name; what an attempt came to is told at most once, and only of an attempt that was made; when
-//! everything is over nothing is kept, and nothing wakes the core; the same inputs lead to the same effects.
+//! Contracts, for every order of inputs with late and repeated ones: every caller gets exactly one answer; no pull begins without its own
+//! clearance and permit; every permit is returned exactly once; every clearance is withdrawn exactly once and not used afterwards; the
+//! result of an attempt is resolved at most once, and only if the attempt was made; at the end nothing is left and no alarm is set; equal
+//! inputs give equal effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,9 @@ use contract::{AttemptId, ClearanceId, PermitId, Stage, StandingPullId};
 use proptest::prelude::*;
 use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
-use super::world::{World, failure, granted, granted_for_all, held, sharing, target, there, wanted};
+use super::world::{World, failure, granted, granted_for_all, present_image, refusal, sharing, target, wanted};
 
-/// One thing that happens; the numbers choose among what can happen then.
+/// One event; the numbers choose among the possibilities at that moment.
 #[derive(Clone, Debug)]
 enum Move {
     Ask { image: usize, how: usize },
@@ -47,12 +47,12 @@ fn id(number: u8) -> StandingPullId {
     format!("{number:032x}").try_into().unwrap()
 }
 
-/// What a flight has been given and not lost.
+/// What a flight was granted and has not lost.
 #[derive(Debug, Default)]
 struct Flown {
     requested: Option<ClearanceId>,
     turn: u64,
-    /// By when the tracker should have answered: after that it is silent, which counts as clearance.
+    /// When the tracker should have answered; no answer by then counts as clearance.
     due: std::time::Duration,
     clearance: bool,
     permit: Option<PermitId>,
@@ -72,7 +72,7 @@ struct Model {
     released: BTreeSet<PermitId>,
     requested: BTreeSet<ClearanceId>,
     withdrawn: BTreeSet<ClearanceId>,
-    told: BTreeSet<(AttemptId, Stage)>,
+    resolved: BTreeSet<(AttemptId, Stage)>,
 }
 
 impl Model {
@@ -89,7 +89,7 @@ impl Model {
             released: BTreeSet::new(),
             requested: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
-            told: BTreeSet::new(),
+            resolved: BTreeSet::new(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Model {
         self.take(effects);
     }
 
-    /// Time passes, alarm by alarm.
+    /// Lets time pass, alarm by alarm.
     fn pass(&mut self, milliseconds: u64) {
         let end = self.world.now.after(std::time::Duration::from_millis(milliseconds));
         while let Some(time) = self.world.core.next_alarm().filter(|time| *time <= end.monotonic) {
@@ -168,22 +168,22 @@ impl Model {
         self.take(effects);
     }
 
-    /// Checks each effect against what may be said now.
+    /// Checks each effect against the model.
     fn take(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match &effect {
                 Effect::RequestClearance { flight, turn, ask, .. } => {
-                    assert!(!self.withdrawn.contains(&ask.clearance), "nothing is asked in the name of what was given back");
+                    assert!(!self.withdrawn.contains(&ask.clearance), "a withdrawn clearance is not used");
                     self.requested.insert(ask.clearance);
                     let flown = self.flights.entry(*flight).or_default();
                     assert!(*turn > flown.turn);
-                    // Another attempt has no clearance yet.
+                    // A new attempt has no clearance yet.
                     flown.clearance &= flown.attempt == Some(ask.attempt);
                     flown.due = self.world.now.monotonic + std::time::Duration::from_millis(ask.patience_ms);
                     (flown.turn, flown.requested, flown.attempt) = (*turn, Some(ask.clearance), Some(ask.attempt));
                 }
                 Effect::AcquirePermit { flight, permit, budget, .. } => {
-                    assert!(!self.released.contains(permit), "what was given back is not asked for again");
+                    assert!(!self.released.contains(permit), "a returned permit is not asked for again");
                     assert!(budget.is_some());
                     self.acquired.insert(*permit);
                     let flown = self.flights.get_mut(flight).unwrap();
@@ -194,7 +194,7 @@ impl Model {
                 Effect::StartPull { flight, permit, begin, .. } => {
                     let flown = self.flights.get_mut(flight).unwrap();
                     let begins = begin.map(|begin| (Some(begin.clearance), Some(begin.attempt)));
-                    assert_eq!(begins, Some((flown.requested, flown.attempt)), "it begins as it asked for clearance");
+                    assert_eq!(begins, Some((flown.requested, flown.attempt)), "the attempt has the ids of its request for clearance");
                     assert!(flown.clearance && flown.has_permit && flown.permit == Some(*permit), "{flown:?}");
                     flown.pulling = flown.attempt;
                 }
@@ -205,10 +205,10 @@ impl Model {
                     }
                 }
                 Effect::Resolve { resolve, .. } => {
-                    assert!(!self.withdrawn.contains(&resolve.clearance), "it is told before the request for clearance is withdrawn");
-                    assert!(self.told.insert((resolve.attempt, resolve.stage)), "each stage of an attempt is told once");
+                    assert!(!self.withdrawn.contains(&resolve.clearance), "resolve comes before withdraw");
+                    assert!(self.resolved.insert((resolve.attempt, resolve.stage)), "each stage of an attempt is resolved once");
                     let made = |flown: &&Flown| flown.pulling == Some(resolve.attempt) && flown.requested == Some(resolve.clearance);
-                    assert!(self.flights.values().any(|flown| made(&flown)), "only of what was tried");
+                    assert!(self.flights.values().any(|flown| made(&flown)), "only attempts are resolved");
                 }
                 Effect::Withdraw { clearance, .. } => {
                     assert!(
@@ -232,7 +232,7 @@ impl Model {
         }
     }
 
-    /// Answers whatever stands open, well, and lets time pass, until nothing is left.
+    /// Answers every open effect with success and lets time pass, until nothing is left.
     fn come_to_rest(&mut self) {
         for _ in 0..20_000 {
             match self.open.pop() {
@@ -241,16 +241,16 @@ impl Model {
                 None => return,
             }
         }
-        panic!("it does not come to rest: {:?}", self.open);
+        panic!("the core does not come to rest: {:?}", self.open);
     }
 }
 
-/// What the shell never says twice, as it cancels what it asked for, is left out.
+/// Whether the shell could give this input twice. It cannot for work that it cancels with the flight.
 fn is_harmless_twice(input: &Input) -> bool {
     matches!(
         input,
         Input::Inspected { .. }
-            | Input::LookedAround { .. }
+            | Input::TargetFound { .. }
             | Input::BackoffChecked { .. }
             | Input::ClearanceAnswered { .. }
             | Input::Reported { .. }
@@ -260,23 +260,23 @@ fn is_harmless_twice(input: &Input) -> bool {
 fn answer(question: &Effect, how: usize) -> Input {
     let bad = how % 3 == 1;
     let found = || match how % 3 {
-        0 => Ok(Some(there())),
+        0 => Ok(Some(present_image())),
         1 => Err(failure("cannot say")),
         _ => Ok(None::<ImageFacts>),
     };
     match question {
         Effect::Inspect { request, .. } => Input::Inspected { request: *request, found: found() },
-        Effect::LookAround { request, .. } => {
+        Effect::FindTarget { request, .. } => {
             let free_bytes = [Some(1_000), Some(999), None, Some(5_000), Some(5_000)][how % 5];
-            Input::LookedAround { request: *request, target: Some(Arc::new(target())), free_bytes }
+            Input::TargetFound { request: *request, target: Some(Arc::new(target())), free_bytes }
         }
         Effect::CheckBackoff { request, .. } => {
-            let answer = if bad { BackoffAnswer::Refused(held()) } else { BackoffAnswer::Allowed };
+            let answer = if bad { BackoffAnswer::Refused(refusal()) } else { BackoffAnswer::Allowed };
             Input::BackoffChecked { request: *request, answer }
         }
         Effect::RequestClearance { flight, turn, .. } => {
-            let answers = [granted(), granted_for_all(), None, Some(Clearance::Refused(held())), Some(Clearance::Abandoned)];
-            let waiting = [Some(Clearance::Waiting { held: None }), Some(Clearance::Waiting { held: Some(held()) })];
+            let answers = [granted(), granted_for_all(), None, Some(Clearance::Refused(refusal())), Some(Clearance::Abandoned)];
+            let waiting = [Some(Clearance::Waiting { held: None }), Some(Clearance::Waiting { held: Some(refusal()) })];
             let answer = answers.iter().chain(&waiting).nth(how % 7).unwrap().clone();
             Input::ClearanceAnswered { flight: *flight, turn: *turn, answer }
         }
@@ -306,7 +306,7 @@ fn answer(question: &Effect, how: usize) -> Input {
     }
 }
 
-/// The flight whose work a question is: the shell cancels it with the flight.
+/// The flight with which the shell cancels this effect's work.
 fn work_of(effect: &Effect) -> Option<FlightId> {
     match effect {
         Effect::AcquirePermit { flight, .. }
@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_everybody_is_answered_and_everything_is_given_back(moves in moves()) {
+    fn every_caller_is_answered_and_permits_and_clearances_are_returned(moves in moves()) {
         let model = run(&moves);
         prop_assert_eq!(&model.answered, &model.asked);
         prop_assert_eq!(&model.acquired, &model.released);
@@ -341,7 +341,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_inputs_lead_to_the_same_effects(moves in moves()) {
-        prop_assert_eq!(run(&moves).world.said, run(&moves).world.said);
+    fn equal_inputs_give_equal_effects(moves in moves()) {
+        prop_assert_eq!(run(&moves).world.all_effects, run(&moves).world.all_effects);
     }
 }

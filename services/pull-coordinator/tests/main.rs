@@ -1,4 +1,4 @@
-//! The pull coordinator: walks and properties of its core, and its store.
+//! Tests of the coordinator's core, step by step and with random inputs, and of its store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clearance_walks;

@@ -1,7 +1,7 @@
-//! Standing pulls on disk.
+//! The file of standing pulls.
 //!
-//! Contracts: what is kept is what is loaded; a process that ends anywhere in the writing leaves the standing pulls from before or those from
-//! after, whole; a damaged file is said, put aside and begun anew, never taken in part.
+//! Contracts: stored standing pulls are loaded unchanged. A process that ends at any point of a write leaves either the old or the new
+//! standing pulls, complete. A damaged file is reported, put aside and replaced, and never read in part.
 #![cfg(feature = "shell")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -44,7 +44,7 @@ fn aside(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_is_kept_is_loaded_and_nothing_is_there_before() {
+fn stored_standing_pulls_are_loaded_and_none_exist_before() {
     let (_directory, path, store) = store();
     assert_eq!(store.load().unwrap(), []);
     for count in [3, 200, 1, 0] {
@@ -54,7 +54,7 @@ fn what_is_kept_is_loaded_and_nothing_is_there_before() {
 }
 
 #[test]
-fn what_cannot_be_written_says_where_and_what_to_do() {
+fn write_failure_names_the_file_and_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let error = StandingPullFile::new(directory.path().join("gone/standing-pulls.json")).keep(&standing_pulls(1)).unwrap_err().to_string();
     assert!(error.starts_with("cannot create ") && error.contains("gone/standing-pulls.json.new"), "{error}");
@@ -62,20 +62,20 @@ fn what_cannot_be_written_says_where_and_what_to_do() {
 }
 
 #[test]
-fn a_file_of_another_version_or_too_large_is_put_aside() {
+fn file_of_another_version_or_too_large_is_put_aside() {
     let (_directory, path, store) = store();
     fs::write(&path, br#"{"version":2,"standing_pulls":[]}"#).unwrap();
     let error = store.load().unwrap_err();
     assert!(error.to_string().contains("it is of version 2, this agent reads 1"), "{error}");
-    assert_eq!(store.load().unwrap(), [], "it begins anew");
+    assert_eq!(store.load().unwrap(), [], "the next load starts empty");
     fs::write(&path, vec![b' '; 16 * 1024 * 1024 + 1]).unwrap();
     assert!(store.load().unwrap_err().to_string().contains("it is larger than"));
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_not_replaced_until_it_is_read() {
+fn unreadable_file_is_not_replaced_until_it_is_read() {
     let (_directory, path, store) = store();
-    // Anything that cannot be read as a file, whoever asks.
+    // A directory cannot be read as a file, not even by root.
     fs::create_dir(&path).unwrap();
     let error = store.load().unwrap_err();
     assert!(matches!(error, StandingPullStoreError::File { .. }), "{error}");
@@ -88,7 +88,7 @@ fn a_file_that_cannot_be_read_is_not_replaced_until_it_is_read() {
 }
 
 #[test]
-fn fields_that_a_later_version_adds_are_passed_over() {
+fn fields_of_a_later_version_are_ignored() {
     let (_directory, path, store) = store();
     store.keep(&standing_pulls(1)).unwrap();
     let grown = fs::read_to_string(&path).unwrap().replacen("{\"standing pull\"", "{\"mood\":\"calm\",\"standing pull\"", 1);
@@ -99,9 +99,9 @@ fn fields_that_a_later_version_adds_are_passed_over() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However far the new file got before the process ended, the standing pulls from before stand, and the next writing succeeds.
+    /// If the process ended while it wrote the new file, the old standing pulls are loaded and the next write succeeds.
     #[test]
-    fn a_process_that_ends_in_the_writing_loses_nothing(before in 0..5_u8, after in 0..5_u8, cut in 0.0..=1.0_f64) {
+    fn process_killed_during_a_write_loses_nothing(before in 0..5_u8, after in 0..5_u8, cut in 0.0..=1.0_f64) {
         let (_directory, path, store) = store();
         store.keep(&standing_pulls(after)).unwrap();
         let bytes = fs::read(&path).unwrap();
@@ -113,9 +113,9 @@ proptest! {
         prop_assert_eq!(store.load().unwrap(), standing_pulls(after));
     }
 
-    /// A file that is cut short or overwritten by something else is not taken in part.
+    /// A truncated or overwritten file is not read in part.
     #[test]
-    fn a_damaged_file_is_said_and_put_aside(count in 1..5_u8, cut in 0.0..1.0_f64, flip in any::<Option<u8>>()) {
+    fn damaged_file_is_reported_and_put_aside(count in 1..5_u8, cut in 0.0..1.0_f64, flip in any::<Option<u8>>()) {
         let (_directory, path, store) = store();
         store.keep(&standing_pulls(count)).unwrap();
         let mut bytes = fs::read(&path).unwrap();

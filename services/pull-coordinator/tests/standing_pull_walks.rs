@@ -1,8 +1,9 @@
-//! Standing pulls walked through by hand.
+//! Standing pulls, step by step.
 //!
-//! Contracts: a standing pull goes on through failures and refusals until the image is there, its time is over or somebody ends it; on a node
-//! that shares the fleet says when it goes on, else its own back-off; who asks again by its id joins it, who hangs up leaves it; who
-//! detaches is answered when it is written down; there is a bound; it lives through a restart with the time that is left.
+//! Contracts: a standing pull goes on through failures and refusals until the image is present, its time is over or it is cancelled. On a
+//! node that shares the fleet decides when it goes on, otherwise its own back-off. A caller that repeats its id joins it; a caller that
+//! disconnects leaves it; a detached caller is answered when it is stored. Their number is bounded. A standing pull outlives a restart with
+//! its remaining time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
@@ -10,7 +11,7 @@ use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKin
 use contract::{EventReason, FailureClass, StandingPullId, TraceContext};
 use pull_coordinator::core::{Effect, FlightId, Input, KeptStandingPull, Policy, RequestId};
 
-use super::world::{World, failure, flight_of, granted, held, names, pod, sharing, standing, there, wanted};
+use super::world::{World, failure, flight_of, granted, names, pod, present_image, refusal, sharing, standing, wanted};
 use EventReason::{BackOff, Failed, Pulling};
 
 fn id(number: u8) -> StandingPullId {
@@ -21,27 +22,27 @@ fn named(image: &str, number: u8) -> EnsureImage {
     EnsureImage { standing_pull: Some(id(number)), ..standing(image) }
 }
 
-/// Lets every open flight fail; the alarms that follow do not ring.
+/// Lets a flight fail. Alarms do not ring.
 fn fail(world: &mut World, flight: FlightId) -> Vec<Effect> {
     world.grant(flight);
     let rechecked = world.give(Input::Rechecked { flight, found: Ok(None) });
-    let landed = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
-    world.settle([rechecked, landed].concat())
+    let finished = world.give(Input::Pulled { flight, result: Err(failure("gone")) });
+    world.settle([rechecked, finished].concat())
 }
 
-/// Lets a flight bring its image.
+/// Lets a flight pull its image.
 fn bring(world: &mut World, flight: FlightId) {
     world.grant(flight);
     world.give(Input::Rechecked { flight, found: Ok(None) });
     world.pulled(flight);
-    let landed = world.verified(flight);
-    world.settle(landed);
+    let finished = world.verified(flight);
+    world.settle(finished);
 }
 
-/// Lets time pass until a run asks for clearance or for its permit; its Pulling is recorded.
+/// Lets time pass until a run requests clearance or its permit; its Pulling event is recorded.
 fn next_flight(world: &mut World, milliseconds: u64) -> FlightId {
     let effects = world.let_pass(milliseconds);
-    let last = world.on_to_clearance(effects);
+    let last = world.answer_until_clearance(effects);
     let flight = flight_of(&last);
     world.settle(last);
     flight
@@ -52,14 +53,14 @@ fn reasons(world: &World) -> Vec<EventReason> {
         Effect::Record { event, .. } => Some(event.reason),
         _ => None,
     };
-    world.said.iter().filter_map(reason).collect()
+    world.all_effects.iter().filter_map(reason).collect()
 }
 
 #[test]
-fn a_standing_pull_of_a_node_alone_goes_on_by_its_own_back_off() {
+fn standing_pull_on_a_node_without_fleet_follows_its_own_backoff() {
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     let flight = flight_of(&effects);
     world.settle(effects);
     fail(&mut world, flight);
@@ -77,12 +78,12 @@ fn a_standing_pull_of_a_node_alone_goes_on_by_its_own_back_off() {
 }
 
 #[test]
-fn a_refusal_does_not_end_a_standing_pull_either() {
+fn refusal_does_not_end_a_standing_pull() {
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
     let Effect::Inspect { request, .. } = effects[0] else { panic!("{effects:?}") };
     world.give(Input::Inspected { request, found: Ok(None) });
-    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(held()) });
+    let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(refusal()) });
     world.settle(effects);
     assert_eq!(world.answers_to(caller), []);
     assert_eq!(world.core.standing_pulls(world.now)[0].learned_by.as_deref(), Some("n9"));
@@ -91,34 +92,34 @@ fn a_refusal_does_not_end_a_standing_pull_either() {
 }
 
 #[test]
-fn on_a_node_that_shares_the_fleet_says_when_a_standing_pull_goes_on() {
+fn fleet_decides_when_a_standing_pull_goes_on() {
     let mut world = World::pulling(sharing());
-    let (caller, effects) = world.board_sharing(named("a:1", 1));
-    assert_eq!(names(&effects), ["RequestClearance"], "a standing pull is not checked, but held where clearance is given");
+    let (caller, effects) = world.ask_until_clearance(named("a:1", 1));
+    assert_eq!(names(&effects), ["RequestClearance"], "a standing pull has no back-off check");
     let flight = flight_of(&effects);
     assert!(world.clearances_requested(flight)[0].1.standing);
-    let told = world.clearance(flight, Some(Clearance::Waiting { held: Some(held()) }));
-    world.settle(told);
+    let effects = world.clearance(flight, Some(Clearance::Waiting { held: Some(refusal()) }));
+    world.settle(effects);
     let status = world.core.standing_pulls(world.now).remove(0);
     assert_eq!((status.state, status.next_attempt_ms, status.learned_by.as_deref()), (StandingPullState::Held, Some(8_000), Some("n9")));
-    // It has said what holds it, however often it hears so.
+    // The same refusal again records no further event.
     for _ in 0..5 {
         let effects = world.let_pass(1_000);
         assert_eq!(names(&effects), ["RequestClearance"]);
-        assert_eq!(names(&world.clearance(flight, Some(Clearance::Waiting { held: Some(held()) }))), [""; 0]);
+        assert_eq!(names(&world.clearance(flight, Some(Clearance::Waiting { held: Some(refusal()) }))), [""; 0]);
     }
     world.let_pass(1_000);
     let effects = world.clearance(flight, granted());
     world.settle(effects);
     fail(&mut world, flight);
     assert_eq!(reasons(&world), [BackOff, Pulling, Failed]);
-    // It has waited long enough already: it asks for clearance again at once, whatever its own back-off says.
+    // It requests clearance again at once: the fleet decides, not its own back-off.
     let flight = next_flight(&mut world, 0);
     assert_eq!(flight, FlightId(2));
     let effects = world.clearance(flight, granted());
     world.settle(effects);
     fail(&mut world, flight);
-    assert_eq!(names(&world.let_pass(999)), [""; 0], "not more than one run a second, should the fleet allow all");
+    assert_eq!(names(&world.let_pass(999)), [""; 0], "at most one run per second");
     let flight = next_flight(&mut world, 1);
     let effects = world.clearance(flight, granted());
     world.settle(effects);
@@ -126,12 +127,12 @@ fn on_a_node_that_shares_the_fleet_says_when_a_standing_pull_goes_on() {
     assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
 }
 
-/// A node that was suspended takes the silence of its own tracker for clearance. The tracker answers again by the time the attempt has failed:
-/// a success of another node releases the image there, so the pull does not rest by itself.
+/// After a suspension the node's tracker may not answer in time, which counts as clearance. When the attempt fails, the standing pull asks
+/// the tracker at once: another node's success may have closed the entry meanwhile.
 #[test]
-fn a_standing_pull_that_a_silent_tracker_let_go_asks_it_again_when_it_has_failed() {
+fn standing_pull_requests_clearance_again_after_a_failure_without_tracker() {
     let mut world = World::pulling(sharing());
-    let (_, effects) = world.board_sharing(named("a:1", 1));
+    let (_, effects) = world.ask_until_clearance(named("a:1", 1));
     let flight = flight_of(&effects);
     let effects = world.clearance(flight, None);
     world.settle(effects);
@@ -140,25 +141,25 @@ fn a_standing_pull_that_a_silent_tracker_let_go_asks_it_again_when_it_has_failed
     assert_eq!(world.clearances_requested(flight).len(), 1);
 }
 
-/// In an outage each attempt of whichever node is heard by all.
+/// In an outage every node learns of every other node's attempt; this is not news each time.
 #[test]
-fn a_standing_pull_that_waits_says_what_is_new_and_each_minute_that_it_waits() {
+fn waiting_standing_pull_records_new_causes_and_repeats_each_minute() {
     let mut world = World::pulling(sharing());
-    let (_, effects) = world.board_sharing(EnsureImage { wait_ms: Some(600_000), ..named("a:1", 1) });
+    let (_, effects) = world.ask_until_clearance(EnsureImage { wait_ms: Some(600_000), ..named("a:1", 1) });
     let flight = flight_of(&effects);
-    let mut hears = |held: Option<Refusal>| {
-        let told = world.clearance(flight, Some(Clearance::Waiting { held }));
-        world.settle(told);
+    let mut hears = |refusal: Option<Refusal>| {
+        let effects = world.clearance(flight, Some(Clearance::Waiting { held: refusal }));
+        world.settle(effects);
         world.let_pass(20_000);
         reasons(&world).len()
     };
     let another = |number: u8| Refusal {
         learned_trace: TraceContext::parse(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{number}-01")),
         learned_by: Some("n8".parse().unwrap()),
-        ..held()
+        ..refusal()
     };
-    assert_eq!(hears(Some(held())), 1);
-    // What another attempt shows as well, and what nobody says for a while.
+    assert_eq!(hears(Some(refusal())), 1);
+    // Neither the same cause from another attempt nor a missing reason is new.
     assert_eq!(hears(Some(another(1))), 1);
     assert_eq!(hears(None), 1);
     assert_eq!(hears(Some(another(2))), 2, "a minute later");
@@ -170,49 +171,49 @@ fn a_standing_pull_that_waits_says_what_is_new_and_each_minute_that_it_waits() {
 }
 
 #[test]
-fn what_held_a_standing_pull_is_told_until_it_has_clearance_again() {
+fn standing_pull_status_keeps_the_last_cause_until_clearance() {
     let mut world = World::pulling(sharing());
-    let (_, effects) = world.board_sharing(named("a:1", 1));
+    let (_, effects) = world.ask_until_clearance(named("a:1", 1));
     let flight = flight_of(&effects);
-    let told = |world: &World| {
+    let shown = |world: &World| {
         let status = world.core.standing_pulls(world.now).remove(0);
         (status.state, status.cause, status.class, status.next_attempt_ms)
     };
-    assert_eq!(told(&world), (StandingPullState::Waiting, String::new(), None, None), "the tracker has not said anything");
+    assert_eq!(shown(&world), (StandingPullState::Waiting, String::new(), None, None), "the tracker has not said anything");
     world.clearance(flight, Some(Clearance::Waiting { held: None }));
-    let no_word = "another node is finding out whether it can be had".to_owned();
-    assert_eq!(told(&world), (StandingPullState::Waiting, no_word, None, None));
+    let undecided = "another node is finding out whether it can be had".to_owned();
+    assert_eq!(shown(&world), (StandingPullState::Waiting, undecided, None, None));
     world.let_pass(1_000);
-    let effects = world.clearance(flight, Some(Clearance::Waiting { held: Some(held()) }));
+    let effects = world.clearance(flight, Some(Clearance::Waiting { held: Some(refusal()) }));
     world.settle(effects);
-    // Its next attempt is due, and somebody else's.
+    // The next attempt is due, and another node makes it.
     world.let_pass(9_000);
     world.clearance(flight, Some(Clearance::Waiting { held: None }));
-    assert_eq!(told(&world), (StandingPullState::Waiting, held().cause, Some(FailureClass::NotFound), Some(0)));
+    assert_eq!(shown(&world), (StandingPullState::Waiting, refusal().cause, Some(FailureClass::NotFound), Some(0)));
     world.let_pass(1_000);
     let effects = world.clearance(flight, granted());
     world.settle(effects);
-    assert_eq!(told(&world).1, "", "it waits for nothing but its node");
+    assert_eq!(shown(&world).1, "", "it waits for its node alone");
 }
 
 #[test]
-fn who_has_no_standing_pull_is_refused_beside_one_who_has() {
+fn caller_without_a_standing_pull_is_refused_while_the_standing_pull_waits() {
     let mut world = World::pulling(sharing());
-    let (plain, effects) = world.board_sharing(wanted("a:1", PullPolicy::IfNotPresent));
+    let (plain, effects) = world.ask_until_clearance(wanted("a:1", PullPolicy::IfNotPresent));
     let flight = flight_of(&effects);
-    world.board_sharing(named("a:1", 1));
-    let effects = world.clearance(flight, Some(Clearance::Refused(held())));
+    world.ask_until_clearance(named("a:1", 1));
+    let effects = world.clearance(flight, Some(Clearance::Refused(refusal())));
     world.settle(effects);
     assert_eq!(world.answer_to(plain).outcome, OutcomeKind::Backoff);
     world.let_pass(1_000);
-    assert!(world.clearances_requested(flight).last().unwrap().1.standing, "from now on it stands");
+    assert!(world.clearances_requested(flight).last().unwrap().1.standing, "it stands from now on");
     assert_eq!(world.core.standing_pulls(world.now)[0].state, StandingPullState::Held);
 }
 
 #[test]
-fn a_standing_pull_is_not_refused_for_waiting_long() {
+fn standing_pull_waits_for_the_fleet_without_limit() {
     let mut world = World::pulling(sharing());
-    let (caller, effects) = world.board_sharing(named("a:1", 1));
+    let (caller, effects) = world.ask_until_clearance(named("a:1", 1));
     let flight = flight_of(&effects);
     world.let_pass(30_000);
     world.clearance(flight, granted());
@@ -222,12 +223,12 @@ fn a_standing_pull_is_not_refused_for_waiting_long() {
 }
 
 #[test]
-fn a_standing_pull_whose_time_is_over_says_what_held_it() {
+fn expired_standing_pull_answers_with_the_last_cause() {
     let mut world = World::pulling(sharing());
-    let (caller, effects) = world.board_sharing(named("a:1", 1));
+    let (caller, effects) = world.ask_until_clearance(named("a:1", 1));
     let flight = flight_of(&effects);
-    let told = world.clearance(flight, Some(Clearance::Waiting { held: Some(held()) }));
-    world.settle(told);
+    let effects = world.clearance(flight, Some(Clearance::Waiting { held: Some(refusal()) }));
+    world.settle(effects);
     let effects = world.let_pass(60_000);
     assert!(names(&effects).ends_with(&["Cancel", "Withdraw", "Answer"]), "{:?}", names(&effects));
     let answer = world.answer_to(caller);
@@ -239,10 +240,10 @@ fn a_standing_pull_whose_time_is_over_says_what_held_it() {
 }
 
 #[test]
-fn a_standing_pull_under_way_at_its_end_ends_its_pull_unless_it_has_ended_already() {
+fn expired_standing_pull_ends_its_running_pull_unless_that_has_ended() {
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     world.settle(effects);
     world.grant(FlightId(1));
     let effects = world.let_pass(60_000);
@@ -251,18 +252,18 @@ fn a_standing_pull_under_way_at_its_end_ends_its_pull_unless_it_has_ended_alread
 
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     world.settle(effects);
     world.grant(FlightId(1));
     world.pulled(FlightId(1));
-    let landed = world.verified(FlightId(1));
-    assert_eq!(world.let_pass(60_000), [], "its image is there, and that is being recorded");
-    world.settle(landed);
+    let finished = world.verified(FlightId(1));
+    assert_eq!(world.let_pass(60_000), [], "its image is present, and the event is being recorded");
+    world.settle(finished);
     assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
 }
 
 #[test]
-fn asking_again_by_the_same_id_joins() {
+fn second_request_with_the_same_id_joins() {
     let mut world = World::new();
     let (first, _) = world.ask(named("a:1", 1));
     let (second, effects) = world.ask(named("a:1", 1));
@@ -273,8 +274,8 @@ fn asking_again_by_the_same_id_joins() {
         (answer.outcome, answer.message.as_str()),
         (OutcomeKind::Failed, "the standing pull of this id is for \"a:1\": choose another id")
     );
-    let Effect::Inspect { request, .. } = world.said[0].clone() else { panic!("it looks first") };
-    let effects = world.give(Input::Inspected { request, found: Ok(Some(there())) });
+    let Effect::Inspect { request, .. } = world.all_effects[0].clone() else { panic!("it looks first") };
+    let effects = world.give(Input::Inspected { request, found: Ok(Some(present_image())) });
     world.settle(effects);
     for caller in [first, second] {
         assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Present);
@@ -282,7 +283,7 @@ fn asking_again_by_the_same_id_joins() {
 }
 
 #[test]
-fn who_hangs_up_leaves_the_standing_pull_standing() {
+fn caller_that_disconnects_leaves_the_standing_pull() {
     let mut world = World::new();
     let (hasty, _) = world.ask(EnsureImage { timeout_ms: Some(1_000), ..named("a:1", 1) });
     assert_eq!(names(&world.give(Input::TimeOver { request: hasty })), ["Answer"]);
@@ -298,19 +299,19 @@ fn cancel(number: u8) -> Input {
 }
 
 #[test]
-fn a_cancelled_standing_pull_ends_its_running_attempt_if_no_other_caller_waits_for_it() {
+fn cancelled_standing_pull_ends_its_attempt_if_no_other_caller_waits() {
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     world.settle(effects);
     let (second, effects) = world.ask(named("a:1", 2));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     world.settle(effects);
     world.grant(FlightId(1));
     world.give(Input::Rechecked { flight: FlightId(1), found: Ok(None) });
     assert!(world.core.flights(world.now)[0].pulling);
     let ended = names(&world.give(cancel(1)));
-    assert!(!ended.contains(&"Cancel"), "{ended:?}: the other standing pull wants it");
+    assert!(!ended.contains(&"Cancel"), "{ended:?}: the other standing pull has it as caller");
     let ended = names(&world.give(cancel(2)));
     assert!(ended.contains(&"Cancel") && ended.contains(&"Release"), "{ended:?}");
     assert_eq!(world.core.flights(world.now), []);
@@ -319,19 +320,19 @@ fn a_cancelled_standing_pull_ends_its_running_attempt_if_no_other_caller_waits_f
         assert_eq!((answer.outcome, answer.timed_out), (OutcomeKind::Failed, false));
         assert_eq!(answer.message, "the standing pull of \"a:1\" was cancelled by alice@host");
     }
-    // An older version does not say who it was.
+    // An older command does not send a name.
     let (caller, _) = world.ask(named("b:1", 3));
     world.give(Input::StandingPullCancelled { standing_pull: id(3), by: String::new() });
     assert_eq!(world.answer_to(caller).message, "the standing pull of \"b:1\" was cancelled");
 }
 
 #[test]
-fn a_cancelled_standing_pull_ends_with_an_answer_and_others_fly_on() {
+fn cancelled_standing_pull_is_answered_and_the_flight_goes_on_for_others() {
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     world.settle(effects);
-    let (plain, _) = world.board(wanted("a:1", PullPolicy::IfNotPresent));
+    let (plain, _) = world.ask_until_flight(wanted("a:1", PullPolicy::IfNotPresent));
     assert_eq!(names(&world.give(cancel(1))), ["Answer"]);
     assert_eq!(world.answer_to(caller).message, "the standing pull of \"a:1\" was cancelled by alice@host");
     assert!(!world.answer_to(caller).timed_out);
@@ -345,11 +346,11 @@ fn writing() -> Policy {
 }
 
 #[test]
-fn who_detaches_is_answered_when_the_standing_pull_is_written_down() {
+fn detached_caller_is_answered_when_the_standing_pull_is_stored() {
     let mut world = World::pulling(writing());
     let (caller, effects) = world.ask(EnsureImage { detach: true, ..named("a:1", 1) });
     assert_eq!(names(&effects), ["KeepStandingPulls", "Inspect"]);
-    // While it is being written another one comes: that is written next.
+    // A second one comes during the write: it is in the next write.
     let (second, effects) = world.ask(EnsureImage { detach: true, ..named("b:1", 2) });
     assert_eq!(names(&effects), ["Inspect"]);
     assert_eq!(names(&world.give(Input::StandingPullsKept { error: None })), ["Answer", "KeepStandingPulls"]);
@@ -357,18 +358,18 @@ fn who_detaches_is_answered_when_the_standing_pull_is_written_down() {
     assert_eq!((answer.stands, answer.standing_pull, answer.message.as_str()), (true, Some(id(1)), ""));
     assert_eq!(world.answers_to(second), []);
     let effects = world.give(Input::StandingPullsKept { error: Some("disk full".to_owned()) });
-    assert_eq!(names(&effects), ["Answer"], "it is not tried again and again");
+    assert_eq!(names(&effects), ["Answer"], "a failed write is not repeated");
     assert_eq!(world.answer_to(second).message, "the standing pull goes on, but not beyond a restart of the agent: disk full");
     assert_eq!(world.give(Input::StandingPullsKept { error: None }), [], "twice");
-    assert_eq!(world.core.standing_pulls(world.now).len(), 2);
-    // An end is written too.
+    assert_eq!((world.core.standing_pulls(world.now).len(), world.core.standing_count()), (2, 2));
+    // The end of one is written too.
     assert_eq!(world.core.writing_of_standing_pulls(), None);
     assert_eq!(names(&world.give(cancel(1))), ["KeepStandingPulls"]);
     let first = world.core.writing_of_standing_pulls().unwrap();
     world.give(cancel(2));
     let second = world.core.writing_of_standing_pulls().unwrap();
     world.give(Input::StandingPullsKept { error: None });
-    assert!(world.core.is_written(first) && !world.core.is_written(second), "that began before the end of the other");
+    assert!(world.core.is_written(first) && !world.core.is_written(second), "that write began before the other's end");
     world.give(Input::StandingPullsKept { error: None });
     assert!(world.core.is_written(second));
 }
@@ -378,14 +379,14 @@ fn detached(image: &str, number: u8) -> EnsureImage {
 }
 
 #[test]
-fn the_same_detached_pull_twice_is_one_standing_pull_for_the_longer_time() {
+fn equal_detached_pulls_become_one_with_the_longer_time() {
     let mut world = World::pulling(writing());
     let (first, _) = world.ask(detached("busybox", 1));
     world.give(Input::StandingPullsKept { error: None });
     assert_eq!(world.answer_to(first).message, "");
     world.pass(5_000);
     let (longer, effects) = world.ask(EnsureImage { wait_ms: Some(90_000), ..detached("docker.io/library/busybox:latest", 2) });
-    assert_eq!(names(&effects), ["KeepStandingPulls"], "its longer time is to live through a restart");
+    assert_eq!(names(&effects), ["KeepStandingPulls"], "the longer time is stored");
     assert_eq!(world.answers_to(longer), []);
     world.give(Input::StandingPullsKept { error: None });
     let answer = world.answer_to(longer);
@@ -403,7 +404,7 @@ fn the_same_detached_pull_twice_is_one_standing_pull_for_the_longer_time() {
 }
 
 #[test]
-fn a_longer_time_is_confirmed_when_it_is_written_itself() {
+fn extended_standing_pull_is_confirmed_when_the_extension_is_stored() {
     let mut world = World::pulling(writing());
     let (first, _) = world.ask(detached("a:1", 1));
     world.pass(1_000);
@@ -416,7 +417,7 @@ fn a_longer_time_is_confirmed_when_it_is_written_itself() {
 }
 
 #[test]
-fn what_is_another_standing_pull_is_not_joined() {
+fn detached_pull_with_other_fields_is_not_joined() {
     let (always, never_detached) = (Some(PullPolicy::Always), named("a:1", 1));
     let for_pod = EnsureImage { pod: pod("web"), ..detached("a:1", 1) };
     let for_platform = EnsureImage { platform: Some("linux/arm64".to_owned()), ..detached("a:1", 1) };
@@ -427,9 +428,9 @@ fn what_is_another_standing_pull_is_not_joined() {
         (for_platform, detached("a:1", 2), false),
         (detached("a:1", 1), detached("a:2", 2), false),
         (detached("a:1", 1), EnsureImage { policy: always, ..detached("a:1", 2) }, false),
-        // Left to the default, which is IfNotPresent for this tag.
+        // Without a policy: IfNotPresent by default for this tag.
         (detached("a:1", 1), EnsureImage { policy: None, ..detached("a:1", 2) }, true),
-        // A command that waits ends its own with Ctrl-C.
+        // A waiting command cancels its own standing pull on Ctrl-C.
         (never_detached, detached("a:1", 2), false),
         (detached("a:1", 1), named("a:1", 2), false),
     ] {
@@ -441,11 +442,11 @@ fn what_is_another_standing_pull_is_not_joined() {
 }
 
 #[test]
-fn a_standing_pull_that_has_its_tag_resolved_is_not_joined_by_one_that_wants_the_newest() {
+fn detached_pull_with_policy_always_joins_no_resolved_standing_pull() {
     let newest = |number| EnsureImage { policy: Some(PullPolicy::Always), ..detached("a:1", number) };
     let mut world = World::new();
     let (_, effects) = world.ask(newest(1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     let flight = flight_of(&effects);
     world.settle(effects);
     world.grant(flight);
@@ -457,25 +458,25 @@ fn a_standing_pull_that_has_its_tag_resolved_is_not_joined_by_one_that_wants_the
 }
 
 #[test]
-fn a_standing_pull_that_nobody_waits_for_is_counted_when_it_ends() {
+fn standing_pull_without_caller_is_counted_when_it_ends() {
     let mut world = World::new();
     let (waits, effects) = world.ask(named("a:1", 1));
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     let first = flight_of(&effects);
     world.settle(effects);
     let (_, effects) = world.ask(EnsureImage { detach: true, ..named("b:1", 2) });
-    let effects = world.on_to_clearance(effects);
+    let effects = world.answer_until_clearance(effects);
     let second = flight_of(&effects);
     world.settle(effects);
     bring(&mut world, first);
     assert_eq!(world.answer_to(waits).outcome, OutcomeKind::Pulled);
-    assert_eq!(world.core.ended_unheard(), AnswerCounts::default(), "whoever answers counts that one");
+    assert_eq!(world.core.ended_without_caller(), AnswerCounts::default(), "a standing pull with a caller is counted with its answer");
     bring(&mut world, second);
-    assert_eq!(world.core.ended_unheard(), AnswerCounts { pulled_total: 1, ..AnswerCounts::default() });
+    assert_eq!(world.core.ended_without_caller(), AnswerCounts { pulled_total: 1, ..AnswerCounts::default() });
 }
 
 #[test]
-fn without_a_file_who_detaches_is_answered_at_once() {
+fn detached_caller_is_answered_at_once_without_a_store() {
     let mut world = World::new();
     let (caller, effects) = world.ask(EnsureImage { detach: true, ..standing("a:1") });
     assert_eq!(names(&effects), ["Inspect", "Answer"]);
@@ -483,7 +484,7 @@ fn without_a_file_who_detaches_is_answered_at_once() {
 }
 
 #[test]
-fn a_standing_pull_lives_through_a_restart_with_the_time_that_is_left() {
+fn standing_pull_outlives_a_restart_with_its_remaining_time() {
     let kept =
         |number, image: &str, until_ms| KeptStandingPull { standing_pull: id(number), ask: named(image, number), since_ms: 0, until_ms };
     let mut world = World::pulling(writing());
@@ -491,17 +492,17 @@ fn a_standing_pull_lives_through_a_restart_with_the_time_that_is_left() {
     let standing_pulls = vec![kept(1, "a:1", 60_000), kept(2, "b:1", 39_000), kept(1, "a:1", 70_000), kept(3, "NO GOOD", 70_000)];
     assert_eq!(world.give(Input::StandingPullsLoaded { standing_pulls }), []);
     let effects = world.let_pass(0);
-    assert_eq!(names(&effects), ["Inspect", "KeepStandingPulls"], "one goes on, the other was over while the agent was away");
+    assert_eq!(names(&effects), ["Inspect", "KeepStandingPulls"], "one goes on, the other's time ended while the agent was down");
     let status = world.core.standing_pulls(world.now).remove(0);
     assert_eq!((status.standing_pull, status.since_ms, status.left_ms, status.callers), (id(1), 40_000, 20_000, 0));
     let (caller, effects) = world.ask(named("a:1", 1));
-    assert_eq!(effects, [], "who asks again joins it");
+    assert_eq!(effects, [], "a request with its id joins it");
     world.let_pass(20_000);
     assert_eq!(world.answer_to(caller).message, "not there within 1m0s: the time given with --wait is over");
 }
 
 #[test]
-fn a_clock_that_is_not_set_lets_no_standing_pull_stand_for_longer_than_was_asked() {
+fn unset_clock_extends_no_standing_pull() {
     let mut world = World::pulling(writing());
     let kept = KeptStandingPull { standing_pull: id(1), ask: named("a:1", 1), since_ms: 1_700_000_000_000, until_ms: 1_700_000_060_000 };
     world.give(Input::StandingPullsLoaded { standing_pulls: vec![kept] });
@@ -511,7 +512,7 @@ fn a_clock_that_is_not_set_lets_no_standing_pull_stand_for_longer_than_was_asked
 }
 
 #[test]
-fn a_node_keeps_a_thousand_standing_pulls_and_no_more() {
+fn standing_pulls_are_bounded_to_one_thousand() {
     let mut world = World::new();
     for _ in 0..1_000 {
         world.ask(standing("a:1"));
@@ -527,7 +528,7 @@ fn a_node_keeps_a_thousand_standing_pulls_and_no_more() {
 }
 
 #[test]
-fn what_cannot_be_pulled_at_all_is_answered_at_once() {
+fn unpullable_request_with_wait_is_answered_at_once() {
     for ask in [
         EnsureImage { image: "NO GOOD".to_owned(), ..standing("a:1") },
         EnsureImage { platform: Some("linux".to_owned()), ..standing("a:1") },
@@ -546,7 +547,7 @@ fn what_cannot_be_pulled_at_all_is_answered_at_once() {
 }
 
 #[test]
-fn inputs_for_no_standing_pull_change_nothing() {
+fn inputs_for_unknown_standing_pulls_change_nothing() {
     let mut world = World::new();
     for input in [cancel(7), Input::StandingPullsKept { error: None }, Input::AlarmRang] {
         assert_eq!(world.give(input.clone()), [], "{input:?}");

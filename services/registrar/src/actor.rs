@@ -1,4 +1,4 @@
-//! The actix shell: what is heard goes into the core, and what it wants is done.
+//! The actix shell: feeds the core and carries out its effects.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use actix::{
     WrapFuture as _,
 };
 use actors::{Ask, MAILBOX_CAPACITY, PanicGuard, Sender, Served, Wiring};
-use bus::{BusError, Subscription};
+use bus::{BusError, SharedStateRef, Subscription};
 use clock::{Clock, Random};
 use contract::messages::registrar::{FleetDigest, FleetSeen, ListNodes, ReportAlive};
 use contract::version::READS;
@@ -22,52 +22,54 @@ use crate::inbound;
 use crate::lease::LeaseKeeper;
 use crate::outbound::{self, Neighbours};
 
-/// A registrar that is alive answers within milliseconds; the next report comes before this is over twice.
+/// How long the registrar may take to answer; a live one takes milliseconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long stopping waits for the registrar to hear of it.
+/// How long stopping waits to tell the registrar.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The actor by which a node is known to its fleet, and which is the fleet's registrar when it holds the lease.
+/// The actor that reports its node to the registrar, and that is the fleet's registrar while it holds the lease.
 pub struct Registrar {
     core: Membership,
     clock: Clock,
     wiring: Wiring,
     lease: LeaseKeeper,
-    /// Whichever agent is the registrar.
+    /// Sends to the present registrar.
     leader: Sender<ReportAlive>,
-    /// None: nobody on this node has to know.
+    /// The node's services to tell; none: no service needs it.
     neighbours: Option<Neighbours>,
     seen: watch::Sender<FleetSeen>,
-    /// The registrar's commands, while it is one.
+    /// The registrar's commands, served while this agent is the registrar.
     served: Vec<Served>,
-    /// When it is to be woken.
+    /// The timer for the core's next due time.
     wake: Option<(SpawnHandle, Duration)>,
-    /// What it hears from the bus beside commands.
+    /// The digests from the bus, until the actor is started.
     digests: Option<Subscription>,
     random: Random,
     instruments: Instruments,
     _panic_guard: PanicGuard,
 }
 
-/// What a registrar is made of.
+/// The arguments of [`Registrar::new`].
 pub struct RegistrarParts {
-    /// How the fleet is reached, and which node this is.
+    /// The bus, the fleet and the node.
     pub wiring: Wiring,
+    /// Where its lease is kept.
+    pub state: SharedStateRef,
     /// Different for each start of an agent.
     pub instance: String,
     /// `node.zone`.
     pub zone: String,
-    /// Its clock.
+    /// The clock.
     pub clock: Clock,
-    /// Its chance, for what must not happen on all nodes at once.
+    /// The source of jitter, which spreads the nodes' actions.
     pub random: Random,
-    /// Who of the node's services is told how the fleet stands.
+    /// The node's services that are told the fleet's state.
     pub neighbours: Option<Neighbours>,
-    /// Tells of its death.
+    /// Reports a panic of the actor.
     pub panic_guard: PanicGuard,
 }
 
-/// What the node knows of its fleet, and what it counts.
+/// Asks for the registrar's counters.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "RegistrarCounts")]
 pub struct CountRegistrar;
@@ -77,34 +79,33 @@ pub struct CountRegistrar;
 pub struct RegistrarCounts(pub Vec<(&'static str, u64)>);
 
 impl RegistrarCounts {
-    /// Whether the node shares at all.
+    /// Whether the node shares.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// The one of this name; 0 where there is none.
+    /// The counter of this name; 0 if there is none.
     #[must_use]
     pub fn of(&self, name: &str) -> u64 {
         self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
     }
 }
 
-/// Tells the registrar that the node goes, and gives the lease back. Answered when that is said.
+/// Tells the registrar that the node leaves, and gives the lease back. Answered when that is done.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct Leave;
 
 impl Registrar {
-    /// Ready to be started. When this returns on a connected bus, the server knows what is to be heard.
+    /// A registrar to start. If the bus is connected, the subscription is confirmed when this returns.
     ///
     /// # Errors
     /// The bus is closed.
     pub async fn new(parts: RegistrarParts) -> Result<Self, BusError> {
-        let RegistrarParts { wiring, instance, zone, clock, mut random, neighbours, panic_guard } = parts;
+        let RegistrarParts { wiring, state, instance, zone, clock, mut random, neighbours, panic_guard } = parts;
         let digests = wiring.bus.subscribe(&wiring.fleet.digests(), None).await?;
-        let (bus, holder) = (wiring.bus.clone(), wiring.node.clone());
-        let lease = LeaseKeeper::new(bus, &wiring.fleet, holder, instance.clone(), clock.clone());
+        let lease = LeaseKeeper::new(state, &wiring.fleet, wiring.node.clone(), instance.clone(), clock.clone());
         let member = Member { node: wiring.node.clone(), instance, zone, reads_versions: READS.to_vec() };
         Ok(Self {
             core: Membership::new(member, Random::seeded(random.word()), clock.now().monotonic),
@@ -123,13 +124,13 @@ impl Registrar {
         })
     }
 
-    /// Counts for these metrics. To be said before it is started.
+    /// Sets the metrics to count for. Call it before the actor is started.
     #[must_use]
     pub fn counting(self, instruments: Instruments) -> Self {
         Self { instruments, ..self }
     }
 
-    /// How the fleet stands, as this node is told from now on.
+    /// The fleet's state as this node learns it.
     #[must_use]
     pub fn fleet_seen(&self) -> watch::Receiver<FleetSeen> {
         self.seen.subscribe()
@@ -139,8 +140,8 @@ impl Registrar {
         self.clock.now().monotonic
     }
 
-    /// Gives the core an input and does what follows. Returns the answer if the input was a question to the registrar.
-    fn take_in(&mut self, input: Input, context: &mut Context<Self>) -> Option<Reply> {
+    /// Feeds an input and carries out its effects; returns the reply if the input was a call.
+    fn feed(&mut self, input: Input, context: &mut Context<Self>) -> Option<Reply> {
         let mut reply = None;
         for effect in self.core.step(self.now(), input) {
             match effect {
@@ -163,7 +164,7 @@ impl Registrar {
         self.wake = due.map(|due| {
             let wake = context.run_later(due.saturating_sub(self.now()), |registrar, context| {
                 registrar.wake = None;
-                registrar.take_in(Input::Tick, context);
+                registrar.feed(Input::Tick, context);
             });
             (wake, due)
         });
@@ -172,10 +173,10 @@ impl Registrar {
     fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
         match effect {
             Effect::Report(report) => self.report(report, context),
-            Effect::Mention(report) => {
-                let told = self.leader.clone().tell(self.envelope(report));
-                context.spawn(told.into_actor(self).map(|told, _, _| {
-                    if let Err(error) = told {
+            Effect::Notify(report) => {
+                let sent = self.leader.clone().tell(self.envelope(report));
+                context.spawn(sent.into_actor(self).map(|sent, _, _| {
+                    if let Err(error) = sent {
                         debug!(%error, "the registrar was not told");
                     }
                 }));
@@ -194,7 +195,7 @@ impl Registrar {
                 context.spawn(
                     looking
                         .into_actor(self)
-                        .map(move |looked, registrar, context| drop(registrar.take_in(Input::Looked(began, looked), context))),
+                        .map(move |looked, registrar, context| drop(registrar.feed(Input::Looked(began, looked), context))),
                 );
             }
             Effect::Lead => {
@@ -212,9 +213,9 @@ impl Registrar {
             }
             Effect::Publish(digest) => self.publish(digest, context),
             Effect::Tell(seen) => self.tell(seen, context),
-            // The handler of the input answers.
+            // `feed` has returned it to the handler.
             Effect::Reply(_) => {}
-            Effect::SayApart(version) => {
+            Effect::LogUnreadableVersion(version) => {
                 warn!(version, reads = ?READS, "the fleet writes a version that this agent does not read: it learns nothing of the others");
             }
         }
@@ -227,15 +228,15 @@ impl Registrar {
             if let Err(error) = &answer {
                 debug!(%error, "the registrar did not answer");
             }
-            registrar.take_in(Input::Reported(answer.ok()), context);
+            registrar.feed(Input::Reported(answer.ok()), context);
         }));
     }
 
-    /// Tells the node's services how the fleet stands.
+    /// Tells the node's services the fleet's state.
     fn tell(&mut self, seen: FleetSeen, context: &mut Context<Self>) {
         if let Some(neighbours) = &self.neighbours {
-            let told = neighbours.tell(&Meta::root(&mut self.random), &seen, self.wiring.delivery);
-            context.spawn(told.into_actor(self));
+            let calls = neighbours.tell(&Meta::root(&mut self.random), &seen, self.wiring.delivery);
+            context.spawn(calls.into_actor(self));
         }
         self.seen.send_replace(seen);
     }
@@ -246,22 +247,21 @@ impl Registrar {
 
     fn ask_for_the_lease(&self, asking: impl Future<Output = Answer> + 'static, context: &mut Context<Self>) {
         let began = self.now();
-        context.spawn(
-            asking.into_actor(self).map(move |asked, registrar, context| drop(registrar.take_in(Input::Asked(began, asked), context))),
-        );
+        context
+            .spawn(asking.into_actor(self).map(move |asked, registrar, context| drop(registrar.feed(Input::Asked(began, asked), context))));
     }
 
     fn lead(&self, context: &mut Context<Self>) {
         info!("this agent is the fleet's registrar");
         let serving = inbound::serve_as_registrar(self.wiring.clone(), context.address());
         context.spawn(serving.into_actor(self).map(|served, registrar, context| match served {
-            // It may have been over before it began.
+            // The lease may have ended before the commands were served.
             Ok(served) if registrar.core.counts().is_registrar => registrar.served = served,
             Ok(_) => {}
             Err(error) => {
                 warn!(%error, "the registrar's commands cannot be taken: the lease is left to others");
                 let now = registrar.now();
-                registrar.take_in(Input::Asked(now, Answer::Taken), context);
+                registrar.feed(Input::Asked(now, Answer::Taken), context);
             }
         }));
     }
@@ -287,23 +287,23 @@ impl Actor for Registrar {
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         if let Some(digests) = self.digests.take() {
-            context.add_stream(futures::StreamExt::map(digests, HeardDigest));
+            context.add_stream(futures::StreamExt::map(digests, ReceivedDigest));
         }
-        self.take_in(Input::Tick, context);
+        self.feed(Input::Tick, context);
     }
 }
 
-struct HeardDigest(bus::Message);
+struct ReceivedDigest(bus::Message);
 
-impl StreamHandler<HeardDigest> for Registrar {
-    fn handle(&mut self, HeardDigest(message): HeardDigest, context: &mut Self::Context) {
+impl StreamHandler<ReceivedDigest> for Registrar {
+    fn handle(&mut self, ReceivedDigest(message): ReceivedDigest, context: &mut Self::Context) {
         match inbound::read_digest(&message) {
-            Some((from, digest)) => drop(self.take_in(Input::DigestHeard(from, digest), context)),
+            Some((from, digest)) => drop(self.feed(Input::DigestReceived(from, digest), context)),
             None => warn!(subject = message.subject, bytes = message.payload.len(), "a digest could not be read"),
         }
     }
 
-    /// A bus that has ended says no more, and the agent goes on to its end.
+    /// The bus is closed. The actor goes on until the agent ends.
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
@@ -311,7 +311,7 @@ impl Handler<Ask<ReportAlive>> for Registrar {
     type Result = MessageResult<Ask<ReportAlive>>;
 
     fn handle(&mut self, Ask(report): Ask<ReportAlive>, context: &mut Self::Context) -> Self::Result {
-        MessageResult(match self.take_in(Input::Called(Call::Alive(report.body)), context) {
+        MessageResult(match self.feed(Input::Called(Call::Alive(report.body)), context) {
             Some(Reply::Place(place)) => Ok(place),
             _ => Err(not_the_registrar()),
         })
@@ -322,7 +322,7 @@ impl Handler<Ask<ListNodes>> for Registrar {
     type Result = MessageResult<Ask<ListNodes>>;
 
     fn handle(&mut self, _: Ask<ListNodes>, context: &mut Self::Context) -> Self::Result {
-        MessageResult(match self.take_in(Input::Called(Call::List), context) {
+        MessageResult(match self.feed(Input::Called(Call::List), context) {
             Some(Reply::Nodes(nodes)) => Ok(nodes),
             _ => Err(not_the_registrar()),
         })
@@ -343,14 +343,14 @@ impl Handler<Leave> for Registrar {
     fn handle(&mut self, _: Leave, context: &mut Self::Context) -> Self::Result {
         let effects = self.core.step(self.now(), Input::Leave);
         self.wake_when_due(context);
-        // In this order: a registrar hears of its own leaving before it gives the lease back, and then tells the others to take it.
+        // In this order: the registrar notes its own leaving, gives the lease back, and then tells the other agents to take it.
         let mut farewell = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Report(report) => {
                     let envelope = self.envelope(report);
-                    let said = self.leader.call(envelope, LEAVE_WITHIN);
-                    farewell.push(Box::pin(async move { drop(said.await) }) as LocalBoxFuture<'static, ()>);
+                    let sent = self.leader.call(envelope, LEAVE_WITHIN);
+                    farewell.push(Box::pin(async move { drop(sent.await) }) as LocalBoxFuture<'static, ()>);
                 }
                 Effect::GiveBack(epoch) => {
                     let lease = self.lease.clone();
@@ -366,11 +366,11 @@ impl Handler<Leave> for Registrar {
         }
         Box::pin(async move {
             let all = async {
-                for said in farewell {
-                    said.await;
+                for step in farewell {
+                    step.await;
                 }
             };
-            // Who is not told finds out by its silence.
+            // An agent that is not told notices the silence.
             let _ = tokio::time::timeout(LEAVE_WITHIN, all).await;
         })
     }
@@ -391,7 +391,7 @@ fn by_name(counts: &Counts) -> Vec<(&'static str, u64)> {
         ("presence_elected_total", counts.elected_total),
         ("presence_digests_refused_total", counts.digests_refused_total),
         ("presence_writes_version", u64::from(counts.writes_version)),
-        ("presence_reads_nothing_in_common", u64::from(counts.is_apart)),
-        ("presence_nodes_apart", counts.apart),
+        ("presence_reads_nothing_in_common", u64::from(counts.reads_no_common_version)),
+        ("presence_nodes_apart", counts.incompatible),
     ]
 }

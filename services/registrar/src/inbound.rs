@@ -1,4 +1,4 @@
-//! From the bus to the actor.
+//! Takes the registrar's commands and digests from the bus.
 
 use actix::Addr;
 use actors::{Served, Wiring};
@@ -10,17 +10,17 @@ use serde::de::DeserializeOwned;
 
 use crate::actor::Registrar;
 
-/// How deep a message may nest: ours stay under five, and a deeper one from a stranger must not exhaust the stack.
+/// The deepest nesting of a message that is read. Real ones have fewer than five levels; a forged one must not exhaust the stack.
 const MAX_DEPTH: usize = 16;
-/// A digest of a thousand zones stays under this; more is nobody's digest.
+/// The largest digest that is read; one with 1,000 zones is smaller.
 const DIGEST_MAX_BYTES: usize = 256 * 1024;
 
-/// Takes the registrar's commands from the bus until what is returned is dropped.
+/// Serves the registrar's commands until the returned value is dropped.
 ///
 /// # Errors
 /// The bus is closed.
 pub(crate) async fn serve_as_registrar(wiring: Wiring, actor: Addr<Registrar>) -> Result<Vec<Served>, BusError> {
-    // At once, because each waits for the server to confirm it.
+    // In parallel, because each waits for the server to confirm its subscription.
     let (alive, list) = futures::try_join!(
         actors::serve_as_leader::<ReportAlive>(&wiring, actor.clone().recipient()),
         actors::serve_as_leader::<ListNodes>(&wiring, actor.recipient())
@@ -28,14 +28,14 @@ pub(crate) async fn serve_as_registrar(wiring: Wiring, actor: Addr<Registrar>) -
     Ok(vec![alive, list])
 }
 
-/// None: it is no such thing.
+/// Decodes a message; none if it is not of this type.
 pub(crate) fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
     deserializer.set_max_depth(MAX_DEPTH);
     T::deserialize(&mut deserializer).ok()
 }
 
-/// Who published a digest, and what it says. The subject says who: a server lets a node publish below its own token alone.
+/// A digest and its publisher. The publisher is taken from the subject, because a server lets a node publish below its own token alone.
 pub(crate) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> {
     if message.payload.len() > DIGEST_MAX_BYTES {
         return None;
@@ -54,7 +54,7 @@ mod tests {
     use crate::outbound::{digest_message, encode};
 
     #[test]
-    fn a_digest_says_who_published_it_by_its_subject() {
+    fn digest_publisher_is_read_from_the_subject() {
         let fleet = Fleet::default();
         let digest = FleetDigest { reports_sequence: 7, ..FleetDigest::default() };
         let message = digest_message(&fleet, &"n1.example".parse().unwrap(), &digest);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_digest() {
+    fn malformed_digest_is_ignored() {
         let huge = vec![0x80; DIGEST_MAX_BYTES + 1];
         for payload in [&b""[..], b"\xff", b"nonsense", &[0x91; 10_000], &huge] {
             assert_eq!(read_digest(&Message::new("fleetpull.v1.digest.n1", payload.to_vec())), None);

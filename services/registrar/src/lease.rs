@@ -1,9 +1,9 @@
-//! The registrar's lease in the fleet's bucket `leaders`, and what its digest says of the buckets `reports` and `members`.
+//! The registrar's lease in the fleet's bucket `leaders`, and the status of the buckets `reports` and `members` for its digest.
 
 use std::sync::Arc;
 
 use actors::bucket_spec;
-use bus::{BucketSpec, BucketStatus, BusRef, KeyValueError};
+use bus::{BucketSpec, BucketStatus, KeyValueError, SharedStateRef};
 use clock::Clock;
 use contract::NodeName;
 use contract::know::SharedBucket;
@@ -14,33 +14,33 @@ use tracing::debug;
 
 use crate::core::{BUCKET_ANSWERS_WITHIN, LEASE_FOR, Looked};
 
-/// The key says of what the lease is.
-const OF: &str = "";
+/// The registrar's key has no part that says what the lease is about.
+const NO_SUBJECT: &str = "";
 
-/// Asks for the lease in the name of one agent.
+/// Takes, renews and returns the lease for one agent.
 #[derive(Clone)]
 pub(crate) struct LeaseKeeper {
-    bus: BusRef,
+    state: SharedStateRef,
     reports: BucketSpec,
     members: BucketSpec,
     store: Arc<LeaseStore>,
 }
 
 impl LeaseKeeper {
-    pub(crate) fn new(bus: BusRef, fleet: &Fleet, holder: NodeName, instance: String, clock: Clock) -> Self {
+    pub(crate) fn new(state: SharedStateRef, fleet: &Fleet, holder: NodeName, instance: String, clock: Clock) -> Self {
         let [bucket, reports, members] =
             [SharedBucket::leaders(fleet), SharedBucket::reports(fleet), SharedBucket::members(fleet)].map(bucket_spec);
-        let store = LeaseStore::new(LeaseParts { bus: bus.clone(), bucket, holder, instance, term: LEASE_FOR, clock });
-        Self { bus, reports, members, store: Arc::new(store) }
+        let store = LeaseStore::new(LeaseParts { state: state.clone(), bucket, holder, instance, term: LEASE_FOR, clock });
+        Self { state, reports, members, store: Arc::new(store) }
     }
 
-    /// How far the buckets of reports and of members have come; nothing of one where that cannot be said now.
+    /// The status of the buckets of reports and of members; the default for one that does not answer.
     pub(crate) async fn buckets_status(&self) -> (BucketStatus, BucketStatus) {
         futures::join!(self.status(&self.reports), self.status(&self.members))
     }
 
     async fn status(&self, bucket: &BucketSpec) -> BucketStatus {
-        let look = async { self.bus.bucket(bucket).await?.status().await };
+        let look = async { self.state.bucket(bucket).await?.status().await };
         match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, look).await {
             Ok(Ok(status)) => status,
             Ok(Err(error)) => {
@@ -51,12 +51,12 @@ impl LeaseKeeper {
         }
     }
 
-    /// Takes the lease if nobody holds it, or anew if this agent took it and did not hear of it.
+    /// Takes the lease if it is free, or if this agent holds it without knowing because an answer was lost.
     pub(crate) async fn take(&self) -> Answer {
         answer(async {
-            Ok(match self.store.take(REGISTRAR_LEASE, OF).await? {
+            Ok(match self.store.take(REGISTRAR_LEASE, NO_SUBJECT).await? {
                 Taken::Now(held) => Some(held),
-                Taken::Not(lease::Looked::Mine { revision }) => self.store.regain(REGISTRAR_LEASE, OF, revision, 0).await?,
+                Taken::Not(lease::Looked::Mine { revision }) => self.store.regain(REGISTRAR_LEASE, NO_SUBJECT, revision, 0).await?,
                 Taken::Not(_) => None,
             })
         })
@@ -65,10 +65,10 @@ impl LeaseKeeper {
 
     /// Renews the lease of that epoch.
     pub(crate) async fn renew(&self, epoch: u64) -> Answer {
-        answer(self.store.renew(REGISTRAR_LEASE, OF, epoch)).await
+        answer(self.store.renew(REGISTRAR_LEASE, NO_SUBJECT, epoch)).await
     }
 
-    /// Gives the lease of that epoch back. It ends by itself where this fails.
+    /// Gives back the lease of that epoch. If this fails, the lease ends with its term.
     pub(crate) async fn give_back(&self, epoch: u64) {
         let Some(owned) = self.store.give_up(REGISTRAR_LEASE, Some(epoch)) else { return };
         if let Ok(Err(error)) = tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.delete(&owned)).await {
@@ -76,9 +76,9 @@ impl LeaseKeeper {
         }
     }
 
-    /// Who holds the lease.
+    /// The holder of the lease.
     pub(crate) async fn holder(&self) -> Looked {
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.look(REGISTRAR_LEASE, OF)).await {
+        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.look(REGISTRAR_LEASE, NO_SUBJECT)).await {
             Ok(Ok(lease::Looked::Free)) => Looked::Nobody,
             Ok(Ok(lease::Looked::Mine { .. })) => Looked::Holder(self.store.holder().clone()),
             Ok(Ok(lease::Looked::Theirs { holder, .. })) => Looked::Holder(holder),

@@ -1,11 +1,11 @@
-//! Who is in the fleet, and how it stands.
+//! Membership: which nodes are alive, and the registrar that knows them.
 //!
-//! Every agent tells the registrar that it is alive; the registrar is the agent that holds a lease, and any agent can be it. It
-//! answers with the agent's place, and publishes a digest by which every agent sees whether it has missed something. Nothing is
-//! lost with a registrar: the next one hears everybody within one round.
+//! Every agent reports to the registrar that it is alive. The registrar is the agent that holds a lease; any agent can get it. It answers
+//! with the agent's place, and publishes a digest by which every agent sees whether it has missed reports. Nothing is lost with a
+//! registrar: the next one knows all nodes after one round of reports.
 //!
-//! [`core`] decides; the shell around it is an actor that each agent has. It takes `alive` and `nodes` while the agent is the registrar, and
-//! tells the node's other services how the fleet stands.
+//! [`core`] decides; the shell around it is an actor of each agent. It serves `alive` and `nodes` while the agent is the registrar, and
+//! tells the node's other services the fleet's state.
 
 pub mod core;
 

@@ -1,4 +1,4 @@
-//! From the actor to the bus and to the node's other services.
+//! Sends digests to the bus, and the fleet's state to the node's other services.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use contract::{Command, Envelope, Meta, NodeName};
 use serde::Serialize;
 use tracing::debug;
 
-/// How long a service behind the bus may take to note how the fleet stands: it does so at once. What is lost is told again before long.
+/// How long a service behind the bus may take to note the fleet's state. A lost message is repeated after `REPEAT_AFTER`.
 const NOTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Whom of the node's services a registrar tells how the fleet stands.
+/// The node's services that a registrar tells the fleet's state.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     /// The node's back-off tracker.
@@ -24,7 +24,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Tells both. What is returned waits for those behind the bus.
+    /// Tells both. The returned future waits for those behind the bus.
     pub(crate) fn tell(&self, meta: &Meta, seen: &FleetSeen, delivery: Delivery) -> impl Future<Output = ()> + use<> {
         let tracker = tell(&self.tracker, meta, backoff_tracker::SeeFleet(seen.clone()), delivery);
         let throttler = tell(&self.throttler, meta, throttler::SeeFleet(seen.clone()), delivery);
@@ -36,20 +36,20 @@ impl Neighbours {
 
 fn tell<C: Command>(to: &Sender<C>, meta: &Meta, body: C, delivery: Delivery) -> impl Future<Output = ()> + use<C> {
     let unposted = to.post(Envelope { meta: meta.clone(), body });
-    // A mailbox without room is not waited for.
+    // A full mailbox in this process is not waited for.
     let call = unposted.filter(|_| delivery == Delivery::Bus).map(|envelope| to.call(envelope, NOTED_WITHIN));
     async move {
         if let Some(call) = call
             && let Err(error) = call.await
         {
-            debug!(%error, service = C::SERVICE.name(), "a service was not told how the fleet stands");
+            debug!(%error, service = C::SERVICE.name(), "a service was not told the fleet's state");
         }
     }
 }
 
-/// As MessagePack with named fields, so that it can grow.
+/// Encodes as MessagePack with named fields, so that fields can be added.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    // Maps, texts and numbers in memory always encode.
+    // Encoding maps, texts and numbers in memory never fails.
     rmp_serde::to_vec_named(value).unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ use actix::{Actor, Addr, Context, Handler, MessageResult, System};
 use actors::{Ask, Delivery, PanicGuard, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, BusRef};
+use bus::{BusRef, SharedState as _};
 use clock::{Clock, Jumps, Random};
 use contract::know::SharedBucket;
 use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place};
@@ -23,7 +23,7 @@ use support::requirement::met;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-/// Longer than anything real here takes on a busy machine.
+/// A limit that no test reaches on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How far clocks jump.
@@ -40,10 +40,10 @@ fn wiring(bus: &BusRef, node: &str) -> Wiring {
 }
 
 async fn start(bus: BusRef, clock: &Clock, node: &str, seed: u64) -> Agent {
-    start_manifest_check(Delivery::Local, None, bus, clock, node, seed).await
+    start_with_neighbours(Delivery::Local, None, bus, clock, node, seed).await
 }
 
-async fn start_manifest_check(
+async fn start_with_neighbours(
     delivery: Delivery,
     neighbours: Option<Neighbours>,
     bus: BusRef,
@@ -53,6 +53,7 @@ async fn start_manifest_check(
 ) -> Agent {
     let parts = RegistrarParts {
         wiring: Wiring { delivery, ..wiring(&bus, node) },
+        state: bus.clone(),
         instance: format!("{seed:x}"),
         zone: "a".to_owned(),
         clock: clock.clone(),
@@ -70,7 +71,7 @@ impl Agent {
         self.seen.borrow().place
     }
 
-    /// When the bucket of reports was made, as the digest says it.
+    /// When the bucket of reports was created, by the digest.
     fn reports_created(&self) -> String {
         self.seen.borrow().digest.clone().unwrap_or_default().reports_created
     }
@@ -84,7 +85,7 @@ impl Agent {
         self.count("presence_registrar").await == 1
     }
 
-    /// Ends as a killed process does: without a word.
+    /// Ends the agent as a kill would, without a farewell.
     async fn crash(self) {
         self.bus.drain().await;
     }
@@ -95,7 +96,7 @@ async fn nodes(bus: &BusRef) -> Result<NodeList, CallError> {
     Sender::<ListNodes>::to_leader(wiring(bus, "asker")).call(envelope, Duration::from_secs(2)).await
 }
 
-/// A tracker and a throttler, as far as the registrar knows them.
+/// A tracker and a throttler that note the fleet's state.
 #[derive(Default)]
 struct Noting {
     noted: Rc<RefCell<Vec<(Service, FleetSeen)>>>,
@@ -128,7 +129,7 @@ fn paused<F: Future>(test: F) -> F::Output {
     System::with_tokio_rt(runtime).block_on(test)
 }
 
-/// A fleet of actors on a hub, whose time is tokio's.
+/// A fleet of actors on a memory bus with tokio's time.
 async fn fleet(hub: &MemoryBus, clock: &Clock, count: u64) -> Vec<Agent> {
     let mut agents = Vec::new();
     for index in 0..count {
@@ -156,7 +157,7 @@ fn all_known(count: u64) -> Vec<Place> {
 }
 
 #[test]
-fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
+fn fleet_elects_a_registrar_and_replaces_a_dead_one() {
     paused(async {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let hub = MemoryBus::new(clock.clone());
@@ -172,7 +173,7 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
         assert_eq!(known, ["n0", "n1", "n2", "n3"].map(|name| name.parse().unwrap()));
 
         agents.remove(first[0]).crash().await;
-        // The lease ends after 10 s, and the new registrar hears everybody but the dead one within a round.
+        // The lease ends after 10 s, and the new registrar hears all nodes but the dead one within a round.
         tokio::time::sleep(Duration::from_secs(35)).await;
         assert_eq!(registrar_of(&agents).await.len(), 1);
         let ranks: Vec<Option<u64>> = agents.iter().map(|agent| agent.place().rank).collect();
@@ -182,7 +183,7 @@ fn a_fleet_in_one_process_finds_its_registrar_and_survives_its_death() {
 }
 
 #[test]
-fn the_nodes_services_are_told_how_the_fleet_stands_in_its_process_and_over_the_bus() {
+fn services_are_told_the_fleets_state_in_process_and_over_the_bus() {
     for delivery in [Delivery::Local, Delivery::Bus] {
         paused(async {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
@@ -195,7 +196,7 @@ fn the_nodes_services_are_told_how_the_fleet_stands_in_its_process_and_over_the_
                 tracker: Sender::local(wiring.clone(), noting.clone().recipient()),
                 throttler: Sender::local(wiring.clone(), noting.recipient()),
             };
-            let agent = start_manifest_check(delivery, Some(neighbours), bus, &clock, "n0", 1).await;
+            let agent = start_with_neighbours(delivery, Some(neighbours), bus, &clock, "n0", 1).await;
             tokio::time::sleep(Duration::from_secs(20)).await;
             for service in [Service::BackoffTracker, Service::Throttler] {
                 let last = noted.borrow().iter().rev().find(|(of, _)| *of == service).map(|(_, seen)| seen.clone());
@@ -206,7 +207,7 @@ fn the_nodes_services_are_told_how_the_fleet_stands_in_its_process_and_over_the_
 }
 
 #[test]
-fn a_registrar_that_stops_in_good_order_is_followed_at_once() {
+fn registrar_that_leaves_is_replaced_at_once() {
     paused(async {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let hub = MemoryBus::new(clock.clone());
@@ -221,7 +222,7 @@ fn a_registrar_that_stops_in_good_order_is_followed_at_once() {
 }
 
 #[test]
-fn a_node_that_leaves_in_good_order_is_not_known_any_more() {
+fn node_that_leaves_is_forgotten() {
     paused(async {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let hub = MemoryBus::new(clock.clone());
@@ -236,7 +237,7 @@ fn a_node_that_leaves_in_good_order_is_not_known_any_more() {
 }
 
 #[test]
-fn a_bucket_that_is_wiped_leaves_one_registrar() {
+fn wiped_bucket_leaves_one_registrar() {
     paused(async {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let hub = MemoryBus::new(clock.clone());
@@ -249,16 +250,16 @@ fn a_bucket_that_is_wiped_leaves_one_registrar() {
     });
 }
 
-/// The registrar's clock, and another agent's, jump by five minutes.
+/// The registrar's clock, or another agent's, jumps by 5 min.
 #[test]
-fn clocks_that_jump_leave_one_registrar_that_knows_everybody() {
+fn jumping_clocks_leave_one_registrar_that_knows_all_nodes() {
     for jumper in [0, 1] {
         for jump in [|jumps: &Jumps| jumps.skip(MINUTES), |jumps: &Jumps| jumps.set_wall(300), |jumps: &Jumps| jumps.set_wall(-300)] {
             paused(async {
                 let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
                 let hub = MemoryBus::new(clock.clone());
                 let (jumping, jumps) = Clock::jumping(Duration::from_secs(1_700_000_000));
-                // Who begins first leads.
+                // The agent that starts first is the registrar.
                 let mut agents = Vec::new();
                 for index in 0..4 {
                     let clock = if index == jumper { &jumping } else { &clock };
@@ -277,7 +278,7 @@ fn clocks_that_jump_leave_one_registrar_that_knows_everybody() {
 }
 
 #[test]
-fn somebody_else_who_holds_the_lease_ends_it_here_and_his_end_begins_it_again() {
+fn registrar_steps_down_for_a_foreign_holder_and_returns_after_it() {
     paused(async {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let hub = MemoryBus::new(clock.clone());
@@ -293,7 +294,7 @@ fn somebody_else_who_holds_the_lease_ends_it_here_and_his_end_begins_it_again() 
 }
 
 #[test]
-fn on_a_real_server_one_is_registrar_and_another_follows_it() {
+fn real_server_has_one_registrar_and_then_its_successor() {
     if met(current_program()).is_none() {
         return;
     }
@@ -318,7 +319,7 @@ fn on_a_real_server_one_is_registrar_and_another_follows_it() {
 }
 
 #[test]
-fn a_real_server_that_comes_back_with_nothing_has_a_registrar_again() {
+fn real_server_that_restarts_empty_has_a_registrar_again() {
     if met(current_program()).is_none() {
         return;
     }
@@ -357,12 +358,12 @@ async fn fleet_on(server: &NatsServer, count: u64) -> Vec<Agent> {
     agents
 }
 
-/// Waits for a condition; what it waits for takes seconds by the protocol.
+/// Waits for a condition that takes seconds by the protocol.
 async fn until<F: Future<Output = bool>>(what: &str, mut met: impl FnMut() -> F) {
     let waiting = async {
         while !met().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "it did not come to pass that {what}");
+    assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "not reached: {what}");
 }

@@ -1,4 +1,4 @@
-//! Many agents and a lease, without a bus: messages are lost, doubled and late as a seed says.
+//! Many agents and a lease without a bus; messages are lost, doubled and late by a seed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,11 +15,11 @@ fn name(index: usize) -> NodeName {
     format!("n{index:02}").parse().unwrap()
 }
 
-/// A lease as the server keeps it.
+/// The lease at the server.
 #[derive(Default)]
 struct Lease {
     epoch: u64,
-    /// Who, in which turn, until when.
+    /// The holder, the epoch, and the end of the term.
     holder: Option<(usize, u64, Duration)>,
 }
 
@@ -29,15 +29,15 @@ struct World {
     /// None: the agent is dead.
     agents: Vec<Option<Membership>>,
     lease: Lease,
-    /// Of a hundred messages so many are lost, and so many doubled.
+    /// The percentages of messages that are lost and doubled.
     lost: u64,
     doubled: u64,
     bus_is_gone: bool,
     seen: Vec<Option<FleetSeen>>,
-    said_apart: Vec<u32>,
-    /// How often somebody looked who holds the lease, but for the first time.
+    logged_unreadable: Vec<u32>,
+    /// Look-ups of the lease's holder, without each agent's first.
     looks: usize,
-    /// How often somebody reported, and wanted an answer.
+    /// Reports with an answer.
     reports: usize,
     asked: usize,
 }
@@ -47,7 +47,7 @@ impl World {
         let mut random = Random::seeded(seed);
         let agents = (0..count).map(|index| Some(agent(index, random.word(), Duration::ZERO))).collect();
         let seen = vec![None; count];
-        let (lease, said_apart) = (Lease::default(), Vec::new());
+        let (lease, logged_unreadable) = (Lease::default(), Vec::new());
         Self {
             now: Duration::ZERO,
             random,
@@ -57,7 +57,7 @@ impl World {
             doubled: 0,
             bus_is_gone: false,
             seen,
-            said_apart,
+            logged_unreadable,
             looks: 0,
             reports: 0,
             asked: 0,
@@ -118,7 +118,7 @@ impl World {
                     inputs.push_back((index, Input::Reported(answer)));
                 }
             }
-            Effect::Mention(report) => {
+            Effect::Notify(report) => {
                 self.reports += 1;
                 for _ in 0..copies {
                     self.ask_registrar(&report, inputs);
@@ -138,22 +138,22 @@ impl World {
                 }
             }
             Effect::Publish(mut digest) => {
-                // As the shell adds what only its bus says: here that tells whose digest it is.
+                // The shell adds the bucket's status from the bus; here it marks whose digest it is.
                 digest.reports_created = name(index).to_string();
                 for to in 0..self.agents.len() {
                     if !self.bus_is_gone && !self.chance(self.lost) {
-                        inputs.push_back((to, Input::DigestHeard(name(index), digest.clone())));
+                        inputs.push_back((to, Input::DigestReceived(name(index), digest.clone())));
                     }
                 }
             }
             Effect::Tell(seen) => self.seen[index] = Some(seen),
-            Effect::SayApart(version) => self.said_apart.push(version),
+            Effect::LogUnreadableVersion(version) => self.logged_unreadable.push(version),
             Effect::Lead | Effect::StepDown => {}
             Effect::Reply(_) => unreachable!("nobody asked"),
         }
     }
 
-    /// Only who leads takes the registrar's commands.
+    /// Gives a report to the registrar, which alone serves it.
     fn ask_registrar(&mut self, report: &ReportAlive, inputs: &mut VecDeque<(usize, Input)>) -> Option<Place> {
         for index in 0..self.agents.len() {
             let Some(agent) = self.agents[index].as_mut().filter(|agent| agent.counts().is_registrar) else { continue };
@@ -175,15 +175,15 @@ impl World {
         None
     }
 
-    /// Asks for the lease, or for the renewal of a turn.
+    /// Asks for the lease, or for its renewal.
     fn ask(&mut self, index: usize, renewed: Option<u64>, copies: usize, inputs: &mut VecDeque<(usize, Input)>) {
         let answer = if copies == 0 { Answer::Unknown } else { self.answer(index, renewed) };
-        // The answer may be lost although it was done.
+        // The answer may be lost although the request was carried out.
         let answer = if self.chance(self.lost) { Answer::Unknown } else { answer };
         inputs.push_back((index, Input::Asked(self.now, answer)));
     }
 
-    /// A holder that asks for what it holds, as an answer was lost, has it in a new turn.
+    /// A holder that asks for the lease again, because an answer was lost, gets a new epoch.
     fn answer(&mut self, index: usize, renewed: Option<u64>) -> Answer {
         let held = self.lease.holder.map(|(holder, epoch, _)| (holder, epoch));
         let epoch = match (held, renewed) {
@@ -199,7 +199,7 @@ impl World {
         Answer::Held { epoch }
     }
 
-    /// Who would answer now.
+    /// The agents that would answer as registrar now.
     fn registrars(&mut self) -> Vec<usize> {
         let now = self.now;
         let answers = |agent: &mut Option<Membership>| {
@@ -227,10 +227,10 @@ fn agent_reading(versions: &[u32], index: usize, seed: u64, now: Duration) -> Me
 }
 
 #[test]
-fn one_is_registrar_and_all_know_their_place() {
+fn fleet_has_one_registrar_and_all_agents_know_their_place() {
     let mut world = World::of(9, 1);
     world.run(1);
-    assert_eq!(world.registrars().len(), 1, "the first is there at once");
+    assert_eq!(world.registrars().len(), 1, "the first registrar is there at once");
     world.run(19);
     for index in 0..9 {
         let in_zone = if index % 2 == 0 { 5 } else { 4 };
@@ -241,7 +241,7 @@ fn one_is_registrar_and_all_know_their_place() {
 }
 
 #[test]
-fn a_registrar_that_dies_is_followed_by_another_and_nobody_counts_fewer_alive() {
+fn dead_registrar_is_replaced_without_a_drop_in_the_count() {
     let mut world = World::of(9, 2);
     world.run(15);
     let first = world.registrars()[0];
@@ -260,11 +260,11 @@ fn a_registrar_that_dies_is_followed_by_another_and_nobody_counts_fewer_alive() 
     world.start(first);
     world.run(10);
     assert_eq!((world.place(first).alive, world.place(first).rank), (9, Some(first as u64)));
-    assert_eq!(world.registrars(), [second], "who comes back does not take the lease away");
+    assert_eq!(world.registrars(), [second], "an agent that returns does not take the lease away");
 }
 
 #[test]
-fn a_registrar_that_leaves_is_followed_within_two_seconds() {
+fn registrar_that_leaves_is_replaced_within_2_s() {
     let mut world = World::of(5, 3);
     world.run(15);
     let first = world.registrars()[0];
@@ -279,7 +279,7 @@ fn a_registrar_that_leaves_is_followed_within_two_seconds() {
 }
 
 #[test]
-fn without_a_bus_nobody_is_registrar_and_after_it_one_is() {
+fn fleet_without_a_bus_has_no_registrar_until_the_bus_returns() {
     let mut world = World::of(5, 4);
     world.run(15);
     world.bus_is_gone = true;
@@ -293,7 +293,7 @@ fn without_a_bus_nobody_is_registrar_and_after_it_one_is() {
 }
 
 #[test]
-fn who_has_its_place_reports_half_as_often_as_who_has_none_and_seldom_asks() {
+fn agent_with_a_place_reports_half_as_often_and_seldom_wants_an_answer() {
     let mut world = World::of(4, 10);
     for (bus_is_gone, settles, least, most) in [(false, 30, 36, 44), (true, 15, 72, 88)] {
         world.bus_is_gone = bus_is_gone;
@@ -307,18 +307,18 @@ fn who_has_its_place_reports_half_as_often_as_who_has_none_and_seldom_asks() {
 }
 
 #[test]
-fn a_digest_of_somebody_who_does_not_hold_the_lease_is_not_believed() {
+fn digest_of_an_agent_without_the_lease_is_refused() {
     let mut world = World::of(2, 5);
     world.run(20);
     let other = 1 - world.registrars()[0];
     let known = world.seen[other].clone();
     let forged = FleetDigest { reports_sequence: u64::MAX, ..FleetDigest::default() };
     for _ in 0..100 {
-        world.step(other, Input::DigestHeard("liar".parse().unwrap(), forged.clone()));
+        world.step(other, Input::DigestReceived("liar".parse().unwrap(), forged.clone()));
         world.run(1);
     }
     assert_eq!(world.seen[other], known);
-    // The last one is still to be looked up.
+    // The last digest is still to be looked up.
     assert_eq!(world.agents[other].as_ref().unwrap().counts().digests_refused_total, 99);
     let looks = world.looks;
     assert!((19..=21).contains(&looks), "looked {looks} times in 100 s");
@@ -326,7 +326,7 @@ fn a_digest_of_somebody_who_does_not_hold_the_lease_is_not_believed() {
 }
 
 #[test]
-fn a_new_registrar_is_believed_with_its_first_digest() {
+fn first_digest_of_a_new_registrar_is_accepted() {
     let mut world = World::of(9, 9);
     world.run(15);
     let first = world.registrars()[0];
@@ -340,7 +340,7 @@ fn a_new_registrar_is_believed_with_its_first_digest() {
     assert_eq!(world.seen[other].clone().unwrap().digest.unwrap().reports_created, registrar);
 }
 
-/// The agents of a fleet that read these versions.
+/// A fleet whose agents read these versions.
 fn of_versions(reads: &[&[u32]], seed: u64) -> World {
     let mut world = World::of(reads.len(), seed);
     for (index, reads) in reads.iter().enumerate() {
@@ -354,11 +354,11 @@ fn written(world: &World) -> Vec<u32> {
 }
 
 #[test]
-fn while_a_fleet_is_brought_to_a_new_version_all_write_what_all_read() {
+fn fleet_writes_the_common_version_during_an_upgrade() {
     let mut world = of_versions(&[&[1], &[1, 2], &[1, 2], &[1, 2]], 7);
     world.run(20);
     assert_eq!(written(&world), [1, 1, 1, 1]);
-    // The last one is brought to it, whoever is registrar meanwhile.
+    // The last agent is upgraded, whichever agent is the registrar.
     world.agents[0] = None;
     world.run(30);
     world.start_reading(&[1, 2], 0);
@@ -367,31 +367,31 @@ fn while_a_fleet_is_brought_to_a_new_version_all_write_what_all_read() {
 }
 
 #[test]
-fn who_reads_nothing_in_common_says_so_once_and_the_others_go_on() {
+fn agent_without_a_common_version_logs_it_once_and_others_go_on() {
     let mut world = of_versions(&[&[1], &[1], &[1], &[2]], 8);
     world.run(60);
     assert_eq!(written(&world), [1, 1, 1, 2]);
-    let apart: Vec<bool> = world.agents.iter().flatten().map(|agent| agent.counts().is_apart).collect();
-    assert_eq!(apart, [false, false, false, true]);
+    let incompatible: Vec<bool> = world.agents.iter().flatten().map(|agent| agent.counts().reads_no_common_version).collect();
+    assert_eq!(incompatible, [false, false, false, true]);
     let registrar = world.registrars()[0];
-    assert_eq!(world.agents[registrar].as_ref().unwrap().counts().apart, 1);
-    assert_eq!(world.said_apart, [1], "what the fleet writes, said by one");
+    assert_eq!(world.agents[registrar].as_ref().unwrap().counts().incompatible, 1);
+    assert_eq!(world.logged_unreadable, [1], "the unreadable version is logged once");
 }
 
 #[test]
-fn whoever_hears_that_another_holds_the_lease_steps_down_at_once() {
+fn registrar_that_learns_of_another_holder_steps_down_at_once() {
     let mut world = World::of(1, 6);
     world.run(5);
     let agent = world.agents[0].as_mut().unwrap();
     let (list, other) = (Input::Called(Call::List), Looked::Holder("other".parse().unwrap()));
     assert!(matches!(&agent.step(world.now, list.clone())[..], [Effect::Reply(Reply::Nodes(_))]));
-    assert_eq!(agent.step(world.now, Input::Looked(Duration::ZERO, other.clone())), [], "from before its last renewal");
+    assert_eq!(agent.step(world.now, Input::Looked(Duration::ZERO, other.clone())), [], "the look-up began before its last renewal");
     assert_eq!(agent.step(world.now, Input::Looked(world.now, other)), [Effect::StepDown]);
     assert_eq!(agent.step(world.now, list), [Effect::Reply(Reply::NotRegistrar)]);
 }
 
 #[test]
-fn who_has_left_says_nothing_more() {
+fn agent_that_has_left_does_nothing_more() {
     let mut agent = agent(0, 1, Duration::ZERO);
     agent.step(Duration::ZERO, Input::Tick);
     let farewell = agent.step(Duration::from_secs(1), Input::Leave);
@@ -402,16 +402,17 @@ fn who_has_left_says_nothing_more() {
     assert_eq!(late, [Effect::GiveBack(7)], "a lease that comes too late is given back");
 }
 
-/// Seconds. A node whose last report was lost is heard with its next one, 11 s later at most; a node that was given its place just before asks for it
-/// again with its third report after that.
+/// Seconds until all places are known. A node whose report was lost is heard with its next one, at most 11 s later; a node that got its
+/// place just before asks for it again with its third report after that.
 const KNOWN_WITHIN: u64 = 11 + 3 * 11 + 1;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Messages are lost and doubled, agents die and come back, and the bus goes; never two registrars, and in the end all know their place.
+    /// Messages are lost and doubled, agents die and restart, and the bus fails. There are never two registrars, and in the end all agents
+    /// know their place.
     #[test]
-    fn whatever_is_lost_there_is_one_registrar_and_all_are_known_in_the_end(
+    fn at_most_one_registrar_and_all_nodes_known_after_any_losses(
         seed in any::<u64>(),
         lost in 0_u64..40,
         doubled in 0_u64..40,

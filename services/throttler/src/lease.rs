@@ -57,7 +57,7 @@ enum Campaign {
 impl Leases {
     pub(crate) fn new(bus: BusRef, fleet: &Fleet, node: NodeName, instance: String, clock: Clock) -> Self {
         let bucket = bucket_spec(SharedBucket::leaders(fleet));
-        let store = LeaseStore::new(LeaseParts { bus, bucket, holder: node, instance, term: LEADER_LEASE, clock: clock.clone() });
+        let store = LeaseStore::new(LeaseParts { state: bus, bucket, holder: node, instance, term: LEADER_LEASE, clock: clock.clone() });
         Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default() }
     }
 

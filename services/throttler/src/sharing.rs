@@ -80,7 +80,7 @@ impl Sharing {
     }
 
     fn sender<C: Command>(&self, to: NodeName) -> Sender<C> {
-        Sender::remote(Wiring { bus: Arc::clone(&self.bus), fleet: self.fleet.clone(), node: to, delivery: Delivery::Bus })
+        Sender::remote(Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: to, delivery: Delivery::Bus })
     }
 
     fn envelope<C>(&mut self, body: C) -> Envelope<C> {

@@ -1,26 +1,26 @@
-//! Callers that wait no more: killed, disconnected, or their request was cancelled.
+//! Detects abandoned requests: the caller was killed or disconnected, or has cancelled.
 
 use std::time::Duration;
 
-use bus::{Asker, BusRef, Message};
+use bus::{Asker, Message, MessagingRef};
 use clock::Clock;
 
-/// Requests whose callers wait for less end soon by themselves.
-const STANDS_FROM: Duration = Duration::from_secs(30);
-/// How often it is asked whether a caller still waits.
+/// Shorter requests are not checked, because they end soon by themselves.
+const CHECKED_FROM: Duration = Duration::from_secs(30);
+/// How often the bus is asked whether a caller still waits.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How soon it is asked again when a caller is absent.
+/// The pause before the next question after a caller was absent.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// After being absent for so long a caller has gone. One that only lost its server connects to another meanwhile: its attempts are half a
-/// second apart.
+/// A caller that is absent for this long counts as gone. One that only lost its server reconnects in this time: its tries are 0.5 s
+/// apart.
 const ABSENT_FOR: Duration = Duration::from_secs(3);
-/// A caller that has never said anything is asked so often. Where permissions let a node send five messages to a caller, the answer is
-/// among them.
+/// How often a caller is asked that has never answered. Permissions may let a node send only five messages to a caller, including the
+/// answer.
 const UNANSWERED_MOST: u32 = 3;
 
-/// Ends when the caller of a request has gone. Whatever is not known for sure, as the bus is slow or lost, counts as waiting.
-pub(crate) async fn abandoned(bus: &BusRef, request: &Message, clock: &Clock) {
-    if request.deadline().is_some_and(|deadline| deadline < STANDS_FROM) {
+/// Ends when the caller of a request is gone. While this is not certain, because the bus is slow or lost, the caller counts as waiting.
+pub(crate) async fn abandoned(bus: &MessagingRef, request: &Message, clock: &Clock) {
+    if request.deadline().is_some_and(|deadline| deadline < CHECKED_FROM) {
         return std::future::pending().await;
     }
     let (mut seen, mut look_after) = (Seen::default(), LOOK_EVERY);
@@ -36,11 +36,11 @@ pub(crate) async fn abandoned(bus: &BusRef, request: &Message, clock: &Clock) {
     }
 }
 
-/// What was seen of a caller.
+/// What is known of a caller.
 #[derive(Debug, Default)]
 struct Seen {
     absent_since: Option<Duration>,
-    /// It has answered once.
+    /// It has answered at least once.
     answers: bool,
     unanswered: u32,
 }
@@ -76,15 +76,15 @@ mod tests {
     use Asker::{Absent, Gone, Unknown, Waits};
 
     #[test]
-    fn only_what_is_known_for_sure_makes_a_caller_gone() {
-        // One look each second.
+    fn caller_is_gone_only_after_3_s_of_certain_absence() {
+        // One question per second.
         for (looks, gone) in [
             (vec![Gone], true),
             (vec![Waits, Waits, Gone], true),
             (vec![Absent, Absent, Absent], false),
             (vec![Absent, Absent, Absent, Absent], true),
             (vec![Waits, Unknown, Unknown, Unknown, Unknown, Unknown], false),
-            // It was connecting again, or the bus is slow meanwhile.
+            // The caller reconnects, or the bus is slow.
             (vec![Absent, Absent, Absent, Waits, Absent, Absent, Absent], false),
             (vec![Waits, Absent, Absent, Absent, Unknown, Absent, Absent, Absent], false),
         ] {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_never_answered_is_asked_three_times_and_who_has_for_ever() {
+    fn caller_that_never_answered_is_asked_three_times_and_others_without_limit() {
         let mut seen = Seen::default();
         let heard = [Unknown, Unknown, Unknown].map(|asker| seen.hear(Duration::ZERO, asker));
         assert_eq!(heard, [Verdict::LookAfter(LOOK_EVERY), Verdict::LookAfter(LOOK_EVERY), Verdict::CannotBeSeen]);

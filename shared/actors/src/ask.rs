@@ -3,11 +3,11 @@
 use actix::Message;
 use contract::{CallError, Command, Envelope};
 
-/// How many messages an actor's mailbox holds before senders wait. actix's own default is 16, which stalls a burst of callers;
-/// more than this only hides that an actor is stuck.
+/// The capacity of an actor's mailbox; senders wait when it is full. actix's default of 16 stalls a burst of callers. A larger one would
+/// only hide a stuck actor.
 pub const MAILBOX_CAPACITY: usize = 1024;
 
-/// A command on its way to an actor.
+/// A command to an actor.
 #[derive(Clone, Debug)]
 pub struct Ask<C: Command>(pub Envelope<C>);
 

@@ -1,9 +1,9 @@
-//! The buckets that services share, as the bus takes them.
+//! Converts the contract's shared buckets to the bus's specification.
 
 use bus::BucketSpec;
 use contract::know::SharedBucket;
 
-/// What is said of a bucket in the contract, as the bus is asked for it.
+/// The bus's specification of a bucket of the contract.
 #[must_use]
 pub fn bucket_spec(bucket: SharedBucket) -> BucketSpec {
     let SharedBucket { name, markers_kept, max_bytes, forgets_oldest, republished_to } = bucket;

@@ -1,7 +1,7 @@
-//! An answer that an actor gives in a later turn, straight to who asked.
+//! An answer that an actor gives in a later turn, directly to the caller.
 //!
-//! actix runs what a handler returns as a `ResponseFuture` in a task of its own. Where the actor itself answers later, that task
-//! would only carry the answer from one channel to the next: it would be made, woken and dropped for nothing with every message.
+//! actix runs a `ResponseFuture` of a handler in its own task. If the actor itself answers later, that task would only pass the answer from
+//! one channel to another, at the cost of a task for every message.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,45 +10,45 @@ use std::rc::Rc;
 use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Message};
 
-/// What a handler returns that answers later.
-pub struct DeferredReply<M: Message>(Rc<Cell<Meeting<M::Result>>>);
+/// The return value of a handler that answers later.
+pub struct DeferredReply<M: Message>(Rc<Cell<ReplySlot<M::Result>>>);
 
-/// The right to answer, once. If it is dropped, who asked is told that the service has ended.
-pub struct Answer<M: Message>(Rc<Cell<Meeting<M::Result>>>);
+/// The right to answer once. If it is dropped, the caller gets an error that the service has ended.
+pub struct Answer<M: Message>(Rc<Cell<ReplySlot<M::Result>>>);
 
-/// Where who asked and the answer meet: whichever is there first waits for the other.
-enum Meeting<R> {
+/// The reply slot: holds the caller or the answer, whichever comes first.
+enum ReplySlot<R> {
     Nobody,
     Asked(OneshotSender<R>),
     Answered(R),
 }
 
-/// For a handler: what it keeps until it answers, and what it returns.
+/// Makes a deferred reply: the handler keeps the first part until it answers, and returns the second.
 #[must_use]
 pub fn deferred_reply<M: Message>() -> (Answer<M>, DeferredReply<M>) {
-    let meeting = Rc::new(Cell::new(Meeting::Nobody));
+    let meeting = Rc::new(Cell::new(ReplySlot::Nobody));
     (Answer(Rc::clone(&meeting)), DeferredReply(meeting))
 }
 
 impl<M: Message> Answer<M> {
-    /// Answers. Who hung up does not want to know.
+    /// Answers. It has no effect if the caller has gone.
     pub fn give(self, answer: M::Result) {
-        match self.0.replace(Meeting::Nobody) {
-            Meeting::Asked(asked) => {
+        match self.0.replace(ReplySlot::Nobody) {
+            ReplySlot::Asked(asked) => {
                 let _ = asked.send(answer);
             }
-            // Still being handled.
-            Meeting::Nobody | Meeting::Answered(_) => self.0.set(Meeting::Answered(answer)),
+            // The handler has not returned yet.
+            ReplySlot::Nobody | ReplySlot::Answered(_) => self.0.set(ReplySlot::Answered(answer)),
         }
     }
 }
 
 impl<M: Message> Answer<M> {
-    /// Whether the caller has given up waiting.
+    /// Whether the caller is gone.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        let meeting = self.0.replace(Meeting::Nobody);
-        let abandoned = matches!(&meeting, Meeting::Asked(asked) if asked.is_closed());
+        let meeting = self.0.replace(ReplySlot::Nobody);
+        let abandoned = matches!(&meeting, ReplySlot::Asked(asked) if asked.is_closed());
         self.0.set(meeting);
         abandoned
     }
@@ -57,11 +57,11 @@ impl<M: Message> Answer<M> {
 impl<A: Actor, M: Message> MessageResponse<A, M> for DeferredReply<M> {
     fn handle(self, _: &mut A::Context, asked: Option<OneshotSender<M::Result>>) {
         let Some(asked) = asked else { return };
-        match self.0.replace(Meeting::Nobody) {
-            Meeting::Answered(answer) => {
+        match self.0.replace(ReplySlot::Nobody) {
+            ReplySlot::Answered(answer) => {
                 let _ = asked.send(answer);
             }
-            Meeting::Nobody | Meeting::Asked(_) => self.0.set(Meeting::Asked(asked)),
+            ReplySlot::Nobody | ReplySlot::Asked(_) => self.0.set(ReplySlot::Asked(asked)),
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks for an answer in one of three ways.
+    /// Asks for an answer at once, later, or never.
     #[derive(Clone, Copy, Message)]
     #[rtype(result = "u32")]
     enum Ask {
@@ -140,7 +140,7 @@ mod tests {
     struct CountAbandoned;
 
     #[actix::test]
-    async fn who_gives_up_is_seen_and_the_others_get_their_answers() {
+    async fn abandoned_callers_are_noticed_and_others_get_their_answers() {
         let desk = Desk::default().start();
         let (patient, hasty) = (desk.send(Ask::WhenReleased), desk.send(Ask::WhenReleased));
         assert_eq!(desk.send(CountAbandoned).await, Ok(0));
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[actix::test]
-    async fn an_answer_comes_at_once_or_later_and_its_loss_is_told() {
+    async fn answer_comes_at_once_or_later_and_a_lost_one_is_an_error() {
         let desk = Desk::default().start();
         assert_eq!(desk.send(Ask::AtOnce(1)).await, Ok(1));
         let (first, second) = (desk.send(Ask::WhenReleased), desk.send(Ask::WhenReleased));
-        // Nobody waits for the answer to this one.
+        // The caller of this one is gone.
         desk.try_send(Ask::WhenReleased).unwrap();
         desk.send(Release(2)).await.unwrap();
         assert_eq!((first.await, second.await), (Ok(2), Ok(2)));

@@ -1,8 +1,8 @@
-//! One command to every agent of a fleet, and whatever answers come.
+//! Sends one command to every agent of a fleet and collects the answers.
 
 use std::time::Duration;
 
-use bus::{BusError, BusRef};
+use bus::{BusError, MessagingRef};
 use clock::Clock;
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope};
@@ -10,24 +10,24 @@ use futures::StreamExt as _;
 
 use crate::wire;
 
-/// How long to listen for answers.
+/// How long to wait for answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For the first, and at the most in all.
+    /// The longest wait for the first answer, and in all.
     pub limit: Duration,
-    /// After each: when nobody has answered for so long, everybody has.
+    /// The wait ends if no answer comes for this long after the last one.
     pub quiet: Duration,
 }
 
-/// For a person who waits: a fleet on one network answers within milliseconds, one far away within a few hundred.
+/// For a waiting person: a fleet on the local network answers within milliseconds, a remote one within a few hundred.
 pub const PERSON: Patience = Patience { limit: Duration::from_secs(2), quiet: Duration::from_millis(400) };
 
-/// Asks every agent and collects the answers, in the order in which they come.
+/// Asks every agent, and collects the answers in the order of arrival.
 ///
 /// # Errors
-/// The bus did not take the question. Nobody answering is no error.
+/// The bus did not take the command. It is no error if no agent answers.
 pub async fn gather<C: Command>(
-    bus: &BusRef,
+    bus: &MessagingRef,
     fleet: &Fleet,
     envelope: Envelope<C>,
     patience: Patience,

@@ -1,11 +1,11 @@
-//! The actix seam: what lets services talk without knowing where the other one lives.
+//! Lets services call each other without knowing whether the other one runs in this process or behind the bus.
 //!
 //! - [`Ask`] is the actix message of every command; [`Sender`] sends it to an actor in this process, or over the bus.
 //! - [`serve`] takes commands from the bus to an actor.
 //! - [`deferred_reply`] lets an actor answer in a later turn.
-//! - [`Pending`] lets an actor wait for thousands of futures, each of which costs only when it is woken.
-//! - [`PolicyFollower`] tells an actor which fleet policy to go by, as the bus has it.
-//! - [`PanicGuard`] reports the panic of an actor: actix neither restarts an actor that panicked nor tells anybody.
+//! - [`Pending`] lets an actor wait for thousands of futures; each costs only when it is woken.
+//! - [`PolicyFollower`] gives an actor the fleet policy from the bus.
+//! - [`PanicGuard`] reports a panicking actor: actix neither restarts it nor reports it.
 
 mod abandoned;
 mod ask;

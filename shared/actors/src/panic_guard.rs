@@ -1,4 +1,4 @@
-//! No actor dies unseen.
+//! Reports a panicking actor.
 
 pub use tasks::PanicGuard;
 
@@ -27,7 +27,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn a_panic_in_a_handler_is_told() {
+    async fn panic_in_a_handler_is_reported() {
         let mut panics = tasks::panics();
         let actor = Fragile(PanicGuard::of("fragile")).start();
         assert!(actor.send(Break).await.is_err());

@@ -1,7 +1,7 @@
-//! What an actor waits for beside its mailbox, however much it is.
+//! Futures that an actor waits for beside its mailbox.
 //!
-//! actix polls all futures of a context in each turn of its actor: where a thousand wait, each message costs a thousand polls. A
-//! [`Pending`] is one future of the context, which polls those alone that were woken.
+//! actix polls all futures of a context in each turn of its actor: with 1,000 futures each message costs 1,000 polls. A [`Pending`] is a
+//! single future of the context, which polls only the futures that were woken.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,22 +16,22 @@ use futures::future::{AbortHandle, Abortable, LocalBoxFuture};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
-/// What is to be done by the actor when a future is done.
+/// What the actor does when a future is ready.
 type Done<A> = Box<dyn FnOnce(&mut A, &mut Context<A>)>;
 type Waiting<A> = Abortable<LocalBoxFuture<'static, Done<A>>>;
 
 /// The futures that an actor waits for. They end with the actor.
 pub struct Pending<A: Actor<Context = Context<A>>>(Rc<RefCell<Shared<A>>>);
 
-/// Ends the wait for a future.
+/// Cancels a future.
 #[derive(Debug)]
 pub struct PendingHandle(AbortHandle);
 
-/// What the actor and the future of its context share.
+/// Shared by the actor and the driver.
 struct Shared<A: Actor<Context = Context<A>>> {
     /// Not polled yet.
     begun: Vec<Waiting<A>>,
-    /// There is a future in the context. It ends when nothing is waited for: an actor that nobody can reach ends then as well.
+    /// A driver runs in the context. It ends when no future is left, so that an actor without addresses can end too.
     driven: bool,
     waker: Option<Waker>,
 }
@@ -49,7 +49,7 @@ impl<A: Actor<Context = Context<A>>> fmt::Debug for Pending<A> {
 }
 
 impl<A: Actor<Context = Context<A>>> Pending<A> {
-    /// Waits for `future` beside the mailbox, and then lets the actor do this.
+    /// Waits for `future` beside the mailbox, then calls `done` with the actor.
     pub fn spawn<T: 'static>(
         &self,
         context: &mut Context<A>,
@@ -68,7 +68,7 @@ impl<A: Actor<Context = Context<A>>> Pending<A> {
         PendingHandle(abort)
     }
 
-    /// Lets the actor do this after so long.
+    /// Calls `done` with the actor after a delay.
     pub fn run_later(
         &self,
         context: &mut Context<A>,
@@ -80,7 +80,7 @@ impl<A: Actor<Context = Context<A>>> Pending<A> {
 }
 
 impl PendingHandle {
-    /// The future is dropped, and nothing is done after it.
+    /// Drops the future; its `done` is not called.
     pub fn cancel(self) {
         self.0.abort();
     }
@@ -138,7 +138,7 @@ mod tests {
         pending: Pending<Self>,
         done: Vec<u32>,
         cancelled: Option<PendingHandle>,
-        /// Told what was done when it ends.
+        /// Gets the handled numbers when the actor ends.
         ended: Option<oneshot::Sender<Vec<u32>>>,
     }
 
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Waits for a number, counting the polls.
+    /// Waits for a number, and counts the polls.
     struct Wait {
         number: oneshot::Receiver<u32>,
         polls: Arc<AtomicUsize>,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn a_message_polls_nothing_that_was_not_woken() {
+    async fn message_polls_only_woken_futures() {
         let (desk, polls) = (Desk::default().start(), Arc::new(AtomicUsize::new(0)));
         let mut answers = Vec::new();
         for _ in 0..1_000 {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn what_is_cancelled_is_dropped_and_nothing_comes_of_it() {
+    async fn cancelled_future_is_dropped_without_effect() {
         let (desk, polls) = (Desk::default().start(), Arc::new(AtomicUsize::new(0)));
         let (answer, number) = oneshot::channel();
         desk.send(Wait { number, polls, cancelled: true }).await.unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn an_actor_that_nobody_can_reach_ends_when_it_waits_for_nothing() {
+    async fn actor_without_addresses_ends_with_its_last_future() {
         let (ended, mut is_over) = oneshot::channel();
         let desk = Desk { ended: Some(ended), ..Desk::default() }.start();
         let (answer, number) = oneshot::channel();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn what_is_put_off_is_done_in_its_order() {
+    async fn delayed_calls_run_in_order() {
         let desk = Desk::default().start();
         for (number, after_ms) in [(1, 600), (2, 5), (3, 300)] {
             desk.send(PutOff(number, Duration::from_millis(after_ms))).await.unwrap();

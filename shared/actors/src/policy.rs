@@ -1,4 +1,4 @@
-//! The fleet policy as the bus has it: read at the start, heard as it changes, and read again in case a change was not heard.
+//! Follows the fleet policy on the bus: reads it at the start, subscribes to changes, and reads it again in case a change was missed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use crate::bucket_spec;
 
-/// How long a service may wait for the policy when it starts. A bus that is there answers within milliseconds.
+/// How long a service waits for the policy at its start; a reachable bus answers within milliseconds.
 const FIRST_WITHIN: Duration = Duration::from_millis(250);
-/// How long the bucket may take later.
+/// How long the bucket may take to answer later.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How often it is looked at in case a change was not heard, half as much sooner or later: some 350 questions a second of 10,000 nodes with
-/// two services each.
+/// How often the bucket is read in case a change was missed, with a jitter of half. 10,000 nodes with two services each make some 350 reads
+/// per second.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// A bus that does not answer is asked again so often.
+/// The pause before the next read if the bus did not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The same of one that cannot do it, until somebody has changed what is set: a whole fleet asks it.
+/// As `LOOK_AGAIN`, if the bus refuses until a setting is changed. It is longer because the whole fleet asks.
 const REFUSED_LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// All nodes look when a bus comes back: over this long. What was known serves meanwhile.
+/// When the bus comes back, all nodes read the bucket within this time. The known policy applies meanwhile.
 const LOOK_SPREAD: Duration = Duration::from_secs(10);
-/// When the server stored what it republishes.
+/// The header with the revision of a republished value.
 const REVISION: &str = "Nats-Sequence";
 
-/// A policy to go by from now on, at this revision; 0: there is none, or none can be had from this bus.
+/// The policy in force. Revision 0: there is no policy, or this bus cannot have one.
 #[derive(Debug, PartialEq)]
 pub struct Followed {
-    /// What it says.
+    /// The policy.
     pub policy: FleetPolicy,
-    /// Which one it is.
+    /// Its revision.
     pub revision: u64,
 }
 
@@ -48,30 +48,30 @@ pub struct PolicyFollower {
     bucket: Option<Arc<dyn KeyValue>>,
     news: Option<Subscription>,
     health: HealthChanges,
-    /// Whether the bus has said how it is: the first word is no change.
+    /// Whether the bus has reported its health once; the first report is no change.
     greeted: bool,
-    /// Until it is to be looked at.
+    /// The timer of the next read.
     look_in: Pin<Box<Sleep>>,
-    /// Whether that is because the bus came back.
+    /// Whether that read is because the bus came back.
     looks_soon: bool,
     known: Known,
 }
 
-/// What is known of the policy.
+/// The known policy.
 #[derive(Debug, Default)]
 struct Known {
-    /// Which one is followed; 0: it is known that there is none.
+    /// The revision in force; 0: there is none.
     revision: Option<u64>,
-    /// What stood there last, and at which revision, whether it can be followed or not.
+    /// The last revision and value read, valid or not.
     seen: (u64, Vec<u8>),
-    /// In which bucket it was found; empty: that was not looked up yet.
+    /// The creation time of the bucket that it was read from; empty: not looked up yet.
     created: String,
-    /// Which bucket took its place, and has none.
+    /// The creation time of a newer bucket that has no policy.
     empty: String,
 }
 
 impl Known {
-    /// What stands at a revision, if it is another than before and can be followed. What cannot is said once.
+    /// Takes the value at a revision; returns the policy if it is new and valid. An invalid one is logged once.
     fn found(&mut self, revision: u64, value: &[u8]) -> Option<Followed> {
         if self.has_seen(revision, value) {
             return None;
@@ -98,7 +98,7 @@ impl Known {
         }
     }
 
-    /// Nothing stands there, in a bucket that was made then.
+    /// Takes the absence of a policy in the bucket that was created at this time.
     fn found_none(&mut self, created: &str) -> Option<Followed> {
         if self.followed() == 0 {
             return self.none_at_first();
@@ -119,7 +119,7 @@ impl Known {
         self.none_at_first()
     }
 
-    /// In a bucket that was made anew revisions begin anew: another value may stand at the same one.
+    /// Whether this value was read before. The revision alone does not show it, because revisions begin again in a new bucket.
     fn has_seen(&self, revision: u64, value: &[u8]) -> bool {
         self.seen.0 == revision && self.seen.1 == value
     }
@@ -128,7 +128,7 @@ impl Known {
         self.revision.unwrap_or_default()
     }
 
-    /// There is none to follow: that is news once.
+    /// Reports the absence of a policy once.
     fn none_at_first(&mut self) -> Option<Followed> {
         let is_news = self.revision.is_none();
         self.revision.get_or_insert(0);
@@ -137,7 +137,7 @@ impl Known {
 }
 
 impl PolicyFollower {
-    /// Of the fleet on this bus. `random` is for spreading alone.
+    /// A follower of the policy of a fleet. `random` is used for jitter alone.
     #[must_use]
     pub fn new(bus: BusRef, fleet: Fleet, random: Random) -> Self {
         let health = bus.health_changes();
@@ -146,7 +146,7 @@ impl PolicyFollower {
         Self { bus, fleet, random, bucket: None, news: None, health, greeted: false, look_in, looks_soon: false, known }
     }
 
-    /// The policy that is there when a service starts, if the bus answers in time; what comes later is among [`Self::changes`].
+    /// The policy at a service's start, if the bus answers in time; later ones come with [`Self::changes`].
     pub async fn first(&mut self) -> Option<Followed> {
         let first = self.look_within(FIRST_WITHIN).await;
         if self.known.revision.is_none() {
@@ -155,7 +155,7 @@ impl PolicyFollower {
         first
     }
 
-    /// Each policy to go by from then on. They end when the bus is drained.
+    /// Each later policy. The stream ends when the bus is drained.
     pub fn changes(self) -> impl Stream<Item = Followed> + Send {
         unfold(self, |mut follower| async move {
             let followed = follower.next().await?;
@@ -163,9 +163,9 @@ impl PolicyFollower {
         })
     }
 
-    /// What is stored now, if it is news.
+    /// Reads the bucket; returns the policy if it is new.
     async fn look(&mut self) -> Result<Option<Followed>, KeyValueError> {
-        // What changes from here on is heard.
+        // Subscribe before the read, so that no later change is missed.
         if self.news.is_none() {
             self.news = Some(self.bus.subscribe(&self.fleet.knowledge_below(POLICY), None).await.map_err(KeyValueError::from)?);
         }
@@ -187,7 +187,7 @@ impl PolicyFollower {
         }
     }
 
-    /// Looks within a time, and says when to look again.
+    /// Reads the bucket within a time limit, and plans the next read.
     async fn look_within(&mut self, within: Duration) -> Option<Followed> {
         let looked = timeout(within, self.look()).await;
         let again = match &looked {
@@ -210,14 +210,14 @@ impl PolicyFollower {
         }
     }
 
-    /// A change as the server republishes it. One that is older than what is known, or a deletion, is looked at where it is stored.
+    /// Takes a republished change. For an older revision or a deletion the bucket is read instead.
     fn hear(&mut self, message: &Message) -> Option<Followed> {
         if self.fleet.key_of(POLICY, &message.subject) != Some(POLICY_KEY) {
             return None;
         }
         let revision = message.headers.get(REVISION).and_then(|number| number.parse().ok()).unwrap_or_default();
         if revision > self.known.followed() && !message.payload.is_empty() {
-            // In which bucket, is looked up with the next look.
+            // The next read looks up the bucket's creation time.
             self.known.created.clear();
             return self.known.found(revision, &message.payload);
         }
@@ -245,7 +245,7 @@ impl PolicyFollower {
                 }
                 health = self.health.next() => {
                     let (is_connected, greeted) = (health? == BusHealth::Connected, std::mem::replace(&mut self.greeted, true));
-                    // A bus that comes and goes does not put it off again and again.
+                    // Only once, so that a flapping bus does not postpone the read for ever.
                     if is_connected && greeted && !std::mem::replace(&mut self.looks_soon, true) {
                         self.look_in = Box::pin(sleep(LOOK_SPREAD.mul_f64(self.random.fraction())));
                     }
@@ -262,7 +262,7 @@ impl PolicyFollower {
 
 #[cfg(test)]
 mod tests {
-    use bus::Bus as _;
+    use bus::SharedState as _;
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::know::encode;
@@ -292,14 +292,14 @@ mod tests {
         PolicyFollower::new(Arc::new(hub.connect()), Fleet::default(), Random::seeded(1))
     }
 
-    /// The next policy's cap and revision, if there is one within so long.
+    /// The cap and revision of the next policy within `seconds`.
     async fn next(follower: &mut PolicyFollower, seconds: u64) -> Option<(Option<f64>, u64)> {
         let next = timeout(Duration::from_secs(seconds), follower.next()).await.ok()??;
         Some((next.policy.budget.pulls_per_second, next.revision))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_read_at_the_start_and_heard_as_it_changes() {
+    async fn policy_is_read_at_the_start_and_changes_are_received() {
         let hub = hub();
         let bucket = hub.bucket(&spec()).await.expect("a bucket");
         let mut early = follower(&hub);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_followed_is_left_and_the_one_before_is_kept() {
+    async fn invalid_policy_is_ignored_and_the_previous_one_kept() {
         let hub = hub();
         let bucket = hub.bucket(&spec()).await.expect("a bucket");
         let mut follower = follower(&hub);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_that_was_not_heard_is_found_and_a_bucket_that_was_lost_takes_nothing_away() {
+    async fn missed_change_is_found_and_a_lost_bucket_keeps_the_policy() {
         let hub = hub();
         let bucket = hub.bucket(&spec()).await.expect("a bucket");
         let mut follower = follower(&hub);
@@ -344,7 +344,7 @@ mod tests {
         }
         assert!(follower.first().await.is_some());
         bucket.put(POLICY_KEY, stored(7.0).into(), None).await.expect("it is stored");
-        // As if the message had been lost.
+        // Simulates a lost message.
         follower.news = Some(futures::stream::pending().boxed());
         assert_eq!(next(&mut follower, 91).await, Some((Some(7.0), 3)));
         tokio::time::sleep(Duration::from_secs(1)).await;

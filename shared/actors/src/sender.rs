@@ -1,4 +1,4 @@
-//! A typed sender: the same call whether the other service lives in this process or behind the bus.
+//! A typed sender: the call is the same whether the other service runs in this process or behind the bus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::prelude::SendError;
 use actix::{MailboxError, Recipient};
-use bus::{BusError, BusRef};
+use bus::{BusError, MessagingRef};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, NodeName};
 use futures::FutureExt as _;
@@ -15,45 +15,45 @@ use futures::future::Either;
 use crate::ask::Ask;
 use crate::wire;
 
-/// How an addressee in the same process is reached.
+/// How a receiver in the same process is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Without leaving the process.
     Local,
-    /// Over the bus all the same, so that services can be split over processes. When the bus does not carry the message, the
-    /// addressee in this process is asked after all: a node goes on alone.
+    /// Over the bus too, so that services can be split over processes. If the bus does not carry the message, the receiver in this process
+    /// gets it directly, so that a node works without a bus.
     Bus,
 }
 
 /// What a sender needs to reach the services of one node over the bus.
 #[derive(Clone)]
 pub struct Wiring {
-    /// The bus.
-    pub bus: BusRef,
+    /// The bus, for messages alone.
+    pub bus: MessagingRef,
     /// The fleet, for the subjects.
     pub fleet: Fleet,
     /// The node.
     pub node: NodeName,
-    /// How an addressee in the same process is reached.
+    /// How a receiver in the same process is reached.
     pub delivery: Delivery,
 }
 
-/// Sends one kind of command to one node. Clones are cheap, as every call may need one.
-pub struct Sender<C: Command>(Arc<Way<C>>);
+/// Sends one kind of command to one node. Clones are cheap, because every call may need one.
+pub struct Sender<C: Command>(Arc<Route<C>>);
 
-/// How the addressee is reached.
-struct Way<C: Command> {
+/// How the receiver is reached.
+struct Route<C: Command> {
     wiring: Wiring,
     local: Option<Recipient<Ask<C>>>,
-    addressee: Addressee,
+    receiver: Receiver,
 }
 
-/// Whose service is asked over the bus.
+/// The receiver over the bus.
 #[derive(Clone, Copy, Debug)]
-enum Addressee {
+enum Receiver {
     /// The node of the wiring.
     Node,
-    /// Whichever agent leads the service for the fleet.
+    /// The agent that leads the service for the fleet.
     Leader,
 }
 
@@ -70,40 +70,39 @@ impl<C: Command> fmt::Debug for Sender<C> {
 }
 
 impl<C: Command> Sender<C> {
-    /// To a service that lives in this process.
+    /// A sender to a service in this process.
     #[must_use]
     pub fn local(wiring: Wiring, recipient: Recipient<Ask<C>>) -> Self {
-        Self(Arc::new(Way { wiring, local: Some(recipient), addressee: Addressee::Node }))
+        Self(Arc::new(Route { wiring, local: Some(recipient), receiver: Receiver::Node }))
     }
 
-    /// To a service behind the bus.
+    /// A sender to a service behind the bus.
     #[must_use]
     pub fn remote(wiring: Wiring) -> Self {
-        Self(Arc::new(Way { wiring, local: None, addressee: Addressee::Node }))
+        Self(Arc::new(Route { wiring, local: None, receiver: Receiver::Node }))
     }
 
-    /// To the agent that leads the service for the whole fleet, whichever that is.
+    /// A sender to the agent that leads the service for the fleet.
     #[must_use]
     pub fn to_leader(wiring: Wiring) -> Self {
-        Self(Arc::new(Way { wiring, local: None, addressee: Addressee::Leader }))
+        Self(Arc::new(Route { wiring, local: None, receiver: Receiver::Leader }))
     }
 
-    /// Sends the command and waits for the reply. An addressee in this process has it in its mailbox when this returns, if there
-    /// is room.
+    /// Sends the command and waits for the reply. When this returns, a receiver in this process has the command in its mailbox, if there is
+    /// room.
     ///
     /// # Errors
-    /// [`CallError`] when there was no reply; whether the command was carried out is then not known. Send it again.
+    /// There was no reply; it is unknown whether the command was carried out. Send it again.
     pub fn call(&self, envelope: Envelope<C>, timeout: Duration) -> impl Future<Output = Result<C::Reply, CallError>> + use<C> {
         match (&self.0.local, self.0.wiring.delivery) {
             (Some(local), Delivery::Local) => Either::Left(ask(local, envelope)),
-            // In a box, so that the usual call stays small: actors keep what they wait for on the heap.
+            // Boxed, so that the usual call's future stays small.
             _ => Either::Right(Box::pin(self.clone().past_this_process(envelope, timeout))),
         }
     }
 
-    /// Puts the command into the mailbox of an addressee in this process, which sees it before whatever is sent to it from now on;
-    /// nobody waits for the reply. Gives the command back where that cannot be: the addressee is asked over the bus, has no room, or
-    /// has ended. Then call.
+    /// Puts the command into the mailbox of a receiver in this process, before any later message, without waiting for the reply. Returns
+    /// the command if this is not possible, because the receiver is reached over the bus, is full or has ended; then use [`Self::call`].
     pub fn post(&self, envelope: Envelope<C>) -> Option<Envelope<C>> {
         match (&self.0.local, self.0.wiring.delivery) {
             (Some(local), Delivery::Local) => match local.try_send(Ask(envelope)) {
@@ -114,10 +113,10 @@ impl<C: Command> Sender<C> {
         }
     }
 
-    /// Sends the command over the bus to an addressee that is to be told, and waits for no answer: of a kind with [`Command::TOLD`].
+    /// Sends the command over the bus without waiting for an answer. Only for commands with [`Command::TOLD`].
     ///
     /// # Errors
-    /// [`CallError`] when the bus did not take it. Whether anybody has heard it is not known.
+    /// The bus did not take it. Success does not mean that it was received.
     pub async fn tell(self, envelope: Envelope<C>) -> Result<(), CallError> {
         let message = wire::encode_command(self.subject(&envelope.body), &envelope)?;
         self.0.wiring.bus.publish(message).await.map_err(|error| CallError::Bus { reason: error.to_string() })
@@ -136,12 +135,12 @@ impl<C: Command> Sender<C> {
 
     fn subject(&self, body: &C) -> String {
         let wiring = &self.0.wiring;
-        match self.0.addressee {
-            Addressee::Node => match C::SENDER {
+        match self.0.receiver {
+            Receiver::Node => match C::SENDER {
                 Some(sender) => wiring.fleet.command_from(sender(body), &wiring.node, C::SERVICE, C::VERB),
                 None => wiring.fleet.command(&wiring.node, C::SERVICE, C::VERB),
             },
-            Addressee::Leader => wiring.fleet.command_to_leader(C::SERVICE, C::VERB),
+            Receiver::Leader => wiring.fleet.command_to_leader(C::SERVICE, C::VERB),
         }
     }
 
@@ -157,8 +156,8 @@ impl<C: Command> Sender<C> {
     }
 }
 
-/// Puts the command into the mailbox at once; what is left to await is the reply. No `async` block: each would hold what it
-/// awaits twice, and calls are kept in blocks within blocks.
+/// Puts the command into the mailbox at once; the future waits for the reply. It is no `async` block, because nested ones would take the
+/// call's memory twice each.
 fn ask<C: Command>(recipient: &Recipient<Ask<C>>, envelope: Envelope<C>) -> impl Future<Output = Result<C::Reply, CallError>> + use<C> {
     recipient.send(Ask(envelope)).map(|answered| match answered {
         Ok(reply) => reply,

@@ -1,11 +1,11 @@
-//! From the bus to an actor.
+//! Takes commands from the bus to an actor.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use bus::services::{Endpoint, EndpointCounters};
-use bus::{BusError, BusRef, Message, Subscription};
+use bus::{BusError, Message, MessagingRef, Subscription};
 use clock::{Clock, Random};
 use contract::{CallError, Command, Service};
 use futures::StreamExt as _;
@@ -17,18 +17,18 @@ use crate::ask::Ask;
 use crate::sender::Wiring;
 use crate::wire;
 
-/// How many requests of one kind may stand at a time on one node; the next is refused at once. A standing pull may stand for hours, and
-/// each costs a few KiB.
+/// The most waiting requests of one kind on a node; a further one is refused at once. A request with a standing pull may wait for hours,
+/// and each costs a few KiB.
 pub const MAX_STANDING_REQUESTS: usize = 4096;
 
-/// How long the end waits until those who stand have their answer: it is said in one turn of the actors.
+/// How long the end waits until waiting callers have their answer, which takes one turn of the actors.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// One command being taken from the bus. Dropping it ends that, and who stands is told that the service has ended.
+/// A served command. Dropping it ends serving, and waiting callers get an error that the service has ended.
 #[derive(Debug)]
 pub struct Served {
     task: JoinHandle<()>,
-    /// Open as long as the command is taken.
+    /// Open while the command is served.
     ended: watch::Sender<()>,
     standing: Arc<Semaphore>,
     service: Service,
@@ -36,25 +36,24 @@ pub struct Served {
 }
 
 impl Served {
-    /// Which service takes it.
+    /// The service.
     #[must_use]
     pub fn service(&self) -> Service {
         self.service
     }
 
-    /// Takes the command no more, and waits until waiting callers were told so: a caller that waits for hours need not find out by its
-    /// time-out that nobody will answer.
+    /// Ends serving, and waits until waiting callers have their error, so that they need not wait for their time-out.
     pub async fn end(self) {
         self.task.abort();
-        // A caller that is answered only now sees it end.
+        // Waiting callers are answered now.
         let _ = self.ended.send(());
         let all = u32::try_from(MAX_STANDING_REQUESTS).unwrap_or(u32::MAX);
         if tokio::time::timeout(END_WITHIN, self.standing.acquire_many(all)).await.is_err() {
-            tracing::debug!(subject = self.endpoint.subject, "not everybody who stands was told of the end in time");
+            tracing::debug!(subject = self.endpoint.subject, "not every waiting caller was told of the end in time");
         }
     }
 
-    /// Where it is taken and how often it was, for the NATS services API.
+    /// The endpoint and its counters, for the NATS services API.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -67,7 +66,7 @@ impl Drop for Served {
     }
 }
 
-/// Takes the commands `C` for one node from the bus to an actor. When this returns on a connected bus, the server knows.
+/// Serves the commands `C` to one node with an actor. If the bus is connected, the subscription is confirmed when this returns.
 ///
 /// # Errors
 /// The bus is closed.
@@ -79,7 +78,7 @@ pub async fn serve<C: Command>(wiring: &Wiring, recipient: Recipient<Ask<C>>) ->
     serve_on(wiring, subject, recipient).await
 }
 
-/// Takes the commands `C` that are sent to every node.
+/// Serves the commands `C` that are sent to every node.
 ///
 /// # Errors
 /// The bus is closed.
@@ -87,7 +86,7 @@ pub async fn serve_everywhere<C: Command>(wiring: &Wiring, recipient: Recipient<
     serve_on(wiring, wiring.fleet.command_to_all(C::SERVICE, C::VERB), recipient).await
 }
 
-/// Takes the commands `C` that are sent to the node that leads the service for the fleet. For as long as this agent does.
+/// Serves the commands `C` that are sent to the service's leader, while this agent is that.
 ///
 /// # Errors
 /// The bus is closed.
@@ -106,13 +105,13 @@ async fn serve_on<C: Command>(wiring: &Wiring, subject: String, recipient: Recip
     Ok(Served { task, ended, standing, service: C::SERVICE, endpoint })
 }
 
-/// What it takes to have a command carried out and answered.
+/// What is needed to carry out and answer a command.
 struct Desk<C: Command> {
-    bus: BusRef,
+    bus: MessagingRef,
     recipient: Recipient<Ask<C>>,
     counters: Arc<EndpointCounters>,
     standing: Arc<Semaphore>,
-    /// Changes, or closes, when the command is taken no more.
+    /// Changes or closes when serving ends.
     end: watch::Receiver<()>,
 }
 
@@ -135,7 +134,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
         };
         let Ok(place) = Arc::clone(&desk.standing).try_acquire_owned() else {
             let busy =
-                CallError::Refused { reason: format!("{MAX_STANDING_REQUESTS} requests stand already on this node: try again later") };
+                CallError::Refused { reason: format!("{MAX_STANDING_REQUESTS} requests already wait on this node: try again later") };
             answer(&desk.bus, wire::encode_reply::<C::Reply>(reply_to, Some(&command.meta), Err(busy))).await;
             continue;
         };
@@ -152,8 +151,8 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
                 reply = recipient.send(Ask(command)) => reply.unwrap_or_else(|_| ended()),
                 _ = end.changed() => ended(),
                 () = abandoned(&bus, &request, &clock) => {
-                    tracing::debug!(subject = request.subject, "the caller of a request has gone: nobody waits for its answer");
-                    return counters.record(clock.now().monotonic.saturating_sub(began), Some("its caller has gone"));
+                    tracing::debug!(subject = request.subject, "a request was abandoned by its caller");
+                    return counters.record(clock.now().monotonic.saturating_sub(began), Some("abandoned by its caller"));
                 }
             };
             let error = reply.as_ref().err().map(ToString::to_string);
@@ -164,7 +163,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
     }
 }
 
-/// The sender wants no answer.
+/// Handles a command whose sender wants no answer.
 fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
     if !C::TOLD {
         tracing::debug!(subject = message.subject, "a command without a place to answer is ignored");
@@ -182,7 +181,7 @@ fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
     }
 }
 
-async fn answer(bus: &BusRef, mut message: Message) {
+async fn answer(bus: &MessagingRef, mut message: Message) {
     let subject = message.subject.clone();
     if message.wire_bytes() > bus::MAX_PAYLOAD_BYTES {
         let error = CallError::Refused { reason: format!("the answer of {} bytes is over the bus's limit", message.wire_bytes()) };
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
     use crate::sender::{Delivery, Sender};
 
-    /// Never answers, and tells when it was asked.
+    /// Never answers; reports each request.
     struct Silent(tokio::sync::mpsc::UnboundedSender<()>);
 
     impl Actor for Silent {
@@ -224,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Counts what it hears.
+    /// Reports the commands that it gets.
     #[derive(Clone)]
     struct Listening(tokio::sync::mpsc::UnboundedSender<&'static str>);
 
@@ -251,8 +250,8 @@ mod tests {
     }
 
     #[actix::test]
-    async fn who_wants_no_answer_is_heard_where_nothing_can_pile_up_and_else_ignored() {
-        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+    async fn command_without_reply_subject_is_taken_only_if_its_kind_allows_it() {
+        let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
         let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let actor = Listening(told).start();
@@ -269,12 +268,12 @@ mod tests {
         Sender::<CountAll>::remote(wiring.clone()).tell(envelope()).await.unwrap();
         Sender::<ReportAlive>::to_leader(wiring.clone()).tell(report).await.unwrap();
         assert_eq!(heard.recv().await, Some("alive"));
-        // The other one was sent first, and would have been heard by now.
+        // The ignored command was sent earlier, so it would have arrived by now.
         Sender::<CountAll>::remote(wiring).call(envelope(), Duration::from_secs(10)).await.unwrap();
         assert_eq!((heard.recv().await, heard.try_recv().is_err()), (Some("count"), true));
     }
 
-    /// Grants whatever it is asked for.
+    /// Grants every request.
     struct Generous;
 
     impl Actor for Generous {
@@ -290,8 +289,8 @@ mod tests {
     }
 
     #[actix::test]
-    async fn a_forged_sender_is_refused_and_counted() {
-        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+    async fn forged_sender_is_refused_and_counted() {
+        let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
         let wiring = Wiring { bus: Arc::clone(&bus), fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
         let served = serve::<GrantBudget>(&wiring, Generous.start().recipient()).await.unwrap();
         let permit = PermitId::random(&mut Random::seeded(1));
@@ -300,7 +299,7 @@ mod tests {
         let limit = Duration::from_secs(10);
         let granted = Sender::<GrantBudget>::remote(wiring.clone()).call(envelope.clone(), limit).await.unwrap();
         assert!(matches!(granted, BudgetAnswer::Granted { .. }), "{granted:?}");
-        // A node that may send as n3 alone says that it is n2.
+        // A node with permission to send as n3 claims to be n2.
         let subject = wiring.fleet.command_from(&"n3".parse().unwrap(), &wiring.node, GrantBudget::SERVICE, GrantBudget::VERB);
         let reply = bus.request(wire::encode_command(subject, &envelope).unwrap(), limit).await.unwrap();
         let refused = wire::decode_reply::<BudgetAnswer>(&reply).unwrap_err();
@@ -314,8 +313,8 @@ mod tests {
     }
 
     #[actix::test]
-    async fn who_stands_is_told_of_the_end_and_who_comes_later_finds_nobody() {
-        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+    async fn waiting_caller_is_told_of_the_end_and_later_callers_find_no_service() {
+        let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
         let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
         let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
         let actor = Silent(told).start();
@@ -330,7 +329,7 @@ mod tests {
             asked.recv().await.unwrap();
         }
         by_name.end().await;
-        // The other one ends by being dropped.
+        // The other one ends when it is dropped.
         drop(as_leader);
         for caller in standing {
             let told = caller.await.unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! Commands and replies as bus messages: MessagePack with named fields, so that messages can grow.
+//! Encodes commands and replies as bus messages: MessagePack with named fields, so that fields can be added.
 
 use bus::{Headers, Message};
 use clock::Random;
@@ -7,11 +7,11 @@ use contract::{CallError, Carried, Command, Envelope, MessageId, Meta, TraceCont
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How deep a message may nest: ours stay under ten, and a deeper one from a stranger must not exhaust the stack.
+/// The deepest nesting of a message that is read. Real ones have fewer than ten levels; a forged one must not exhaust the stack.
 const MAX_DEPTH: usize = 32;
-/// The longest text of a refusal, in bytes: it travels as a header.
+/// The longest text of a refusal, in bytes; it is sent as a header.
 const MAX_REASON_BYTES: usize = 4 * 1024;
-/// The error code of a refusal, as HTTP would say it.
+/// The error code of a refusal, as in HTTP.
 const REFUSED_CODE: &str = "400";
 
 /// A command as a bus message for `subject`.
@@ -37,7 +37,7 @@ pub(crate) fn decode_command<C: Command>(message: &Message, random: &mut Random)
     Ok(Envelope { meta, body })
 }
 
-/// What a service answered, as a bus message for `subject`.
+/// A service's answer as a bus message for `subject`.
 pub(crate) fn encode_reply<R: Serialize>(subject: String, meta: Option<&Meta>, reply: Result<R, CallError>) -> Message {
     let packed = reply.and_then(|reply| pack(&reply));
     let mut headers = meta.map(meta_headers).unwrap_or_else(version_headers);
@@ -83,7 +83,7 @@ fn meta_headers(meta: &Meta) -> Headers {
     headers
 }
 
-/// Another major version is refused; none at all is taken for ours, so that a person with a plain client can ask.
+/// Refuses another major version. A message without a version counts as ours, so that a plain client can send one.
 fn check_version(message_headers: &Headers) -> Result<(), CallError> {
     match message_headers.get(headers::VERSION) {
         None => Ok(()),
@@ -97,7 +97,7 @@ fn check_version(message_headers: &Headers) -> Result<(), CallError> {
     }
 }
 
-/// A server's permissions bind a node to subjects that end with its own token: what the payload says must not differ.
+/// Refuses a payload that names another sender than the subject. The server's permissions let a node use only subjects with its own token.
 fn check_sender<C: Command>(subject: &str, body: &C) -> Result<(), CallError> {
     let Some(claimed) = C::SENDER.map(|sender| sender(body)).filter(|claimed| !is_from(subject, claimed)) else { return Ok(()) };
     Err(CallError::Refused {
@@ -117,7 +117,7 @@ fn unpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, CallError> {
     T::deserialize(&mut deserializer).map_err(|error| CallError::Refused { reason: format!("the message cannot be decoded: {error}") })
 }
 
-/// A header cannot hold line breaks, and not everything a caller wrote belongs into it.
+/// Makes a text safe for a header: no line breaks, and a bounded length.
 fn one_line(text: &str) -> String {
     let end = (0..=text.len().min(MAX_REASON_BYTES)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_survives_the_wire() {
+    fn command_is_decoded_as_encoded() {
         let sent = acquire();
         assert_eq!(VERSION_TEXT, VERSION.to_string());
         let message = encode_command("a.b".to_owned(), &sent).expect("encodes");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_a_span_sends_no_traceparent_and_nonsense_reads_as_none() {
+    fn missing_span_sends_no_traceparent_and_a_malformed_one_is_ignored() {
         let meta = Meta::root(&mut Random::seeded(1));
         let mut message = encode_command("a.b".to_owned(), &Envelope { meta, ..acquire() }).expect("encodes");
         assert_eq!(message.headers.get("traceparent"), None);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_taken_from_the_sender_that_its_subject_names() {
+    fn command_is_accepted_only_from_the_sender_in_its_subject() {
         let permit = PermitId::random(&mut Random::seeded(1));
         let sender = "n.2".parse().expect("a name");
         let body = GrantBudget { owner: "owner".to_owned(), node: sender, permit, known: KnownLimits::default() };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_and_a_refusal_survive_the_wire() {
+    fn reply_and_refusal_are_decoded_as_encoded() {
         let answer = PermitAnswer::Granted { lease_ms: 5 };
         let message = encode_reply("r".to_owned(), None, Ok(answer.clone()));
         assert_eq!(decode_reply::<PermitAnswer>(&message), Ok(answer));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_and_rubbish_are_refused_and_unknown_fields_are_not() {
+    fn foreign_version_and_garbage_are_refused_and_unknown_fields_are_accepted() {
         let mut message = encode_command("a.b".to_owned(), &acquire()).expect("encodes");
         message.headers.set(headers::VERSION, "2");
         let refused = decode_command::<AcquirePermit>(&message, &mut Random::seeded(2)).expect_err("another version");

@@ -24,10 +24,14 @@ use tokio::sync::mpsc;
 use self::hub::{ConnectionId, Hub};
 use self::key_value::MemoryKeyValue;
 use crate::asker::Asker;
+use crate::error::BusError;
+use crate::event_log::{Appended, EventLog, StreamPage, StreamQuery, StreamSpec, StreamStatus};
+use crate::health::{BusHealth, HealthChanges};
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
-use crate::port::{Appended, BucketSpec, KeyValue, StreamPage, StreamQuery, StreamSpec, StreamStatus};
-use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
+use crate::messaging::{Messaging, Subscription};
+use crate::port::Bus;
 use crate::rules;
+use crate::shared_state::{BucketSpec, KeyValue, SharedState};
 
 /// A connection to a bus in this process.
 #[derive(Clone)]
@@ -73,7 +77,7 @@ impl MemoryBus {
 }
 
 #[async_trait]
-impl Bus for MemoryBus {
+impl Messaging for MemoryBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         self.check(&message)?;
         self.hub.publish(message);
@@ -111,13 +115,35 @@ impl Bus for MemoryBus {
         self.hub.new_inbox()
     }
 
+    fn health(&self) -> BusHealth {
+        BusHealth::Connected
+    }
+
+    fn health_changes(&self) -> HealthChanges {
+        stream::iter([BusHealth::Connected]).chain(stream::pending()).boxed()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.hub.dropped()
+    }
+
+    async fn drain(&self) {
+        self.hub.close(self.connection);
+    }
+}
+
+#[async_trait]
+impl SharedState for MemoryBus {
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_bucket(spec)?;
         self.hub.open_bucket(spec);
         Ok(Arc::new(MemoryKeyValue::new(Arc::clone(&self.hub), self.connection, spec.clone())))
     }
+}
 
+#[async_trait]
+impl EventLog for MemoryBus {
     async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_name(&spec.name)?;
@@ -137,23 +163,9 @@ impl Bus for MemoryBus {
         let subject = message.subject.clone();
         self.hub.append(message, message_id).ok_or(BusError::NoResponders { subject })
     }
-
-    fn health(&self) -> BusHealth {
-        BusHealth::Connected
-    }
-
-    fn health_changes(&self) -> HealthChanges {
-        stream::iter([BusHealth::Connected]).chain(stream::pending()).boxed()
-    }
-
-    fn dropped(&self) -> u64 {
-        self.hub.dropped()
-    }
-
-    async fn drain(&self) {
-        self.hub.close(self.connection);
-    }
 }
+
+impl Bus for MemoryBus {}
 
 /// The receiving end of a subscription; dropping it unsubscribes.
 struct MemorySubscription {

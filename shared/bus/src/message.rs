@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::port::DEADLINE_HEADER;
+use crate::messaging::DEADLINE_HEADER;
 
 /// The most bytes that headers and payload of one message may have together, on every adapter: the default `max_payload` of
 /// nats-server, which counts both.

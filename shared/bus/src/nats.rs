@@ -40,10 +40,14 @@ pub use self::options::{NatsOptions, NatsOptionsError};
 pub use self::setup::{BucketSetup, Change, Difference, SetupOptions, SetupState};
 use self::target::Target;
 use crate::asker::{ANSWERS_PROBES_HEADER, Asker};
+use crate::error::BusError;
+use crate::event_log::{Appended, EventLog, StreamPage, StreamQuery, StreamSpec, StreamStatus};
+use crate::health::{BusHealth, HealthChanges};
 use crate::message::Message;
-use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamPage, StreamQuery, StreamSpec, StreamStatus};
-use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
+use crate::messaging::{Messaging, SUBSCRIPTION_CAPACITY, Subscription};
+use crate::port::Bus;
 use crate::rules;
+use crate::shared_state::{BucketSpec, KeyValue, SharedState};
 
 /// Commands that wait for the connection to take them; beyond it, senders wait for a moment and are refused then.
 const COMMAND_CAPACITY: usize = 2048;
@@ -101,7 +105,7 @@ impl NatsBus {
         Ok(Self { inner: Arc::new(Inner { jetstream, observer }) })
     }
 
-    /// Waits until messages flow; state and streams may be missing then, which [`Bus::health`] says.
+    /// Waits until messages flow; state and streams may be missing then, which [`Messaging::health`] says.
     ///
     /// # Errors
     /// [`BusError::Disconnected`] with the reason when that takes longer than `limit`.
@@ -127,7 +131,7 @@ impl Drop for Inner {
 }
 
 #[async_trait]
-impl Bus for NatsBus {
+impl Messaging for NatsBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         rules::check_message(&message, self.connection().limit())?;
         self.connection().send(message).await
@@ -158,13 +162,42 @@ impl Bus for NatsBus {
         self.connection().client.new_inbox()
     }
 
+    fn health(&self) -> BusHealth {
+        self.connection().link.health()
+    }
+
+    fn health_changes(&self) -> HealthChanges {
+        self.connection().link.health_changes()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.connection().link.dropped()
+    }
+
+    async fn drain(&self) {
+        let connection = self.connection();
+        if !connection.link.set_phase(Phase::Closed) {
+            return;
+        }
+        self.inner.observer.abort();
+        let finished = connection.is_up() && timeout(DRAIN_LIMIT, connection.finish()).await.is_ok();
+        connection.link.set_down("it was closed".to_owned());
+        connection.link.set_phase(if finished { Phase::Over } else { Phase::Cut });
+    }
+}
+
+#[async_trait]
+impl SharedState for NatsBus {
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
         rules::check_bucket(spec)?;
         let jetstream = &self.inner.jetstream;
         let existing = streams::ensure_bucket(jetstream, spec).await?;
         Ok(Arc::new(NatsKeyValue::new(jetstream.clone(), spec.clone(), existing.clustered)))
     }
+}
 
+#[async_trait]
+impl EventLog for NatsBus {
     async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
         rules::check_name(&spec.name)?;
         spec.subjects.iter().try_for_each(|subject| rules::check_pattern(subject))?;
@@ -183,36 +216,15 @@ impl Bus for NatsBus {
         let doing = format!("storing a message on {}", message.subject);
         self.inner.jetstream.append(message).await.map_err(|error| error.into_bus(&doing))
     }
+}
 
-    fn health(&self) -> BusHealth {
-        self.connection().link.health()
-    }
-
-    fn health_changes(&self) -> HealthChanges {
-        self.connection().link.health_changes()
-    }
-
-    fn dropped(&self) -> u64 {
-        self.connection().link.dropped()
-    }
-
+impl Bus for NatsBus {
     fn set_fleet_size(&self, nodes: u64) {
         self.connection().link.set_fleet_size(nodes);
     }
 
     fn set_aside(&self, reason: Option<String>) {
         self.connection().link.set_aside(reason);
-    }
-
-    async fn drain(&self) {
-        let connection = self.connection();
-        if !connection.link.set_phase(Phase::Closed) {
-            return;
-        }
-        self.inner.observer.abort();
-        let finished = connection.is_up() && timeout(DRAIN_LIMIT, connection.finish()).await.is_ok();
-        connection.link.set_down("it was closed".to_owned());
-        connection.link.set_phase(if finished { Phase::Over } else { Phase::Cut });
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::error::BusError;
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
-use crate::port::{BucketSpec, BusError, DEADLINE_HEADER, KeyValueError};
+use crate::messaging::DEADLINE_HEADER;
+use crate::shared_state::{BucketSpec, KeyValueError};
 
 /// nats-server closes a connection whose control line is over 4,096 bytes; the line holds the subject, the reply subject and sizes.
 const MAX_SUBJECT_BYTES: usize = 1024;

@@ -15,8 +15,9 @@ use tokio::task::AbortHandle;
 use tracing::debug;
 
 pub use self::counters::EndpointCounters;
+use crate::error::BusError;
 use crate::message::Message;
-use crate::port::{BusError, BusRef, Subscription};
+use crate::messaging::{MessagingRef, Subscription};
 use crate::rules;
 
 /// One instance of a service.
@@ -64,7 +65,7 @@ impl Drop for Announced {
 ///
 /// # Errors
 /// [`BusError::BadSubject`] for a name or id that is not allowed, and those of subscribing.
-pub async fn announce(bus: &BusRef, root: &str, services: Vec<ServiceDescription>, clock: &Clock) -> Result<Announced, BusError> {
+pub async fn announce(bus: &MessagingRef, root: &str, services: Vec<ServiceDescription>, clock: &Clock) -> Result<Announced, BusError> {
     // Every question is `<root>.<verb>`, with the name, or the name and the id, behind it.
     let mut patterns = BTreeSet::from([format!("{root}.*")]);
     for service in &services {
@@ -78,7 +79,7 @@ pub async fn announce(bus: &BusRef, root: &str, services: Vec<ServiceDescription
     Ok(Announced(tasks::spawn("services-api", answering).abort_handle()))
 }
 
-async fn answer_all(bus: BusRef, questions: Vec<Subscription>, services: Vec<ServiceDescription>, started: Duration) {
+async fn answer_all(bus: MessagingRef, questions: Vec<Subscription>, services: Vec<ServiceDescription>, started: Duration) {
     let mut questions = select_all(questions);
     while let Some(question) = questions.next().await {
         let Some(reply_to) = &question.reply_to else { continue };

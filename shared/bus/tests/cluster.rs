@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions, SetupOptions, SetupState};
-use bus::{BucketSpec, Bus, BusHealth, KeyValue, KeyValueError, Message};
+use bus::{BucketSpec, BusHealth, KeyValue, KeyValueError, Message, Messaging, SharedState};
 use futures::StreamExt;
 use serde_json::Value;
 use support::nats::{NatsCluster, NatsConfig, current_program};

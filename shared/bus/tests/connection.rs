@@ -15,7 +15,7 @@ mod tls;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus, BusError, BusHealth, HealthChanges, Message};
+use bus::{BusError, BusHealth, HealthChanges, Message, Messaging};
 use futures::StreamExt;
 
 /// Far more than anything here takes: only a test that fails waits so long.

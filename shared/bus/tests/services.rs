@@ -8,7 +8,7 @@ use std::time::Duration;
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::services::{Endpoint, EndpointCounters, ServiceDescription, announce};
-use bus::{BusError, BusRef, Message};
+use bus::{BusError, Message, MessagingRef};
 use clock::Clock;
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn service(name: &str, id: &str, counters: &Arc<EndpointCounters>) -> ServiceDes
 }
 
 /// All answers to one question, in the order of names and ids.
-async fn asked(bus: &BusRef, question: &str, expected: usize) -> Vec<Value> {
+async fn asked(bus: &MessagingRef, question: &str, expected: usize) -> Vec<Value> {
     let mut inbox = bus.subscribe("answers", None).await.unwrap();
     let mut message = Message::new(format!("{ROOT}.{question}"), "");
     message.reply_to = Some("answers".to_owned());
@@ -55,7 +55,7 @@ fn ping(name: &str, id: &str) -> Value {
     json!({ "type": "io.nats.micro.v1.ping_response", "name": name, "id": id, "version": "1.2.3", "metadata": { "node": id } })
 }
 
-async fn everything(bus: BusRef) {
+async fn everything(bus: MessagingRef) {
     let counters = Arc::new(EndpointCounters::default());
     counters.record(Duration::from_nanos(3_000), None);
     counters.record(Duration::from_nanos(1_000), Some("no such image"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bus::memory::MemoryBus;
 use bus::socket::{MAX_CONNECTIONS, MAX_FRAME_BYTES, MAX_OUTSTANDING, MAX_SUBSCRIPTIONS, SocketBus, SocketServer, serve_socket};
-use bus::{BucketSpec, Bus, BusError, BusHealth, BusRef, MAX_PAYLOAD_BYTES, Message};
+use bus::{BusError, BusHealth, MAX_PAYLOAD_BYTES, Message, Messaging, MessagingRef};
 use clock::Clock;
 use futures::StreamExt;
 use tempfile::TempDir;
@@ -21,14 +21,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 struct Place {
     folder: TempDir,
-    bus: BusRef,
+    bus: MessagingRef,
     server: Option<SocketServer>,
 }
 
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let bus: BusRef = Arc::new(MemoryBus::new(Clock::host()));
+        let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
         let server = serve_socket(&folder.path().join("a.sock"), Arc::clone(&bus)).unwrap();
         Self { folder, bus, server: Some(server) }
     }
@@ -86,8 +86,6 @@ async fn failures_of_the_bus_come_through_as_they_are() {
     assert_eq!(wildcard, BusError::BadSubject { subject: "a.*".to_owned() });
     let large = within(client.publish(Message::new("a", vec![0; MAX_PAYLOAD_BYTES + 1]))).await.unwrap_err();
     assert!(matches!(large, BusError::TooLarge { .. }), "{large}");
-    let spec = BucketSpec { name: "b".to_owned(), marker_ttl: None, max_bytes: None, forgets_oldest: false, republish_to: None };
-    assert!(matches!(client.bucket(&spec).await, Err(BusError::Unsupported { .. })));
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// Every class, in the order of the table in the README.
+    /// Every class.
     pub const ALL: [Self; 8] = [
         Self::RateLimited,
         Self::RegistryUnavailable,

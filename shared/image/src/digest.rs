@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The hash functions that images use, and kubelet accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
-    /// SHA-256, what nearly all images use.
+    /// SHA-256, used by nearly all images.
     Sha256,
     /// SHA-384.
     Sha384,
@@ -29,7 +29,7 @@ impl Algorithm {
         }
     }
 
-    /// Length of the hash in bytes; the text behind the colon is twice as long.
+    /// The length of the hash in bytes; the hex text is twice as long.
     #[must_use]
     pub fn hash_bytes(self) -> usize {
         match self {
@@ -58,10 +58,10 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Reads `algorithm:hex`, with the checks and error texts of the reference implementation (go-digest 1.0).
+    /// Parses `algorithm:hex`, with the checks and error texts of the reference implementation (go-digest 1.0).
     ///
     /// # Errors
-    /// The text has no such form, the algorithm is unknown, or the hash is not of its length.
+    /// The text has another form, the algorithm is unknown, or the hash has the wrong length.
     pub fn parse(text: &str) -> Result<Self, DigestError> {
         let (name, hash) = text.split_once(':').ok_or(DigestError::InvalidFormat)?;
         if name.is_empty() || hash.is_empty() {
@@ -80,10 +80,10 @@ impl Digest {
         Ok(Self { text: text.into(), algorithm })
     }
 
-    /// The digest of a hash that was computed.
+    /// The digest of a computed hash.
     ///
     /// # Errors
-    /// The hash is not as long as the algorithm's.
+    /// The hash has not the algorithm's length.
     pub fn from_hash(algorithm: Algorithm, hash: &[u8]) -> Result<Self, DigestError> {
         if hash.len() != algorithm.hash_bytes() {
             return Err(DigestError::InvalidLength);
@@ -91,7 +91,7 @@ impl Digest {
         Ok(Self::written(algorithm, hash))
     }
 
-    /// The digest of a SHA-256 that was computed.
+    /// The digest of a computed SHA-256.
     #[must_use]
     pub fn from_sha256(hash: [u8; 32]) -> Self {
         Self::written(Algorithm::Sha256, &hash)
@@ -161,16 +161,16 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// Why a text is no digest. The words are those kubelet shows.
+/// Why a text is no digest. The texts are kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DigestError {
     /// Not `algorithm:hex`, or not in lower case.
     #[error("invalid checksum digest format")]
     InvalidFormat,
-    /// The hash is shorter or longer than the algorithm's.
+    /// The hash has not the algorithm's length.
     #[error("invalid checksum digest length")]
     InvalidLength,
-    /// Well formed, but none of [`Algorithm`].
+    /// Well formed, but the algorithm is none of [`Algorithm`].
     #[error("unsupported digest algorithm")]
     UnsupportedAlgorithm,
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_the_three_known_algorithms_at_their_lengths_only() {
+    fn three_algorithms_are_accepted_at_their_exact_lengths() {
         for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
             let hex = "0f".repeat(algorithm.hash_bytes());
             let digest = Digest::parse(&format!("{algorithm}:{hex}")).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_the_known_words() {
+    fn bad_digests_are_refused_with_kubelets_text() {
         use DigestError::{InvalidFormat, InvalidLength, UnsupportedAlgorithm};
         let upper = format!("sha256:{}", "0F".repeat(32));
         let other_character = format!("sha256:{}g", "0".repeat(63));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn stands_in_json_as_text() {
+    fn digest_is_a_string_in_json() {
         let digest = Digest::from_sha256([0xab; 32]);
         let json = serde_json::to_string(&digest).unwrap();
         assert_eq!(json, format!("\"sha256:{}\"", "ab".repeat(32)));

@@ -1,4 +1,4 @@
-//! Go's way to print values, byte for byte, for messages that must read as kubelet's do.
+//! Prints values exactly as Go does, for messages that must equal kubelet's.
 
 mod case;
 mod duration;

@@ -1,4 +1,4 @@
-//! The grammar of image references, read by hand in one pass over each part.
+//! The grammar of image references, parsed by hand in one pass over each part.
 //!
 //! `reference = [host [":" port] "/"] path [":" tag] ["@" digest]`, as the distribution project defines it (reference 0.6).
 //! No character can belong to two parts: a path has neither `:` nor `@`, a tag has no `@`. So each part is found by its
@@ -7,10 +7,10 @@
 /// Longest tag, in bytes.
 const TAG_MAX_BYTES: usize = 128;
 
-/// Fewest hex digits behind the `:` of a digest that the grammar takes; the digest's own checks come after.
+/// The fewest hex digits after the `:` of a digest in the grammar; the digest's own checks follow.
 const DIGEST_MIN_DIGITS: usize = 32;
 
-/// What follows the host, in its parts. Nothing is checked against meaning yet, only against the grammar.
+/// The parts after the host, checked by the grammar alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) path: &'a str,
@@ -18,7 +18,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) digest: Option<&'a str>,
 }
 
-/// Takes apart what follows the host; nothing if it is outside the grammar.
+/// Splits the text after the host; none if it does not match the grammar.
 pub(crate) fn split(rest: &str) -> Option<Parts<'_>> {
     let (name, digest) = cut(rest, b'@');
     let (path, tag) = cut(name, b':');
@@ -96,7 +96,7 @@ fn is_algorithm_word(text: &str) -> bool {
     text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Before and after the first `separator`, an ASCII character.
+/// Splits at the first `separator`, an ASCII character.
 fn cut(text: &str, separator: u8) -> (&str, Option<&str>) {
     match text.bytes().position(|byte| byte == separator) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_components_end_and_join_as_the_grammar_says() {
+    fn path_components_follow_the_grammar() {
         for good in ["a", "0", "a.b", "a_b", "a__b", "a-b", "a-----b", "a.b_c__d-e"] {
             assert!(is_path_component(good), "{good}");
         }

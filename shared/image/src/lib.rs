@@ -2,10 +2,10 @@
 //!
 //! The only place where image references are parsed. Everything here is pure: no clock, no files, no network.
 //!
-//! - [`Reference`]: what a pod names as its image, with kubelet's rules and kubelet's error texts.
+//! - [`Reference`]: the image of a pod, with kubelet's rules and error texts.
 //! - [`Digest`]: a checked `algorithm:hex`.
-//! - [`Platform`]: `os/arch[/variant]`, and which entry of a manifest list suits it best.
-//! - [`go`]: the two ways of Go to print a value that kubelet's messages are made of.
+//! - [`Platform`]: `os/arch[/variant]`, and the best matching entry of a manifest list.
+//! - [`go`]: Go's formats for values in kubelet's messages.
 //!
 //! ```
 //! use image::Reference;

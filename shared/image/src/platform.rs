@@ -13,7 +13,7 @@ use thiserror::Error;
 use self::spelling::{go_architecture, is_component, normal_architecture, normal_os};
 use crate::go;
 
-/// Which system an image runs on, in containerd's normal form, so that equal platforms are equal values:
+/// The platform of an image in containerd's normal form, so that equal platforms are equal values:
 /// lower case, Go's names (`amd64`, `arm64`, `386`), no variant for `amd64/v1` and `arm64/v8`, `arm` without variant is `arm/v7`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Platform {
@@ -26,7 +26,7 @@ impl Platform {
     /// A platform of the three fields of a manifest list's entry; an empty variant is none.
     ///
     /// # Errors
-    /// A field is not made of letters, digits, `_`, `.` and `-`. An entry that has such a one suits nobody.
+    /// A field has other characters than letters, digits, `_`, `.` and `-`; such an entry matches no platform.
     pub fn new(os: &str, architecture: &str, variant: Option<&str>) -> Result<Self, PlatformError> {
         let variant = variant.filter(|variant| !variant.is_empty());
         if ![Some(os), Some(architecture), variant].into_iter().flatten().all(is_component) {
@@ -38,10 +38,10 @@ impl Platform {
         Ok(Self { os: normal_os(&os.to_ascii_lowercase()), architecture, variant })
     }
 
-    /// Reads `os/arch[/variant]`, in any of the spellings that containerd knows (`linux/aarch64`, `Linux/x86_64`).
+    /// Parses `os/arch[/variant]` in any spelling that containerd knows (`linux/aarch64`, `Linux/x86_64`).
     ///
     /// # Errors
-    /// It has not two or three parts, or a part is not made of letters, digits, `_`, `.` and `-`.
+    /// It has not two or three parts, or a part has other characters than letters, digits, `_`, `.` and `-`.
     pub fn parse(text: &str) -> Result<Self, PlatformError> {
         let mut parts = text.split('/');
         let platform = match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -52,7 +52,7 @@ impl Platform {
         platform.ok_or_else(|| PlatformError { text: text.to_owned() })
     }
 
-    /// What this program was built for. A 32-bit ARM host counts as `arm/v7`; name the platform where it is older.
+    /// The platform that this program was built for. A 32-bit ARM host counts as `arm/v7`; name the platform if it is older.
     #[must_use]
     pub fn host() -> Self {
         let (architecture, variant) = normal_architecture(go_architecture(std::env::consts::ARCH), None);
@@ -71,20 +71,20 @@ impl Platform {
         &self.architecture
     }
 
-    /// `v7`, ...; none where the normal form leaves it out.
+    /// `v7`, ...; none if the normal form omits it.
     #[must_use]
     pub fn variant(&self) -> Option<&str> {
         self.variant.as_deref()
     }
 
-    /// Whether an image of `offered` runs here: the same platform or one it can stand in for, as containerd has it
-    /// (amd64 runs lower levels and 386; arm64 lower versions and 32-bit arm; arm lower versions down to v5).
+    /// Whether an image of `offered` runs here, by containerd's rule: the same platform or a compatible one (amd64 runs lower levels and
+    /// 386; arm64 lower versions and 32-bit arm; arm lower versions down to v5).
     #[must_use]
     pub fn matches(&self, offered: &Self) -> bool {
         distance::between(self, offered).is_some()
     }
 
-    /// The index of the offered platform that suits best; the first of equals; none if none runs here.
+    /// The index of the best matching platform, the first of equal ones; none if none runs here.
     pub fn best_of<'a>(&self, offered: impl IntoIterator<Item = &'a Self>) -> Option<usize> {
         let suitable = offered.into_iter().enumerate().filter_map(|(index, offered)| Some((distance::between(self, offered)?, index)));
         suitable.min().map(|(_, index)| index)
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_has_not_the_form_and_says_the_form() {
+    fn malformed_platform_is_refused_with_the_expected_form() {
         for bad in [
             "",
             "linux",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_fields_of_a_manifest_list_as_they_come() {
+    fn platform_is_made_from_the_fields_of_a_manifest_list() {
         assert_eq!(Platform::new("linux", "arm64", Some("")), Ok(platform("linux/arm64/v8")));
         assert_eq!(Platform::new("linux", "arm", None), Ok(platform("linux/arm/v7")));
         for (os, architecture, variant) in [("", "amd64", None), ("linux", "", None), ("linux", "a/b", None), ("linux", "arm", Some("v 7"))]
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_a_platform_of_the_normal_form() {
+    fn host_platform_is_in_normal_form() {
         let host = Platform::host();
         assert_eq!(platform(&host.to_string()), host);
         if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn picks_the_best_of_a_list_and_the_first_of_equals() {
+    fn best_platform_of_a_list_is_chosen_and_the_first_of_equals() {
         let pick = |wanted: &str, offered: &[&str]| {
             let offered: Vec<Platform> = offered.iter().map(|text| platform(text)).collect();
             platform(wanted).best_of(&offered)
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn stands_in_json_as_text() {
+    fn platform_is_a_string_in_json() {
         let json = serde_json::to_string(&platform("linux/aarch64")).unwrap();
         assert_eq!(json, "\"linux/arm64\"");
         assert_eq!(serde_json::from_str::<Platform>(&json).unwrap(), platform("linux/arm64"));

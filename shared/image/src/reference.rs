@@ -1,4 +1,4 @@
-//! Image references, read as kubelet reads them.
+//! Image references, parsed as in kubelet.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use crate::reference_error::ReferenceError;
 /// The registry of names without a host.
 const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// An older name of the same registry, still met in references.
+/// An older name of the same registry, still in use.
 const OLD_DEFAULT_REGISTRY: &str = "index.docker.io";
 
-/// The host that serves images for `docker.io`, which itself answers with a web site.
+/// The API host of `docker.io`, which itself serves a web site.
 const DEFAULT_REGISTRY_HOST: &str = "registry-1.docker.io";
 
-/// What a name of one part on the default registry stands under.
+/// The namespace of names with one part on the default registry.
 const DEFAULT_NAMESPACE: &str = "library/";
 
 /// The tag of a reference with neither tag nor digest.
@@ -26,32 +26,31 @@ const DEFAULT_TAG: &str = "latest";
 /// Longest name without its host, in bytes.
 const PATH_MAX_BYTES: usize = 255;
 
-/// Hex digits that make a text look like an image id.
+/// The number of hex digits of an image id.
 const IDENTIFIER_DIGITS: usize = 64;
 
-/// A parsed image reference, with every part completed as kubelet completes it.
+/// A parsed image reference, with every part completed as in kubelet.
 ///
-/// Two references are equal if they were asked for with the same text; [`Reference::normalised`] is equal for all texts
-/// that mean the same.
+/// Two references are equal if their texts are; [`Reference::normalised`] is equal for all texts with the same meaning.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
-    /// `repository[:tag][@digest]`, into which the ends below point.
+    /// `repository[:tag][@digest]`; the fields below are offsets in it.
     normalised: Box<str>,
     domain_end: usize,
     repository_end: usize,
-    /// The end of the repository where there is no tag.
+    /// The end of the tag; if there is no tag, the end of the repository.
     tag_end: usize,
     digest: Option<Digest>,
-    /// The text asked for, with the default tag where it applies.
+    /// The requested text, with the default tag if it applies.
     runtime_reference: Box<str>,
     requested_end: usize,
 }
 
 impl Reference {
-    /// Reads a reference by kubelet's rules (distribution/reference 0.6 and its default tag). Linear in the text's length.
+    /// Parses a reference by kubelet's rules (distribution/reference 0.6 and its default tag). Linear in the text's length.
     ///
     /// # Errors
-    /// What kubelet would say of it; [`ReferenceError::kubelet_message`] has its whole sentence.
+    /// Kubelet's error; [`ReferenceError::kubelet_message`] has the whole message.
     pub fn parse(requested: &str) -> Result<Self, ReferenceError> {
         if is_identifier(requested) {
             return Err(ReferenceError::HexIdentifier { name: requested.to_owned() });
@@ -97,19 +96,19 @@ impl Reference {
         }
     }
 
-    /// The text asked for, untouched: what kubelet's messages quote.
+    /// The requested text, unchanged, as kubelet's messages quote it.
     #[must_use]
     pub fn requested(&self) -> &str {
         &self.runtime_reference[..self.requested_end]
     }
 
-    /// What a runtime is given: the text asked for, with `:latest` where it has neither tag nor digest. Never expanded.
+    /// The text for a runtime: the requested text, with `:latest` if it has neither tag nor digest. Never expanded otherwise.
     #[must_use]
     pub fn runtime_reference(&self) -> &str {
         &self.runtime_reference
     }
 
-    /// `repository[:tag][@digest]`, the same for all texts that mean the same image: a key.
+    /// `repository[:tag][@digest]`, equal for all texts that mean the same image, so usable as a key.
     #[must_use]
     pub fn normalised(&self) -> &str {
         &self.normalised
@@ -123,8 +122,8 @@ impl Reference {
 
     /// Everything before the first `/` of the repository: `docker.io`, `localhost:5000`, `[::1]:5000`.
     ///
-    /// It may hold an underscore (`foo_bar.com/app`): the grammar takes that name as a path without a host, but runtimes
-    /// ask its first part.
+    /// It may have an underscore (`foo_bar.com/app`): by the grammar that name is a path without a host, but runtimes connect to its first
+    /// part.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.normalised[..self.domain_end]
@@ -148,14 +147,13 @@ impl Reference {
         self.digest.as_ref()
     }
 
-    /// The registry by its name, `host[:port]`: what credentials, budgets and back-off are kept by.
+    /// The registry's name, `host[:port]`, by which credentials, budgets and back-off are kept.
     #[must_use]
     pub fn registry(&self) -> &str {
         self.domain()
     }
 
-    /// The registry by the `host[:port]` to connect to: `registry-1.docker.io` for `docker.io`, else the same as
-    /// [`Reference::registry`].
+    /// The registry's `host[:port]` to connect to: `registry-1.docker.io` for `docker.io`, else [`Reference::registry`].
     #[must_use]
     pub fn registry_host(&self) -> &str {
         match self.domain() {
@@ -164,8 +162,8 @@ impl Reference {
         }
     }
 
-    /// Whether the tag is `latest`, asked for or by default: then the pull policy defaults to Always (also where a digest
-    /// stands beside the tag), else to IfNotPresent.
+    /// Whether the tag is `latest`, requested or by default. Then the pull policy defaults to Always, also if there is a digest too, else
+    /// to IfNotPresent.
     #[must_use]
     pub fn is_latest(&self) -> bool {
         self.tag() == Some(DEFAULT_TAG)
@@ -192,12 +190,12 @@ impl FromStr for Reference {
     }
 }
 
-/// The text asked for, cut at the end of its host; the host is the one implied where none is named.
+/// The requested text, split after its host; without a host the default one is used.
 struct Name<'a> {
     domain: &'a str,
     /// Whether `library/` is implied before `rest`.
     in_default_namespace: bool,
-    /// Path, tag and digest, as asked for.
+    /// Path, tag and digest as requested.
     rest: &'a str,
 }
 
@@ -216,7 +214,7 @@ impl<'a> Name<'a> {
         if self.in_default_namespace { DEFAULT_NAMESPACE } else { "" }
     }
 
-    /// Refuses upper case before the first colon, before anything else is looked at.
+    /// Refuses upper case before the first colon; this check comes first.
     fn check_case(&self) -> Result<(), ReferenceError> {
         let name = self.rest.split(':').next().unwrap_or_default();
         if go::lower_case_changes(name) {
@@ -225,18 +223,18 @@ impl<'a> Name<'a> {
         Ok(())
     }
 
-    /// The parts, and the length of the path that is bounded; nothing if the whole is outside the grammar.
+    /// The parts, and the length of the bounded path; none if the text does not match the grammar.
     fn parts(&self) -> Option<(Parts<'a>, usize)> {
         let parts = grammar::split(self.rest)?;
         let path_bytes = self.namespace().len() + parts.path.len();
         if grammar::is_host(self.domain) {
             return Some((parts, path_bytes));
         }
-        // With an underscore it is no host, but still good as the first part of a path.
+        // With an underscore it is no host, but may be the first part of a path.
         grammar::is_path_component(self.domain).then_some((parts, self.domain.len() + 1 + path_bytes))
     }
 
-    /// Which of two words kubelet has for a text outside the grammar.
+    /// Which of two errors kubelet has for a text that does not match the grammar.
     fn misfit(&self) -> ReferenceError {
         let (domain, rest) = (go::lower_case(self.domain), go::lower_case(self.rest));
         let lowered = Name { domain: &domain, in_default_namespace: self.in_default_namespace, rest: &rest };
@@ -244,7 +242,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Whether what stands before the first `/` is a host, not the first part of a path on the default registry.
+/// Whether the text before the first `/` is a host, and not the first part of a path on the default registry.
 fn names_a_host(first: &str) -> bool {
     first == "localhost" || first.contains(['.', ':']) || go::lower_case_changes(first)
 }

@@ -1,6 +1,6 @@
-//! Contracts: this crate says what Go 1.26 and kubelet 1.36's own libraries say, byte for byte.
+//! Checks that this crate's results equal those of Go 1.26 and of kubelet 1.36's libraries, byte for byte.
 //!
-//! `tests/golden/generate.go.txt` wrote what is compared with here.
+//! `tests/golden/generate.go.txt` generated the golden files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ fn durations_print_as_go_prints_them() {
     }
 }
 
-/// What kubelet makes of an image; an empty field is one that it does not have.
+/// Kubelet's result for an image; an empty field is absent.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
@@ -84,7 +84,7 @@ fn compare(reference: &Reference, row: &ReferenceRow) {
     let digest = reference.digest().map(ToString::to_string).unwrap_or_default();
     assert_eq!(digest, row.digest, "{image}");
     assert_eq!(reference.runtime_reference(), row.runtime, "{image}");
-    // A first part with an underscore: a path without a domain to the grammar, the registry to all who pull.
+    // A first part with an underscore is a path without a domain in the grammar, but the registry for runtimes.
     let (domain, path) = if row.domain.is_empty() { row.path.split_once('/').unwrap() } else { (row.domain.as_str(), row.path.as_str()) };
     assert_eq!((reference.domain(), reference.path()), (domain, path), "{image}");
 }
@@ -101,7 +101,7 @@ fn platforms_are_spelled_and_ordered_as_containerd_does() {
     }
 }
 
-/// All that run there, by asking for the best of the rest again and again.
+/// All platforms that run there, by repeatedly asking for the best of the rest.
 fn best_first(wanted: &Platform, mut offered: Vec<Platform>) -> Vec<String> {
     let mut order = Vec::new();
     while let Some(index) = wanted.best_of(&offered) {

@@ -1,5 +1,5 @@
-//! Contracts: what kubelet documents, tests and shows to people about image names, row by row; the wide comparison with
-//! its own library stands in `golden.rs`.
+//! Checks image names from kubelet's documentation, tests and messages, row by row; the broad comparison with its library is in
+//! `golden.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use image::{Reference, ReferenceError};
@@ -21,7 +21,7 @@ const UNTAGGED_OR_TAGGED: [(&str, &str, &str); 36] = [
     ("gcr.io/p/app:v1", "gcr.io/p/app", "v1"),
     ("localhost/fooo", "localhost/fooo", "latest"),
     ("localhost:5000/app", "localhost:5000/app", "latest"),
-    // Without a slash a port reads as a tag.
+    // Without a slash a port is parsed as a tag.
     ("localhost:5000", "docker.io/library/localhost", "5000"),
     ("test.com:5000", "docker.io/library/test.com", "5000"),
     ("192.168.1.1:5000", "docker.io/library/192.168.1.1", "5000"),
@@ -43,19 +43,19 @@ const UNTAGGED_OR_TAGGED: [(&str, &str, &str); 36] = [
     ("test_com/foo", "docker.io/test_com/foo", "latest"),
     ("test.com/foo", "test.com/foo", "latest"),
     ("a.b/c/d:_foo", "a.b/c/d", "_foo"),
-    // An identifier is refused only where it is the whole text; one digit less is a name.
+    // An identifier is refused only if it is the whole text; one digit less is a name.
     ("docker.io/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
      "docker.io/library/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "latest"),
     ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a",
      "docker.io/library/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a", "latest"),
-    // No host to the grammar because of its underscore, and yet what a runtime asks.
+    // No host by the grammar because of its underscore, but runtimes connect to it.
     ("foo_bar.com/app", "foo_bar.com/app", "latest"),
     ("index.docker.io:443/app", "index.docker.io:443/app", "latest"),
     ("docker.io:443/app", "docker.io:443/app", "latest"),
 ];
 
 #[test]
-fn names_are_completed_and_what_the_runtime_gets_is_not() {
+fn names_are_completed_but_not_for_the_runtime() {
     for (image, repository, tag) in UNTAGGED_OR_TAGGED {
         let reference = Reference::parse(image).unwrap();
         assert_eq!(reference.repository(), repository, "{image}");
@@ -71,7 +71,7 @@ fn names_are_completed_and_what_the_runtime_gets_is_not() {
 }
 
 #[test]
-fn a_digest_takes_the_place_of_the_default_tag() {
+fn digest_replaces_the_default_tag() {
     let sha512 = format!("sha512:{}", "0f".repeat(64));
     let sha384 = format!("sha384:{}", "0f".repeat(48));
     let cases = [
@@ -110,7 +110,7 @@ fn docker_io_is_asked_at_another_host() {
 }
 
 #[test]
-fn the_lengths_that_are_just_allowed() {
+fn longest_allowed_names_are_accepted() {
     let path = format!("example.com/{}:tag", "a".repeat(255));
     assert_eq!(Reference::parse(&path).unwrap().path().len(), 255);
     let tag = format!("x:{}", "t".repeat(128));
@@ -118,7 +118,7 @@ fn the_lengths_that_are_just_allowed() {
 }
 
 #[test]
-fn what_is_outside_the_grammar_is_refused_with_kubelets_words() {
+fn invalid_reference_is_refused_with_kubelets_text() {
     let invalid_format = [
         "http://url",
         "https://github.com/docker/docker",
@@ -166,7 +166,7 @@ fn what_is_outside_the_grammar_is_refused_with_kubelets_words() {
 }
 
 #[test]
-fn other_refusals_have_words_of_their_own() {
+fn other_refusals_have_their_own_texts() {
     let upper = "AB".repeat(32);
     let hex = "ab".repeat(32);
     let must_be_lowercase = |name: &str| format!("invalid reference format: repository name ({name}) must be lowercase");
@@ -199,7 +199,7 @@ fn refused(image: &str, expected: &str) {
 }
 
 #[test]
-fn the_whole_sentence_quotes_the_image_as_go_does() {
+fn refusal_text_quotes_the_image_as_go_does() {
     let error = Reference::parse("FAILED_IMAGE").unwrap_err();
     assert_eq!(error, ReferenceError::UppercaseName { name: "library/FAILED_IMAGE".to_owned() });
     assert_eq!(

@@ -1,4 +1,4 @@
-//! References, platforms and digests beside what kubelet does with them.
+//! Compares references, platforms and digests with kubelet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod golden;

@@ -1,11 +1,11 @@
-//! Contracts: parsing ends without panic on any text; what parses has one normal form that parses to itself; quoting
-//! gives one line from which the text can be read back.
+//! Checks that parsing never panics, that a parsed text has one normal form that parses to itself, and that quoting gives one line from
+//! which the text can be restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use image::{Algorithm, Digest, Platform, Reference, go};
 use proptest::prelude::*;
 
-/// Texts near the grammar: whole references of parts that may be wrong.
+/// References made of parts that may be wrong.
 fn near_reference() -> impl Strategy<Value = String> {
     let host = prop_oneof![Just(String::new()), "[a-zA-Z0-9._-]{1,12}(:[0-9]{0,5})?/", r"\[[0-9a-f:]{0,8}\](:[0-9]{1,4})?/"];
     let digest = prop_oneof![Just(String::new()), "@sha256:[0-9a-f]{64}", "@[a-z0-9+.]{1,8}:[0-9a-fA-F]{30,66}"];
@@ -22,14 +22,14 @@ fn anything() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The parts that the normal form is made of.
+/// The parts of the normal form.
 fn parts(reference: &Reference) -> (&str, Option<&str>, Option<&Digest>) {
     (reference.repository(), reference.tag(), reference.digest())
 }
 
 proptest! {
     #[test]
-    fn what_parses_has_one_normal_form(text in anything()) {
+    fn parsed_reference_has_one_normal_form(text in anything()) {
         let Ok(reference) = Reference::parse(&text) else { return Ok(()) };
         let again = Reference::parse(reference.normalised()).unwrap();
         prop_assert_eq!(again.normalised(), reference.normalised());
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_runtime_is_given_means_the_same(text in anything()) {
+    fn reference_for_the_runtime_has_the_same_meaning(text in anything()) {
         let Ok(reference) = Reference::parse(&text) else { return Ok(()) };
         prop_assert_eq!(reference.requested(), &text);
         let given = Reference::parse(reference.runtime_reference()).unwrap();
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refusal_is_one_line_around_what_was_asked(text in anything()) {
+    fn refusal_is_one_line_that_quotes_the_request(text in anything()) {
         if let Err(error) = Reference::parse(&text) {
             let message = error.kubelet_message(&text);
             let prefix = format!("couldn't parse image name {}: ", go::quote(&text));
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn quoting_is_one_line_that_can_be_read_back(text in any::<Vec<char>>().prop_map(String::from_iter)) {
+    fn quoted_text_is_one_line_and_can_be_unquoted(text in any::<Vec<char>>().prop_map(String::from_iter)) {
         let quoted = go::quote(&text);
         let one_line = quoted.chars().all(|character| !character.is_control() && !is_line_break(character));
         prop_assert!(one_line, "{}", quoted);
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn platforms_render_to_what_parses_to_them_and_match_themselves(text in "[a-zA-Z0-9._/-]{0,16}|(linux|Windows)/(arm64|aarch64|arm|armhf|x86_64|amd64)(/v?[0-9](\\.[0-9])?)?") {
+    fn rendered_platform_parses_to_itself_and_matches_itself(text in "[a-zA-Z0-9._/-]{0,16}|(linux|Windows)/(arm64|aarch64|arm|armhf|x86_64|amd64)(/v?[0-9](\\.[0-9])?)?") {
         if let Ok(platform) = Platform::parse(&text) {
             prop_assert_eq!(Platform::parse(&platform.to_string()), Ok(platform.clone()));
             prop_assert!(platform.matches(&platform));
@@ -83,12 +83,12 @@ proptest! {
     }
 }
 
-/// Line breaks of Unicode that are no control characters.
+/// Whether the character is a line break that is no control character.
 fn is_line_break(character: char) -> bool {
     matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Reads Go's quoted form back.
+/// Restores a text from Go's quoted form.
 fn unquote(quoted: &str) -> String {
     let mut characters = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap().chars();
     let mut text = String::new();

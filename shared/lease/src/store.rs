@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::{BucketSpec, BusRef, KeyValue, KeyValueError};
+use bus::{BucketSpec, KeyValue, KeyValueError, SharedStateRef};
 use bytes::Bytes;
 use clock::Clock;
 use contract::NodeName;
@@ -17,8 +17,8 @@ use crate::outlived::Outlived;
 
 /// What the leases of one process in one bucket are made of.
 pub struct LeaseParts {
-    /// The bus.
-    pub bus: BusRef,
+    /// Where the bucket is kept.
+    pub state: SharedStateRef,
     /// The bucket.
     pub bucket: BucketSpec,
     /// The node that holds what is taken.
@@ -120,9 +120,9 @@ impl LeaseStore {
     /// The bucket, opened at the first call.
     ///
     /// # Errors
-    /// As [`bus::Bus::bucket`].
+    /// As [`bus::SharedState::bucket`].
     pub async fn bucket(&self) -> Result<Arc<dyn KeyValue>, KeyValueError> {
-        let open = || async { Ok(self.parts.bus.bucket(&self.parts.bucket).await?) };
+        let open = || async { Ok(self.parts.state.bucket(&self.parts.bucket).await?) };
         self.bucket.get_or_try_init(open).await.cloned()
     }
 

@@ -23,7 +23,7 @@ fn bucket() -> BucketSpec {
 /// The leases of a process, on a connection of its own.
 fn store_of(bus: &MemoryBus, clock: &Clock, node: &str, instance: &str) -> LeaseStore {
     LeaseStore::new(LeaseParts {
-        bus: Arc::new(bus.connect()),
+        state: Arc::new(bus.connect()),
         bucket: bucket(),
         holder: node.parse().unwrap(),
         instance: instance.to_owned(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bus::memory::MemoryBus;
-use bus::{Bus as _, KeyValueError};
+use bus::{KeyValueError, SharedState as _};
 use bytes::Bytes;
 use clock::{Clock, Random};
 use contract::know::{StoredLease, encode};

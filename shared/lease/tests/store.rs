@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::memory::MemoryBus;
-use bus::{Bus as _, KeyValue};
+use bus::{KeyValue, SharedState as _};
 use bytes::Bytes;
 use clock::Clock;
 use contract::know::{StoredLease, decode, encode};

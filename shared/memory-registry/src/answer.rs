@@ -1,4 +1,4 @@
-//! The registry's side of a request: where it goes and what is answered.
+//! Routes requests and answers them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,15 +20,15 @@ use crate::catalogue::Catalogue;
 use crate::counters::{Counters, LoggedRequest};
 use crate::faults::{BodyFault, FaultAction, Faults};
 
-/// A posted form to the token server is small.
+/// The longest form that the token server reads.
 const FORM_MAX_BYTES: usize = 16 * 1024;
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) own_url: String,
     pub(crate) host: String,
     pub(crate) auth: Auth,
-    /// Made with the registry: its time is the registry's age.
+    /// The clock, started with the registry: its monotonic time is the registry's age.
     pub(crate) clock: Clock,
     pub(crate) faults: Faults,
     pub(crate) catalogue: Mutex<Catalogue>,
@@ -43,7 +43,7 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Serves one request.
 ///
 /// # Errors
-/// The connection is to be closed without an answer.
+/// The connection is closed without an answer.
 pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<Response<Body>> {
     let path = request.uri().path().to_owned();
     let number = held(&shared.counters).asked(logged(&request, shared.age()));
@@ -77,7 +77,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> io
     })
 }
 
-/// Docker Hub counts what asks for a manifest's content.
+/// Whether the request counts as a pull at Docker Hub: a `GET` of a manifest.
 fn is_pull(request: &Request<Incoming>) -> bool {
     request.method() == Method::GET && matches!(Route::of(request.uri().path()), Route::Manifest { .. })
 }
@@ -158,7 +158,7 @@ impl Shared {
         self.clock.now().monotonic
     }
 
-    /// A fault's answer.
+    /// The answer of a fault.
     fn given(&self, status: u16, headers: &[(String, String)], content: &str) -> Response<Body> {
         let mut answer = Response::new(body::full(Bytes::from(content.to_owned())));
         *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -172,7 +172,7 @@ impl Shared {
             return self.token(request).await;
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return error(StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this registry takes nothing");
+            return error(StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this registry is read-only");
         }
         let checked = self.auth.check(authorization(request.headers()), route.repository(), &self.own_url, &held(&self.tokens));
         if let Err(refusal) = checked {
@@ -260,7 +260,7 @@ impl Shared {
     }
 }
 
-/// `bytes=a-` and `bytes=a-b`; none if it can't be satisfied.
+/// Parses `bytes=a-` and `bytes=a-b`; none if the range cannot be satisfied.
 fn read_range(value: &HeaderValue, size: u64) -> Option<Range<u64>> {
     let (first, last) = value.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
     let start: u64 = first.parse().ok()?;
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_the_standard_says() {
+    fn ranges_are_parsed_as_in_the_standard() {
         for (text, expected) in [
             ("bytes=0-", Some(0..10)),
             ("bytes=4-", Some(4..10)),

@@ -1,10 +1,10 @@
-//! Logins that the registry asks for.
+//! Authentication of clients.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
-/// Who may pull.
+/// Which clients may pull.
 #[derive(Clone, Debug, Default)]
 pub enum Auth {
     /// Anybody.
@@ -21,22 +21,22 @@ pub enum Auth {
     Token(TokenAuth),
 }
 
-/// Whom the token server trusts.
+/// The logins that the token server accepts.
 #[derive(Clone, Debug)]
 pub struct TokenAuth {
     /// Name.
     pub user: String,
     /// Password.
     pub password: String,
-    /// A refresh token that is good for tokens too; empty for none.
+    /// A refresh token that is accepted too; empty for none.
     pub identity_token: String,
-    /// Whether a token without a login is good for pulling.
+    /// Whether an anonymous token may pull.
     pub anonymous: bool,
-    /// What the server says about how long a token is good, as JSON: seconds, or anything else that a server may send. Empty: nothing.
+    /// The stated lifetime of a token, as JSON: seconds, or anything else that a server may send. Empty: none is stated.
     pub expires_in: String,
 }
 
-/// Which tokens are good for what.
+/// The issued tokens and their repositories.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     made: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Tokens {
 impl Tokens {
     fn issue(&mut self, scope: &str) -> String {
         self.made += 1;
-        let token = format!("practice-token-{}", self.made);
+        let token = format!("memory-token-{}", self.made);
         self.scope_of.insert(token.clone(), scope.to_owned());
         token
     }
@@ -62,7 +62,7 @@ impl Tokens {
 
 /// A request to the token server.
 pub(crate) struct TokenRequest {
-    /// Basic login of a GET, `name:password`.
+    /// The Basic login of a GET, `name:password`.
     pub(crate) login: Option<String>,
     /// Fields of the query or of a posted form.
     pub(crate) fields: BTreeMap<String, String>,
@@ -88,27 +88,27 @@ impl TokenAuth {
     }
 }
 
-/// Why a request is not let in.
+/// Why a request is refused.
 pub(crate) struct Refusal {
     pub(crate) challenge: String,
     pub(crate) code: &'static str,
 }
 
 impl Auth {
-    /// Whether a request with this `Authorization` may see the repository. `own` is the registry's URL.
+    /// Checks whether a request with this `Authorization` may read the repository. `own` is the registry's URL.
     pub(crate) fn check(&self, authorization: Option<&str>, repository: &str, own: &str, tokens: &Tokens) -> Result<(), Refusal> {
         match self {
             Self::None => Ok(()),
             Self::Basic { user, password } => {
                 let good = basic_login(authorization).is_some_and(|login| login == format!("{user}:{password}"));
-                if good { Ok(()) } else { Err(Refusal { challenge: "Basic realm=\"practice\"".to_owned(), code: "UNAUTHORIZED" }) }
+                if good { Ok(()) } else { Err(Refusal { challenge: "Basic realm=\"memory\"".to_owned(), code: "UNAUTHORIZED" }) }
             }
             Self::Token(_) => {
                 let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
                 if token.is_some_and(|token| tokens.allows(token, repository)) {
                     return Ok(());
                 }
-                let challenge = format!("Bearer realm=\"{own}/token\",service=\"practice\",scope=\"repository:{repository}:pull\"");
+                let challenge = format!("Bearer realm=\"{own}/token\",service=\"memory\",scope=\"repository:{repository}:pull\"");
                 Err(Refusal { challenge, code: "UNAUTHORIZED" })
             }
         }
@@ -121,7 +121,7 @@ pub(crate) fn basic_login(authorization: Option<&str>) -> Option<String> {
     String::from_utf8(decode_base64(encoded.trim())?).ok()
 }
 
-/// Standard base64 with padding; small, since nothing else here needs a crate for it.
+/// Decodes standard base64 with padding, without a crate for it.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_basic_logins() {
+    fn basic_logins_are_parsed() {
         assert_eq!(basic_login(Some("Basic dXNlcjpwYXNzOndvcmQ=")).as_deref(), Some("user:pass:word"));
         assert_eq!(basic_login(Some("Basic dTpw")).as_deref(), Some("u:p"));
         assert_eq!(basic_login(Some("Bearer dTpw")), None);

@@ -1,4 +1,4 @@
-//! Bodies that are made while they are sent, true or spoilt.
+//! Bodies that are generated while they are sent, correct or with a fault.
 
 use std::io;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use crate::catalogue::Blob;
 use crate::counters::Counters;
 use crate::faults::BodyFault;
 
-/// What the server sends.
+/// The body of an answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Zeros of an endless body, at a time.
+/// The chunk of zeros of an endless body.
 const ENDLESS_CHUNK_BYTES: usize = 64 * 1024;
 /// How often a slowed body sends.
 const SLOW_STEP: Duration = Duration::from_millis(20);
 
-/// A body of bytes that are there.
+/// A body of these bytes.
 pub(crate) fn full(content: Bytes) -> Body {
     Full::new(content).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A part of a blob, counted while it is under way.
+/// A range of a blob, counted while it is sent.
 pub(crate) fn of_blob(blob: Blob, range: Range<u64>, digest: &str, counters: &Arc<Mutex<Counters>>, fault: Option<BodyFault>) -> Body {
     let parts = stream::unfold((blob, range), |(blob, range)| async move {
         let mut part = blob.part_from(range.start);
@@ -39,12 +39,12 @@ pub(crate) fn of_blob(blob: Blob, range: Range<u64>, digest: &str, counters: &Ar
     framed(parts, fault, Some(InFlight::start(digest, counters)))
 }
 
-/// Bytes that are there, spoilt.
+/// A body of these bytes with a fault.
 pub(crate) fn spoilt(content: Bytes, fault: BodyFault) -> Body {
     framed(stream::iter([Ok(content)]), Some(fault), None)
 }
 
-/// How long the body will be that `fault` makes of one of `length` bytes; none if it has no end.
+/// The announced length of a body of `length` bytes with `fault`; none if it has no end.
 pub(crate) fn announced(length: u64, fault: Option<BodyFault>) -> Option<u64> {
     match fault {
         Some(BodyFault::Endless) => None,
@@ -77,7 +77,7 @@ fn framed(parts: impl Stream<Item = Part> + Send + 'static, fault: Option<BodyFa
 struct Spoiler {
     parts: std::pin::Pin<Box<dyn Stream<Item = Part> + Send>>,
     sent: u64,
-    /// What a slowed body still holds back.
+    /// The bytes that a slowed body has not sent yet.
     waiting: Bytes,
     over: bool,
 }
@@ -100,7 +100,7 @@ impl Spoiler {
             BodyFault::CutAfter(bytes) if start + part.len() as u64 > bytes => {
                 if bytes <= start {
                     self.over = true;
-                    // What was handed over before goes out while nothing more is there.
+                    // Lets the connection send the earlier bytes first.
                     tokio::task::yield_now().await;
                     return Some(Err(io::Error::other("cut by a fault")));
                 }
@@ -130,7 +130,7 @@ impl Spoiler {
     }
 }
 
-/// Counts a blob's body as long as it lives.
+/// Counts a blob's body as in flight until it is dropped.
 struct InFlight {
     digest: String,
     counters: Arc<Mutex<Counters>>,

@@ -1,4 +1,4 @@
-//! What a registry can do: so many manifests a second, and some of what it is asked for fails by chance.
+//! A registry's capacity: a number of manifests per second, and a share of random failures.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clock::Random;
 
-/// How many `GET`s of manifests are answered. What is beyond it gets the fault's answer. Clones share it.
+/// How many `GET`s of manifests are answered; further ones get the fault's answer. Clones share it.
 #[derive(Clone)]
 pub struct Capacity(Arc<State>);
 
 struct State {
-    /// In each second of the registry's age; none: as many as come.
+    /// The answers in each second of the registry's age; none: no limit.
     per_second: Option<u32>,
-    /// Of those that are answered, so many in a hundred fail all the same.
+    /// The percentage of requests within the limit that fail.
     fail_percent: u8,
     now: Mutex<Now>,
 }
@@ -25,13 +25,13 @@ struct Now {
 }
 
 impl Capacity {
-    /// So many in a second.
+    /// A capacity of `per_second` manifests per second.
     #[must_use]
     pub fn per_second(answers: u32) -> Self {
         Self::new(Some(answers), 0, 0)
     }
 
-    /// So many in a hundred fail, chosen by this seed.
+    /// A capacity of which `percent` fail at random, by this seed.
     #[must_use]
     pub fn by_chance(fail_percent: u8, seed: u64) -> Self {
         Self::new(None, fail_percent, seed)
@@ -42,7 +42,7 @@ impl Capacity {
         Self(Arc::new(State { per_second, fail_percent, now: Mutex::new(now) }))
     }
 
-    /// Counts a request that comes at this age of the registry; whether it is answered.
+    /// Counts a request at this age of the registry; returns whether it is answered.
     pub(crate) fn takes(&self, age: Duration) -> bool {
         let State { per_second, fail_percent, now } = &*self.0;
         let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_second_has_so_many_answers_and_chance_fails_its_share() {
+    fn capacity_limits_each_second_and_fails_its_share() {
         let capacity = Capacity::per_second(2);
         let taken = [100, 200, 999, 1_000, 1_001, 1_002].map(|at| capacity.takes(Duration::from_millis(at)));
         assert_eq!(taken, [true, true, false, true, true, false]);

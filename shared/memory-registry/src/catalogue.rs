@@ -1,4 +1,4 @@
-//! What the registry holds.
+//! The registry's images and blobs.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::digest_of;
 use crate::layer::Layer;
 use crate::made_image::{self, MadeImage};
 
-/// An image as it was added.
+/// An added image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddedImage {
-    /// What the tag resolves to: the list's digest where there is one, else the manifest's.
+    /// The digest that the tag resolves to: the list's, if there is one, else the manifest's.
     pub digest: String,
-    /// One for each platform.
+    /// The manifests, one for each platform.
     pub manifests: Vec<AddedManifest>,
 }
 
@@ -32,13 +32,13 @@ pub struct AddedManifest {
 }
 
 impl AddedManifest {
-    /// Bytes of config and layers.
+    /// The bytes of config and layers.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.config.size + self.layers.iter().map(|layer| layer.size).sum::<u64>()
     }
 
-    /// Digests of config and layers.
+    /// The config and the layers.
     pub fn blobs(&self) -> impl Iterator<Item = &BlobInfo> {
         std::iter::once(&self.config).chain(&self.layers)
     }
@@ -53,14 +53,14 @@ pub struct BlobInfo {
     pub size: u64,
 }
 
-/// A manifest as served.
+/// A served manifest.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     pub(crate) media_type: String,
     pub(crate) content: Bytes,
 }
 
-/// A blob as served.
+/// A served blob.
 #[derive(Clone, Debug)]
 pub(crate) enum Blob {
     Given(Bytes),
@@ -75,7 +75,7 @@ impl Blob {
         }
     }
 
-    /// Some bytes from `offset` on; empty at the end.
+    /// The next bytes from `offset` on; empty at the end.
     pub(crate) fn part_from(&self, offset: u64) -> Bytes {
         match self {
             Self::Given(content) => content.slice((offset as usize).min(content.len())..),
@@ -117,7 +117,7 @@ impl Catalogue {
         info
     }
 
-    /// Stores a manifest, under a tag too if one is given.
+    /// Stores a manifest, also under a tag if one is given.
     pub(crate) fn put_manifest(&mut self, name: &str, tag: Option<&str>, media_type: &str, content: Bytes) -> String {
         let digest = digest_of(&content);
         let repository = self.0.entry(name.to_owned()).or_default();
@@ -163,7 +163,7 @@ impl Catalogue {
     }
 }
 
-/// An image whose layers are hashed already: that takes long, and is done while nobody waits for the catalogue.
+/// An image with hashed layers. Hashing takes long, so it is done without the catalogue's lock.
 pub(crate) struct PreparedImage {
     image: MadeImage,
     layers: Vec<(String, Vec<Layer>)>,

@@ -1,31 +1,31 @@
-//! What the registry was asked for, and how it answered.
+//! Counts and logs requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Requests kept in the log; older ones are only counted.
+/// The most requests in the log; older ones are only counted.
 const LOG_MAX: usize = 10_000;
 
-/// How often the registry was asked.
+/// Counters of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All requests, those to the token server included.
+    /// All requests, including those to the token server.
     pub requests: u64,
-    /// Requests that failed: answered with 400 or above, closed without an answer, or left hanging. A 401 that only asked for a
-    /// login is none of them.
+    /// Failed requests: answered with 400 or above, closed without an answer, or left hanging. A 401 that is only a challenge does not
+    /// count.
     pub failing: u64,
-    /// 401 answers to requests that brought no login.
+    /// 401 answers to requests without a login.
     pub challenges: u64,
     /// Connections accepted.
     pub connections: u64,
-    /// Most bodies of blobs that were under way at the same time.
+    /// The most bodies of blobs in flight at the same time.
     pub peak_blobs_in_flight: u64,
 }
 
-/// One request as it came.
+/// A logged request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedRequest {
-    /// When it came: how old the registry was.
+    /// When it came, as the registry's age.
     pub at: Duration,
     /// `GET`, `HEAD`, ...
     pub method: String,
@@ -33,20 +33,20 @@ pub struct LoggedRequest {
     pub path: String,
     /// The query; empty if there is none.
     pub query: String,
-    /// The scheme of the `Authorization` header (`Basic`, `Bearer`), never more of it.
+    /// The scheme of the `Authorization` header (`Basic`, `Bearer`), without the secret.
     pub authorization: Option<String>,
     /// Other headers by lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// The answer's status; none while there is none.
+    /// The answer's status; none if there is no answer.
     pub status: Option<u16>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) counts: Counts,
-    /// Answers that began to send a blob, by digest.
+    /// The number of answers that began to send a blob, by digest.
     pub(crate) blobs: BTreeMap<String, u64>,
-    /// Bytes of blobs that were handed to connections, by digest.
+    /// The bytes of blobs that were sent, by digest.
     pub(crate) blob_bytes: BTreeMap<String, u64>,
     pub(crate) in_flight: u64,
     log: VecDeque<LoggedRequest>,
@@ -54,7 +54,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Takes a request down; the number is for [`Counters::answered`].
+    /// Logs a request; returns its number for [`Counters::answered`].
     pub(crate) fn asked(&mut self, request: LoggedRequest) -> u64 {
         self.counts.requests += 1;
         if self.log.len() == LOG_MAX {
@@ -65,7 +65,7 @@ impl Counters {
         self.dropped + self.log.len() as u64 - 1
     }
 
-    /// The request got an answer; none stands for a hang or a closed connection.
+    /// Logs the answer's status; none means a hang or a closed connection.
     pub(crate) fn answered(&mut self, number: u64, status: Option<u16>) {
         let Some(request) = number.checked_sub(self.dropped).and_then(|index| self.log.get_mut(index as usize)) else { return };
         request.status = status;
@@ -86,7 +86,7 @@ impl Counters {
         self.log.iter().cloned().collect()
     }
 
-    /// Starts to count from nought; bodies under way stay counted as under way.
+    /// Resets the counters; bodies in flight stay counted as in flight.
     pub(crate) fn reset(&mut self) {
         *self = Self { in_flight: self.in_flight, ..Self::default() };
     }

@@ -1,4 +1,4 @@
-//! CRC-32 as gzip has it (reflected polynomial 0xEDB88320), eight bytes a step.
+//! CRC-32 as in gzip (reflected polynomial 0xEDB88320), eight bytes per step.
 
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
@@ -30,7 +30,7 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// A checksum under way.
+/// A checksum being computed.
 pub(crate) struct Crc32(u32);
 
 impl Crc32 {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agrees_with_the_standard_check_value() {
+    fn checksum_equals_the_standard_check_value() {
         let mut whole = Crc32::new();
         whole.update(b"123456789");
         assert_eq!(whole.finish(), 0xCBF4_3926);

@@ -1,41 +1,41 @@
-//! Faults that are switched on by path.
+//! Faults that tests inject, by path.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::capacity::Capacity;
 use crate::quota::Quota;
 
-/// What goes wrong with a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultAction {
-    /// This answer instead of the true one.
+    /// This answer instead of the correct one.
     Answer {
         /// Status.
         status: u16,
-        /// Headers by name; `{host}` in a value stands for the registry's own `host:port`.
+        /// Headers by name; `{host}` in a value is replaced with the registry's own `host:port`.
         headers: Vec<(String, String)>,
         /// Body.
         body: String,
     },
-    /// The same path at another host, by 307.
+    /// A redirect (307) to the same path at another host.
     Redirect {
         /// `http://host:port`.
         to: String,
     },
-    /// The true answer with this header set over it.
+    /// The correct answer with this header replaced.
     Header {
         /// Name.
         name: String,
         /// Value.
         value: String,
     },
-    /// The true answer with these headers set over it, by name and value.
+    /// The correct answer with these headers replaced, by name and value.
     Headers(Vec<(String, String)>),
-    /// The true answer, as long as there is quota left for it.
+    /// The correct answer while the quota lasts.
     Quota(Quota),
-    /// This answer instead of the true one for a manifest beyond what the registry can do; the true one as long as it can.
+    /// This answer for requests of manifests beyond the capacity, else the correct one.
     Beyond {
-        /// What it can do.
+        /// The capacity.
         capacity: Capacity,
         /// Status.
         status: u16,
@@ -48,76 +48,76 @@ pub enum FaultAction {
     Hang,
     /// The connection is closed without an answer.
     Close,
-    /// A range is ignored: the whole body comes with status 200.
+    /// The range is ignored: the whole body is sent with status 200.
     IgnoreRange,
-    /// Something is wrong with the body.
+    /// A fault of the body.
     Body(BodyFault),
 }
 
-/// What goes wrong with a body. Offsets count the bytes sent in that answer.
+/// A fault of a body. Offsets count the bytes of that answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFault {
-    /// The connection is closed after so many bytes, with the true length announced.
+    /// The connection is closed after this many bytes, with the correct length announced.
     CutAfter(u64),
-    /// The body ends properly, so many bytes too early, with that length announced.
+    /// The body is this many bytes too short, with the short length announced.
     ShortBy(u64),
-    /// After so many bytes nothing more comes; the connection stays open.
+    /// The body stalls after this many bytes; the connection stays open.
     StallAfter(u64),
-    /// The byte at this offset is another.
+    /// The byte at this offset is wrong.
     CorruptAt(u64),
-    /// No faster than so many bytes a second.
+    /// The body is sent at this many bytes per second.
     BytesPerSecond(u64),
-    /// Zeros after the true body, without end and without a length.
+    /// Zeros follow the correct body without end, and no length is announced.
     Endless,
 }
 
-/// A rule: which requests, how often, and what goes wrong.
+/// A fault: which requests it affects, how often, and its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Requests whose path holds this text.
+    /// Affects requests whose path contains this text.
     on: String,
-    /// Requests of this trace alone, by its id; none: of all.
+    /// Affects only requests of the trace with this id; none: of all traces.
     trace_id: Option<String>,
-    /// How many of them are let through first.
+    /// How many of them are unaffected first.
     skip: u64,
-    /// How many are hit after that.
+    /// How many are affected after that.
     times: u64,
     action: FaultAction,
 }
 
 impl Fault {
-    /// Every request whose path holds `on` meets `action`.
+    /// A fault with this effect on every request whose path contains `on`.
     #[must_use]
     pub fn new(on: &str, action: FaultAction) -> Self {
         Self { on: on.to_owned(), trace_id: None, skip: 0, times: u64::MAX, action }
     }
 
-    /// Every request whose path holds `on` gets this answer.
+    /// A fault with this answer to every request whose path contains `on`.
     #[must_use]
     pub fn answer(on: &str, status: u16, headers: &[(&str, &str)], body: &str) -> Self {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::new(on, FaultAction::Answer { status, headers, body: body.to_owned() })
     }
 
-    /// Every body whose path holds `on` is spoilt.
+    /// A fault of every body whose path contains `on`.
     #[must_use]
     pub fn body(on: &str, fault: BodyFault) -> Self {
         Self::new(on, FaultAction::Body(fault))
     }
 
-    /// The same, for so many requests only.
+    /// The fault for `times` requests only.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
     }
 
-    /// The same, after so many requests were let through.
+    /// The fault after `skip` unaffected requests.
     #[must_use]
     pub fn after(self, skip: u64) -> Self {
         Self { skip, ..self }
     }
 
-    /// The same, for requests of this trace alone: of one caller among many.
+    /// The fault for requests of this trace alone, for example of one caller.
     #[must_use]
     pub fn of_trace(self, trace_id: impl Into<String>) -> Self {
         Self { trace_id: Some(trace_id.into()), ..self }
@@ -137,17 +137,17 @@ impl Fault {
     }
 }
 
-/// The switch board. Clones share it.
+/// The active faults. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<Vec<Fault>>>);
 
 impl Faults {
-    /// Switches a fault on, after those that are there: the first that fits is met.
+    /// Adds a fault after the existing ones; the first matching one applies.
     pub fn add(&self, fault: Fault) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Switches all faults off. Requests that hang already go on hanging.
+    /// Removes all faults. Hanging requests go on hanging.
     pub fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_hits_as_often_as_it_says() {
+    fn fault_affects_its_number_of_requests() {
         let faults = Faults::default();
         faults.add(Fault::new("/blobs/", FaultAction::Close).after(1).times(2));
         faults.add(Fault::new("/", FaultAction::Hang).after(5).times(1));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_one_trace_hits_nobody_else() {
+    fn fault_of_one_trace_affects_no_other_trace() {
         let faults = Faults::default();
         faults.add(Fault::new("/", FaultAction::Close).of_trace("abc"));
         let met = ["00-abc-01-01", "00-abd-01-01", ""].map(|traceparent| faults.met_by("/v2/", traceparent).is_some());

@@ -1,7 +1,7 @@
-//! A small OCI registry in the process: made images, a request counter, and faults that are switched on by path.
+//! A small OCI registry in the process, with generated images, request counters, and faults by path.
 //!
-//! For the demo, tests and benchmarks. It serves what a puller asks for (manifests, lists, blobs with ranges, tokens) and takes
-//! nothing. Layers are real gzipped tar files made from a seed while they are sent, so a gigabyte costs no memory.
+//! For the demo, tests and benchmarks. It serves pulls (manifests, lists, blobs with ranges, tokens) and accepts no pushes. Layers are real
+//! gzipped tar files, generated from a seed while they are sent, so a layer of 1 GB takes no memory.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

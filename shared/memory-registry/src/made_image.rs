@@ -1,10 +1,10 @@
-//! Images made from a seed.
+//! Images generated from a seed.
 
 use serde_json::{Value, json};
 
 use crate::layer::Layer;
 
-/// Which media types an image has.
+/// The family of an image's media types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
     /// OCI image manifests and indexes.
@@ -14,16 +14,16 @@ pub enum Flavour {
     Docker,
 }
 
-/// What to make.
+/// The specification of an image.
 #[derive(Clone, Debug)]
 pub struct MadeImage {
-    /// About how many bytes each layer has as served (a layer has at least 1.5 KiB).
+    /// The approximate served bytes of each layer, at least 1.5 KiB.
     pub layer_bytes: Vec<u64>,
-    /// `os/arch[/variant]` of each image of a list; empty for one manifest without a list, for this host.
+    /// `os/arch[/variant]` of each image of a list; empty: one manifest for this host, without a list.
     pub platforms: Vec<String>,
-    /// Which media types.
+    /// The family of media types.
     pub flavour: Flavour,
-    /// Another seed makes other layers of the same sizes.
+    /// The seed; another one gives other layers of the same sizes.
     pub seed: u64,
 }
 
@@ -33,19 +33,19 @@ impl MadeImage {
         Self { layer_bytes: layer_bytes.into_iter().collect(), platforms: Vec::new(), flavour: Flavour::Oci, seed: 1 }
     }
 
-    /// The same as a list of these platforms.
+    /// The image as a list of these platforms.
     #[must_use]
     pub fn for_platforms<const N: usize>(self, platforms: [&str; N]) -> Self {
         Self { platforms: platforms.map(str::to_owned).to_vec(), ..self }
     }
 
-    /// The same with these media types.
+    /// The image with these media types.
     #[must_use]
     pub fn of_flavour(self, flavour: Flavour) -> Self {
         Self { flavour, ..self }
     }
 
-    /// The same with other content.
+    /// The image with other content.
     #[must_use]
     pub fn seeded(self, seed: u64) -> Self {
         Self { seed, ..self }

@@ -1,12 +1,12 @@
-//! So many pulls in a window, counted as Docker Hub counts them.
+//! A quota of pulls per window, counted as by Docker Hub.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A quota of pulls. A `GET` of a manifest is a pull, a `HEAD` is none. Clones share it.
 ///
-/// Answers name it as Docker Hub does: `ratelimit-limit: 100;w=21600`, `ratelimit-remaining: 76;w=21600`. What is beyond it is
-/// answered with 429. The window is over when [`Quota::renew`] says so: the registry reads no clock.
+/// Answers state it as Docker Hub does: `ratelimit-limit: 100;w=21600`, `ratelimit-remaining: 76;w=21600`. Further pulls are answered with
+/// 429. The window ends when [`Quota::renew`] is called, because the registry reads no clock.
 #[derive(Clone)]
 pub struct Quota(Arc<State>);
 
@@ -17,25 +17,25 @@ struct State {
 }
 
 impl Quota {
-    /// So many pulls in a window of so many seconds.
+    /// A quota of `pulls` in a window of this many seconds.
     #[must_use]
     pub fn new(limit: u64, window_s: u64) -> Self {
         Self(Arc::new(State { limit, window_s, used: Mutex::new(0) }))
     }
 
-    /// A new window begins.
+    /// Begins a new window.
     pub fn renew(&self) {
         *self.used() = 0;
     }
 
-    /// Counts a pull; whether it is still within the quota.
+    /// Counts a pull; returns whether it is within the quota.
     pub(crate) fn takes(&self) -> bool {
         let mut used = self.used();
         *used = used.saturating_add(1);
         *used <= self.0.limit
     }
 
-    /// The headers that name it.
+    /// The headers that state it.
     pub(crate) fn headers(&self) -> [(&'static str, String); 2] {
         let (limit, window) = (self.0.limit, self.0.window_s);
         let left = limit.saturating_sub(*self.used());
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_holds_so_many_pulls_and_says_how_many_are_left() {
+    fn quota_allows_its_pulls_and_states_the_remaining_ones() {
         let quota = Quota::new(2, 60);
         assert_eq!([quota.takes(), quota.takes(), quota.takes()], [true, true, false]);
         assert_eq!(quota.headers().map(|(_, value)| value), ["2;w=60", "0;w=60"]);

@@ -1,4 +1,4 @@
-//! The registry as a whole: start it, fill it, ask what it was asked.
+//! The registry: starts, is filled, and reports its requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,12 +23,12 @@ use crate::faults::Faults;
 use crate::made_image::MadeImage;
 use crate::tls::Tls;
 
-/// How to start a registry.
+/// The options of a registry.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// TLS, if it is to speak it.
+    /// TLS; none: plain HTTP.
     pub tls: Option<Tls>,
-    /// Who may pull.
+    /// Which clients may pull.
     pub auth: Auth,
     /// Port on the loopback address; 0 for a free one.
     pub port: u16,
@@ -42,10 +42,10 @@ pub struct MemoryRegistry {
 }
 
 impl MemoryRegistry {
-    /// Starts a registry on the loopback address. It serves on the runtime that this is called on.
+    /// Starts a registry on the loopback address. It serves on the calling runtime.
     ///
     /// # Errors
-    /// No port could be had, or the certificate cannot be used.
+    /// The port is not available, or the certificate cannot be used.
     pub async fn start(options: Options) -> io::Result<Self> {
         let acceptor = options.tls.as_ref().map(Tls::acceptor).transpose()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
@@ -65,7 +65,7 @@ impl MemoryRegistry {
         Ok(Self { shared, address, serving })
     }
 
-    /// `127.0.0.1:port`: what stands before the first slash of its images.
+    /// `127.0.0.1:port`, the registry part of its images.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.shared.host
@@ -83,69 +83,69 @@ impl MemoryRegistry {
         &self.shared.own_url
     }
 
-    /// Makes an image and puts it under a tag. Hashes all layers: about a second for a gigabyte in a release build.
+    /// Makes an image and adds it under a tag. Hashes all layers, which takes about 1 s per GB in a release build.
     pub fn add_image(&self, name: &str, tag: &str, image: &MadeImage) -> AddedImage {
         let prepared = PreparedImage::of(image);
         held(&self.shared.catalogue).put_image(name, tag, prepared)
     }
 
-    /// Puts a manifest of any content under its digest and, if given, a tag. Gives the digest.
+    /// Adds a manifest with any content under its digest and, if given, a tag. Returns the digest.
     pub fn put_manifest(&self, name: &str, tag: Option<&str>, media_type: &str, content: impl Into<Bytes>) -> String {
         held(&self.shared.catalogue).put_manifest(name, tag, media_type, content.into())
     }
 
-    /// Puts a blob of any content under its digest.
+    /// Adds a blob with any content under its digest.
     pub fn put_blob(&self, name: &str, content: impl Into<Bytes>) -> BlobInfo {
         held(&self.shared.catalogue).put_blob(name, content.into())
     }
 
-    /// Takes a tag away; the manifest stays under its digest.
+    /// Removes a tag; the manifest stays under its digest.
     pub fn remove_tag(&self, name: &str, tag: &str) {
         held(&self.shared.catalogue).remove_tag(name, tag);
     }
 
-    /// The switch board of faults.
+    /// The active faults.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// Makes every token bad that was given out.
+    /// Revokes every issued token.
     pub fn revoke_tokens(&self) {
         held(&self.shared.tokens).revoke_all();
     }
 
-    /// How long ago it was started, by its own clock: what [`LoggedRequest::at`] counts in.
+    /// Its age by its own clock, as in [`LoggedRequest::at`].
     #[must_use]
     pub fn age(&self) -> Duration {
         self.shared.age()
     }
 
-    /// How often it was asked.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         held(&self.shared.counters).counts
     }
 
-    /// How often each blob began to be served, by digest.
+    /// How often each blob was served, by digest.
     #[must_use]
     pub fn blobs_served(&self) -> BTreeMap<String, u64> {
         held(&self.shared.counters).blobs.clone()
     }
 
-    /// Bytes of each blob that went out, by digest.
+    /// The sent bytes of each blob, by digest.
     #[must_use]
     pub fn blob_bytes_served(&self) -> BTreeMap<String, u64> {
         held(&self.shared.counters).blob_bytes.clone()
     }
 
-    /// The last 10,000 requests in the order in which they came.
+    /// The last 10,000 requests in order.
     #[must_use]
     pub fn requests(&self) -> Vec<LoggedRequest> {
         held(&self.shared.counters).log()
     }
 
-    /// Counts from nought again.
+    /// Resets the counters.
     pub fn reset_counts(&self) {
         held(&self.shared.counters).reset();
     }
@@ -167,7 +167,7 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
     }
 }
 
-/// A connection that breaks is the client's affair.
+/// Serves a connection. Errors are ignored: the client notices them.
 async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     match acceptor {

@@ -1,4 +1,4 @@
-//! TLS for the registry, with a certificate given by the test.
+//! TLS for the registry, with the test's certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio_rustls::TlsAcceptor;
 /// The registry's certificate, all as PEM.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Its chain, own certificate first.
+    /// The chain, its own certificate first.
     pub certificate_pem: String,
-    /// The key of the first.
+    /// The key of its own certificate.
     pub key_pem: String,
-    /// Who must have signed the client's certificate; none if clients need none.
+    /// The CA of client certificates; none if clients need none.
     pub client_ca_pem: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The registry for demo and tests.
+//! Tests of the memory registry.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod serving;

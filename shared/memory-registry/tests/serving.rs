@@ -1,4 +1,4 @@
-//! The memory registry as a client sees it: over a bare socket, so that no client's kindness hides what is sent.
+//! The memory registry as a client sees it, over a plain socket, so that no HTTP client hides what is sent.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use memory_registry::{Auth, BodyFault, Fault, FaultAction, Flavour, MadeImage, MemoryRegistry, Options, TokenAuth};
@@ -27,12 +27,12 @@ impl Answer {
     }
 }
 
-/// Sends one request and reads until the connection is closed.
+/// Sends one request, and reads until the connection is closed.
 async fn get(registry: &MemoryRegistry, path: &str, headers: &str) -> Answer {
     let mut stream = TcpStream::connect(registry.host()).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A fault may reset the connection; what came until then counts.
+    // A fault may reset the connection; the bytes received before count.
     let _ = stream.read_to_end(&mut answer).await;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
     Answer { head: String::from_utf8(answer[..end].to_vec()).unwrap(), body: answer[end..].to_vec() }
@@ -47,7 +47,7 @@ async fn registry() -> MemoryRegistry {
 }
 
 #[tokio::test]
-async fn an_image_is_served_whole_and_counted() {
+async fn image_is_served_completely_and_counted() {
     let registry = registry().await;
     let added = registry.add_image(
         "a/b",
@@ -82,7 +82,7 @@ async fn parts_are_served() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_as_registries_say_it() {
+async fn missing_content_has_the_registries_error_codes() {
     let registry = registry().await;
     registry.add_image("a", "1", &MadeImage::of_layers([1_000]));
     for (path, code) in
@@ -95,7 +95,7 @@ async fn what_is_not_there_is_said_as_registries_say_it() {
 }
 
 #[tokio::test]
-async fn faults_are_met_as_ordered() {
+async fn faults_apply_as_specified() {
     let registry = registry().await;
     let added = registry.add_image("a", "1", &MadeImage::of_layers([100_000]));
     let layer = &added.manifests[0].layers[0];
@@ -120,7 +120,7 @@ async fn faults_are_met_as_ordered() {
 }
 
 #[tokio::test]
-async fn tokens_are_asked_for_and_given() {
+async fn tokens_are_demanded_and_issued() {
     let auth = TokenAuth {
         user: "u".to_owned(),
         password: "p".to_owned(),
@@ -145,7 +145,7 @@ async fn tokens_are_asked_for_and_given() {
     assert!(!format!("{:?}", registry.requests()).contains(&token));
 }
 
-/// Layers are real: `tar` of the host unpacks them, checksum included.
+/// Layers are real: the host's `tar` unpacks them, with their checksum.
 #[tokio::test]
 async fn layers_unpack() {
     let registry = registry().await;

@@ -1,4 +1,4 @@
-//! Pulls an image into an OCI image layout with nothing but the embedded runtime:
+//! Pulls an image into an OCI image layout with the embedded runtime alone:
 //! `cargo run --release -p runtimes --example pull_into_layout -- IMAGE DIR [no-fsync]`.
 #![allow(clippy::print_stdout, reason = "an example shows what it did")]
 

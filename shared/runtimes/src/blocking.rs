@@ -1,11 +1,11 @@
-//! Work that waits for a disk, on threads that may.
+//! Runs work that waits for a disk on threads that may block.
 //!
-//! Callers are actors: their thread serves every pull of the node and must not wait for a slow or hanging file system.
+//! Callers are actors: their thread serves every pull of the node, so it must not wait for a slow or hanging file system.
 
 use tokio::sync::Semaphore;
 
-/// Calls at the same time; further ones wait. A disk gains nothing from more, and a file system that hangs takes no more threads than
-/// these.
+/// The most calls at the same time; further ones wait. More bring a disk nothing, and a hanging file system occupies at most this many
+/// threads.
 const CALLS_MAX: usize = 16;
 
 static CALLS: Semaphore = Semaphore::const_new(CALLS_MAX);
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_thread_that_asks_goes_on_meanwhile() {
+    async fn calling_thread_goes_on_during_a_blocking_call() {
         let (send, receive) = mpsc::channel();
         let work = on_disk(move || receive.recv_timeout(Duration::from_secs(20)));
         let (received, _) = tokio::join!(work, async { send.send(7) });
@@ -38,13 +38,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_nobody_waits_for_counts_until_it_has_ended() {
+    async fn abandoned_call_counts_until_its_end() {
         let (send, receive) = mpsc::channel::<()>();
         let abandoned = tokio::spawn(on_disk(move || receive.recv()));
         tokio::task::yield_now().await;
         abandoned.abort();
         drop(abandoned.await);
-        // Those that are abandoned may not add up to more threads than the limit.
+        // Abandoned calls must not add up to more threads than the limit.
         assert!(CALLS.available_permits() < CALLS_MAX);
         drop(send);
     }
@@ -52,7 +52,7 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "broken")]
     #[allow(clippy::panic)]
-    async fn a_panic_is_passed_on() {
+    async fn panic_is_passed_on_to_the_caller() {
         on_disk(|| panic!("broken")).await;
     }
 }

@@ -1,8 +1,8 @@
-//! How much room a file system has.
+//! The free space of a file system.
 
 use std::path::Path;
 
-/// Bytes that this process may still write below `path`, as the file system counts them now.
+/// The bytes that this process may still write below `path`.
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     match rustix::fs::statvfs(path) {
         Ok(system) => Some(system.f_bavail.saturating_mul(system.f_frsize)),
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_has_no_room_that_could_be_told() {
+    fn missing_folder_has_no_free_space() {
         assert_eq!(free_bytes(Path::new("/nonexistent")), None);
         assert!(free_bytes(Path::new("/")).is_some());
     }

@@ -1,4 +1,4 @@
-//! Entry points of the parsers for fuzzing. They return nothing: what is wrong shows as a panic.
+//! Entry points of the parsers for fuzzing. They return nothing; a fault shows as a panic.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use image::Platform;
 
 use crate::{keyring, oci_layout};
 
-/// A login file, looked through for a repository.
+/// Parses a login file and looks up a repository.
 pub fn login_file(content: &[u8]) {
     keyring::fuzz_login_file(content, "registry.example/team/app");
 }
 
-/// A `hosts.toml` with its endpoints; files that it names are looked for where there are none.
+/// Parses a `hosts.toml`; the files that it names are missing.
 pub fn hosts_file(text: &str) {
     oci_layout::fuzz_hosts_file(text, Path::new("/nonexistent"));
 }
 
-/// A manifest or a list of them: what it consists of, and which entry is for this platform.
+/// Parses a manifest or a list, and chooses the entry for this platform.
 pub fn manifest(content: &[u8]) {
     oci_layout::fuzz_manifest(content, &Platform::host());
 }
 
-/// The headers `WWW-Authenticate`, one a line.
+/// Parses `WWW-Authenticate` headers, one per line.
 pub fn challenge(text: &str) {
     let mut headers = HeaderMap::new();
     for value in text.lines().filter_map(|line| HeaderValue::from_str(line).ok()) {
@@ -32,7 +32,7 @@ pub fn challenge(text: &str) {
     oci_layout::fuzz_challenge(&headers);
 }
 
-/// The headers that tell of limits, one `name: value` a line.
+/// Parses headers about limits, one `name: value` per line.
 pub fn rate_limits(text: &str) {
     let mut headers = HeaderMap::new();
     for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {

@@ -1,7 +1,7 @@
 //! Container runtimes behind one port.
 //!
-//! [`ImageRuntime`] is what a pull coordinator needs of a runtime. Adapters: `oci_layout` pulls by itself into an OCI image
-//! layout (the embedded default), `cri` asks containerd or CRI-O, `scripted` answers from memory for tests and benchmarks.
+//! [`ImageRuntime`] is the port that a pull coordinator uses. Adapters: `oci_layout` pulls into an OCI image layout (the embedded default),
+//! `cri` asks containerd or CRI-O, `scripted` answers from memory for tests and benchmarks.
 
 mod blocking;
 pub mod cri;
@@ -16,6 +16,7 @@ mod progress;
 pub mod scripted;
 
 pub use port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef, Weight,
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef,
+    SizeEstimate,
 };
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

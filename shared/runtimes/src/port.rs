@@ -1,4 +1,4 @@
-//! The port: what every runtime can do.
+//! The port: the calls that every runtime answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,75 +10,76 @@ use contract::{Carried, FailureClass, Stage, TraceContext};
 use image::{Digest, Platform, Reference};
 
 use crate::keyring::{Identity, KeyringError};
-use crate::oci_layout::endpoint_by_name;
+use crate::oci_layout::default_endpoint;
 use crate::progress::Progress;
 
 /// A shared runtime of any kind.
 pub type RuntimeRef = Arc<dyn ImageRuntime>;
 
-/// Says what is on the node, and pulls.
+/// A runtime: it says which images are on the node, and pulls.
 #[async_trait]
 pub trait ImageRuntime: Send + Sync + 'static {
     /// Whether the image is on the node.
     ///
     /// # Errors
-    /// The runtime could not say.
+    /// The runtime failed to answer.
     async fn image_status(&self, reference: &Reference, platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure>;
 
-    /// Pulls the image, whatever is there already. Dropping the future gives the pull up; what was fetched whole is kept.
+    /// Pulls the image, even if it is present. Dropping the future cancels the pull; complete blobs are kept.
     ///
     /// # Errors
-    /// The pull failed; nothing half-written is visible.
+    /// The pull failed; no incomplete image is visible.
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure>;
 
-    /// Whom a pull of the image would talk to, and as whom. Never asks the network; what a credential helper said is remembered for a while.
+    /// The endpoints that a pull of the image would use, and the identity. Makes no network request; answers of credential helpers are
+    /// cached.
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         Route::unknown(reference, platform)
     }
 
-    /// Which logins a pull of the image would show to whom, in words for people. Never asks a registry. Empty if the runtime cannot say.
+    /// The logins that a pull of the image would send to each endpoint, for people. Asks no registry. Empty if the runtime cannot say.
     ///
     /// # Errors
-    /// A pull would fail, because the logins cannot be found out.
+    /// The logins cannot be found out, so a pull would fail.
     async fn logins(&self, _reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
         Ok(Vec::new())
     }
 
-    /// Asks for the image's manifest over the way that a pull would take, without pulling. None if this runtime cannot. That it
-    /// fails is no knowledge of the image or the registry: the runtime itself may fare better.
+    /// Asks for the image's manifest by the route of a pull, without pulling. None if this runtime cannot. A failure says nothing about the
+    /// image or the registry, because the runtime's own request may succeed.
     async fn probe(&self, _reference: &Reference, _trace: &TraceContext) -> Option<Probe> {
         None
     }
 
-    /// What a pull would ask for: the registry is asked for the image's manifest, and for nothing else. None if this runtime cannot.
-    async fn weigh(&self, _request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
+    /// The size estimate of a pull, which asks the registry for manifests alone. None if this runtime cannot.
+    async fn estimate_size(&self, _request: &PullRequest) -> Option<Result<SizeEstimate, PullFailure>> {
         None
     }
 
-    /// How many bytes of these blobs, each named once, a pull would still fetch; none if that cannot be told.
+    /// How many bytes of these blobs, each named once, a pull would fetch; none if unknown.
     async fn missing_bytes(&self, _blobs: &[(Digest, u64)]) -> Option<u64> {
         None
     }
 
-    /// How many bytes there is room for where images are put; none if that cannot be told.
+    /// The free bytes of the place where images are stored; none if unknown.
     async fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// What it is and how it is, asked live.
+    /// The runtime's name, version and state, asked now.
     async fn describe(&self) -> RuntimeDescription;
 }
 
 /// What to pull.
 #[derive(Clone, Debug)]
 pub struct PullRequest {
-    /// The reference as asked for; `runtime_reference()` is what a runtime is given.
+    /// The reference as asked for; a runtime gets its `runtime_reference()`.
     pub reference: Reference,
-    /// Which platform of a manifest list; the host's when none is named.
+    /// The platform to choose from a manifest list; none: the host's.
     pub platform: Option<Platform>,
     /// The span of this attempt, passed on to registries and runtimes.
     pub trace: TraceContext,
-    /// What came along with the request's trace, passed on too.
+    /// What the request carried with its trace, passed on too.
     pub carried: Option<Arc<Carried>>,
 }
 
@@ -87,15 +88,15 @@ pub struct PullRequest {
 pub struct ImageStatus {
     /// The runtime's name for it: an image id or a digest reference.
     pub image_ref: String,
-    /// Bytes, as the runtime counts them; 0 when it does not say.
+    /// Bytes, as the runtime counts them; 0 if unknown.
     pub size_bytes: u64,
-    /// The digest of the manifest (or of the manifest list, where the reference named one), if the runtime says it.
+    /// The digest of the manifest, or of the manifest list if the reference names one; none if unknown.
     pub digest: Option<String>,
-    /// `os/arch[/variant]`, if the runtime says it.
+    /// `os/arch[/variant]`; none if unknown.
     pub platform: Option<String>,
 }
 
-/// An image that was pulled just now.
+/// The result of a pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PulledImage {
     /// As [`ImageStatus::image_ref`].
@@ -104,60 +105,60 @@ pub struct PulledImage {
     pub digest: Option<String>,
     /// As [`ImageStatus::platform`].
     pub platform: Option<String>,
-    /// Which login was used: `anonymous`, `login for registry.example in /root/.docker/config.json`. Never a secret or a user's name.
+    /// The login that was used: `anonymous`, `login for registry.example in /root/.docker/config.json`. Never a secret or a user's name.
     pub auth: String,
-    /// What the registry said of its limits, if the runtime shows it.
+    /// The limits that the registry stated, if the runtime shows them.
     pub limits: Vec<RegistryLimit>,
 }
 
-/// Whom a pull talks to, and as whom. Holds no credential: scope and fingerprint are keyed hashes.
+/// The endpoints of a pull, and the node's identity there. Has no credential: scope and fingerprint are keyed hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
-    /// Hash of the way: ordered endpoints with scheme and path, TLS or plain, proxy. `unknown` if it cannot be read.
+    /// The hash of the route: ordered endpoints with scheme and path, TLS or plain, proxy. `unknown` if it cannot be read.
     pub hash: String,
-    /// `host:port` of each endpoint, the one that is asked first at the front; the registry itself last.
+    /// `host:port` of each endpoint in the order of use; the registry itself is last.
     pub endpoints: Vec<String>,
-    /// Whether the runtime chooses among several endpoints without saying which one it asked.
+    /// Whether the runtime uses several endpoints without saying which one it asked.
     pub mirrored: bool,
-    /// Whether a pull's progress shows when the first byte of a blob comes.
+    /// Whether a pull's progress shows the first byte of a blob.
     pub shows_blobs: bool,
-    /// Who asks: `anonymous`, or a keyed hash of server and user (and helper), the same on all nodes with that login.
+    /// `anonymous`, or a keyed hash of server and user (and helper), equal on all nodes with that login.
     pub scope: String,
-    /// The same with the secret; empty without a login.
+    /// As `scope`, with the secret; empty without a login.
     pub fingerprint: String,
     /// The platform that would be pulled.
     pub platform: String,
-    /// Hash of the node's signature policy; empty if it cannot be read.
+    /// The hash of the node's signature policy; empty if it cannot be read.
     pub policy: String,
 }
 
 impl Route {
-    /// Nothing is known but the reference.
+    /// A route of which only the reference is known.
     #[must_use]
     pub fn unknown(reference: &Reference, platform: Option<&Platform>) -> Self {
         Self {
             hash: "unknown".to_owned(),
-            endpoints: vec![endpoint_by_name(reference)],
+            endpoints: vec![default_endpoint(reference)],
             scope: "anonymous".to_owned(),
             platform: platform.cloned().unwrap_or_else(Platform::host).to_string(),
             ..Self::default()
         }
     }
 
-    /// The same way, asked as somebody.
-    pub(crate) fn asking_as(identity: Identity, way: Self) -> Self {
-        Self { scope: identity.scope, fingerprint: identity.fingerprint, ..way }
+    /// The route with this identity.
+    pub(crate) fn asking_as(identity: Identity, route: Self) -> Self {
+        Self { scope: identity.scope, fingerprint: identity.fingerprint, ..route }
     }
 }
 
-/// What came of asking for a manifest.
+/// The result of asking for a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
     /// Whether an endpoint has it.
     pub resolved: bool,
     /// Its digest, if the endpoint named it.
     pub digest: Option<String>,
-    /// Who answered, or was asked last.
+    /// The endpoint that answered, or that was asked last.
     pub endpoint: Option<String>,
     /// As [`PullFailure::retry_after`].
     pub retry_after: Option<Duration>,
@@ -165,22 +166,22 @@ pub struct Probe {
     pub limits: Vec<RegistryLimit>,
 }
 
-/// What an image consists of.
+/// The blobs of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weight {
-    /// What the reference was resolved to: a list's digest where there is one.
+pub struct SizeEstimate {
+    /// The digest that the reference was resolved to; a list's, if there is one.
     pub digest: Digest,
     /// Config and layers with their sizes in bytes, each once.
     pub blobs: Vec<(Digest, u64)>,
 }
 
-/// Why the runtime could not say whether an image is there.
+/// Why the runtime could not say whether an image is present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct InspectFailure {
-    /// The runtime's text, unshortened up to 64 KiB.
+    /// The runtime's text, up to 64 KiB.
     pub text: String,
-    /// What it is about.
+    /// The failure's class.
     pub class: FailureClass,
 }
 
@@ -188,37 +189,38 @@ pub struct InspectFailure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct PullFailure {
-    /// The runtime's text: a CRI runtime's unshortened up to 64 KiB; the embedded one's under 1,500 characters. No credentials, no URL queries, no HTML of ours.
+    /// The runtime's text: a CRI runtime's unshortened up to 64 KiB; the embedded one's under 1,500 characters. No credentials, no URL
+    /// queries, no HTML of ours.
     pub text: String,
-    /// What it is about.
+    /// The failure's class.
     pub class: FailureClass,
-    /// How long the registry asked to stay away, if it did and if the runtime shows it.
+    /// The registry's `Retry-After`, if the runtime shows it.
     pub retry_after: Option<Duration>,
     /// `host:port` of the endpoint that failed, if the runtime shows it.
     pub endpoint: Option<String>,
     /// As [`PulledImage::auth`].
     pub auth: String,
-    /// Whether a registry said so itself, with its error body, a header of its own, 429 or `Retry-After`.
+    /// Whether the failure is a registry's own answer: with its error body, a header of its own, 429 or `Retry-After`.
     pub authoritative: bool,
     /// The stage of the registry that failed.
     pub stage: Stage,
-    /// The image has nothing for the platform, as opposed to broken content.
+    /// The image has no manifest for the platform.
     pub no_such_platform: bool,
     /// As [`PulledImage::limits`].
     pub limits: Vec<RegistryLimit>,
 }
 
-/// What a runtime is.
+/// A runtime's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeDescription {
     /// `oci-layout`, or the runtime's own name (`containerd`, `cri-o`).
     pub name: String,
-    /// Its version; empty when it does not answer.
+    /// Its version; empty if it does not answer.
     pub version: String,
-    /// Where images lie, or the socket.
+    /// The store's folder, or the socket.
     pub place: String,
-    /// Why it cannot be used now, if so, in words that say what to do.
+    /// Why it cannot be used now, and what to do.
     pub problem: Option<String>,
-    /// Where credentials come from, in the order in which they are tried. Never a secret.
+    /// The sources of credentials, in the order of use. Never a secret.
     pub credential_sources: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! How far a pull is: cheap to write from several layers at once, read as a snapshot.
+//! The progress of a pull: cheap to write from several layers at once, read as a snapshot.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,21 +6,21 @@ use contract::messages::throttler::RegistryLimit;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// The progress of one pull. Clones share it; the runtime writes, anybody reads.
+/// The progress of one pull. Clones share it; the runtime writes it, others read it.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Says that the manifest is resolved, or that more is known of the layers.
+    /// Notified when the manifest is resolved or more is known of the layers.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     snapshot: ProgressSnapshot,
-    /// The manifest was seen to be resolved, not only taken for it.
+    /// The manifest was seen to be resolved, not only assumed to be.
     seen: bool,
     limits: Option<Vec<RegistryLimit>>,
     /// A token server has given a token.
@@ -28,42 +28,42 @@ struct State {
     /// A blob was asked for, and the first byte of one has come.
     blob_asked: bool,
     blob_answered: bool,
-    /// No second blob is asked for before the first byte of one has come.
+    /// Only one blob is asked for until its first byte has come.
     one_blob_first: bool,
 }
 
-/// How far a pull is.
+/// The progress of a pull at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressSnapshot {
-    /// The manifest is resolved: who wants the tag's newest image must ask again after this.
+    /// The tag is resolved, or may be: a caller that wants the newest image must start another pull.
     pub resolved: bool,
     /// Each layer (and the config) by digest, in the manifest's order.
     pub layers: Vec<LayerProgress>,
 }
 
-/// How far one layer is.
+/// The progress of one layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerProgress {
     /// Its digest.
     pub digest: String,
-    /// Bytes there by now, those of an earlier pull included.
+    /// Bytes received so far, including those of an earlier pull.
     pub done_bytes: u64,
     /// Its size; 0 while unknown.
     pub total_bytes: u64,
 }
 
 impl ProgressSnapshot {
-    /// Bytes there and bytes in all, over all layers.
+    /// Received and total bytes of all layers.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        // A manifest may declare any sizes: their sum must not wrap to a small one.
+        // A manifest may declare any sizes; their sum must not overflow.
         let add = |(done, total): (u64, u64), layer: &LayerProgress| {
             (done.saturating_add(layer.done_bytes), total.saturating_add(layer.total_bytes))
         };
         self.layers.iter().fold((0, 0), add)
     }
 
-    /// Bytes still to come, once the size of every layer is known.
+    /// Bytes still missing, once the size of every layer is known.
     #[must_use]
     pub fn missing_bytes(&self) -> Option<u64> {
         let sized = !self.layers.is_empty() && self.layers.iter().all(|layer| layer.total_bytes > 0);
@@ -73,13 +73,13 @@ impl ProgressSnapshot {
 }
 
 impl Progress {
-    /// Nothing known yet.
+    /// A new progress, without any information.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The manifest is resolved; `layers` are what will be fetched.
+    /// The manifest is resolved; `layers` will be fetched.
     pub fn resolved(&self, layers: Vec<LayerProgress>) {
         self.write(|state| {
             state.snapshot = ProgressSnapshot { resolved: true, layers };
@@ -94,12 +94,12 @@ impl Progress {
         self.0.changed.notify_waiters();
     }
 
-    /// A blob is asked for that the node lacks.
+    /// A missing blob is asked for.
     pub fn blob_asked(&self) {
         self.write(|state| state.blob_asked = true);
     }
 
-    /// The first byte of a blob has come that the node lacks.
+    /// The first byte of a missing blob has come.
     pub fn blob_answered(&self) {
         let news = self.write(|state| !std::mem::replace(&mut state.blob_answered, true));
         if news {
@@ -107,18 +107,19 @@ impl Progress {
         }
     }
 
-    /// Whether a blob was asked for, and no byte of any has come.
+    /// Whether a blob was asked for and no byte of any has come.
     #[must_use]
     pub fn awaits_blob(&self) -> bool {
         self.write(|state| state.blob_asked && !state.blob_answered)
     }
 
-    /// To be said before the pull begins: nobody is known to have had a blob lately, so one is asked for alone until its first byte comes.
+    /// Makes the pull ask for one blob alone until its first byte comes, because no node is known to have got a blob lately. Call it before
+    /// the pull begins.
     pub fn ask_for_one_blob_first(&self) {
         self.write(|state| state.one_blob_first = true);
     }
 
-    /// Whether no other blob may be asked for now.
+    /// Whether only the one blob may be asked for now.
     #[must_use]
     pub fn asks_for_one_blob(&self) -> bool {
         self.write(|state| state.one_blob_first && !state.blob_answered)
@@ -134,24 +135,24 @@ impl Progress {
         self.when(|state| state.blob_answered.then_some(())).await;
     }
 
-    /// What the registry said of its limits with the manifest; to be said before [`Progress::resolved`].
-    pub fn tell_limits(&self, limits: Vec<RegistryLimit>) {
+    /// Sets the limits that the registry stated with the manifest. Call it before [`Progress::resolved`].
+    pub fn set_limits(&self, limits: Vec<RegistryLimit>) {
         self.write(|state| state.limits = Some(limits));
     }
 
-    /// What the registry has said of its limits so far, empty if it told of none; none while the runtime has not shown it.
+    /// The limits that the registry has stated so far, empty if it stated none; none while the runtime has not shown them.
     #[must_use]
     pub fn limits(&self) -> Option<Vec<RegistryLimit>> {
         self.write(|state| state.limits.clone())
     }
 
-    /// From now on the tag may be resolved any time, which cannot be seen: who wants the newest image must ask again, and who
-    /// wants to know whether the registry answers must wait on.
-    pub fn resolved_unseen(&self) {
+    /// The runtime does not show when it resolves the tag. From now on the tag counts as resolved for callers that want the newest image,
+    /// but not as seen for callers that wait for the registry's answer.
+    pub fn maybe_resolved(&self) {
         self.write(|state| state.snapshot.resolved = true);
     }
 
-    /// Waits until the manifest was seen to be resolved; for ever if that never is, as when the pull fails.
+    /// Waits until the manifest was seen to be resolved; for ever if it never is, as when the pull fails.
     pub async fn when_resolved(&self) {
         self.when(|state| state.seen.then_some(())).await;
     }
@@ -164,7 +165,7 @@ impl Progress {
     async fn when<T>(&self, known: impl Fn(&State) -> Option<T>) -> T {
         loop {
             let mut woken = std::pin::pin!(self.0.changed.notified());
-            // Listened for before it is looked at, so that nothing is missed in between.
+            // Registered before the check, so that no notification is missed in between.
             woken.as_mut().enable();
             if let Some(found) = self.write(|state| known(state)) {
                 return found;
@@ -173,13 +174,13 @@ impl Progress {
         }
     }
 
-    /// Replaces what is known of the layers without saying that the tag is resolved.
+    /// Replaces the layers without marking the tag as resolved.
     pub fn layers(&self, layers: Vec<LayerProgress>) {
         self.write(|state| state.snapshot.layers = layers);
         self.0.changed.notify_waiters();
     }
 
-    /// The layer at `index` has `done_bytes` now.
+    /// Sets the received bytes of the layer at `index`.
     pub fn advance(&self, index: usize, done_bytes: u64) {
         self.write(|state| {
             if let Some(layer) = state.snapshot.layers.get_mut(index) {
@@ -188,7 +189,7 @@ impl Progress {
         });
     }
 
-    /// A copy of what is known now.
+    /// A copy of the present progress.
     #[must_use]
     pub fn snapshot(&self) -> ProgressSnapshot {
         self.write(|state| state.snapshot.clone())
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_runtime_writes_is_read_by_others() {
+    fn clones_share_the_progress() {
         let progress = Progress::new();
         let reader = progress.clone();
         assert!(!reader.snapshot().resolved);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn declared_sizes_add_up_to_no_small_sum() {
+    fn sum_of_declared_sizes_does_not_overflow() {
         let layer = |total_bytes| LayerProgress { digest: "sha256:a".to_owned(), done_bytes: 1, total_bytes };
         let snapshot = ProgressSnapshot { resolved: true, layers: vec![layer(u64::MAX), layer(u64::MAX), layer(3)] };
         assert_eq!(snapshot.bytes(), (3, u64::MAX));
@@ -226,14 +227,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_when_the_manifest_is_seen_to_be_resolved() {
+    async fn waiter_is_woken_when_the_manifest_is_seen_resolved() {
         let progress = Progress::new();
         let waiting = tokio::spawn({
             let progress = progress.clone();
             async move { progress.when_resolved().await }
         });
         tokio::task::yield_now().await;
-        progress.resolved_unseen();
+        progress.maybe_resolved();
         progress.layers(Vec::new());
         assert!(progress.snapshot().resolved);
         tokio::task::yield_now().await;
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_size_is_told_what_is_still_to_come() {
+    async fn waiter_for_the_size_is_woken_when_all_sizes_are_known() {
         let progress = Progress::new();
         let waiting = tokio::spawn({
             let progress = progress.clone();

@@ -1,7 +1,7 @@
-//! A runtime in memory that answers as it is told, for tests and benchmarks of what stands above a runtime.
+//! A runtime in memory with scripted answers, for tests and benchmarks of a runtime's callers.
 //!
-//! Images are named as a runtime is given them ([`Reference::runtime_reference`]). Without a script an image that is not there
-//! is pulled at once and is there from then on.
+//! Images are named as a runtime gets them ([`Reference::runtime_reference`]). Without a script a pull of an absent image succeeds at once,
+//! and the image is present from then on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,48 +15,48 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::keyring::KeyringError;
 use crate::port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, SizeEstimate,
 };
 use crate::progress::Progress;
 
-/// What a question for an image is answered.
+/// An answer to a status call.
 pub type StatusAnswer = Result<Option<ImageStatus>, InspectFailure>;
-/// What a pull is answered.
+/// An answer to a pull.
 pub type PullAnswer = Result<PulledImage, PullFailure>;
 
-/// What comes of asking a registry what an image consists of.
-pub type WeightAnswer = Result<Weight, PullFailure>;
+/// An answer to a size estimate.
+pub type SizeEstimateAnswer = Result<SizeEstimate, PullFailure>;
 
-/// How a pull without a script calls its image.
+/// The image reference that a pull without a script returns.
 pub const SCRIPTED_IMAGE_REF: &str = "sha256:scripted";
 /// The size of an image that was pulled without a script.
 pub const SCRIPTED_SIZE_BYTES: u64 = 1_000;
-/// The most calls that are remembered until they are taken; a benchmark makes millions and takes none.
+/// The most calls that are recorded until they are taken; a benchmark makes millions and takes none.
 const CALLS_KEPT: usize = 10_000;
 
-/// A call that came.
+/// A recorded call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ScriptedCall {
-    /// Is this image there?
+    /// A status call for this image.
     Status(String),
-    /// Pull this image.
+    /// A pull of this image.
     Pull(String),
-    /// The pull of this image was given up before its end.
+    /// A pull of this image that was dropped before its end.
     GivenUp(String),
-    /// Does a registry have this image's manifest?
+    /// A probe for this image's manifest.
     Probe(String),
-    /// What does this image consist of?
-    Weigh(String),
+    /// A size estimate of this image.
+    EstimateSize(String),
 }
 
-/// The runtime. Clones share all of it.
+/// The runtime. Clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct ScriptedRuntime(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Says that a call came.
+    /// Notified at each call.
     came: watch::Sender<()>,
 }
 
@@ -69,105 +69,105 @@ struct State {
     routes: BTreeMap<String, Route>,
     logins: BTreeMap<String, Vec<EndpointLogins>>,
     probes: BTreeMap<String, Probe>,
-    weights: BTreeMap<String, WeightAnswer>,
+    size_estimates: BTreeMap<String, SizeEstimateAnswer>,
     stored: BTreeSet<Digest>,
     free_bytes: Option<u64>,
-    /// The pulls that run, by their number.
+    /// The pulls under way, by number.
     pulling: BTreeMap<u64, (String, Progress)>,
     last_pull: u64,
     calls: Vec<ScriptedCall>,
 }
 
 impl ScriptedRuntime {
-    /// No image is there and nothing is scripted.
+    /// A runtime without images and scripts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on this image is there.
+    /// Makes this image present.
     pub fn put(&self, image: &str, status: ImageStatus) {
         self.state().present.insert(image.to_owned(), status);
     }
 
-    /// From now on this image is not there.
+    /// Makes this image absent.
     pub fn remove(&self, image: &str) {
         self.state().present.remove(image);
     }
 
-    /// Questions for this image get these answers in turn, the last one again and again, whatever is there.
+    /// Scripts the answers to status calls for this image, in turn; the last one repeats. Presence does not matter then.
     pub fn answer_status(&self, image: &str, answers: impl IntoIterator<Item = StatusAnswer>) {
         self.state().status_answers.insert(image.to_owned(), answers.into_iter().collect());
     }
 
-    /// Pulls of this image get these answers in turn, the last one again and again. A success puts the image there.
+    /// Scripts the answers to pulls of this image, in turn; the last one repeats. A success makes the image present.
     pub fn answer_pulls(&self, image: &str, answers: impl IntoIterator<Item = PullAnswer>) {
         self.state().pull_answers.insert(image.to_owned(), answers.into_iter().collect());
     }
 
-    /// From now on this is the route to this image; without one, nothing is known of it.
+    /// Sets the route of this image; without it the route is unknown.
     pub fn set_route(&self, image: &str, route: Route) {
         self.state().routes.insert(image.to_owned(), route);
     }
 
-    /// From now on a pull of this image would show these logins; without it, that is not told.
+    /// Sets the logins of a pull of this image; without it they are unknown.
     pub fn set_logins(&self, image: &str, logins: Vec<EndpointLogins>) {
         self.state().logins.insert(image.to_owned(), logins);
     }
 
-    /// From now on this comes of asking for this image's manifest; without it, it cannot be asked for.
+    /// Sets the result of a probe of this image; without it a probe is not possible.
     pub fn set_probe(&self, image: &str, probe: Probe) {
         self.state().probes.insert(image.to_owned(), probe);
     }
 
-    /// From now on this comes of asking what this image consists of; without it, that cannot be asked for.
-    pub fn set_weight(&self, image: &str, weight: WeightAnswer) {
-        self.state().weights.insert(image.to_owned(), weight);
+    /// Sets the size estimate of this image; without it an estimate is not possible.
+    pub fn set_size_estimate(&self, image: &str, estimate: SizeEstimateAnswer) {
+        self.state().size_estimates.insert(image.to_owned(), estimate);
     }
 
-    /// From now on this blob is there.
+    /// Makes this blob present.
     pub fn store_blob(&self, digest: Digest) {
         self.state().stored.insert(digest);
     }
 
-    /// From now on there is so much room; without it, that cannot be told.
+    /// Sets the free bytes; without it they are unknown.
     pub fn set_free_bytes(&self, bytes: Option<u64>) {
         self.state().free_bytes = bytes;
     }
 
-    /// From now on pulls of this image wait until they are let go.
+    /// Makes pulls of this image wait for [`Self::let_go`].
     pub fn hold(&self, image: &str) {
         self.state().gates.insert(image.to_owned(), Arc::new(Semaphore::new(0)));
     }
 
-    /// Lets one pull of this image go that waits, or the next that will.
+    /// Lets one waiting pull of this image go on, or the next one that would wait.
     pub fn let_go(&self, image: &str) {
         if let Some(gate) = self.state().gates.get(image) {
             gate.add_permits(1);
         }
     }
 
-    /// The pulls of this image that run now have resolved the tag.
+    /// Marks the tag as resolved for the running pulls of this image.
     pub fn resolve(&self, image: &str) {
         self.resolve_within(image, Vec::new());
     }
 
-    /// The same, and the registry told of these limits.
+    /// As [`Self::resolve`], with these limits of the registry.
     pub fn resolve_within(&self, image: &str, limits: Vec<RegistryLimit>) {
         self.show(image, |progress| {
-            progress.tell_limits(limits.clone());
+            progress.set_limits(limits.clone());
             progress.resolved(Vec::new());
         });
     }
 
-    /// The pulls of this image that run now show something of their progress.
+    /// Changes the progress of the running pulls of this image.
     pub fn show(&self, image: &str, shown: impl Fn(&Progress)) {
         for (_, progress) in self.state().pulling.values().filter(|(pulled, _)| pulled == image) {
             shown(progress);
         }
     }
 
-    /// The calls so far, in the order in which they came.
+    /// The calls so far, in order.
     #[must_use]
     pub fn calls(&self) -> Vec<ScriptedCall> {
         self.state().calls.clone()
@@ -179,7 +179,7 @@ impl ScriptedRuntime {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// Waits until so many of these calls have come, and were not taken.
+    /// Waits until this call has come `count` times and was not taken.
     pub async fn wait_for(&self, call: &ScriptedCall, count: usize) {
         let mut came = self.0.came.subscribe();
         while self.state().calls.iter().filter(|one| *one == call).count() < count {
@@ -201,7 +201,7 @@ impl ScriptedRuntime {
         self.0.came.send_replace(());
     }
 
-    /// What a pull of this image is answered now, and what follows from it.
+    /// The answer to a pull of this image; a success makes the image present.
     fn finish(&self, image: &str) -> PullAnswer {
         let mut state = self.state();
         let scripted = state.pull_answers.get_mut(image).and_then(next);
@@ -221,7 +221,7 @@ fn next<T: Clone>(answers: &mut VecDeque<T>) -> Option<T> {
     if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }
 }
 
-/// A pull that runs; if it is dropped before its end, that is noted.
+/// A pull under way; records `GivenUp` if it is dropped before its end.
 struct Running<'a> {
     runtime: &'a ScriptedRuntime,
     image: &'a str,
@@ -286,10 +286,10 @@ impl ImageRuntime for ScriptedRuntime {
         self.state().probes.get(reference.runtime_reference()).cloned()
     }
 
-    async fn weigh(&self, request: &PullRequest) -> Option<WeightAnswer> {
+    async fn estimate_size(&self, request: &PullRequest) -> Option<SizeEstimateAnswer> {
         let image = request.reference.runtime_reference();
-        self.note(ScriptedCall::Weigh(image.to_owned()));
-        self.state().weights.get(image).cloned()
+        self.note(ScriptedCall::EstimateSize(image.to_owned()));
+        self.state().size_estimates.get(image).cloned()
     }
 
     async fn missing_bytes(&self, blobs: &[(Digest, u64)]) -> Option<u64> {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_script_what_is_pulled_is_there() {
+    async fn pull_without_a_script_makes_the_image_present() {
         let runtime = ScriptedRuntime::new();
         assert_eq!(runtime.image_status(&reference("a"), None).await, Ok(None));
         let pulled = runtime.pull(request("a"), Progress::new()).await.expect("is pulled");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_come_in_turn_and_the_last_one_stays() {
+    async fn scripted_answers_come_in_turn_and_the_last_one_repeats() {
         let runtime = ScriptedRuntime::new();
         let fails = |text: &str| Err(PullFailure { text: text.to_owned(), ..PullFailure::default() });
         runtime.answer_pulls("a:1", [fails("one"), fails("two")]);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_held_pull_waits_and_one_given_up_is_noted() {
+    async fn held_pull_waits_and_a_dropped_one_is_recorded() {
         let runtime = ScriptedRuntime::new();
         runtime.hold("a:1");
         let progress = Progress::new();

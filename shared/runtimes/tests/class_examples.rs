@@ -1,7 +1,7 @@
-//! The reference example of each class, provoked against docker-registry for the embedded runtime and for containerd alike: the
-//! two must tell the fleet the same of the same trouble.
+//! An example of each failure class, provoked with docker-registry for the embedded runtime and for containerd: both must report the same
+//! class for the same failure.
 //!
-//! A full disk needs a disk of its own for each runtime: `oci_store.rs` and `cri_containerd.rs` fill one.
+//! The full disk is tested in `oci_store.rs` and `cri_containerd.rs`, because it needs a disk for each runtime.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -24,29 +24,29 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// Longest that anything here is waited for.
+/// The time limit of every wait.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The name of the registry that speaks TLS: to an address of this host containerd 1.6 speaks plain HTTP.
+/// The name of the registry with TLS. It is a name because containerd 1.6 uses plain HTTP for addresses of this host.
 const SECURE: &str = "secure.example";
 
-/// What is pulled and what must be told of it.
+/// An image to pull, and the expected failure.
 struct Example {
     name: &'static str,
     image: String,
     class: FailureClass,
-    /// Whether it is a registry's own word.
+    /// Whether the failure is the registry's own answer.
     authoritative: bool,
     no_such_platform: bool,
 }
 
-/// The registries that give the examples.
+/// The registries of the examples.
 struct Registries {
     open: DockerRegistry,
     closed: DockerRegistry,
     spoilt: OwnRegistry,
     secure: OwnRegistry,
-    /// Nobody listens there.
+    /// A port without a listener.
     dead: HeldPort,
 }
 
@@ -59,12 +59,12 @@ impl Registries {
         open.copy_in(&format!("{}/app:1", source.host()), "app:1").await;
         open.copy_in(&format!("{}/foreign:1", source.host()), "foreign:1").await;
         closed.copy_in(&format!("{}/app:1", source.host()), "app:1").await;
-        // Other content, so that no store has its layers from the good one.
+        // Other content, so that no store has its layers already.
         let other = source.add_image("other", "1", &MadeImage::of_layers([60_000]).seeded(9));
         let spoilt = OwnRegistry::start(None).await;
         spoilt.copy_in(&format!("{}/other:1", source.host()), "other:1").await;
         spoilt.spoil(&other.manifests[0].layers[0].digest);
-        let secure = OwnRegistry::start(Some(&Authority::new("practice authority"))).await;
+        let secure = OwnRegistry::start(Some(&Authority::new("test authority"))).await;
         Self { open, closed, spoilt, secure, dead: HeldPort::any() }
     }
 
@@ -84,13 +84,13 @@ impl Registries {
         ]
     }
 
-    /// Where [`SECURE`] is.
+    /// The `hosts.toml` with the address of [`SECURE`].
     fn hosts_toml(&self) -> String {
         format!("server = \"https://{}\"\n", self.secure.host)
     }
 }
 
-/// A docker-registry whose files are at hand.
+/// A docker-registry whose files the test can change.
 struct OwnRegistry {
     host: String,
     folder: TempDir,
@@ -111,7 +111,7 @@ impl OwnRegistry {
         }
         let file = folder.path().join("config.yml");
         std::fs::write(&file, settings).unwrap();
-        // Ends with this process, however that ends.
+        // The child ends with this process, even if this process is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "docker-registry", "serve"]).arg(file).kill_on_drop(true);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -125,7 +125,7 @@ impl OwnRegistry {
             }
         };
         let host = tokio::time::timeout(LIMIT, address).await.expect("docker-registry listens in time");
-        // Read on, so that its log never blocks it.
+        // Read its log to the end, so that it never blocks.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { host, folder, _child: child }
     }
@@ -137,7 +137,7 @@ impl OwnRegistry {
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     }
 
-    /// Turns a byte of a blob.
+    /// Changes a byte of a blob.
     fn spoil(&self, digest: &str) {
         let hex = digest.strip_prefix("sha256:").unwrap();
         let path = self.folder.path().join("root/docker/registry/v2/blobs/sha256").join(&hex[..2]).join(hex).join("data");
@@ -166,7 +166,7 @@ async fn assert_told(runtime: &dyn ImageRuntime, registries: &Registries) {
 }
 
 #[tokio::test]
-async fn the_embedded_runtime_tells_each_class() {
+async fn embedded_runtime_reports_each_class() {
     let Some(()) = met(docker_registry::available()) else { return };
     let registries = Registries::start().await;
     let folder = TempDir::with_prefix("node-").unwrap();
@@ -179,10 +179,10 @@ async fn the_embedded_runtime_tells_each_class() {
 }
 
 #[tokio::test]
-async fn containerd_tells_each_class() {
+async fn containerd_reports_each_class() {
     let Some(()) = met(containerd::available().and_then(|()| docker_registry::available())) else { return };
     let registries = Registries::start().await;
-    // containerd 1.6 passes over a file without mirrors.
+    // containerd 1.6 ignores a file without mirrors.
     let hosts_toml = format!("[host.\"https://{}\"]\n", registries.secure.host);
     let node = Containerd::start(ContainerdConfig::default().with_hosts(SECURE, &hosts_toml)).await;
     let folder = TempDir::with_prefix("node-").unwrap();

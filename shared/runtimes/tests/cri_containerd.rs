@@ -18,10 +18,10 @@ use support::nats::Authority;
 use support::requirement::met;
 use tempfile::TempDir;
 
-/// Longest that anything here is waited for.
+/// The time limit of every wait.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A containerd and how to reach it with the logins of a file.
+/// A containerd, and a runtime that uses it with the logins of a file.
 struct Node {
     containerd: Containerd,
     folder: TempDir,
@@ -59,7 +59,7 @@ fn part() -> Option<()> {
 }
 
 #[tokio::test]
-async fn a_real_image_is_pulled_from_a_real_registry() {
+async fn real_image_is_pulled_from_a_real_registry() {
     let Some(()) = part() else { return };
     let source = MemoryRegistry::start(Options::default()).await.unwrap();
     let added = source.add_image("team/app", "1", &MadeImage::of_layers([50_000, 20_000]));
@@ -107,11 +107,11 @@ async fn a_real_image_is_pulled_from_a_real_registry() {
 }
 
 #[tokio::test]
-async fn a_real_containerd_says_where_its_mirrors_are_and_checks_go_through_them() {
+async fn manifest_check_uses_the_mirrors_of_a_real_containerd() {
     let Some(()) = part() else { return };
     let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("team/app", "1", &MadeImage::of_layers([2_000]));
-    // No other folder is read than containerd's own, which nobody has set here.
+    // Our own `config_path` is not set, so containerd's own folder counts.
     let node = Node::start(
         ContainerdConfig::default()
             .with_hosts("registry.example", &format!("[host.\"{}\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry.url())),
@@ -127,12 +127,12 @@ async fn a_real_containerd_says_where_its_mirrors_are_and_checks_go_through_them
 }
 
 #[tokio::test]
-async fn progress_is_seen_layer_by_layer() {
+async fn progress_is_shown_for_each_layer() {
     let Some(()) = part() else { return };
     let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     let added = registry.add_image("team/app", "1", &MadeImage::of_layers([3_000_000, 1_000_000]));
     registry.add_image("other/app", "1", &MadeImage::of_layers([2_000_000]).seeded(2));
-    // Slow enough that several looks fall into the download.
+    // Slow enough for several looks during the download.
     registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(1_000_000)));
     let node = Node::start(ContainerdConfig::default()).await;
     let runtime = node.runtime("{}");
@@ -162,7 +162,7 @@ async fn progress_is_seen_layer_by_layer() {
     assert_eq!(ours.snapshot().bytes(), (total, total));
 }
 
-/// What a registry answers, and the class that comes out.
+/// Faults of a registry, and the expected class.
 fn faults() -> Vec<(&'static str, Fault, FailureClass)> {
     use FailureClass::{ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
     let said = |path: &str, status, code: &str| {
@@ -190,7 +190,7 @@ fn faults() -> Vec<(&'static str, Fault, FailureClass)> {
 }
 
 #[tokio::test]
-async fn what_registries_answer_has_its_class() {
+async fn registry_answers_have_their_class() {
     let Some(()) = part() else { return };
     let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("foreign", "1", &MadeImage::of_layers([2_000]).for_platforms(["linux/s390x"]));
@@ -198,7 +198,7 @@ async fn what_registries_answer_has_its_class() {
     let mut expected =
         vec![("foreign", FailureClass::ContentInvalid), ("nonsense", FailureClass::ContentInvalid), ("absent", FailureClass::NotFound)];
     for (seed, (name, fault, class)) in faults().into_iter().enumerate() {
-        // Each image is another, so that containerd has none of its blobs.
+        // Each image has other content, so that containerd has none of its blobs.
         registry.add_image(name, "1", &MadeImage::of_layers([2_000]).seeded(100 + seed as u64));
         registry.faults().add(fault);
         expected.push((name, class));
@@ -212,7 +212,7 @@ async fn what_registries_answer_has_its_class() {
 }
 
 #[tokio::test]
-async fn token_servers_have_their_class_too() {
+async fn token_server_failures_have_their_class() {
     let Some(()) = part() else { return };
     let node = Node::start(ContainerdConfig::default()).await;
     let auth = |anonymous| {
@@ -249,9 +249,9 @@ fn read(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn trouble_on_the_way_has_its_class() {
+async fn connection_failures_have_their_class() {
     let Some(()) = part() else { return };
-    let authority = Authority::new("practice authority");
+    let authority = Authority::new("test authority");
     let (certificate, key) = authority.issue("127.0.0.1");
     let tls = Tls { certificate_pem: read(&certificate), key_pem: read(&key), client_ca_pem: None };
     let plain = MemoryRegistry::start(Options::default()).await.unwrap();
@@ -280,12 +280,12 @@ async fn trouble_on_the_way_has_its_class() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_the_nodes_own_affair() {
+async fn full_disk_is_classed_as_node_local() {
     let Some(()) = part() else { return };
     let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("app", "1", &MadeImage::of_layers([12_000_000]));
     let image = format!("{}/app:1", registry.host());
-    // Room for less than the layer; for the layer, but not for its files.
+    // One disk is too small for the layer, the other for its unpacked files.
     for (disk, part) in [(8_000_000, "failed to copy: "), (20_000_000, "failed to extract layer ")] {
         let node = Node::start(ContainerdConfig::default().with_disk(disk)).await;
         let failure = node.pull(&image, "{}").await.unwrap_err();
@@ -295,7 +295,7 @@ async fn a_full_disk_is_the_nodes_own_affair() {
 }
 
 #[tokio::test]
-async fn a_killed_containerd_is_said_and_not_waited_for() {
+async fn killed_containerd_is_reported_and_not_waited_for() {
     let Some(()) = part() else { return };
     let registry = MemoryRegistry::start(Options::default()).await.unwrap();
     registry.add_image("app", "1", &MadeImage::of_layers([2_000]));

@@ -1,4 +1,4 @@
-//! The question whether an image is there, which goes to a CRI runtime on a connection of its own.
+//! Status calls to a CRI runtime, which use a direct connection.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -30,9 +30,9 @@ fn present(repo_digests: Vec<String>) -> StatusAnswer {
     StatusAnswer::Present(PresentImage { id: "sha256:a".to_owned(), size: 7, repo_digests })
 }
 
-/// Several times what may be on its way before it is read.
+/// The answer is several times as large as the window.
 #[tokio::test]
-async fn a_large_answer_comes_whole() {
+async fn large_answer_is_received_completely() {
     let digest = |number: usize| format!("sha256:{number:064}");
     let mut names: Vec<String> = (0..50_000).map(|number| format!("other.example/team/app@{}", digest(number))).collect();
     names.push(format!("registry.example/team/app@{}", digest(50_000)));
@@ -45,7 +45,7 @@ async fn a_large_answer_comes_whole() {
 }
 
 #[tokio::test]
-async fn what_a_runtime_says_is_asked_for_once() {
+async fn failed_status_call_is_made_once() {
     let codes = ["Unknown", "Unavailable", "Internal", "Canceled", "OutOfRange"];
     let failed = |code: &&str| StatusAnswer::Failed(Failure::new(code, "it broke"));
     let service = ScriptedCri::start(Script { image_status: codes.iter().map(failed).collect(), ..Script::default() });
@@ -57,7 +57,7 @@ async fn what_a_runtime_says_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn all_who_ask_at_a_time_share_a_connection() {
+async fn concurrent_status_calls_share_a_connection() {
     let service = ScriptedCri::start(Script { image_status: vec![present(Vec::new())], ..Script::default() });
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
@@ -79,7 +79,7 @@ async fn all_who_ask_at_a_time_share_a_connection() {
 }
 
 #[tokio::test]
-async fn who_asks_no_more_is_not_answered() {
+async fn dropped_status_call_is_cancelled() {
     let service = ScriptedCri::start(Script::default());
     service.hold();
     let runtime = runtime(&service.endpoint());
@@ -90,12 +90,12 @@ async fn who_asks_no_more_is_not_answered() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_has_started_again_is_asked_again() {
+async fn restarted_runtime_is_reached_again() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
     let runtime = runtime(&socket.display().to_string());
     for _ in 0..2 {
-        // With its process its connections end.
+        // Its connections end with its process.
         let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let service = {
             let _inside = process.enter();
@@ -112,7 +112,7 @@ async fn a_runtime_that_has_started_again_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_hangs_up_is_said() {
+async fn disconnecting_runtime_is_reported() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
     let listener = UnixListener::bind(&socket).unwrap();

@@ -1,4 +1,4 @@
-//! What is asked of a registry beside a CRI runtime: by `HEAD` alone, over the way that containerd's files name, and what comes of it.
+//! Manifest checks beside a CRI runtime: they use `HEAD` alone, by the route in containerd's files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const IMAGE: &str = "registry.example/team/app:1";
 
-/// A runtime that takes itself for containerd, its mirrors and logins, and the mirror.
+/// A scripted containerd with mirrors and logins, and the mirror.
 struct Node {
     mirror: MemoryRegistry,
     service: ScriptedCri,
@@ -24,7 +24,7 @@ struct Node {
 }
 
 impl Node {
-    /// Everything of `registry.example` comes from a memory registry.
+    /// A node for which a memory registry is the mirror of `registry.example`.
     async fn behind(mirror: Options) -> Self {
         let mirror = MemoryRegistry::start(mirror).await.unwrap();
         mirror.add_image("team/app", "1", &MadeImage::of_layers([4_000]));
@@ -45,7 +45,7 @@ impl Node {
         CriRuntime::new(CriOptions { config_path: self.folder.path().join("certs.d"), ..options }).unwrap()
     }
 
-    /// Method and path of each request but those to the token server.
+    /// Method and path of each request, without those to the token server.
     fn asked(&self) -> Vec<String> {
         let requests = self.mirror.requests().into_iter().filter(|request| request.path != "/token");
         requests.map(|request| format!("{} {}", request.method, request.path)).collect()
@@ -57,7 +57,7 @@ fn trace() -> TraceContext {
 }
 
 #[tokio::test]
-async fn a_registry_tells_its_limits_to_a_head_and_counts_none() {
+async fn head_request_shows_the_limits_and_is_not_counted() {
     let node = Node::behind(Options::default()).await;
     node.mirror.faults().add(Fault::new("/manifests/", FaultAction::Quota(Quota::new(100, 21_600))));
     let runtime = node.runtime("{}");
@@ -76,7 +76,7 @@ async fn a_registry_tells_its_limits_to_a_head_and_counts_none() {
 }
 
 #[tokio::test]
-async fn the_login_of_who_is_asked_is_shown_to_it() {
+async fn manifest_check_sends_the_mirrors_own_login() {
     let (user, password) = ("ann".to_owned(), "correct-horse".to_owned());
     let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in: "60".to_owned() });
     let node = Node::behind(Options { auth, ..Options::default() }).await;
@@ -89,7 +89,7 @@ async fn the_login_of_who_is_asked_is_shown_to_it() {
 }
 
 #[tokio::test]
-async fn what_a_refused_head_says_is_told() {
+async fn refused_head_reports_the_registrys_answer() {
     let node = Node::behind(Options::default()).await;
     let runtime = node.runtime("{}");
     let reference = Reference::parse(IMAGE).unwrap();
@@ -104,7 +104,7 @@ async fn what_a_refused_head_says_is_told() {
 }
 
 #[tokio::test]
-async fn a_check_goes_over_the_mirrors_that_the_runtime_says_it_has_and_is_as_patient_as_is_set() {
+async fn manifest_check_uses_the_runtimes_mirrors_and_our_timeouts() {
     let node = Node::behind(Options::default()).await;
     let config = format!(r#"{{"registry": {{"configPath": "{}"}}}}"#, node.folder.path().join("certs.d").display());
     node.service.turn_to(Script {

@@ -1,5 +1,5 @@
-//! The `cri` runtime against a service that answers as told: texts byte for byte as kubelet's client words them, logins in
-//! order, and what is said when nobody answers.
+//! The `cri` runtime with a scripted service: texts equal those of kubelet's client byte for byte, logins are used in order, and a service
+//! that does not answer is reported.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -60,13 +60,13 @@ fn odd_texts() -> Vec<String> {
             .to_vec();
     texts.push("x".repeat(3_000));
     texts.push("x".repeat(64 * 1024));
-    // Three bytes on the wire for each byte of the text.
+    // Takes three bytes on the wire for each byte of the text.
     texts.push("é".repeat(32 * 1024));
     texts
 }
 
 #[tokio::test]
-async fn every_code_reads_as_in_kubelet() {
+async fn every_code_has_kubelets_text() {
     for code in &CODES[1..] {
         let failure = pull_of(vec![failed(code, "it broke")]).await.unwrap_err();
         let whole = format!("rpc error: code = {code} desc = it broke");
@@ -78,7 +78,7 @@ async fn every_code_reads_as_in_kubelet() {
 }
 
 #[tokio::test]
-async fn odd_texts_arrive_byte_for_byte() {
+async fn odd_texts_are_passed_on_unchanged() {
     for text in odd_texts() {
         assert_eq!(pull_of(vec![failed("Unknown", &text)]).await.unwrap_err().text, text);
         let expected = format!("rpc error: code = Internal desc = {text}");
@@ -89,13 +89,13 @@ async fn odd_texts_arrive_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_is_longer_than_64_kib_is_cut_there() {
+async fn texts_beyond_64_kib_are_cut() {
     let failure = pull_of(vec![failed("Unknown", &"x".repeat(200_000))]).await.unwrap_err();
     assert_eq!(failure.text.len(), 64 * 1024);
 }
 
 #[tokio::test]
-async fn urls_lose_their_query_and_nothing_else() {
+async fn urls_lose_their_query_alone() {
     let text = r#"failed: Get "https://user:word@auth.example/token?scope=x&sig=y": EOF"#;
     let failure = pull_of(vec![failed("Unknown", text)]).await.unwrap_err();
     assert_eq!(failure.text, r#"failed: Get "https://auth.example/token": EOF"#);
@@ -105,7 +105,7 @@ async fn urls_lose_their_query_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_pulled_image_needs_a_name() {
+async fn pulled_image_without_a_reference_is_a_failure() {
     let failure = pull_of(vec![PullAnswer::Pulled { image_ref: String::new() }]).await.unwrap_err();
     assert_eq!(failure.text, format!("imageRef of image \"{IMAGE}\" is not set"));
     let pulled = pull_of(vec![PullAnswer::Pulled { image_ref: "sha256:a".to_owned() }]).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_pulled_image_needs_a_name() {
 }
 
 #[tokio::test]
-async fn an_image_is_there_or_not_or_half() {
+async fn image_status_is_present_absent_or_incomplete() {
     let digest = |last: char| format!("sha256:{}{last}", "0".repeat(63));
     let present = |id: &str, size| {
         StatusAnswer::Present(PresentImage {
@@ -134,7 +134,7 @@ async fn an_image_is_there_or_not_or_half() {
 }
 
 #[tokio::test]
-async fn the_runtime_is_given_the_reference_as_asked() {
+async fn runtime_gets_the_reference_as_asked() {
     let service = ScriptedCri::start(Script::default());
     let runtime = runtime(&service.endpoint(), no_logins());
     runtime.pull(request("busybox"), Progress::new()).await.unwrap();
@@ -144,7 +144,7 @@ async fn the_runtime_is_given_the_reference_as_asked() {
 }
 
 #[tokio::test]
-async fn logins_are_tried_in_order_until_one_is_let_in() {
+async fn logins_are_tried_in_order_until_one_is_accepted() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let config = r#"{"auths": {"registry.example/team": {"auth": "YTp4"}, "registry.example": {"auth": "Yjp5"}, "*.example": {"identitytoken": "z"}}}"#;
     let answers = vec![failed("Unknown", "no"), failed("Unknown", "no"), PullAnswer::Pulled { image_ref: "sha256:a".to_owned() }];
@@ -161,7 +161,7 @@ async fn logins_are_tried_in_order_until_one_is_let_in() {
 }
 
 #[tokio::test]
-async fn refused_logins_end_in_one_text() {
+async fn refused_logins_are_joined_into_one_text() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let config = r#"{"auths": {"registry.example/team": {"auth": "YTp4"}, "registry.example": {"auth": "Yjp5"}}}"#;
     let unauthorized = "reading manifest 1 in registry.example/team/app: unauthorized";
@@ -199,7 +199,7 @@ async fn several_long_texts_are_bounded_together() {
 }
 
 #[tokio::test]
-async fn logins_that_cannot_be_told_stop_the_pull() {
+async fn unavailable_logins_fail_the_pull() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let service = ScriptedCri::start(Script::default());
     let runtime = runtime(&service.endpoint(), logins_in(folder.path(), r#"{"credsStore": "absent"}"#));
@@ -210,7 +210,7 @@ async fn logins_that_cannot_be_told_stop_the_pull() {
 }
 
 #[tokio::test]
-async fn a_dropped_pull_is_cancelled() {
+async fn dropped_pull_is_cancelled() {
     let service = ScriptedCri::start(Script::default());
     service.hold();
     let runtime = runtime(&service.endpoint(), no_logins());
@@ -221,7 +221,7 @@ async fn a_dropped_pull_is_cancelled() {
 }
 
 #[tokio::test]
-async fn another_platform_is_refused_before_the_runtime_is_asked() {
+async fn foreign_platform_is_refused_without_asking_the_runtime() {
     let service = ScriptedCri::start(Script::default());
     let runtime = runtime(&service.endpoint(), no_logins());
     let foreign = Platform::parse("linux/s390x").unwrap();
@@ -236,9 +236,9 @@ async fn another_platform_is_refused_before_the_runtime_is_asked() {
     runtime.pull(PullRequest { platform: Some(Platform::host()), ..request(IMAGE) }, Progress::new()).await.unwrap();
 }
 
-/// On a paused clock the two minutes pass as soon as nothing else is to be done.
+/// On a paused clock the 2 min pass as soon as every task is idle.
 #[tokio::test(start_paused = true)]
-async fn a_silent_runtime_is_waited_for_two_minutes() {
+async fn silent_runtime_times_out_after_2_min() {
     let service = ScriptedCri::start(Script::default());
     service.hold();
     let clock = clock::Clock::host();
@@ -249,7 +249,7 @@ async fn a_silent_runtime_is_waited_for_two_minutes() {
 }
 
 #[tokio::test]
-async fn a_missing_socket_reads_as_in_go() {
+async fn missing_socket_has_gos_text() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
     let runtime = runtime(&socket.display().to_string(), no_logins());
@@ -265,11 +265,11 @@ async fn a_missing_socket_reads_as_in_go() {
     let found = runtime.image_status(&reference, None).await.unwrap_err();
     assert_eq!((found.text, found.class), (text("no such file or directory"), FailureClass::NodeLocal));
 
-    // Bound once and closed: the file is there, nobody listens.
+    // Bound and closed: the file exists, but nobody listens.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     assert_eq!(runtime.image_status(&reference, None).await.unwrap_err().text, text("connection refused"));
 
-    // The runtime has started: the next call reaches it.
+    // After the runtime's start the next call reaches it.
     let service = ScriptedCri::start(Script::default());
     std::fs::remove_file(&socket).unwrap();
     std::os::unix::fs::symlink(service.socket(), &socket).unwrap();
@@ -277,7 +277,7 @@ async fn a_missing_socket_reads_as_in_go() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_hangs_up_is_said() {
+async fn disconnecting_runtime_is_reported() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let socket = folder.path().join("cri.sock");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
@@ -289,7 +289,7 @@ async fn a_runtime_that_hangs_up_is_said() {
 }
 
 #[tokio::test]
-async fn a_runtime_is_described_or_its_problem_is() {
+async fn description_names_the_runtime_or_its_problem() {
     let folder = TempDir::with_prefix("cri-").unwrap();
     let named = VersionAnswer::Named { name: "cri-o".to_owned(), version: "1.31.2".to_owned() };
     let service = ScriptedCri::start(Script { version: vec![named], ..Script::default() });
@@ -310,16 +310,16 @@ async fn a_runtime_is_described_or_its_problem_is() {
 }
 
 #[test]
-fn endpoints_that_are_no_socket_are_refused() {
+fn endpoints_without_a_socket_path_are_refused() {
     let options = |endpoint: &str| CriOptions::new(endpoint, no_logins(), clock::Clock::host());
     let refused = CriRuntime::new(options("tcp://127.0.0.1:1")).err().unwrap().to_string();
-    let expected = "runtime endpoint \"tcp://127.0.0.1:1\": only unix sockets are spoken to; name its socket as \
+    let expected = "runtime endpoint \"tcp://127.0.0.1:1\": only unix sockets are supported; name its socket as \
                     unix:///run/containerd/containerd.sock";
     assert_eq!(refused, expected);
 }
 
 #[test]
-fn scripts_lie_in_json() {
+fn scripts_are_read_from_json() {
     let text = r#"{"image_status": [null, {"id": "sha256:a", "size": 5}, {"code": "NotFound", "message": "gone"}],
         "pull_image": [{"image_ref": "sha256:a"}, {"code": "Unknown", "message": ""}]}"#;
     let script: Script = serde_json::from_str(text).unwrap();
@@ -329,7 +329,7 @@ fn scripts_lie_in_json() {
 }
 
 #[tokio::test]
-async fn the_trace_goes_along_as_metadata() {
+async fn trace_is_sent_as_metadata() {
     let service = ScriptedCri::start(Script::default());
     let asked = PullRequest { carried: Carried::of(Some("vendor=1"), Some("team=a")), ..request(IMAGE) };
     let traceparent = asked.trace.traceparent();

@@ -1,4 +1,4 @@
-//! The class of every text in the golden tables; none is told by a name that a user chose.
+//! Checks the class of every text in the golden tables, and that no class depends on a name that a user chose.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::FailureClass;
@@ -43,14 +43,14 @@ fn every_text_has_its_class() {
 }
 
 #[test]
-fn the_class_does_not_change_by_scrubbing() {
+fn scrubbing_does_not_change_the_class() {
     for record in records() {
         assert_eq!(classify_text(&scrub(&record.text), Some(record.code)), record.class, "{}", record.text);
     }
 }
 
 #[test]
-fn an_image_of_any_name_fails_alike() {
+fn class_does_not_depend_on_the_images_name() {
     let names = ["x/404", "429/toomanyrequests", "denied", "not/found", "manifest-unknown", "x509/unauthorized", "eof", "no/space"];
     for record in records().iter().filter(|record| record.text.contains("registry.example/app")) {
         for name in names {
@@ -61,15 +61,15 @@ fn an_image_of_any_name_fails_alike() {
     }
 }
 
-/// Which records of the tables tell a registry's own word, and which that there is nothing for the platform.
+/// Checks which records are authoritative, and which say that the platform is missing.
 #[test]
-fn what_a_registry_said_itself_is_told_from_what_a_node_saw() {
+fn authoritative_failures_are_those_of_a_registry() {
     for record in records() {
         let reading = read_text(&record.text, Some(record.code));
         let expected = match record.class {
-            // A registry sends an error body with it; without one, containers/image tells the number.
+            // containers/image shows the number only if there is no registry's error body.
             FailureClass::NotFound | FailureClass::Denied if record.text.contains("StatusCode: ") => false,
-            // The code of a call is the runtime's word, not a registry's.
+            // A call's code comes from the runtime, not from a registry.
             FailureClass::RateLimited | FailureClass::NotFound | FailureClass::Denied => record.note != "a code alone",
             FailureClass::RegistryUnavailable => record.text.contains("Server message: "),
             _ => reading.no_such_platform,

@@ -1,4 +1,4 @@
-//! Login files: which are read, in which order their logins are tried, that changes are seen, and that nothing leaks.
+//! Login files: which are read, the order of their logins, that changes are noticed, and that nothing leaks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn keyring_in(folder: &Path, variables: &[(&str, PathBuf)]) -> Keyring {
     Keyring::new(KeyringOptions { authfile: None, environment, kubelet_file: folder.join("kubelet/config.json") })
 }
 
-/// The source of a login that is kept under `registry` in `file`.
+/// The source text of a login under `registry` in `file`.
 fn login_in(file: &Path, registry: &str) -> String {
     format!("login for {registry} in {}", file.display())
 }
@@ -27,7 +27,7 @@ async fn sources(keyring: &Keyring, repository: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_usual_file_is_looked_through_in_order() {
+async fn usual_files_are_searched_in_order() {
     let folder = TempDir::with_prefix("keyring-").unwrap();
     let at = |name: &str| folder.path().join(name);
     write(&at("kubelet/config.json"), "kubelet", "registry.example");
@@ -48,7 +48,7 @@ async fn every_usual_file_is_looked_through_in_order() {
 }
 
 #[tokio::test]
-async fn the_same_login_is_tried_once() {
+async fn equal_login_is_tried_once() {
     let folder = TempDir::with_prefix("keyring-").unwrap();
     write(&folder.path().join("home/.docker/config.json"), "deploy", "registry.example");
     write(&folder.path().join("kubelet/config.json"), "deploy", "registry.example");
@@ -58,13 +58,13 @@ async fn the_same_login_is_tried_once() {
 }
 
 #[tokio::test]
-async fn a_rotated_login_is_used_at_once() {
+async fn rotated_login_is_used_at_once() {
     let folder = TempDir::with_prefix("keyring-").unwrap();
     let file = folder.path().join("config.json");
     let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);
     assert_eq!(sources(&keyring, "registry.example/app").await, [""; 0], "there is no file yet");
     for user in ["one", "two", "three"] {
-        // Replaced as docker login does it, so that even the same second and size are told apart.
+        // Replaced as by `docker login`, so that the change is noticed even within one second and with the same size.
         let next = folder.path().join("next.json");
         write(&next, user, "registry.example");
         std::fs::rename(&next, &file).unwrap();
@@ -76,7 +76,7 @@ async fn a_rotated_login_is_used_at_once() {
 }
 
 #[tokio::test]
-async fn a_named_file_must_be_there() {
+async fn named_file_must_exist() {
     let folder = TempDir::with_prefix("keyring-").unwrap();
     let file = folder.path().join("absent.json");
     let options = |authfile, environment| KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() };
@@ -98,7 +98,7 @@ async fn a_named_file_must_be_there() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_an_error_without_content() {
+async fn unparsable_file_is_an_error_without_content() {
     let folder = TempDir::with_prefix("keyring-").unwrap();
     let file = folder.path().join("config.json");
     let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);

@@ -1,4 +1,4 @@
-//! Credential helpers: what they are asked, what their answers become, and that one that is named but useless is an error.
+//! Credential helpers: their input, their answers, and the errors of helpers that fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use contract::FailureClass;
 use runtimes::keyring::{Audience, Credential, Environment, Keyring, KeyringError, KeyringOptions};
 use tempfile::TempDir;
 
-/// A node with one login file and a PATH of its own, on which the practice helper goes by several names.
+/// A node with one login file and its own PATH, in which the scripted helper has several names.
 struct Node {
     folder: TempDir,
 }
@@ -16,10 +16,10 @@ struct Node {
 impl Node {
     fn new(config: &str, helpers: &[&str]) -> Self {
         let folder = TempDir::with_prefix("keyring-").unwrap();
-        let practice = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers/docker-credential-practice");
+        let helper_program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers/docker-credential-scripted");
         for name in helpers {
-            // A link, not a copy: a program that was just written may still be open for writing in a forked test.
-            symlink(&practice, folder.path().join(format!("docker-credential-{name}"))).unwrap();
+            // A symlink, not a copy: a program that was just written may still be open for writing in a forked test.
+            symlink(&helper_program, folder.path().join(format!("docker-credential-{name}"))).unwrap();
         }
         std::fs::write(folder.path().join("config.json"), config).unwrap();
         Self { folder }
@@ -27,7 +27,7 @@ impl Node {
 
     async fn lookup(&self, repository: &str) -> Result<Vec<Credential>, KeyringError> {
         let path = format!("relative:{}:/usr/bin:/bin", self.folder.path().display());
-        let environment = [("PATH", path.as_str()), ("PRACTICE_USER", "robot")].into_iter().collect::<Environment>();
+        let environment = [("PATH", path.as_str()), ("HELPER_USER", "robot")].into_iter().collect::<Environment>();
         let authfile = Some(self.folder.path().join("config.json"));
         Keyring::new(KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() })
             .lookup(&Audience::runtime(repository))
@@ -35,7 +35,7 @@ impl Node {
     }
 
     async fn failure(&self, repository: &str) -> String {
-        let error = self.lookup(repository).await.expect_err("the helper is useless");
+        let error = self.lookup(repository).await.expect_err("the helper fails");
         assert_eq!(error.class(), FailureClass::NodeLocal);
         let text = error.to_string();
         assert!(!text.contains("hunter2") && !format!("{error:?}").contains("hunter2"), "{text}");
@@ -44,7 +44,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn the_server_goes_in_and_the_login_comes_out() {
+async fn helper_gets_the_server_and_gives_the_login() {
     let config = r#"{"credHelpers": {"registry.example": "good", "https://index.docker.io/v1/": "good", "*.cloud.example": "good"},
         "credsStore": "environment"}"#;
     let node = Node::new(config, &["good", "environment"]);
@@ -64,21 +64,21 @@ async fn the_server_goes_in_and_the_login_comes_out() {
 }
 
 #[tokio::test]
-async fn the_store_is_asked_about_the_default_registry_by_its_old_name() {
+async fn credential_store_is_asked_about_the_default_registry_by_its_old_name() {
     let node = Node::new(r#"{"credsStore": "good"}"#, &["good"]);
     let found = node.lookup("docker.io/library/busybox").await.unwrap();
     assert_eq!(found[0].username(), "at https://index.docker.io/v1/");
 }
 
 #[tokio::test]
-async fn a_token_stands_for_a_login() {
+async fn helpers_token_replaces_the_login() {
     let node = Node::new(r#"{"credsStore": "token"}"#, &["token"]);
     let found = node.lookup("registry.example/app").await.unwrap();
     assert_eq!((found[0].username(), found[0].password(), found[0].identity_token()), ("", "", "hunter2"));
 }
 
 #[tokio::test]
-async fn a_helper_that_keeps_no_login_is_no_error() {
+async fn helper_without_a_login_is_no_error() {
     for name in ["none", "empty"] {
         let config = format!(r#"{{"credHelpers": {{"registry.example": "{name}"}}, "auths": {{"registry.example": {{"auth": "dTpw"}}}}}}"#);
         let node = Node::new(&config, &[name]);
@@ -90,7 +90,7 @@ async fn a_helper_that_keeps_no_login_is_no_error() {
 }
 
 #[tokio::test]
-async fn a_useless_helper_is_an_error_that_says_what_to_do() {
+async fn failing_helper_is_an_error_with_advice() {
     let see_more = |name: &str| format!("; to see more, run: printf %s 'registry.example' | docker-credential-{name} get");
     for (name, expected) in [
         (
@@ -110,13 +110,13 @@ async fn a_useless_helper_is_an_error_that_says_what_to_do() {
     ] {
         let node = Node::new(&format!(r#"{{"credHelpers": {{"registry.example": "{name}"}}}}"#), &["good", "failing", "garbage", "endless"]);
         assert_eq!(node.failure("registry.example/app").await, expected);
-        assert!(node.lookup("other.example/app").await.unwrap().is_empty(), "other registries are not held up by it");
+        assert!(node.lookup("other.example/app").await.unwrap().is_empty(), "other registries are not affected");
     }
 }
 
-/// On a paused clock the ten seconds pass while the helper sleeps.
+/// On a paused clock the 10 s pass while the helper sleeps.
 #[tokio::test(start_paused = true)]
-async fn a_helper_that_hangs_is_given_up() {
+async fn hanging_helper_times_out() {
     let node = Node::new(r#"{"credsStore": "slow"}"#, &["slow"]);
     let expected = "credential helper docker-credential-slow gave no answer in 10 s; to see more, run: printf %s 'registry.example' | \
                     docker-credential-slow get";

@@ -1,4 +1,4 @@
-//! The runtimes: OCI layout, CRI, keyring, failure classes.
+//! Tests of the runtimes: OCI layout, CRI, keyring, failure classes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod class_examples;
@@ -21,7 +21,7 @@ mod oci_pull;
 mod oci_redirects;
 mod oci_resume;
 mod oci_routes;
-mod oci_shared_place;
+mod oci_shared_folders;
 mod oci_store;
 mod oci_store_steps;
 mod oci_support;

@@ -1,7 +1,6 @@
-//! How the embedded runtime gets in.
+//! Authentication of the embedded runtime.
 //!
-//! Pinned here: what a login costs the registry in requests, in which order logins are tried, and that none goes where it does
-//! not belong.
+//! Checks the number of requests that a login costs, the order of logins, and that no login is sent to a foreign host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -38,7 +37,7 @@ fn node_with(logins: &str) -> Node {
     Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(logins)))
 }
 
-/// What is said of the login that the node keeps under this entry.
+/// The source text of the node's login under this entry.
 fn source(node: &Node, entry: &str) -> String {
     format!("login for {entry} in {}", node.folder.path().join("logins/config.json").display())
 }
@@ -56,7 +55,7 @@ fn image(registry: &MemoryRegistry) -> String {
 }
 
 /// `status path scheme` of each request.
-fn story(registry: &MemoryRegistry) -> Vec<String> {
+fn request_log(registry: &MemoryRegistry) -> Vec<String> {
     let line = |request: memory_registry::LoggedRequest| {
         let last = request.path.rsplit('/').find(|part| !part.starts_with("sha256:")).unwrap_or_default().to_owned();
         format!("{} {last} {}", request.status.unwrap_or_default(), request.authorization.unwrap_or_default()).trim_end().to_owned()
@@ -65,28 +64,28 @@ fn story(registry: &MemoryRegistry) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_once_and_kept() {
+async fn token_is_fetched_once_and_cached() {
     let registry = guarded(tokens(false)).await;
     let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
     let pulled = node.pull(&image(&registry)).await.unwrap();
     assert_eq!(pulled.auth, source(&node, registry.host()));
-    let told = story(&registry);
+    let told = request_log(&registry);
     assert_eq!(told[..3], ["401 1", "200 token Basic", "200 1 Bearer"]);
     assert!(told[3..].iter().all(|line| line == "200 blobs Bearer"), "{told:?}");
     assert_eq!(registry.counts().failing, 0);
 
     registry.reset_counts();
     node.pull(&image(&registry)).await.unwrap();
-    assert_eq!(story(&registry), ["200 1 Bearer"], "token and challenge are remembered");
+    assert_eq!(request_log(&registry), ["200 1 Bearer"], "token and challenge are remembered");
 
     registry.revoke_tokens();
     registry.reset_counts();
     node.pull(&image(&registry)).await.unwrap();
-    assert_eq!(story(&registry), ["401 1 Bearer", "200 token Basic", "200 1 Bearer"], "a token that has run out is replaced");
+    assert_eq!(request_log(&registry), ["401 1 Bearer", "200 token Basic", "200 1 Bearer"], "a token that has run out is replaced");
 }
 
 #[tokio::test]
-async fn a_token_is_used_whatever_its_server_says_of_its_lifetime() {
+async fn token_with_any_stated_lifetime_is_used() {
     for (expires_in, kept) in [
         ("300", true),
         ("299.7", true),
@@ -94,7 +93,7 @@ async fn a_token_is_used_whatever_its_server_says_of_its_lifetime() {
         ("18446744073709551615", true),
         ("18446744073709551616", true),
         ("1e300", true),
-        // Absent, or nothing that a lifetime can be: a minute, by the specification.
+        // Absent or malformed: 60 s, by the specification.
         ("", true),
         ("null", true),
         ("-1", true),
@@ -104,7 +103,7 @@ async fn a_token_is_used_whatever_its_server_says_of_its_lifetime() {
         ("[]", true),
         ("{\"s\": 5}", true),
         ("true", true),
-        // Over before it can be used again.
+        // Expired before its next use.
         ("0", false),
         ("5", false),
     ] {
@@ -113,14 +112,14 @@ async fn a_token_is_used_whatever_its_server_says_of_its_lifetime() {
         let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
         node.pull(&image(&registry)).await.unwrap_or_else(|failure| panic!("{expires_in}: {failure}"));
         let fetched = || registry.requests().iter().filter(|request| request.path == "/token").count();
-        assert_eq!((fetched(), registry.counts().failing), (1, 0), "{expires_in}: {:?}", story(&registry));
+        assert_eq!((fetched(), registry.counts().failing), (1, 0), "{expires_in}: {:?}", request_log(&registry));
         node.pull(&image(&registry)).await.unwrap_or_else(|failure| panic!("{expires_in}: {failure}"));
         assert_eq!(fetched(), if kept { 1 } else { 2 }, "{expires_in}");
     }
 }
 
 #[tokio::test]
-async fn no_token_is_kept_for_longer_than_hours() {
+async fn token_is_cached_for_at_most_12_h() {
     let registry = guarded(tokens_for(false, "18446744073709551615")).await;
     let (clock, hand) = Clock::driven();
     let node = Node::with(|options| {
@@ -136,15 +135,15 @@ async fn no_token_is_kept_for_longer_than_hours() {
 }
 
 #[tokio::test]
-async fn without_a_login_an_anonymous_token_is_asked_for() {
+async fn anonymous_token_is_requested_without_a_login() {
     let registry = guarded(tokens(true)).await;
     let node = Node::new();
     assert_eq!(node.pull(&image(&registry)).await.unwrap().auth, "anonymous");
-    assert_eq!(story(&registry)[..3], ["401 1", "200 token", "200 1 Bearer"]);
+    assert_eq!(request_log(&registry)[..3], ["401 1", "200 token", "200 1 Bearer"]);
 }
 
 #[tokio::test]
-async fn a_refresh_token_is_posted() {
+async fn refresh_token_is_posted() {
     let registry = guarded(tokens(false)).await;
     let node = node_with(&format!(r#"{{"auths":{{"{}":{{"identitytoken":"refresh-me"}}}}}}"#, registry.host()));
     node.pull(&image(&registry)).await.unwrap();
@@ -154,20 +153,20 @@ async fn a_refresh_token_is_posted() {
 }
 
 #[tokio::test]
-async fn a_registrys_own_token_is_sent_as_it_is() {
+async fn registry_token_is_sent_unchanged() {
     let registry = guarded(tokens(false)).await;
     let node = node_with(&format!(r#"{{"auths":{{"{}":{{"registrytoken":"no-such-token"}}}}}}"#, registry.host()));
     let failure = node.pull(&image(&registry)).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Denied);
-    assert_eq!(story(&registry), ["401 1", "401 1 Bearer"]);
+    assert_eq!(request_log(&registry), ["401 1", "401 1 Bearer"]);
 }
 
 #[tokio::test]
-async fn name_and_password_are_sent_where_they_are_asked_for() {
+async fn name_and_password_are_sent_after_a_basic_challenge() {
     let registry = guarded(Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }).await;
     let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
     node.pull(&image(&registry)).await.unwrap();
-    assert_eq!(story(&registry)[..2], ["401 1", "200 1 Basic"]);
+    assert_eq!(request_log(&registry)[..2], ["401 1", "200 1 Basic"]);
     assert_eq!(registry.counts().challenges, 1, "the other requests bring the login at once");
 }
 
@@ -179,12 +178,12 @@ async fn logins_are_tried_in_the_keyrings_order() {
         let node = node_with(&auths(&[login(&narrow, "old", "stale-word"), login(&wide, "deploy", SECRET)]));
         let pulled = node.pull(&image(&registry)).await.unwrap();
         assert_eq!(pulled.auth, source(&node, registry.host()));
-        assert_eq!(registry.counts().failing, 1, "the first login was refused: {:?}", story(&registry));
+        assert_eq!(registry.counts().failing, 1, "the first login was refused: {:?}", request_log(&registry));
     }
 }
 
 #[tokio::test]
-async fn a_refused_login_is_said_and_costs_one_failing_request() {
+async fn refused_login_is_reported_and_costs_one_failing_request() {
     for auth in [tokens(true), Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }] {
         let registry = guarded(auth).await;
         let node = node_with(&auths(&[login(registry.host(), "deploy", "wrong-word")]));
@@ -193,12 +192,12 @@ async fn a_refused_login_is_said_and_costs_one_failing_request() {
         assert_eq!(failure.auth, source(&node, registry.host()));
         assert!(failure.text.contains("401 Unauthorized (UNAUTHORIZED: "), "{failure}");
         assert!(!format!("{failure:?}").contains("wrong-word"));
-        assert_eq!(registry.counts().failing, 1, "{:?}", story(&registry));
+        assert_eq!(registry.counts().failing, 1, "{:?}", request_log(&registry));
     }
 }
 
 #[tokio::test]
-async fn no_login_where_one_is_needed_is_denied() {
+async fn missing_login_is_classed_as_denied() {
     let registry = guarded(Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }).await;
     let node = Node::new();
     let failure = node.pull(&image(&registry)).await.unwrap_err();
@@ -207,7 +206,7 @@ async fn no_login_where_one_is_needed_is_denied() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_which_login_was_sent_or_that_none_was() {
+async fn refusal_names_the_sent_login_or_says_that_none_was_sent() {
     for auth in [tokens(true), tokens(false), Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }] {
         let registry = guarded(auth).await;
         registry.faults().add(Fault::answer(
@@ -243,9 +242,9 @@ async fn a_refusal_says_which_login_was_sent_or_that_none_was() {
 }
 
 #[tokio::test]
-async fn a_login_is_not_sent_in_the_clear_over_a_network_for_a_registry_on_this_host() {
+async fn login_of_a_local_registry_is_not_sent_unencrypted_over_a_network() {
     let registry = guarded(tokens(true)).await;
-    let realm = "Bearer realm=\"http://auth.example/token\",service=\"practice\"";
+    let realm = "Bearer realm=\"http://auth.example/token\",service=\"memory\"";
     registry.faults().add(Fault::answer("/v2/", 401, &[("www-authenticate", realm)], ""));
     let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
     let failure = node.pull(&image(&registry)).await.unwrap_err();
@@ -253,18 +252,18 @@ async fn a_login_is_not_sent_in_the_clear_over_a_network_for_a_registry_on_this_
 }
 
 #[tokio::test]
-async fn a_registry_that_is_never_content_is_left_alone_soon() {
+async fn endless_challenges_end_after_few_requests() {
     let registry = guarded(tokens(true)).await;
-    let challenge = r#"Bearer realm="http://{host}/token",service="practice""#;
+    let challenge = r#"Bearer realm="http://{host}/token",service="memory""#;
     registry.faults().add(Fault::answer("/v2/", 401, &[("www-authenticate", challenge)], ""));
     let node = Node::new();
     let failure = node.pull(&image(&registry)).await.unwrap_err();
     assert!(failure.text.contains("401"), "{failure}");
-    assert!(registry.counts().requests <= 4, "{:?}", story(&registry));
+    assert!(registry.counts().requests <= 4, "{:?}", request_log(&registry));
 }
 
 #[tokio::test]
-async fn a_helper_that_is_missing_is_no_anonymous_pull() {
+async fn missing_helper_does_not_lead_to_an_anonymous_pull() {
     let registry = guarded(tokens(true)).await;
     let node = node_with(&format!(r#"{{"credHelpers":{{"{}":"not-installed-here"}}}}"#, registry.host()));
     let failure = node.pull(&image(&registry)).await.unwrap_err();
@@ -274,7 +273,7 @@ async fn a_helper_that_is_missing_is_no_anonymous_pull() {
 }
 
 #[tokio::test]
-async fn a_login_does_not_follow_a_redirect_to_another_host() {
+async fn login_is_not_sent_after_a_redirect_to_another_host() {
     let (registry, storage) = (guarded(tokens(false)).await, registry().await);
     let made = MadeImage::of_layers([50_000, 60_000]);
     let added = storage.add_image("demo/app", "1", &made);
@@ -292,7 +291,7 @@ async fn a_login_does_not_follow_a_redirect_to_another_host() {
 }
 
 #[tokio::test]
-async fn a_token_server_that_fails_is_the_endpoint_that_failed() {
+async fn failed_token_server_is_the_endpoint_of_the_failure() {
     let registry = guarded(tokens(false)).await;
     registry.faults().add(Fault::answer("/token", 503, &[], "<html>sorry</html>"));
     let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
@@ -307,7 +306,7 @@ async fn a_token_server_that_fails_is_the_endpoint_that_failed() {
 }
 
 #[tokio::test]
-async fn traces_and_names_are_sent_along() {
+async fn requests_carry_trace_and_user_agent() {
     let registry = guarded(Auth::None).await;
     Node::new().pull(&image(&registry)).await.unwrap();
     for request in registry.requests() {

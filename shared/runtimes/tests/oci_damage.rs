@@ -1,8 +1,8 @@
-//! Blobs of the store that are not what their names say: after a loss of power, or because somebody wrote over them.
+//! Damaged blobs of the store, after a power failure or because somebody overwrote them.
 //!
-//! Pinned here: a manifest, a config and the index around a manifest of Docker's form are hashed before an image counts as there,
-//! a layer counts by its size until it was hashed, and once it was hashed it counts as long as its file is the same; a pull hashes all
-//! it finds and fetches again what is damaged, and nothing else; a link in the place of a blob is none.
+//! Checks that a manifest, a config and the index around a manifest of Docker's form are hashed before an image counts as present; that a
+//! layer counts by its size until it was hashed, and then while its file is unchanged; that a pull hashes all blobs and fetches exactly the
+//! damaged ones again; and that a symlink is no blob.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use memory_registry::{AddedImage, BodyFault, Fault, Flavour, MadeImage, MemoryRe
 use runtimes::oci_layout::OciLayout;
 use serde_json::Value;
 
-/// Something done to a file.
+/// A kind of damage to a file.
 type Damage = fn(&Path);
 
 fn zeros(path: &Path) {
@@ -22,7 +22,7 @@ fn zeros(path: &Path) {
     fs::write(path, vec![0; usize::try_from(length).unwrap()]).unwrap();
 }
 
-/// As a disk that rots, or a program that hides that it wrote.
+/// Flips one bit and restores the times, as a failing disk would.
 fn one_bit_in_silence(path: &Path) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();
     let mut content = fs::read(path).unwrap();
@@ -71,13 +71,13 @@ impl Pulled {
         self.node.store().join("blobs/sha256").join(digest.strip_prefix("sha256:").unwrap())
     }
 
-    /// The digest that `index.json` names.
+    /// The digest in `index.json`.
     fn wrapper(&self) -> String {
         let index: Value = serde_json::from_str(&fs::read_to_string(self.node.store().join("index.json")).unwrap()).unwrap();
         index["manifests"][0]["digest"].as_str().unwrap().to_owned()
     }
 
-    /// As another process, or the agent's next start.
+    /// Opens the store again, as another process or the agent's next start.
     fn start_again(&mut self) {
         self.node.runtime = OciLayout::open(options(self.node.folder.path())).unwrap();
     }
@@ -86,7 +86,7 @@ impl Pulled {
         self.node.status(&self.image).await.is_some()
     }
 
-    /// A pull puts it right, and fetches no more than this.
+    /// Checks that a pull repairs the store by fetching exactly these blobs.
     async fn heals_by_fetching(&self, what: &str, blobs: &[&str]) {
         self.node.pull(&self.image).await.unwrap_or_else(|failure| panic!("{what}: {failure}"));
         assert_eq!(self.registry.blobs_served().keys().collect::<Vec<_>>(), blobs, "{what}");
@@ -102,7 +102,7 @@ impl Pulled {
 }
 
 #[tokio::test]
-async fn what_says_what_an_image_is_made_of_is_hashed_before_it_counts() {
+async fn manifest_config_and_index_are_hashed_before_an_image_counts_as_present() {
     let mut pulled = Pulled::new().await;
     let config = pulled.added.manifests[0].config.digest.clone();
     for (kind, digest, fetched) in [
@@ -126,7 +126,7 @@ async fn what_says_what_an_image_is_made_of_is_hashed_before_it_counts() {
 }
 
 #[tokio::test]
-async fn a_layer_counts_by_its_size_and_is_hashed_by_a_pull() {
+async fn layer_counts_by_its_size_until_a_pull_hashes_it() {
     let mut pulled = Pulled::new().await;
     for layer in pulled.added.manifests[0].layers.clone() {
         for (damage, damages) in KEEPS_ITS_SIZE.into_iter().chain(CHANGES_ITS_SIZE) {
@@ -136,7 +136,7 @@ async fn a_layer_counts_by_its_size_and_is_hashed_by_a_pull() {
                 if again {
                     pulled.start_again();
                 }
-                // A process that has hashed the layer sees that its file is another; one that has not goes by the size.
+                // A process that has hashed the layer notices the other file; one that has not goes by the size.
                 let counts = again && KEEPS_ITS_SIZE.iter().any(|(keeps, _)| *keeps == damage);
                 assert_eq!(pulled.is_there().await, counts, "{what}");
                 pulled.heals_by_fetching(&what, &[&layer.digest]).await;
@@ -146,7 +146,7 @@ async fn a_layer_counts_by_its_size_and_is_hashed_by_a_pull() {
 }
 
 #[tokio::test]
-async fn a_layer_that_was_exchanged_for_the_same_is_hashed_again_and_counts() {
+async fn layer_replaced_by_an_equal_copy_is_hashed_again_and_counts() {
     let pulled = Pulled::new().await;
     for layer in &pulled.added.manifests[0].layers {
         let path = pulled.path(&layer.digest);
@@ -160,7 +160,7 @@ async fn a_layer_that_was_exchanged_for_the_same_is_hashed_again_and_counts() {
 }
 
 #[tokio::test]
-async fn a_link_in_the_place_of_a_blob_is_no_blob_and_is_replaced() {
+async fn symlink_in_place_of_a_blob_is_replaced() {
     let pulled = Pulled::new().await;
     let manifest = pulled.added.manifests[0].clone();
     for digest in [&pulled.added.digest, &manifest.config.digest, &manifest.layers[0].digest] {
@@ -178,7 +178,7 @@ async fn a_link_in_the_place_of_a_blob_is_no_blob_and_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_damaged_layer_of_another_image_is_not_taken_over() {
+async fn damaged_layer_of_another_image_is_not_reused() {
     let pulled = Pulled::new().await;
     let layer = &pulled.added.manifests[0].layers[0];
     zeros(&pulled.path(&layer.digest));
@@ -191,21 +191,21 @@ async fn a_damaged_layer_of_another_image_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn a_damaged_blob_that_cannot_be_fetched_again_fails_the_pull() {
+async fn damaged_blob_that_cannot_be_fetched_fails_the_pull() {
     let pulled = Pulled::new().await;
     let layer = &pulled.added.manifests[0].layers[0];
     zeros(&pulled.path(&layer.digest));
     pulled.registry.faults().add(Fault::body("/blobs/", BodyFault::CorruptAt(7)));
     let failure = pulled.node.pull(&pulled.image).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::ContentInvalid);
-    assert!(failure.text.contains(&format!("what came for blob {} has another digest", layer.digest)), "{failure}");
+    assert!(failure.text.contains(&format!("the content of blob {} has another digest", layer.digest)), "{failure}");
     pulled.registry.faults().clear();
     pulled.node.pull(&pulled.image).await.unwrap();
     assert_complete(&pulled.node, &pulled.added.manifests[0]);
 }
 
 #[tokio::test]
-async fn a_store_without_its_blobs_is_filled_again() {
+async fn store_without_its_blobs_is_filled_again() {
     let mut pulled = Pulled::new().await;
     for again in [false, true] {
         fs::remove_dir_all(pulled.node.store().join("blobs")).unwrap();
@@ -220,7 +220,7 @@ async fn a_store_without_its_blobs_is_filled_again() {
 }
 
 #[tokio::test]
-async fn a_folder_in_the_place_of_a_blob_is_said() {
+async fn folder_in_place_of_a_blob_is_reported() {
     let pulled = Pulled::new().await;
     let manifest = &pulled.added.manifests[0];
     for digest in [&pulled.added.digest, &manifest.config.digest, &manifest.layers[0].digest] {
@@ -238,7 +238,7 @@ async fn a_folder_in_the_place_of_a_blob_is_said() {
 }
 
 #[test]
-fn what_is_wrong_with_a_store_is_said_with_what_helps() {
+fn problem_of_a_store_is_reported_with_advice() {
     let text = |prepare: &dyn Fn(&Path)| {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");

@@ -1,4 +1,4 @@
-//! Docker Hub's login, which kubelet's rule finds for more than Docker Hub, goes to Docker Hub's own hosts alone.
+//! Docker Hub's login is sent to Docker Hub's own hosts alone, although kubelet's rule finds it for more.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ async fn basic() -> MemoryRegistry {
     registry
 }
 
-/// Only root may have this port, and only one at a time: another run of this test gives it back soon.
+/// A registry on port 80, which needs root. Waits if another run of this test has the port.
 async fn on_port_80(options: Options) -> Result<MemoryRegistry, String> {
     let starting = async {
         loop {
@@ -45,9 +45,9 @@ fn assert_no_login_came(registry: &MemoryRegistry) {
     assert!(requests.iter().all(|request| request.authorization.is_none()), "{requests:?}");
 }
 
-/// All hosts without TLS are reached through the registry, which takes whole addresses in the request line.
+/// The registry serves as HTTP proxy for all hosts without TLS, because it accepts absolute addresses in the request line.
 #[tokio::test]
-async fn a_mirror_whose_name_has_no_dot_is_no_docker_hub() {
+async fn mirror_without_a_dot_gets_no_docker_hub_login() {
     let mirror = basic().await;
     let certs = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(certs.path().join("docker.io")).unwrap();
@@ -61,7 +61,7 @@ async fn a_mirror_whose_name_has_no_dot_is_no_docker_hub() {
 }
 
 #[tokio::test]
-async fn docker_hubs_login_is_not_sent_in_the_clear() {
+async fn docker_hub_login_is_not_sent_unencrypted() {
     let hub = basic().await;
     let variables = [("HTTP_PROXY", hub.url()), ("FLEETPULL_TEST_CHILD_LOGINS", LOGINS), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
     let said = child_says("busybox", &variables).await;
@@ -70,7 +70,7 @@ async fn docker_hubs_login_is_not_sent_in_the_clear() {
 }
 
 #[tokio::test]
-async fn docker_hubs_token_server_gets_the_login_and_no_other() {
+async fn docker_hub_login_goes_to_no_foreign_token_server() {
     for (realm, goes) in [
         ("https://auth.docker.io/token", true),
         ("https://registry-1.docker.io/token", true),
@@ -110,9 +110,9 @@ async fn docker_hubs_token_server_gets_the_login_and_no_other() {
     }
 }
 
-/// As whom the node asks, told to the fleet: the login that it would send, not the one that kubelet's rule finds.
+/// The identity comes from the login that would be sent, not from the one that kubelet's rule finds.
 #[tokio::test]
-async fn a_node_asks_localhost_as_nobody_with_docker_hubs_login_alone() {
+async fn identity_at_localhost_is_anonymous_with_a_docker_hub_login_alone() {
     let folder = tempfile::tempdir().unwrap();
     let key = FleetKey::new();
     key.fill(&[7; FLEET_KEY_BYTES]);
@@ -123,13 +123,13 @@ async fn a_node_asks_localhost_as_nobody_with_docker_hubs_login_alone() {
     let route = async |image: &str| -> Route { runtime.route(&image::Reference::parse(image).unwrap(), None).await };
     assert_eq!(route("localhost/team/app:1").await.scope, "anonymous");
     assert_ne!(route("busybox").await.scope, "anonymous");
-    // What a container runtime is given stays kubelet's.
+    // A container runtime still gets the login by kubelet's rule.
     assert_eq!(kept.lookup(&Audience::runtime("localhost/team/app")).await.unwrap().len(), 1);
 }
 
-/// What `explain` says before a registry is asked.
+/// The logins in `explain`.
 #[tokio::test]
-async fn which_login_an_endpoint_is_shown_is_told_without_its_user() {
+async fn explanation_of_logins_has_no_user_name() {
     let folder = tempfile::tempdir().unwrap();
     let logins = r#"{"auths":{"https://index.docker.io/v1/":{"username":"hubuser","password":"hub-password"},
         "registry.example/team":{"username":"deploy","password":"p"},"registry.example":{"identitytoken":"t"}}}"#;
@@ -151,7 +151,7 @@ async fn which_login_an_endpoint_is_shown_is_told_without_its_user() {
         ("busybox", vec![("mirror:80", hub_alone.clone()), ("registry-1.docker.io:443", format!("login for index.docker.io in {file}"))]),
         ("localhost/team/app", vec![("localhost:80", hub_alone)]),
         ("registry.example/team/app", vec![("mirror.example:443", none("mirror.example")), ("registry.example:443", of_team.clone())]),
-        // A mirror is shown the login that is kept under its own name.
+        // A mirror gets the login under its own name.
         ("other.example/team/app", vec![("registry.example:443", of_team), ("other.example:443", none("other.example"))]),
     ] {
         let told = options.logins(&image::Reference::parse(image).unwrap()).await.unwrap();
@@ -165,9 +165,9 @@ async fn which_login_an_endpoint_is_shown_is_told_without_its_user() {
     assert!(!options.store.exists(), "no store is made");
 }
 
-/// The registry of `localhost/...` is on port 80, whose name kubelet's rule takes for Docker Hub's.
+/// The registry of `localhost/...` is on port 80; kubelet's rule counts this name as Docker Hub's.
 #[tokio::test]
-async fn a_registry_on_port_80_of_this_host_is_no_docker_hub() {
+async fn registry_on_port_80_of_this_host_gets_no_docker_hub_login() {
     let auth = Auth::Basic { user: "hubuser".to_owned(), password: "hub-password".to_owned() };
     let Some(registry) = met(on_port_80(Options { auth, port: 80, ..Options::default() }).await) else { return };
     let node = Node::with(|options| options.keyring = keyring(options.store.parent().unwrap(), Some(LOGINS)));

@@ -1,6 +1,6 @@
-//! The embedded runtime against a real docker-registry, and its store read by skopeo.
+//! The embedded runtime with a real docker-registry, and its store read by skopeo.
 //!
-//! Pinned here: that what the memory registry taught holds for the registry most people run.
+//! Checks that the results with the memory registry also hold for the most common real registry.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::Command;
@@ -13,7 +13,7 @@ use support::requirement::met;
 
 const PLATFORMS: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
-/// Puts an image into the registry as `demo/app:1`.
+/// Adds an image to the registry as `demo/app:1`.
 async fn fill(target: &DockerRegistry, made: &MadeImage) -> AddedImage {
     let source = registry().await;
     let added = source.add_image("made", "1", made);
@@ -27,7 +27,7 @@ fn node_with_login(host: &str, password: &str) -> Node {
 }
 
 #[tokio::test]
-async fn lists_of_both_families_are_pulled() {
+async fn lists_of_docker_and_oci_are_pulled() {
     if met(docker_registry::available()).is_none() {
         return;
     }
@@ -44,9 +44,9 @@ async fn lists_of_both_families_are_pulled() {
     }
 }
 
-/// skopeo, and with it podman and buildah, passes over names of a layout that stand for anything but an OCI manifest or index.
+/// skopeo, podman and buildah ignore names in a layout that are no OCI manifest or index.
 #[tokio::test]
-async fn others_read_the_store_by_name_in_both_families() {
+async fn skopeo_reads_images_by_name_in_docker_and_oci_form() {
     if met(docker_registry::available()).is_none() {
         return;
     }
@@ -57,7 +57,7 @@ async fn others_read_the_store_by_name_in_both_families() {
             let added = fill(&registry, &if platforms.is_empty() { made } else { made.for_platforms(PLATFORMS) }).await;
             let image = format!("{}/demo/app:1", registry.host());
             let node = Node::new();
-            // The second is for another platform than this host's.
+            // The second manifest is for a foreign platform.
             for (place, manifest) in added.manifests.iter().enumerate() {
                 let (node, platform) = (Node::new(), platforms.get(place).copied());
                 node.pull_for(&image, platform).await.unwrap();
@@ -92,7 +92,7 @@ fn sha256(content: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn what_others_put_into_the_store_is_kept_and_found() {
+async fn image_added_by_another_program_is_kept_and_found() {
     if met(docker_registry::available()).is_none() {
         return;
     }
@@ -111,7 +111,7 @@ async fn what_others_put_into_the_store_is_kept_and_found() {
 }
 
 #[tokio::test]
-async fn a_login_is_shown_and_a_wrong_one_refused() {
+async fn right_login_is_accepted_and_a_wrong_one_refused() {
     if met(docker_registry::available()).is_none() {
         return;
     }
@@ -133,7 +133,7 @@ async fn a_login_is_shown_and_a_wrong_one_refused() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn missing_image_is_classed_as_not_found() {
     if met(docker_registry::available()).is_none() {
         return;
     }
@@ -151,7 +151,7 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn an_interrupted_layer_is_gone_on_with() {
+async fn interrupted_layer_is_resumed() {
     if met(docker_registry::available()).is_none() {
         return;
     }

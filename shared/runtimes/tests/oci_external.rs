@@ -1,7 +1,7 @@
-//! Layers that a registry may not hand on and that the manifest names addresses for (`urls`).
+//! Nondistributable layers, for which the manifest names external addresses (`urls`).
 //!
-//! Pinned here: they are fetched from there only if the registry does not have them, without logins and headers, in parts where a
-//! connection broke, and count only with the right digest.
+//! Checks that they are fetched from there only if the registry lacks them, without logins and headers, resumed after a broken connection,
+//! and only with the right digest.
 
 use contract::FailureClass;
 use memory_registry::{Auth, BlobInfo, BodyFault, Fault, FaultAction, MemoryRegistry, Options};
@@ -12,7 +12,7 @@ use crate::oci_support::{Node, keyring, registry};
 const MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const LAYER_BYTES: usize = 1_000_000;
 
-/// A registry with an image whose layer lies elsewhere.
+/// A registry with an image whose layer is at an external address.
 struct Published {
     registry: MemoryRegistry,
     elsewhere: MemoryRegistry,
@@ -70,7 +70,7 @@ impl Published {
 }
 
 #[tokio::test]
-async fn what_the_registry_lacks_is_fetched_from_where_the_manifest_says_without_a_login() {
+async fn missing_layer_is_fetched_from_an_external_address_without_a_login() {
     let published = Published::new(Auth::Basic { user: "ann".to_owned(), password: "correct-horse".to_owned() }).await;
     published.publish(&["ftp://files.example/layer", &published.address().replace("http://", "http://eve:s3cret@")]);
     let login = r#"{"username": "ann", "password": "correct-horse"}"#;
@@ -86,7 +86,7 @@ async fn what_the_registry_lacks_is_fetched_from_where_the_manifest_says_without
 }
 
 #[tokio::test]
-async fn what_the_registry_has_is_fetched_from_it() {
+async fn layer_of_the_registry_is_not_fetched_externally() {
     let published = Published::new(Auth::None).await;
     published.registry.put_blob("app", content());
     Node::new().pull(&published.image()).await.unwrap();
@@ -94,7 +94,7 @@ async fn what_the_registry_has_is_fetched_from_it() {
 }
 
 #[tokio::test]
-async fn a_registry_that_fails_has_not_said_that_it_lacks_the_layer() {
+async fn registry_failure_does_not_lead_to_an_external_fetch() {
     let published = Published::new(Auth::None).await;
     published.registry.faults().add(Fault::answer(&published.layer.digest, 503, &[], ""));
     assert_eq!(published.fails().await.class, FailureClass::RegistryUnavailable);
@@ -102,7 +102,7 @@ async fn a_registry_that_fails_has_not_said_that_it_lacks_the_layer() {
 }
 
 #[tokio::test]
-async fn the_next_address_is_asked_when_one_fails() {
+async fn next_external_address_is_asked_after_a_failure() {
     let published = Published::new(Auth::None).await;
     let gone = registry().await;
     published.publish(&[&format!("{}/layer", gone.url()), &published.address()]);
@@ -111,7 +111,7 @@ async fn the_next_address_is_asked_when_one_fails() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
+async fn broken_external_connection_is_resumed() {
     let published = Published::new(Auth::None).await;
     published.elsewhere.faults().add(Fault::body("/files/", BodyFault::CutAfter(600_000)).times(1));
     Node::new().pull(&published.image()).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_connection_that_breaks_is_gone_on_with_where_it_broke() {
 }
 
 #[tokio::test]
-async fn what_fails_outside_the_registry_is_said_and_is_none_of_the_registrys_limits() {
+async fn external_failure_is_reported_and_is_no_limit_of_the_registry() {
     let published = Published::new(Auth::None).await;
     let quota = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "0;w=21600"), ("retry-after", "3000")];
     let secret = r#"{"errors": [{"code": "X", "message": "secret of another service"}]}"#;

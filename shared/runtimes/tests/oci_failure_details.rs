@@ -1,4 +1,4 @@
-//! What the embedded runtime tells beside an answer: whose word a failure is, the registry's limits, and how long to stay away.
+//! Details in the embedded runtime's answers: whether a failure is authoritative, the registry's limits, and `Retry-After`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn hub_limit(remaining: u64) -> RegistryLimit {
 }
 
 #[tokio::test]
-async fn a_registrys_own_word_is_told_from_what_stands_before_it() {
+async fn registrys_own_answer_is_distinguished_from_a_proxys() {
     let json = |code: &str| format!(r#"{{"errors":[{{"code":"{code}","message":"no"}}]}}"#);
     for (status, headers, body, class, authoritative) in [
         (404, &[][..], json("MANIFEST_UNKNOWN"), NotFound, true),
@@ -63,7 +63,7 @@ async fn a_registrys_own_word_is_told_from_what_stands_before_it() {
 }
 
 #[tokio::test]
-async fn what_a_node_only_saw_is_no_registrys_word() {
+async fn network_failure_is_not_authoritative() {
     for (fault, class) in [
         (Fault::new(MANIFEST, FaultAction::Close), RegistryUnavailable),
         (Fault::body(MANIFEST, BodyFault::CorruptAt(40)), ContentInvalid),
@@ -77,7 +77,7 @@ async fn what_a_node_only_saw_is_no_registrys_word() {
 }
 
 #[tokio::test]
-async fn a_login_that_the_token_server_refuses_is_refused_by_the_registry() {
+async fn refusal_by_the_token_server_counts_as_the_registrys() {
     let (user, password) = ("u".to_owned(), "right".to_owned());
     let auth = Auth::Token(TokenAuth { user, password, identity_token: String::new(), anonymous: false, expires_in: "60".to_owned() });
     let registry = MemoryRegistry::start(Options { auth, ..Options::default() }).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_login_that_the_token_server_refuses_is_refused_by_the_registry() {
 }
 
 #[tokio::test]
-async fn an_image_for_others_is_told_from_a_broken_one() {
+async fn missing_platform_is_distinguished_from_broken_content() {
     let registry = registry().await;
     registry.add_image("demo/app", "1", &MadeImage::of_layers([5_000]).for_platforms(["linux/s390x"]));
     registry.add_image("demo/single", "1", &MadeImage::of_layers([5_000]));
@@ -101,7 +101,7 @@ async fn an_image_for_others_is_told_from_a_broken_one() {
 }
 
 #[tokio::test]
-async fn limits_are_told_with_success_and_with_failure() {
+async fn limits_are_reported_with_success_and_failure() {
     let registry = filled().await;
     registry.faults().add(Fault::new(MANIFEST, FaultAction::Headers(hub_headers("76;w=21600"))).times(1));
     let headers = hub_headers("0;w=21600");
@@ -114,7 +114,7 @@ async fn limits_are_told_with_success_and_with_failure() {
 }
 
 #[tokio::test]
-async fn how_long_to_stay_away_is_told_in_both_forms_and_bounded() {
+async fn retry_after_is_read_in_both_forms_and_bounded() {
     let until_never = "Fri, 31 Dec 9999 23:59:59 GMT";
     for (value, expected) in [("20", 20), ("864000", 3_600), (until_never, 3_600), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)] {
         let registry = filled().await;
@@ -125,7 +125,7 @@ async fn how_long_to_stay_away_is_told_in_both_forms_and_bounded() {
 }
 
 #[tokio::test]
-async fn a_blob_host_that_is_overloaded_is_named_itself() {
+async fn overloaded_blob_host_is_named_as_the_endpoint() {
     let (registry, blobs) = (filled().await, filled().await);
     blobs.faults().add(Fault::answer("/", 503, &[("retry-after", "5")], ""));
     let location = format!("{}/elsewhere", blobs.url());
@@ -136,7 +136,7 @@ async fn a_blob_host_that_is_overloaded_is_named_itself() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_manifest_is_woken_before_the_layers_are_there() {
+async fn waiter_for_the_manifest_is_woken_before_the_layers_arrive() {
     let registry = filled().await;
     registry.faults().add(Fault::new("/blobs/", FaultAction::Hang));
     let (node, progress) = (Node::new(), Progress::new());
@@ -150,7 +150,7 @@ async fn who_waits_for_the_manifest_is_woken_before_the_layers_are_there() {
 }
 
 #[tokio::test]
-async fn limits_and_sizes_are_told_before_the_layers_are_there() {
+async fn limits_and_sizes_are_known_before_the_layers_arrive() {
     let registry = registry().await;
     registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000, 70_000]));
     registry.add_image("demo/base", "1", &MadeImage::of_layers([50_000]));
@@ -172,14 +172,14 @@ async fn limits_and_sizes_are_told_before_the_layers_are_there() {
 }
 
 #[tokio::test]
-async fn the_room_of_the_store_is_told() {
+async fn free_bytes_of_the_store_are_reported() {
     let free = Node::new().runtime.free_bytes().await.expect("the store is there");
     assert!(free > 0);
 }
 
-/// Docker Hub counts no HEAD, so a probe must be nothing else.
+/// A probe must be a HEAD, because Docker Hub does not count those.
 #[tokio::test]
-async fn a_probe_asks_for_the_head_alone_and_tells_the_limits() {
+async fn probe_makes_one_head_request_and_reports_the_limits() {
     let registry = registry().await;
     let added = registry.add_image("demo/app", "1", &MadeImage::of_layers([50_000]));
     registry.faults().add(Fault::new(MANIFEST, FaultAction::Headers(hub_headers("76;w=21600"))).times(1));
@@ -195,28 +195,28 @@ async fn a_probe_asks_for_the_head_alone_and_tells_the_limits() {
 }
 
 #[tokio::test]
-async fn what_an_image_consists_of_costs_its_manifests_and_nothing_else() {
+async fn size_estimate_requests_manifests_alone() {
     let registry = registry().await;
     let list = MadeImage::of_layers([50_000, 9_000]).for_platforms(["linux/riscv64", "linux/amd64"]);
     let (added, base) =
         (registry.add_image("demo/app", "1", &list), registry.add_image("demo/base", "1", &MadeImage::of_layers([50_000, 9_000])));
     let node = Node::new();
-    let weighed = node.runtime.weigh(&request(&image(&registry), Some("linux/riscv64"))).await.unwrap().unwrap();
+    let weighed = node.runtime.estimate_size(&request(&image(&registry), Some("linux/riscv64"))).await.unwrap().unwrap();
     let listed = added.manifests.iter().find(|manifest| manifest.platform == "linux/riscv64").unwrap();
     assert_eq!(weighed.digest.as_str(), added.digest, "what the tag was resolved to");
     let told: Vec<(String, u64)> = weighed.blobs.iter().map(|(digest, bytes)| (digest.to_string(), *bytes)).collect();
     assert_eq!(told, listed.blobs().map(|blob| (blob.digest.clone(), blob.size)).collect::<Vec<_>>());
     assert_eq!(registry.counts().requests, 2, "the list and the manifest: {:?}", registry.requests());
     assert_eq!(node.runtime.missing_bytes(&weighed.blobs).await, Some(listed.size()));
-    // The first platform of a list has the layers of an image without one; its config is its own.
+    // The list's first platform has the same layers as the image without a list, but another config.
     node.pull(&image(&registry).replace("demo/app", "demo/base")).await.unwrap();
     assert_eq!(
         node.runtime.missing_bytes(&weighed.blobs).await,
         Some(listed.size() - base.manifests[0].layers.iter().map(|layer| layer.size).sum::<u64>())
     );
 
-    let other = node.runtime.weigh(&request(&image(&registry), Some("linux/s390x"))).await.unwrap().unwrap_err();
+    let other = node.runtime.estimate_size(&request(&image(&registry), Some("linux/s390x"))).await.unwrap().unwrap_err();
     assert!(other.no_such_platform && other.text.contains("linux/riscv64"), "{other:?}");
-    let gone = node.runtime.weigh(&request(&format!("{}/demo/app:2", registry.host()), None)).await.unwrap().unwrap_err();
+    let gone = node.runtime.estimate_size(&request(&format!("{}/demo/app:2", registry.host()), None)).await.unwrap().unwrap_err();
     assert_eq!(gone.class, NotFound, "{gone:?}");
 }

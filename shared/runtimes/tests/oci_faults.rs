@@ -1,7 +1,7 @@
-//! Registries that fail or lie.
+//! Registries that fail or send false content.
 //!
-//! Pinned here, for each fault: its class, what the text says, what it costs the registry, that nothing half-written is left to
-//! be seen, and that another image comes through.
+//! Checks for each fault its class, its text, the number of requests, that no incomplete image is visible, and that another image can be
+//! pulled.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use runtimes::PullFailure;
 use serde_json::json;
 use support::held_port::HeldPort;
 
-/// Longest text that the embedded runtime may give. Bytes.
+/// The longest text of the embedded runtime, in bytes.
 const TEXT_MAX_BYTES: usize = 1_500;
 const REGISTRY: (&str, &str) = ("docker-distribution-api-version", "registry/2.0");
 
@@ -32,7 +32,7 @@ async fn filled() -> MemoryRegistry {
     registry
 }
 
-/// Pulls the bad image and checks what holds after every failure.
+/// Pulls the bad image, and checks the invariants after a failure.
 async fn failure_of(registry: &MemoryRegistry, node: &Node) -> PullFailure {
     let image = format!("{}/bad/app:1", registry.host());
     let failure = node.pull(&image).await.expect_err("the pull fails");
@@ -52,7 +52,7 @@ async fn failure_of(registry: &MemoryRegistry, node: &Node) -> PullFailure {
     failure
 }
 
-/// A fault, the class and words that it leads to, and how many requests of the registry it may fail.
+/// A fault, the expected class and words, and the most failing requests at the registry.
 struct Case {
     name: &'static str,
     fault: Fault,
@@ -116,10 +116,10 @@ fn connections() -> Vec<Case> {
         ),
         case("closed", Fault::new(MANIFEST, FaultAction::Close), RegistryUnavailable, "connection broke before an answer", 1),
         case("manifest cut", Fault::body(MANIFEST, BodyFault::CutAfter(20)), RegistryUnavailable, "broke after", 0),
-        case("manifest stalls", Fault::body(MANIFEST, BodyFault::StallAfter(20)), RegistryUnavailable, "nothing more came for 400ms", 0),
+        case("manifest stalls", Fault::body(MANIFEST, BodyFault::StallAfter(20)), RegistryUnavailable, "no data for 400ms", 0),
         case("blob without answer", Fault::new(BLOB, FaultAction::Hang), RegistryUnavailable, "no answer within 400ms", 3),
         case("blob closed", Fault::new(BLOB, FaultAction::Close), RegistryUnavailable, "broke before an answer", 3),
-        case("blob never moves", Fault::body(BLOB, BodyFault::StallAfter(0)), RegistryUnavailable, "nothing more came", 0),
+        case("blob never moves", Fault::body(BLOB, BodyFault::StallAfter(0)), RegistryUnavailable, "no data for", 0),
     ]
 }
 
@@ -142,7 +142,7 @@ fn lies() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn every_fault_is_told_and_harms_nothing_else() {
+async fn every_fault_is_reported_and_harms_no_other_image() {
     for case in answers().into_iter().chain(connections()).chain(lies()) {
         let registry = filled().await;
         registry.faults().add(case.fault);
@@ -156,7 +156,7 @@ async fn every_fault_is_told_and_harms_nothing_else() {
 }
 
 #[tokio::test]
-async fn retry_after_is_handed_on() {
+async fn retry_after_is_passed_on() {
     let registry = filled().await;
     registry.faults().add(Fault::answer(MANIFEST, 503, &[("retry-after", "77")], ""));
     let failure = failure_of(&registry, &impatient()).await;
@@ -164,7 +164,7 @@ async fn retry_after_is_handed_on() {
 }
 
 #[tokio::test]
-async fn a_chain_of_redirects_ends() {
+async fn chain_of_redirects_is_bounded() {
     let registry = filled().await;
     for hop in 0..10 {
         let location = format!("/v2/bad/app/manifests/hop{}", hop + 1);
@@ -177,7 +177,7 @@ async fn a_chain_of_redirects_ends() {
 }
 
 #[tokio::test]
-async fn manifests_that_lie_are_refused() {
+async fn false_manifests_are_refused() {
     let oci = "application/vnd.oci.image.manifest.v1+json";
     let blob = |digest: String, size: i64| json!({"mediaType": "application/octet-stream", "digest": digest, "size": size});
     let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
@@ -200,7 +200,7 @@ async fn manifests_that_lie_are_refused() {
 }
 
 #[tokio::test]
-async fn a_size_that_is_not_the_blobs_is_refused() {
+async fn wrong_blob_size_is_refused() {
     let registry = filled().await;
     let config = registry.put_blob("bad/app", "{}");
     for size in [1_u64, 3, 1 << 62] {
@@ -213,7 +213,7 @@ async fn a_size_that_is_not_the_blobs_is_refused() {
 }
 
 #[tokio::test]
-async fn lists_without_the_platform_are_said() {
+async fn list_without_the_platform_is_reported() {
     let registry = filled().await;
     registry.add_image("bad/app", "1", &MadeImage::of_layers([1_000]).for_platforms(["linux/s390x", "windows/amd64"]));
     let failure = failure_of(&registry, &impatient()).await;
@@ -226,7 +226,7 @@ async fn lists_without_the_platform_are_said() {
 }
 
 #[tokio::test]
-async fn a_single_image_of_another_platform_is_refused_when_one_is_named() {
+async fn single_image_of_another_platform_is_refused_if_one_is_named() {
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers([1_000]));
     let image = format!("{}/app:1", registry.host());
@@ -253,7 +253,7 @@ async fn lists_of_lists_of_lists_are_refused() {
 }
 
 #[tokio::test]
-async fn a_digest_is_held_against_what_comes() {
+async fn content_is_checked_against_the_requested_digest() {
     let registry = filled().await;
     let other = format!("sha256:{}", "1".repeat(64));
     registry.faults().add(Fault::answer("/bad/app/manifests/sha256", 200, &[], r#"{"schemaVersion":2}"#));
@@ -263,7 +263,7 @@ async fn a_digest_is_held_against_what_comes() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_not_there() {
+async fn missing_registry_is_reported() {
     let port = HeldPort::any();
     let address = port.address();
     for (image, says) in [(format!("{address}/app:1"), "connection refused"), ("registry.invalid/app:1".to_owned(), "cannot connect")] {
@@ -274,7 +274,7 @@ async fn a_registry_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn after_a_failure_the_same_pull_succeeds_and_keeps_what_was_good() {
+async fn repeated_pull_succeeds_and_reuses_good_blobs() {
     let registry = filled().await;
     let added = registry.add_image("bad/app", "1", &MadeImage::of_layers([900_000, 5_000, 6_000]));
     let largest = &added.manifests[0].layers[0].digest;

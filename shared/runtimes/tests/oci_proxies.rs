@@ -1,4 +1,4 @@
-//! What the environment says of proxies and trusted certificates.
+//! Proxies and trusted certificates from the environment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use support::held_port::HeldPort;
@@ -21,8 +21,8 @@ async fn ssl_cert_file_is_trusted() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_used_but_for_what_no_proxy_names() {
-    // The memory registry takes whole addresses in the request line, so it can stand in for a proxy.
+async fn proxy_is_used_except_for_no_proxy_hosts() {
+    // The memory registry accepts absolute addresses in the request line, so it can serve as proxy.
     let proxy = filled().await;
     let variables = [("HTTP_PROXY", proxy.url()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
     assert!(child_pulls("registry.test:8080/demo/app:1", &variables).await);
@@ -51,13 +51,13 @@ async fn https_goes_through_a_tunnel() {
 }
 
 #[tokio::test]
-async fn a_dead_proxy_is_named_as_what_failed() {
+async fn dead_proxy_is_named_as_the_endpoint() {
     let port = HeldPort::any();
     let dead = port.address();
     let address = format!("http://user:hunter2@{dead}");
     for variables in [[("HTTP_PROXY", address.as_str()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")], [("HTTPS_PROXY", &address), ("X", "")]] {
         let said = child_says("registry.test/demo/app:1", &variables).await;
-        assert!(said.contains(&format!("RegistryUnavailable: {dead}: this proxy, which stands before registry.test:")), "{said}");
+        assert!(said.contains(&format!("RegistryUnavailable: {dead}: this proxy for registry.test:")), "{said}");
         assert!(said.contains("connection refused; check the proxy") && said.contains(&format!("endpoint: Some(\"{dead}\")")), "{said}");
         assert!(!said.contains("hunter2"), "{said}");
     }

@@ -1,6 +1,6 @@
-//! The embedded runtime on its good days.
+//! Successful pulls of the embedded runtime.
 //!
-//! Pinned here: what is asked of the registry, what stands in the store afterwards, and that it is found there again.
+//! Checks the requests to the registry, the store's content afterwards, and that the image is found in it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::oci_support::{Node, assert_complete, registry, request};
@@ -11,7 +11,7 @@ use serde_json::Value;
 const SIZES: [u64; 3] = [300_000, 1_000_000, 20_000];
 
 #[tokio::test]
-async fn an_image_is_pulled_into_the_layout_and_found_there() {
+async fn pulled_image_is_found_in_the_layout() {
     for flavour in [Flavour::Oci, Flavour::Docker] {
         let registry = registry().await;
         let added = registry.add_image("demo/app", "1.0", &MadeImage::of_layers(SIZES).of_flavour(flavour));
@@ -36,7 +36,7 @@ async fn an_image_is_pulled_into_the_layout_and_found_there() {
 }
 
 #[tokio::test]
-async fn the_store_is_a_layout_that_others_can_read() {
+async fn store_is_a_readable_oci_layout() {
     let registry = registry().await;
     let added = registry.add_image("app", "latest", &MadeImage::of_layers(SIZES));
     let node = Node::new();
@@ -52,7 +52,7 @@ async fn the_store_is_a_layout_that_others_can_read() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_not_fetched_again() {
+async fn present_blobs_are_not_fetched_again() {
     let registry = registry().await;
     let added = registry.add_image("app", "1", &MadeImage::of_layers(SIZES));
     let node = Node::new();
@@ -72,7 +72,7 @@ async fn what_is_there_is_not_fetched_again() {
 }
 
 #[tokio::test]
-async fn the_image_for_the_platform_is_taken_out_of_a_list() {
+async fn image_for_the_platform_is_chosen_from_a_list() {
     for flavour in [Flavour::Oci, Flavour::Docker] {
         let registry = registry().await;
         let made = MadeImage::of_layers(SIZES).of_flavour(flavour).for_platforms(["linux/amd64", "linux/arm64", "linux/arm/v7"]);
@@ -96,7 +96,7 @@ async fn the_image_for_the_platform_is_taken_out_of_a_list() {
 }
 
 #[tokio::test]
-async fn an_image_is_found_by_every_digest_it_has() {
+async fn image_is_found_by_each_of_its_digests() {
     let registry = registry().await;
     let added = registry.add_image("app", "1", &MadeImage::of_layers(SIZES).for_platforms(["linux/amd64", "linux/arm64"]));
     let by = |digest: &str| format!("{}/app@{digest}", registry.host());
@@ -128,7 +128,7 @@ async fn progress_counts_every_byte() {
 }
 
 #[tokio::test]
-async fn ten_pulls_at_once_fetch_each_blob_once() {
+async fn ten_concurrent_pulls_fetch_each_blob_once() {
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers(SIZES));
     let image = format!("{}/app:1", registry.host());

@@ -1,7 +1,7 @@
-//! Where redirects lead a request that carries a secret.
+//! Redirects of requests with a secret.
 //!
-//! Pinned here: each kind of secret, each redirect status and each kind of target. A secret reaches the origin (scheme, host and
-//! port) that it was meant for and no other; blobs may come from any host, without a login.
+//! Checks each kind of secret, each redirect status and each kind of target. A secret is sent only to the origin (scheme, host and port)
+//! that it belongs to; blobs may come from any host, without a login.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::oci_support::tls::certificates;
@@ -18,11 +18,11 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 enum Secret {
     /// A form with a refresh token, posted to the token server.
     RefreshToken,
-    /// Name and password, shown to the token server.
+    /// Name and password for the token server.
     TokenBasic,
-    /// Name and password, shown to the registry.
+    /// Name and password for the registry.
     Basic,
-    /// A token, shown to the registry.
+    /// A token for the registry.
     Bearer,
 }
 
@@ -54,13 +54,13 @@ impl Secret {
         matches!(self, Self::RefreshToken | Self::TokenBasic)
     }
 
-    /// The path of the request that carries it.
+    /// The path of the request with the secret.
     fn path(self) -> &'static str {
         if self.goes_to_token_server() { "/token" } else { "/v2/demo/app/manifests/1" }
     }
 }
 
-/// Whether a request brought a secret: a header, or a form.
+/// Whether a request had a secret, in a header or a form.
 fn has_secret(request: &LoggedRequest) -> bool {
     let has_form = request.headers.get("content-length").is_some_and(|length| length != "0");
     request.authorization.is_some() || has_form
@@ -72,11 +72,11 @@ async fn filled(auth: Auth, tls: Option<Tls>) -> MemoryRegistry {
     registry
 }
 
-/// A registry that redirects the first request that carries the secret, and a node with that login. Certificates are not checked, so
-/// that a request to any target would arrive.
+/// A registry that redirects the first request with the secret, and a node with that login. Certificates are not checked, so that a request
+/// to any target would arrive.
 async fn redirecting(secret: Secret, status: u16, location: impl Fn(&MemoryRegistry) -> String) -> (MemoryRegistry, Node) {
     let registry = filled(secret.auth(), None).await;
-    // The first request to the registry itself brings nothing: it is answered with the challenge.
+    // The first request to the registry has no secret: it gets the challenge.
     let before = u64::from(!secret.goes_to_token_server());
     let fault = Fault::answer(secret.path(), status, &[("location", &location(&registry))], "");
     registry.faults().add(fault.after(before).times(1));
@@ -92,7 +92,7 @@ fn image(registry: &MemoryRegistry) -> String {
 }
 
 #[tokio::test]
-async fn a_secret_is_sent_on_within_its_origin() {
+async fn secret_is_sent_after_a_redirect_within_its_origin() {
     for secret in SECRETS {
         for status in REDIRECTS {
             let case = format!("{secret:?} {status}");
@@ -114,7 +114,7 @@ async fn a_secret_is_sent_on_within_its_origin() {
 }
 
 #[tokio::test]
-async fn a_secret_is_sent_to_no_other_origin() {
+async fn secret_is_not_sent_to_another_origin() {
     let plain = filled(Auth::None, None).await;
     let secure = filled(Auth::None, Some(certificates(|_| {}).tls)).await;
     let targets = [
@@ -146,7 +146,7 @@ async fn a_secret_is_sent_to_no_other_origin() {
 }
 
 #[tokio::test]
-async fn blobs_come_from_other_hosts_without_a_login() {
+async fn blobs_are_fetched_from_other_hosts_without_a_login() {
     let storage = filled(Auth::None, None).await;
     for secret in SECRETS {
         for status in REDIRECTS {
@@ -168,7 +168,7 @@ async fn blobs_come_from_other_hosts_without_a_login() {
 }
 
 #[tokio::test]
-async fn a_stranger_cannot_have_a_login_shown_by_sending_the_request_back() {
+async fn login_is_not_sent_after_a_redirect_away_and_back() {
     for secret in [Secret::Basic, Secret::Bearer] {
         let stranger = filled(Auth::None, None).await;
         let (registry, node) = redirecting(secret, 307, |_| format!("{}/detour", stranger.url())).await;

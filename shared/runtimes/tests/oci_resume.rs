@@ -1,6 +1,6 @@
-//! Pulls that are interrupted.
+//! Interrupted pulls.
 //!
-//! Pinned here: what was received is not fetched again, by this process or another; what was kept is not trusted.
+//! Checks that received bytes are not fetched again, by this process or another, and that kept bytes are verified.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -42,7 +42,7 @@ fn ranges(registry: &MemoryRegistry, digest: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_gone_on_with() {
+async fn interrupted_body_is_resumed() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
     let node = Node::new();
@@ -55,7 +55,7 @@ async fn a_body_that_breaks_off_is_gone_on_with() {
 }
 
 #[tokio::test]
-async fn a_registry_without_ranges_is_asked_for_the_whole() {
+async fn whole_blob_is_fetched_from_a_registry_without_ranges() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
     registry.faults().add(Fault::new(layer(&added), FaultAction::IgnoreRange).times(1));
@@ -65,7 +65,7 @@ async fn a_registry_without_ranges_is_asked_for_the_whole() {
 }
 
 #[tokio::test]
-async fn a_range_that_is_refused_means_the_whole() {
+async fn whole_blob_is_fetched_after_a_refused_range() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
     registry.faults().add(Fault::answer(layer(&added), 416, &[], "").times(1));
@@ -76,7 +76,7 @@ async fn a_range_that_is_refused_means_the_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_again_and_again_is_given_up() {
+async fn repeatedly_interrupted_body_fails_the_pull() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(100_000)));
     let failure = Node::new().pull(&image).await.unwrap_err();
@@ -86,7 +86,7 @@ async fn a_body_that_breaks_off_again_and_again_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_pull_that_is_dropped_stops_and_the_next_goes_on() {
+async fn dropped_pull_stops_and_the_next_resumes() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::StallAfter(BREAK)).times(1));
     let node = Node::new();
@@ -111,10 +111,10 @@ async fn a_pull_that_is_dropped_stops_and_the_next_goes_on() {
 }
 
 #[tokio::test]
-async fn what_was_kept_is_not_trusted() {
+async fn resumed_bytes_are_verified() {
     let (registry, added, image) = with_layer().await;
     let size = added.manifests[0].layers[0].size;
-    // Zeros as a power failure leaves them, too much, and all of it but wrong.
+    // Zeros as after a power failure, a wrong blob of full length, and too many bytes.
     for length in [1_000, BREAK, size, size + 5] {
         let node = Node::new();
         std::fs::write(partial(&node.store(), layer(&added)), vec![0; usize::try_from(length).unwrap()]).unwrap();
@@ -125,7 +125,7 @@ async fn what_was_kept_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_whole_blob_that_was_not_published_is_not_fetched_again() {
+async fn complete_partial_blob_is_not_fetched_again() {
     let (registry, added, image) = with_layer().await;
     let first = Node::new();
     first.pull(&image).await.unwrap();
@@ -137,10 +137,10 @@ async fn a_whole_blob_that_was_not_published_is_not_fetched_again() {
     assert!(!registry.blobs_served().contains_key(layer(&added)));
 }
 
-/// Tells the child below what to pull and where to.
+/// The variable that tells the child below what to pull and into which store.
 const CHILD: &str = "FLEETPULL_TEST_CHILD";
 
-/// Not a test of its own: a process that pulls.
+/// Not a test: the code of a child process that pulls.
 #[tokio::test]
 async fn child_that_pulls() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -156,13 +156,13 @@ fn child(folder: &Path, image: &str) -> Child {
 }
 
 #[tokio::test]
-async fn a_killed_process_leaves_what_the_next_goes_on_from() {
+async fn partial_blob_of_a_killed_process_is_resumed() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::StallAfter(BREAK)).times(1));
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
     let mut killed = child(folder.path(), &image);
-    // The last batch is in the process's memory, and dies with it.
+    // The last batch is in the process's memory, and is lost with it.
     let kept = partial(&store, layer(&added));
     until("most of it is written", || std::fs::metadata(&kept).is_ok_and(|entry| entry.len() > BREAK - 300_000)).await;
     killed.kill().unwrap();
@@ -178,7 +178,7 @@ async fn a_killed_process_leaves_what_the_next_goes_on_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_want_the_same_fetch_it_once() {
+async fn concurrent_processes_fetch_each_blob_once() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::BytesPerSecond(6_000_000)));
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ async fn processes_that_want_the_same_fetch_it_once() {
 }
 
 #[tokio::test]
-async fn who_waits_for_another_sees_its_progress() {
+async fn waiting_pull_shows_the_other_pulls_progress() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::StallAfter(BREAK)).times(1));
     let node = Node::new();

@@ -1,6 +1,6 @@
-//! Whom the embedded runtime asks: mirrors, TLS, proxies.
+//! Routes of the embedded runtime: mirrors, TLS, proxies.
 //!
-//! Pinned here: the order of `hosts.toml`, what a dead or hanging mirror costs, and which certificates are trusted.
+//! Checks the order of `hosts.toml`, the cost of a dead or hanging mirror, and the trusted certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(super) async fn filled() -> MemoryRegistry {
     registry
 }
 
-/// A node whose `hosts.toml` for `registry` holds this.
+/// A node with this `hosts.toml` for `registry`.
 fn node_with(registry: &MemoryRegistry, hosts: &str) -> Node {
     Node::with(|options| {
         options.timeouts.first_byte = Duration::from_millis(500);
@@ -46,7 +46,7 @@ fn host(registry: &MemoryRegistry) -> String {
 }
 
 #[tokio::test]
-async fn a_mirror_is_asked_first_and_told_whose_images_it_gives() {
+async fn mirror_is_asked_first_with_the_registrys_name() {
     let (mirror, origin) = (filled().await, filled().await);
     let node = node_with(&origin, &host(&mirror));
     node.pull(&image(&origin)).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_mirror_is_asked_first_and_told_whose_images_it_gives() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_may_not_resolve_gives_content_alone() {
+async fn mirror_without_resolve_serves_content_alone() {
     let (mirror, origin) = (filled().await, filled().await);
     let node = node_with(&origin, &format!("{}capabilities = [\"pull\"]\n", host(&mirror)));
     node.pull(&image(&origin)).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_mirror_that_may_not_resolve_gives_content_alone() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_fails_is_passed_over_once() {
+async fn failed_mirror_is_asked_once_per_pull() {
     let port = HeldPort::any();
     let dead = port.address();
     let (hanging, failing, origin) = (filled().await, filled().await, filled().await);
@@ -86,7 +86,7 @@ async fn a_mirror_that_fails_is_passed_over_once() {
 }
 
 #[tokio::test]
-async fn a_mirror_without_the_image_is_passed_over() {
+async fn mirror_without_the_image_is_skipped() {
     let (mirror, origin) = (registry().await, filled().await);
     let node = node_with(&origin, &host(&mirror));
     node.pull(&image(&origin)).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_mirror_without_the_image_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_costs_each_endpoint_one_request() {
+async fn failed_attempt_costs_each_endpoint_one_request() {
     let (mirror, origin) = (registry().await, registry().await);
     let node = node_with(&origin, &host(&mirror));
     let failure = node.pull(&image(&origin)).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn a_failed_attempt_costs_each_endpoint_one_request() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_lies_is_passed_over_for_that_blob() {
+async fn mirror_with_wrong_content_is_skipped_for_that_blob() {
     let (mirror, origin) = (filled().await, filled().await);
     mirror.faults().add(Fault::body("/blobs/", memory_registry::BodyFault::CorruptAt(10)));
     let node = node_with(&origin, &host(&mirror));
@@ -112,7 +112,7 @@ async fn a_mirror_that_lies_is_passed_over_for_that_blob() {
 }
 
 #[tokio::test]
-async fn each_endpoint_is_shown_its_own_login() {
+async fn each_endpoint_gets_its_own_login() {
     let guarded =
         |password: &str| Options { auth: Auth::Basic { user: "u".to_owned(), password: password.to_owned() }, ..Options::default() };
     let (mirror, origin) =
@@ -133,7 +133,7 @@ async fn each_endpoint_is_shown_its_own_login() {
 }
 
 #[tokio::test]
-async fn headers_of_the_file_are_sent() {
+async fn headers_of_hosts_toml_are_sent() {
     let (mirror, origin) = (filled().await, filled().await);
     let node = node_with(&origin, &format!("{}[host.\"{}\".header]\nx-tenant = \"a\"\n", host(&mirror), mirror.url()));
     node.pull(&image(&origin)).await.unwrap();
@@ -141,7 +141,7 @@ async fn headers_of_the_file_are_sent() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_named() {
+async fn unreadable_hosts_toml_is_named() {
     let origin = filled().await;
     let node = node_with(&origin, "[host.\"ftp://mirror\"]");
     let failure = node.pull(&image(&origin)).await.unwrap_err();
@@ -157,7 +157,7 @@ pub(super) async fn with_tls(tls: Tls) -> MemoryRegistry {
 }
 
 #[tokio::test]
-async fn certificates_of_the_file_are_trusted() {
+async fn certificates_of_hosts_toml_are_trusted() {
     let certificates = certificates(|_| {});
     let registry = with_tls(certificates.tls).await;
     let server = format!("server = \"{}\"\n", registry.url());
@@ -178,7 +178,7 @@ async fn certificates_of_the_file_are_trusted() {
 }
 
 #[tokio::test]
-async fn skip_verify_holds_for_its_host_alone() {
+async fn skip_verify_applies_to_its_host_alone() {
     let auth = |anonymous| {
         let (user, password, identity_token) = ("u".to_owned(), "secret-word".to_owned(), String::new());
         Auth::Token(TokenAuth { user, password, identity_token, anonymous, expires_in: String::new() })
@@ -205,7 +205,7 @@ async fn skip_verify_holds_for_its_host_alone() {
         assert!(!failure.text.contains("hosts.toml"), "{what} has no such file: {failure}");
         assert_eq!(elsewhere.counts().requests, 0, "{what}");
 
-        // The flag of one pull holds for all hosts.
+        // The flag of one pull applies to all hosts.
         registry.faults().clear();
         registry.faults().add(fault);
         let _ = node(false).pull(&image(&registry)).await;
@@ -216,7 +216,7 @@ async fn skip_verify_holds_for_its_host_alone() {
 }
 
 #[tokio::test]
-async fn skip_verify_holds_for_a_token_server_on_the_same_host_and_port() {
+async fn skip_verify_applies_to_a_token_server_on_the_same_host_and_port() {
     let (user, password, identity_token) = ("u".to_owned(), "secret-word".to_owned(), String::new());
     let auth = Auth::Token(TokenAuth { user, password, identity_token, anonymous: true, expires_in: String::new() });
     let registry = MemoryRegistry::start(Options { tls: Some(certificates(|_| {}).tls), auth, ..Options::default() }).await.unwrap();
@@ -225,7 +225,7 @@ async fn skip_verify_holds_for_a_token_server_on_the_same_host_and_port() {
 }
 
 #[tokio::test]
-async fn nothing_leads_from_tls_to_plain_http() {
+async fn tls_is_never_downgraded_to_plain_http() {
     let certificates = certificates(|_| {});
     let (registry, elsewhere) = (with_tls(certificates.tls).await, filled().await);
     let logins = format!(r#"{{"auths":{{"{}":{{"username":"u","password":"secret-word"}}}}}}"#, registry.host());
@@ -248,7 +248,7 @@ async fn nothing_leads_from_tls_to_plain_http() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown() {
+async fn client_certificate_is_sent() {
     let mut certificates = certificates(|_| {});
     certificates.tls.client_ca_pem = Some(certificates.ca_pem.clone());
     let registry = with_tls(certificates.tls).await;
@@ -270,7 +270,7 @@ async fn a_client_certificate_is_shown() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_future_is_this_nodes_clock() {
+async fn certificate_of_the_future_points_to_this_nodes_clock() {
     let certificates = certificates(|params| params.not_before = rcgen::date_time_ymd(2100, 1, 1));
     let registry = with_tls(certificates.tls).await;
     let node = node_with(&registry, &format!("server = \"{}\"\nca = \"ca.pem\"\n", registry.url()));
@@ -281,7 +281,7 @@ async fn a_certificate_of_the_future_is_this_nodes_clock() {
 }
 
 #[tokio::test]
-async fn tls_where_none_is_spoken_and_the_other_way_round() {
+async fn tls_and_plain_http_mismatch_is_reported() {
     let plain = filled().await;
     let node = node_with(&plain, &format!("server = \"https://{}\"\nskip_verify = true\n", plain.host()));
     let failure = node.pull(&image(&plain)).await.unwrap_err();
@@ -294,9 +294,9 @@ async fn tls_where_none_is_spoken_and_the_other_way_round() {
     assert!(failure.text.contains("does not speak plain HTTP"), "{failure}");
 }
 
-/// Go's and nginx's servers answer plain HTTP on their TLS port, in plain HTTP.
+/// Go's and nginx's servers answer plain HTTP requests on their TLS port, in plain HTTP.
 #[tokio::test]
-async fn a_server_that_says_that_it_wants_tls_is_understood() {
+async fn server_that_demands_tls_is_recognised() {
     let nginx = "<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>";
     for (body, class, says) in [
         ("Client sent an HTTP request to an HTTPS server.\n", FailureClass::NodeLocal, "speaks TLS"),
@@ -312,7 +312,7 @@ async fn a_server_that_says_that_it_wants_tls_is_understood() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_this_nodes_affair() {
+async fn untrusted_certificate_is_classed_as_node_local() {
     let of = |params: CertificateParams| {
         let key = KeyPair::generate().unwrap();
         Tls { certificate_pem: params.self_signed(&key).unwrap().pem(), key_pem: key.serialize_pem(), client_ca_pem: None }

@@ -1,6 +1,6 @@
-//! Stores in a bad state, and many pulls into one store.
+//! Stores in a bad state, and concurrent pulls into one store.
 //!
-//! Pinned here: what is said of a store that cannot be used, a full disk, and the bounds on connections.
+//! Checks the errors of an unusable store, a full disk, and the bounds of connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use runtimes::oci_layout::OciLayout;
 use tempfile::TempDir;
 
 #[tokio::test]
-async fn a_damaged_index_is_said_and_not_written_over() {
+async fn damaged_index_is_reported_and_not_overwritten() {
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
     let image = format!("{}/app:1", registry.host());
@@ -39,7 +39,7 @@ async fn a_damaged_index_is_said_and_not_written_over() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_no_file_is_said() {
+async fn index_that_is_no_file_is_reported() {
     let node = Node::new();
     std::fs::create_dir(node.store().join("index.json")).unwrap();
     let failure = node.runtime.image_status(&Reference::parse("a.example/b:1").unwrap(), None).await.unwrap_err();
@@ -47,7 +47,7 @@ async fn an_index_that_is_no_file_is_said() {
 }
 
 #[tokio::test]
-async fn a_changed_index_is_seen_at_once() {
+async fn changed_index_is_noticed_at_once() {
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
     registry.add_image("app", "2", &MadeImage::of_layers([20_000]));
@@ -61,7 +61,7 @@ async fn a_changed_index_is_seen_at_once() {
 }
 
 #[test]
-fn a_file_is_not_opened_as_a_store() {
+fn file_is_not_opened_as_a_store() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("store"), "a file").unwrap();
     let error = OciLayout::open(options(folder.path())).err().unwrap().to_string();
@@ -69,7 +69,7 @@ fn a_file_is_not_opened_as_a_store() {
 }
 
 #[test]
-fn old_leftovers_are_cleared_away_and_young_ones_kept() {
+fn old_partial_blobs_are_removed_and_young_ones_kept() {
     let node = Node::new();
     let folder = node.store().join(".fleetpull/partial");
     let week = std::time::Duration::from_secs(8 * 24 * 60 * 60);
@@ -81,7 +81,7 @@ fn old_leftovers_are_cleared_away_and_young_ones_kept() {
     assert_eq!(node.partials(), ["sha256-young"]);
 }
 
-/// A file system of a few megabytes, unmounted when dropped.
+/// A file system of a few MB, unmounted when dropped.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -103,7 +103,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_this_nodes_affair_and_harms_no_other_pull() {
+async fn full_disk_is_node_local_and_harms_no_other_pull() {
     let Some(disk) = support::requirement::met(SmallDisk::mount()) else { return };
     let registry = registry().await;
     registry.add_image("big", "1", &MadeImage::of_layers([9_000_000, 8_000_000]));
@@ -123,14 +123,14 @@ async fn a_full_disk_is_this_nodes_affair_and_harms_no_other_pull() {
 }
 
 #[tokio::test]
-async fn a_store_that_may_not_be_written_is_said() {
+async fn unwritable_store_is_reported() {
     let root = std::fs::metadata("/proc/self").is_ok_and(|entry| std::os::unix::fs::MetadataExt::uid(&entry) == 0);
     let node = Node::new();
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
     let partials = node.store().join(".fleetpull/partial");
     if root {
-        // Root may write everywhere, so the folder is taken away instead.
+        // Root may write everywhere, so the folder is removed instead.
         std::fs::remove_dir(&partials).unwrap();
     } else {
         std::fs::set_permissions(&partials, std::fs::Permissions::from_mode(0o500)).unwrap();
@@ -141,7 +141,7 @@ async fn a_store_that_may_not_be_written_is_said() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_for_a_pull_and_for_a_registry() {
+async fn connections_are_bounded_per_pull_and_per_registry() {
     let registry = registry().await;
     registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(400_000)));
     for number in 0..4 {
@@ -157,15 +157,15 @@ async fn connections_are_bounded_for_a_pull_and_for_a_registry() {
     assert!((5..=8).contains(&registry.counts().peak_blobs_in_flight), "{:?}", registry.counts());
 }
 
-/// Bytes that this thread has asked the system to read so far.
+/// The bytes that this thread has read from files so far.
 fn bytes_read_by_this_thread() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
-/// The thread that asks is the actors': it serves every pull of the node.
+/// The calling thread is the actors': it serves every pull of the node.
 #[tokio::test]
-async fn looking_for_an_image_reads_nothing_on_the_thread_that_asks() {
+async fn image_status_reads_no_blob_on_the_calling_thread() {
     let registry = registry().await;
     let config = registry.put_blob("app", format!("{{\"os\":\"linux\",\"padding\":\"{}\"}}", "x".repeat(2_000_000)));
     let layer = registry.put_blob("app", vec![7; 1_000]);
@@ -180,7 +180,7 @@ async fn looking_for_an_image_reads_nothing_on_the_thread_that_asks() {
     let image = format!("{}/app:1", registry.host());
     let node = Node::new();
     node.pull(&image).await.unwrap();
-    // Another process: it has hashed nothing yet.
+    // Stands for another process, which has hashed nothing yet.
     let other = OciLayout::open(options(node.folder.path())).unwrap();
     let before = bytes_read_by_this_thread();
     assert!(other.image_status(&Reference::parse(&image).unwrap(), None).await.unwrap().is_some());

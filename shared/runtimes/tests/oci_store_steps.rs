@@ -1,7 +1,7 @@
-//! What outlives a loss of power, by the order of the system calls.
+//! Checks what outlives a power failure by the order of system calls.
 //!
-//! Pinned here: with `store.fsync` a blob's content is synced before its name is there, the names of all blobs before the index
-//! names the image, and that before the pull is over; without it nothing is synced, and the names come in the same order.
+//! With `store.fsync` a blob's content is synced before its rename, all blobs' names before the index names the image, and the index before
+//! the pull ends. Without it nothing is synced, and the renames have the same order.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,13 +16,13 @@ use support::requirement::met;
 
 use super::oci_support::{options, registry, request};
 
-/// Tells a process of this test what to pull: a folder, an image, and whether to sync.
+/// The variable with the child's task: a folder, an image, and whether to sync.
 const CHILD: &str = "FLEETPULL_TEST_STORE_STEPS";
-/// Written by the process between opening the store and pulling, and after the pull.
+/// Folders that the child creates after opening the store and after the pull.
 const OPENED: &str = "opened";
 const PULLED: &str = "pulled";
 
-/// Not a test of its own: a process that pulls, and says when by making folders.
+/// Not a test: the code of a child process that pulls.
 #[tokio::test]
 async fn child_that_pulls() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -35,7 +35,7 @@ async fn child_that_pulls() {
     std::fs::create_dir(Path::new(folder).join(PULLED)).unwrap();
 }
 
-/// Whether system calls can be traced here.
+/// Checks that strace works here.
 fn traces() -> Result<(), String> {
     let traced = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
     match traced {
@@ -45,11 +45,11 @@ fn traces() -> Result<(), String> {
     }
 }
 
-/// A step on the disk, as `sync PATH`, `rename PATH PATH` or `mkdir PATH`. A sync counts when it is over, the others when they begin.
+/// Steps on the disk: `sync PATH`, `rename PATH PATH` or `mkdir PATH`. A sync counts at its end, the others at their beginning.
 #[derive(Default)]
 struct Steps {
     steps: Vec<String>,
-    /// Of each thread: the call that it is in.
+    /// The unfinished call of each thread.
     unfinished: BTreeMap<String, String>,
 }
 
@@ -79,7 +79,7 @@ impl Steps {
     }
 }
 
-/// `fsync(7</store/blobs>)`, `rename("/a", "/b")`, `renameat2(5</store>, "a", 5</store>, "b", 0)`.
+/// Parses `fsync(7</store/blobs>)`, `rename("/a", "/b")`, `renameat2(5</store>, "a", 5</store>, "b", 0)`.
 fn step(call: &str) -> Option<String> {
     let (name, arguments) = call.split_once('(')?;
     let (mut folder, mut paths) = ("", Vec::new());
@@ -101,7 +101,7 @@ fn step(call: &str) -> Option<String> {
 }
 
 #[test]
-fn steps_are_read_from_a_trace() {
+fn steps_are_parsed_from_strace_output() {
     let trace = "\
 11 fsync(7</s/blobs>) = 0
 11 fdatasync(8</s/partial/x> <unfinished ...>
@@ -116,7 +116,7 @@ fn steps_are_read_from_a_trace() {
     assert_eq!(Steps::of(trace), expected);
 }
 
-/// The steps of a pull, from the opened store to its end, of a process of its own.
+/// The steps of a pull by a child process, from the opened store to the end of the pull.
 async fn steps_of_a_pull(image: String, fsync: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
@@ -138,7 +138,7 @@ async fn steps_of_a_pull(image: String, fsync: bool) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn content_is_synced_before_its_name_and_all_names_before_the_index() {
+async fn content_is_synced_before_its_name_and_names_before_the_index() {
     if met(traces()).is_none() {
         return;
     }
@@ -150,7 +150,7 @@ async fn content_is_synced_before_its_name_and_all_names_before_the_index() {
             from + steps[from..].iter().position(|seen| seen == step).unwrap_or_else(|| panic!("{step} in {steps:#?}"))
         };
         let is_name_of_blob = |step: &&String| step.starts_with("rename ") && step.contains(" STORE/blobs/sha256/");
-        // Config, layers and manifest; for Docker's form the index around it, too.
+        // Config, layers and manifest; with Docker's form also the index around it.
         let names: Vec<&String> = steps.iter().filter(is_name_of_blob).collect();
         assert_eq!(names.len(), if flavour == Flavour::Docker { 6 } else { 5 }, "{steps:#?}");
         let index = steps.iter().position(|step| step.ends_with(" STORE/index.json")).expect("the image is entered");

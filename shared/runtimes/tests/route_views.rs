@@ -1,4 +1,4 @@
-//! Whom a pull would talk to and as whom, as the fleet is told it.
+//! The route and the identity of a pull, as the fleet sees them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::unix::fs::symlink;
@@ -13,11 +13,11 @@ use runtimes::{ImageRuntime, Route};
 use support::scripted_cri::{Failure, InfoAnswer, Script, ScriptedCri, VersionAnswer};
 use tempfile::TempDir;
 
-/// A node of a fleet with a key, its login file and its mirrors.
+/// A node with the fleet's key, a login file and mirrors.
 struct Node {
     folder: TempDir,
     key: FleetKey,
-    /// What the helper gives; it fails if that is empty.
+    /// The secret that the helper gives; the helper fails if it is empty.
     minted: &'static str,
 }
 
@@ -27,15 +27,15 @@ impl Node {
         std::fs::write(folder.path().join("config.json"), logins).unwrap();
         let key = FleetKey::new();
         key.fill(&[7; FLEET_KEY_BYTES]);
-        let practice = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers/docker-credential-practice");
-        symlink(practice, folder.path().join("docker-credential-counting")).unwrap();
+        let helper_program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helpers/docker-credential-scripted");
+        symlink(helper_program, folder.path().join("docker-credential-counting")).unwrap();
         Self { folder, key, minted: "" }
     }
 
     fn keyring(&self) -> Keyring {
         let path = format!("{}:/usr/bin:/bin", self.folder.path().display());
         let log = self.folder.path().join("asked").display().to_string();
-        let variables = [("PATH", path), ("PRACTICE_LOG", log), ("PRACTICE_SECRET", self.minted.to_owned())];
+        let variables = [("PATH", path), ("HELPER_LOG", log), ("HELPER_SECRET", self.minted.to_owned())];
         let environment: Environment = variables.into_iter().collect();
         let authfile = Some(self.folder.path().join("config.json"));
         Keyring::new(KeyringOptions { authfile, environment, kubelet_file: "/nonexistent".into() }).shared_under(self.key.clone(), "blue")
@@ -67,7 +67,7 @@ fn put_hosts(config_path: &Path, registry: &str, hosts: &str) {
 }
 
 #[tokio::test]
-async fn the_way_and_its_endpoints_are_told() {
+async fn route_and_its_endpoints_are_reported() {
     let node = Node::new("{}");
     let plain = node.route("registry.example:5000/app:1").await;
     assert_eq!(plain.endpoints, ["registry.example:5000"]);
@@ -84,7 +84,7 @@ async fn the_way_and_its_endpoints_are_told() {
 }
 
 #[tokio::test]
-async fn nodes_of_a_fleet_tell_the_same_login_alike_and_others_tell_nothing() {
+async fn equal_logins_have_equal_scopes_within_a_fleet_alone() {
     let logins = |password: &str| format!(r#"{{"auths":{{"registry.example":{{"username":"deploy","password":"{password}"}}}}}}"#);
     let (one, same, rotated) = (Node::new(&logins("a")), Node::new(&logins("a")), Node::new(&logins("b")));
     let told = |node: &Node| {
@@ -106,7 +106,7 @@ async fn nodes_of_a_fleet_tell_the_same_login_alike_and_others_tell_nothing() {
 }
 
 #[tokio::test]
-async fn a_helper_is_asked_once_a_minute_and_its_tokens_are_one_login() {
+async fn helper_is_asked_once_a_minute_and_its_tokens_share_a_scope() {
     let logins = r#"{"credHelpers":{"registry.example":"counting"}}"#;
     let node = Node { minted: "minted-1", ..Node::new(logins) };
     let runtime = node.runtime();
@@ -120,7 +120,7 @@ async fn a_helper_is_asked_once_a_minute_and_its_tokens_are_one_login() {
 }
 
 #[tokio::test]
-async fn a_helper_that_fails_is_this_nodes_own_affair() {
+async fn failing_helper_makes_the_identity_node_only() {
     let node = Node::new(r#"{"credsStore":"counting"}"#);
     let runtime = node.runtime();
     let reference = Reference::parse("registry.example/app:1").unwrap();
@@ -130,7 +130,7 @@ async fn a_helper_that_fails_is_this_nodes_own_affair() {
 }
 
 #[tokio::test]
-async fn behind_cri_the_runtimes_own_files_are_read() {
+async fn route_behind_cri_comes_from_the_runtimes_files() {
     for (name, hash_known, mirrored) in [("containerd", true, true), ("cri-o", false, true)] {
         let version = VersionAnswer::Named { name: name.to_owned(), version: "1".to_owned() };
         let scripted = ScriptedCri::start(Script { version: vec![version], ..Script::default() });
@@ -147,9 +147,9 @@ async fn behind_cri_the_runtimes_own_files_are_read() {
     }
 }
 
-/// As k3s and RKE2 have their files elsewhere than containerd's packages.
+/// k3s and RKE2 have their files elsewhere than containerd's packages.
 #[tokio::test]
-async fn behind_containerd_the_files_are_read_where_it_says_that_it_reads_them() {
+async fn hosts_folder_behind_containerd_is_the_one_that_it_states() {
     let node = Node::new("{}");
     node.put_hosts("registry.example", "[host.\"https://set.example\"]\n");
     let own = node.folder.path().join("k3s/registry.example");
@@ -162,9 +162,9 @@ async fn behind_containerd_the_files_are_read_where_it_says_that_it_reads_them()
         (said(format!(r#"{{"configPath": "{folder}"}}"#)), own),
         (said(format!(r#"{{"configPath": "/nonexistent:{folder}"}}"#)), own),
         (said(r#"{"configPath": "", "mirrors": null}"#.to_owned()), itself),
-        // Mirrors that stand in its own settings cannot be told from here.
+        // Mirrors in containerd's own settings cannot be read from here.
         (said(r#"{"configPath": "", "mirrors": {"registry.example": {}}}"#.to_owned()), None),
-        // containerd 2 leaves out what it has set for registries.
+        // containerd 2 leaves out its settings of registries.
         (InfoAnswer::Info([("config".to_owned(), "{}".to_owned())].into()), set),
         (InfoAnswer::Failed(Failure::new("Unimplemented", "unknown method Status")), set),
     ] {
@@ -184,7 +184,7 @@ async fn behind_containerd_the_files_are_read_where_it_says_that_it_reads_them()
 }
 
 #[tokio::test]
-async fn a_route_asks_nobody() {
+async fn route_makes_no_request() {
     let registry = registry().await;
     let node = Node::new("{}");
     node.route(&format!("{}/app:1", registry.host())).await;

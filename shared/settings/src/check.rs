@@ -1,11 +1,11 @@
-//! What must be true of several values together.
+//! The rules that several values must keep together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{OnExhausted, Settings};
 use crate::problem::{Origin, Problem};
 
-/// Every rule that is broken, unless one of its keys is known to be wrong already.
+/// A problem for every broken rule, unless one of its keys already has a problem of its own.
 pub(crate) fn together(settings: &Settings, origins: &BTreeMap<&'static str, Origin>, wrong: &BTreeSet<String>) -> Vec<Problem> {
     rules(settings)
         .into_iter()
@@ -16,7 +16,7 @@ pub(crate) fn together(settings: &Settings, origins: &BTreeMap<&'static str, Ori
 
 struct Rule {
     broken: bool,
-    /// The one that is told of, and the other one.
+    /// The key that the problem names first, and the other key of the rule.
     keys: [&'static str; 2],
     what: String,
 }
@@ -51,17 +51,17 @@ fn rules(settings: &Settings) -> Vec<Rule> {
         Rule {
             broken: nats.creds.is_some() && nats.nkey.is_some(),
             keys: ["nats.nkey", "nats.creds"],
-            what: "stands beside nats.creds, and each says who connects: give one of them".to_owned(),
+            what: "is given together with nats.creds, and each is a login: give one of them".to_owned(),
         },
         Rule {
             broken: nats.token_file.is_some() && (nats.creds.is_some() || nats.nkey.is_some()),
             keys: ["nats.token_file", if nats.creds.is_some() { "nats.creds" } else { "nats.nkey" }],
-            what: "stands beside nats.creds or nats.nkey, and each says who connects: give one of them".to_owned(),
+            what: "is given together with nats.creds or nats.nkey, and each is a login: give one of them".to_owned(),
         },
     ]
 }
 
-/// Where the rule was broken: the first of its keys that somebody gave.
+/// The origin of the first of the rule's keys that has a value other than by default.
 fn place(keys: [&'static str; 2], origins: &BTreeMap<&'static str, Origin>) -> Origin {
     let given = keys.iter().filter_map(|key| origins.get(key)).find(|origin| **origin != Origin::Default);
     given.cloned().unwrap_or(Origin::Default)

@@ -13,10 +13,10 @@ use crate::server_url::hide_passwords;
 use crate::suggest;
 use crate::table::{find, keys};
 
-/// A configuration is a few KiB; what is larger is another file given by mistake.
+/// A configuration is a few KiB; a larger file was given by mistake.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What a file gives, right and wrong.
+/// The assignments of a file, and its problems.
 pub(crate) fn read(path: &Path) -> (Vec<Assignment>, Vec<Problem>) {
     match text_of(path) {
         Ok(text) => Reader { path, text: &text, assignments: Vec::new(), problems: Vec::new() }.read(),
@@ -50,13 +50,13 @@ impl Reader<'_> {
             let origin = self.line(error.span().map_or(0, |span| span.start));
             self.problems.push(Problem::at(origin, format!("is not TOML: {}", error.message())));
         }
-        // What is left after a slip in the syntax may lie in the wrong section, and would be told of as wrong by mistake.
+        // After a syntax error the rest may appear in a wrong section, and would be reported as wrong by mistake.
         if errors.is_empty() {
             for (section, value) in table.get_ref() {
                 self.section(section.get_ref(), section.span().start, value.get_ref());
             }
         }
-        // The parser gives tables by name and slips by kind; people read a file from its top.
+        // The parser sorts tables by name and errors by kind; people read a file from its top.
         self.problems.sort_by_key(|problem| line_of(&problem.origin));
         (self.assignments, self.problems)
     }
@@ -111,7 +111,7 @@ fn line_of(origin: &Origin) -> usize {
     }
 }
 
-/// A wrong value as it may be shown.
+/// A wrong value as text, without passwords.
 fn shown(key: &Key, value: &DeValue<'_>) -> String {
     let text = match value {
         DeValue::String(text) => format!("{text:?}"),

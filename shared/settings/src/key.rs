@@ -3,23 +3,23 @@
 use crate::kind::Kind;
 use crate::model::Settings;
 
-/// The prefix of every variable of the environment that is ours.
+/// The prefix of every environment variable of Fleetpull.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "FLEETPULL_";
 
-/// What there is to know of one key.
+/// One setting: its name, kind, help and sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Key {
-    /// Dotted: section and key.
+    /// Section and key with a dot between: `store.fsync`.
     pub name: &'static str,
-    /// What it may be.
+    /// Which values are allowed.
     pub kind: Kind,
-    /// What it does, in one or two sentences.
+    /// What the setting does, in one or two sentences.
     pub help: &'static str,
-    /// What kubelet has in its place.
+    /// The setting of kubelet that corresponds to it; empty where there is none.
     pub kubelet: &'static str,
-    /// Why ours differs from kubelet's; empty where it does not or where there is nothing to compare.
+    /// Why the default differs from kubelet's; empty where it does not or where there is nothing to compare.
     pub why: &'static str,
-    /// The flag of the command line, if there is one.
+    /// The command-line flag, if there is one.
     pub flag: Option<&'static str>,
     /// The variable of the nats CLI that is read when nothing else gives a value.
     pub nats_variable: Option<&'static str>,
@@ -32,7 +32,7 @@ impl Key {
         format!("{ENVIRONMENT_PREFIX}{}", self.name.to_uppercase().replace('.', "_"))
     }
 
-    /// The default as it would stand in the file.
+    /// The default, written as in the file.
     #[must_use]
     pub fn default_toml(&self) -> String {
         toml::Table::try_from(Settings::default()).ok().and_then(|table| value_of(&table, self.name)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a value may be: read from the text of a variable or a flag, or from TOML.
+//! The kinds of values, read from the text of a variable or a flag, or from TOML.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,23 +9,23 @@ use toml::de::DeValue;
 
 use crate::text::bytes;
 
-/// The longest name, as DNS and Kubernetes have it.
+/// The longest name in DNS, and of an object in Kubernetes.
 const NAME_MAX_CHARS: usize = 253;
 /// The longest fleet name: it begins every subject, bucket and stream.
 const TOKEN_MAX_CHARS: usize = 32;
-/// It stands in keys of shared knowledge, and is read by people in every refusal.
+/// A group is part of the keys of shared buckets, and every refusal shows it to people.
 const GROUP_MAX_CHARS: usize = 63;
 /// More labels than this do not fit the answer of a node.
 const LABELS_MAX: usize = 64;
-/// As Kubernetes has it for the value of a label; keys may be longer by their prefix.
+/// The longest label value in Kubernetes; keys may be longer by their prefix.
 const LABEL_VALUE_MAX_CHARS: usize = 63;
-/// A cluster of NATS has rarely more than five servers, and tells of the others by itself.
+/// A NATS cluster rarely has more than five servers, and each of them announces the others to its clients.
 const SERVERS_MAX: usize = 64;
 
-/// What a value may be.
+/// Which values a setting allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// One token of a subject.
+    /// One token of a NATS subject.
     Token {
         /// Whether it may be left empty.
         may_be_empty: bool,
@@ -119,7 +119,7 @@ impl Kind {
         }
     }
 
-    /// What is allowed, as short as the reference has it.
+    /// What is allowed, in the short form of the reference file.
     #[must_use]
     pub fn range(&self) -> String {
         match self {
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// The unit, as the reference shows it.
+    /// The unit, as the reference file shows it.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ impl Kind {
         format!("must be {}", self.allowed())
     }
 
-    /// The kinds that are one text in the file too.
+    /// Reads the kinds that are a string in the file too.
     fn parse_string(&self, text: &str) -> Result<Value, String> {
         let on_one_line = !text.chars().any(char::is_control);
         let fits = match self {
@@ -241,7 +241,7 @@ impl Kind {
 
     fn rate(&self, rate: f64) -> Option<Value> {
         let Self::Rate { max } = self else { return None };
-        // `contains` is false for what is no number, and -0 would be shown as such.
+        // `contains` is false for NaN; `abs` because -0 would be shown as "-0".
         (0.0..=*max).contains(&rate).then_some(Value::Float(rate.abs()))
     }
 }
@@ -256,7 +256,7 @@ fn servers<'t>(urls: impl Iterator<Item = &'t str>) -> Option<Value> {
         .then(|| Value::Array(urls.into_iter().map(|url| Value::String(url.to_owned())).collect()))
 }
 
-/// Whether this can be the URL of a NATS server. The bus parses it in full; here it is told early with its place.
+/// Whether this can be the URL of a NATS server. The bus parses it in full; the check here reports the problem early and with its place.
 fn is_server(url: &str) -> bool {
     let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
     let host = rest.rsplit('@').next().unwrap_or(rest).trim_end_matches('/');
@@ -293,7 +293,7 @@ mod tests {
     const SIZE: Kind = Kind::Bytes { max: 4 << 30 };
 
     #[test]
-    fn texts_of_variables_and_flags_are_read_or_refused() {
+    fn text_of_a_variable_or_flag_is_read_or_refused() {
         let count = Kind::Count { min: 1, max: 1000 };
         let rate = Kind::Rate { max: 100.0 };
         for (kind, text, expected) in [
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_without_a_unit_is_told_how_to_be_written() {
+    fn duration_without_a_unit_is_refused_with_the_right_spelling() {
         assert!(SPAN.parse_text("10").unwrap_err().ends_with("write 10s if seconds are meant"));
         assert!(
             SPAN.parse_toml(DeValue::parse("10").unwrap().get_ref()).unwrap_err().ends_with("write it as \"10s\" if seconds are meant")

@@ -25,12 +25,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every problem is told, not the first alone, each with its place (file and line, variable or flag), its key and what is
+//! All problems are reported together, each with its place (file and line, variable or flag), its key and what is
 //! allowed. An unknown key is a problem; an unknown `FLEETPULL_` variable is only a warning, because Kubernetes injects
-//! `FLEETPULL_SERVICE_HOST` and its like for a Service named `fleetpull`.
+//! variables such as `FLEETPULL_SERVICE_HOST` for a Service named `fleetpull`.
 //!
-//! Secrets are given by the path of a file. The one exception is a NATS URL that holds a password, as companies have them:
-//! [`ServerUrl`] shows it to nobody but the bus.
+//! Secrets are given by the path of a file. The one exception is a NATS URL with a password, which companies do use: only
+//! [`ServerUrl::expose`] gives the password, and only the bus calls it.
 
 mod check;
 mod file;

@@ -16,40 +16,40 @@ use crate::server_url::hide_passwords;
 use crate::suggest;
 use crate::table::{find, keys};
 
-/// Read if it is there and no other file is named.
+/// This file is read if it exists and no other file is named.
 pub const DEFAULT_FILE: &str = "/etc/fleetpull/config.toml";
 
 /// Which file is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFile {
-    /// None. For tests and for what must be the same everywhere.
+    /// No file. For tests, and for commands whose settings must be the same on every host.
     #[default]
     None,
-    /// [`DEFAULT_FILE`] if it is there.
+    /// [`DEFAULT_FILE`] if it exists.
     Default,
-    /// This one, which must be there.
+    /// This file, which must exist.
     At(PathBuf),
 }
 
 /// Where values come from.
 #[derive(Clone, Default)]
 pub struct Sources {
-    /// Goes before the defaults.
+    /// Has precedence over the defaults.
     pub file: ConfigFile,
-    /// Names and values; goes before the file.
+    /// Names and values; has precedence over the file.
     pub environment: Vec<(String, String)>,
-    /// Dotted keys and values; go before all. A key of a list or of labels may come several times.
+    /// Dotted keys and values; they have precedence over everything else. The key of a list or of labels may be given several times.
     pub flags: Vec<(String, String)>,
 }
 
 /// Settings, and where each value came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Checked.
+    /// The settings, valid by themselves and together.
     pub settings: Settings,
-    /// By dotted key; every key is there.
+    /// By dotted key; every key is present.
     pub origins: BTreeMap<&'static str, Origin>,
-    /// What was odd but did no harm.
+    /// Oddities that do no harm, such as an unknown variable.
     pub warnings: Vec<String>,
 }
 
@@ -60,7 +60,8 @@ pub(crate) struct Assignment {
     pub(crate) origin: Origin,
 }
 
-/// The environment of this process. What is not UTF-8 is given with replacement characters, which [`Settings::load`] refuses in ours.
+/// The environment of this process. Bytes that are not UTF-8 become replacement characters, which [`Settings::load`] refuses in the
+/// variables of Fleetpull.
 #[must_use]
 pub fn process_environment() -> Vec<(String, String)> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
@@ -68,10 +69,10 @@ pub fn process_environment() -> Vec<(String, String)> {
 }
 
 impl Settings {
-    /// Reads all sources.
+    /// Reads all sources and checks the values.
     ///
     /// # Errors
-    /// Everything that is wrong in any of them.
+    /// All problems of all sources.
     pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
         let mut loader = Loader::default();
         loader.nats_variables(&sources.environment);
@@ -84,14 +85,14 @@ impl Settings {
 
 #[derive(Default)]
 struct Loader {
-    /// Later ones go before earlier ones.
+    /// In ascending precedence: a later assignment replaces an earlier one of the same key.
     assignments: Vec<Assignment>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
 impl Loader {
-    /// The nats CLI's own variables. An empty one counts as none.
+    /// The nats CLI's own variables. An empty variable counts as not set.
     fn nats_variables(&mut self, environment: &[(String, String)]) {
         for (variable, text) in environment.iter().filter(|(_, text)| !text.is_empty()) {
             if let Some(key) = keys().iter().find(|key| key.nats_variable == Some(variable)) {
@@ -151,7 +152,7 @@ impl Loader {
         }
     }
 
-    /// Who connects by a login of ours does not do so by another kind of the nats CLI's too.
+    /// A login that is given as a setting of Fleetpull removes the logins of other kinds that the nats CLI's variables give.
     fn one_login(&mut self) {
         let of_cli = |assignment: &Assignment| matches!(&assignment.origin, Origin::Environment { variable } if assignment.key.nats_variable == Some(variable));
         const LOGINS: [&str; 3] = ["nats.creds", "nats.nkey", "nats.token_file"];
@@ -198,7 +199,7 @@ fn unknown_variable(variable: &str) -> String {
     }
 }
 
-/// The table of keys and the types differ: a test keeps this from happening.
+/// The problem for a table of keys that does not fit the types. A test checks that they fit.
 fn bug(error: &dyn std::fmt::Display) -> SettingsError {
     SettingsError {
         problems: vec![Problem::at(

@@ -13,39 +13,39 @@ use crate::text::{bytes, duration, empty_as_none, zero_as_none};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Which fleet.
+    /// The fleet, and what its nodes share.
     pub fleet: Fleet,
-    /// Which node.
+    /// The name and place of this node.
     pub node: Node,
-    /// What pulls.
+    /// The runtime that pulls.
     pub runtime: Runtime,
-    /// Where the embedded runtime keeps images.
+    /// Where the embedded runtime stores images.
     pub store: Store,
-    /// Where the agent keeps what it must remember.
+    /// Where the agent stores its state.
     pub state: State,
     /// How the embedded runtime reaches registries.
     pub registry: Registry,
-    /// How many pulls, and how long.
+    /// How many pulls may run or wait, and for how long.
     pub pull: Pull,
     /// How often a pull may start.
     pub throttle: Throttle,
-    /// How much the whole fleet may ask of a registry.
+    /// How many pulls the whole fleet may start at a registry.
     pub budget: Budget,
-    /// How long a failed image is left alone.
+    /// How long a failed image is not pulled again.
     pub backoff: Backoff,
-    /// How messages travel.
+    /// How messages are delivered.
     pub bus: Bus,
     /// How NATS is reached.
     pub nats: Nats,
     /// Where registry credentials come from.
     pub auth: Auth,
-    /// What is kept of events.
+    /// How many events are stored, and for how long.
     pub events: Events,
-    /// Which requests are always traced, and where traces are looked at.
+    /// Which requests are always traced, and where traces can be viewed.
     pub traces: Traces,
     /// What is logged.
     pub log: Log,
-    /// Where the agent's metrics and health can be read.
+    /// Where the agent serves its metrics and health.
     pub metrics: Metrics,
 }
 
@@ -53,39 +53,39 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fleet {
-    /// First token of every subject.
+    /// The first token of every subject.
     pub name: String,
-    /// Stands before the node's name.
+    /// The prefix of the node's name in the fleet: `<cluster>.<name>`.
     #[serde(with = "empty_as_none")]
     pub cluster: Option<String>,
-    /// What is done with what other nodes found out.
+    /// How the findings of other nodes are used.
     pub share: Share,
     /// Which nodes see the same registries.
     pub scope: String,
     /// None: see [`Fleet::egress`].
     #[serde(with = "empty_as_none")]
     pub egress: Option<String>,
-    /// Which nodes' minted logins count as one.
+    /// The group of nodes whose minted logins count as one login.
     #[serde(with = "empty_as_none")]
     pub credential_group: Option<String>,
-    /// None: the fleet's key is made once and kept in its bucket `keys`.
+    /// None: the fleet's key is made once and stored in its bucket `keys`.
     #[serde(with = "empty_as_none")]
     pub key_file: Option<PathBuf>,
-    /// How long a silent node belongs to the fleet.
+    /// How long a node that does not answer belongs to the fleet.
     #[serde(with = "duration")]
     pub gone_after: Duration,
 }
 
-/// What is done with what other nodes found out.
+/// How the findings of other nodes are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Share {
-    /// The node goes by it.
+    /// The node refuses pulls by them.
     #[default]
     Enforce,
-    /// It is recorded, explained and counted, and refuses nothing.
+    /// The node records, explains and counts what it would have refused, and refuses nothing.
     Observe,
-    /// The node neither tells nor listens.
+    /// The node neither shares its findings nor uses those of others.
     Off,
 }
 
@@ -96,9 +96,9 @@ pub struct Node {
     /// None: the host's.
     #[serde(with = "empty_as_none")]
     pub name: Option<String>,
-    /// What `--selector` chooses by.
+    /// The labels by which `--selector` chooses nodes.
     pub labels: BTreeMap<String, String>,
-    /// Which nodes lose a registry together.
+    /// The group of nodes that lose a registry together.
     pub zone: String,
 }
 
@@ -106,9 +106,9 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Runtime {
-    /// Which adapter.
+    /// Which runtime pulls.
     pub kind: RuntimeKind,
-    /// `unix://` and an absolute path. None: the first socket there is; see [`Runtime::endpoint_on`].
+    /// `unix://` and an absolute path. None: the first known socket that exists; see [`Runtime::endpoint_on`].
     #[serde(with = "empty_as_none")]
     pub endpoint: Option<String>,
 }
@@ -131,7 +131,7 @@ pub struct Store {
     /// None: see [`Store::dir_on`].
     #[serde(with = "empty_as_none")]
     pub dir: Option<PathBuf>,
-    /// Safe against power loss, not only against a killed process.
+    /// Whether a stored image survives a power loss, not only a killed process.
     pub fsync: bool,
 }
 
@@ -151,10 +151,10 @@ pub struct Registry {
     /// A directory of `<host>/hosts.toml`. None: none is read.
     #[serde(with = "empty_as_none")]
     pub config_path: Option<PathBuf>,
-    /// For one endpoint: name, TCP and TLS.
+    /// For one endpoint: name resolution, TCP and TLS together.
     #[serde(with = "duration")]
     pub connect_timeout: Duration,
-    /// From the request sent to the first byte of the answer.
+    /// From sending the request to the first byte of the answer.
     #[serde(with = "duration")]
     pub first_byte_timeout: Duration,
     /// The longest pause between two pieces of a body.
@@ -168,18 +168,18 @@ pub struct Registry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pull {
-    /// The most connections of one pull: so many layers at a time.
+    /// The most connections of one pull, which is the most layers it downloads at a time.
     pub connections: u32,
-    /// The most pulls of the node at a time. [`Pull::slots`] minds `serial` too.
+    /// The most pulls of the node at a time. [`Pull::slots`] takes `serial` into account.
     pub parallel: u32,
-    /// One pull after the other.
+    /// Whether pulls run one after the other.
     pub serial: bool,
-    /// The longest one attempt may take. None: as long as it makes progress.
+    /// The longest one attempt may take. None: no limit while it makes progress.
     #[serde(with = "zero_as_none")]
     pub timeout: Option<Duration>,
-    /// The most pulls that wait for their turn.
+    /// The most pulls that wait for a slot.
     pub queue: u32,
-    /// Bytes that a pull which no pod asked for must leave free.
+    /// The bytes of disk space that a pull must leave free when no pod requested it.
     #[serde(with = "bytes")]
     pub keep_free: u64,
 }
@@ -190,23 +190,23 @@ pub struct Pull {
 pub struct Throttle {
     /// Starts of pulls per second; 0: no limit.
     pub qps: f64,
-    /// Starts at once after a rest.
+    /// The most starts at once after a time without pulls.
     pub burst: u32,
-    /// What becomes of a pull that finds the bucket empty.
+    /// What happens to a pull that finds the token bucket empty.
     pub on_exhausted: OnExhausted,
     /// The longest that a pull without a standing pull waits for the fleet.
     #[serde(with = "duration")]
     pub max_wait: Duration,
 }
 
-/// What becomes of a pull that finds the bucket empty.
+/// What happens to a pull that finds the token bucket empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExhausted {
-    /// It waits its turn.
+    /// It waits for the next token.
     #[default]
     Wait,
-    /// It fails with `pull QPS exceeded`, as kubelet's do.
+    /// It fails with `pull QPS exceeded`, as in kubelet.
     Fail,
 }
 
@@ -214,22 +214,22 @@ pub enum OnExhausted {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Of the whole fleet at one registry; 0: no limit.
+    /// The most pulls per second that the whole fleet starts at one registry; 0: no limit.
     pub pulls_per_second: f64,
-    /// Of the whole fleet at one registry; 0: no limit.
+    /// The most pulls of the whole fleet that run at one registry at a time; 0: no limit.
     pub pulls_at_once: u32,
-    /// What a node does that does not reach the budget's leader.
+    /// What a node does when it does not reach the budget's leader.
     pub alone: Alone,
 }
 
-/// What a node does that does not reach the budget's leader.
+/// What a node does when it does not reach the budget's leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Alone {
-    /// Its share of the budget, but never less than one pull at a time, and no quota stops it.
+    /// It takes its share of the budget, but never less than one pull at a time, and ignores quotas.
     #[default]
     Open,
-    /// No more than its share.
+    /// It takes no more than its share of the budget.
     Share,
 }
 
@@ -237,10 +237,10 @@ pub enum Alone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backoff {
-    /// After the first failure; it doubles with each further one.
+    /// The back-off after the first failure; it doubles with each further failure.
     #[serde(with = "duration")]
     pub initial: Duration,
-    /// Where the doubling ends.
+    /// The longest back-off.
     #[serde(with = "duration")]
     pub max: Duration,
 }
@@ -249,7 +249,7 @@ pub struct Backoff {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bus {
-    /// An addressee in the same process is reached without leaving it.
+    /// Whether a message to a receiver in the same process is delivered without NATS.
     pub local_delivery: bool,
 }
 
@@ -257,7 +257,7 @@ pub struct Bus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nats {
-    /// Servers, tried in any order.
+    /// The servers, tried in any order.
     pub url: Vec<ServerUrl>,
     /// A `.creds` file: user JWT and seed.
     #[serde(with = "empty_as_none")]
@@ -268,7 +268,7 @@ pub struct Nats {
     /// A file with a token, read again at each connect.
     #[serde(with = "empty_as_none")]
     pub token_file: Option<PathBuf>,
-    /// What the subjects begin with on which answers arrive.
+    /// The prefix of the subjects on which answers arrive.
     #[serde(with = "empty_as_none")]
     pub inbox_prefix: Option<String>,
     /// PEM: the authority that signed the server's certificate.
@@ -280,7 +280,7 @@ pub struct Nats {
     /// PEM: the client's key.
     #[serde(with = "empty_as_none")]
     pub key: Option<PathBuf>,
-    /// A context of the nats CLI; what stands in the other keys goes before it.
+    /// A context of the nats CLI; the other keys have precedence over it.
     #[serde(with = "empty_as_none")]
     pub context: Option<String>,
 }
@@ -298,30 +298,30 @@ pub struct Auth {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Events {
-    /// How many of the last events an agent keeps for `fleetpull events`.
+    /// How many of its last events an agent keeps in memory for `fleetpull events`.
     pub keep: u32,
     /// The most bytes of events that wait in the state directory for the fleet's stream.
     #[serde(with = "bytes")]
     pub outbox_max: u64,
-    /// How long stored events may be lost with the machine's power.
+    /// The longest time between storing an event and fsync; a power loss may lose events of this time.
     #[serde(with = "duration")]
     pub fsync_interval: Duration,
-    /// How long the fleet's stream keeps events, where this agent makes it.
+    /// How long the fleet's stream keeps events, if this agent creates the stream.
     #[serde(with = "duration")]
     pub stream_max_age: Duration,
-    /// How many bytes the fleet's stream holds, where this agent makes it.
+    /// How many bytes the fleet's stream holds, if this agent creates the stream.
     #[serde(with = "bytes")]
     pub stream_max_bytes: u64,
 }
 
-/// `traces.*`. Whether and where traces are exported the standard variables (`OTEL_*`) say.
+/// `traces.*`. The standard variables (`OTEL_*`) decide whether and where traces are exported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traces {
-    /// With `{trace_id}` where the id belongs. None: no link is shown.
+    /// The URL of a trace, with `{trace_id}` in place of the id. None: no link is shown.
     #[serde(with = "empty_as_none")]
     pub link: Option<String>,
-    /// A request that took longer is exported whatever the sampling.
+    /// A request that took longer is exported even if it was not sampled.
     #[serde(with = "duration")]
     pub keep_slow: Duration,
 }
@@ -330,9 +330,9 @@ pub struct Traces {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
-    /// The least that is written.
+    /// The least severe level that is written.
     pub level: LogLevel,
-    /// How a line looks.
+    /// The format of a line.
     pub format: LogFormat,
 }
 
@@ -340,29 +340,29 @@ pub struct Log {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// An IP address and a port. None: there is no such address.
+    /// An IP address and a port. None: the agent serves no metrics over HTTP.
     #[serde(with = "empty_as_none")]
     pub address: Option<String>,
 }
 
-/// The least that is written to the log.
+/// The least severe level that is written to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// What somebody must see to.
+    /// Somebody must act.
     Error,
-    /// What somebody may have to see to.
+    /// Somebody may have to act.
     Warn,
-    /// What happened.
+    /// An event.
     #[default]
     Info,
-    /// Why it happened.
+    /// The reason for an event.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// How a line of the log looks.
+/// The format of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -374,7 +374,7 @@ pub enum LogFormat {
 }
 
 impl LogLevel {
-    /// As `tracing` and the file spell it.
+    /// The spelling of `tracing` and of the file.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -388,7 +388,7 @@ impl LogLevel {
 }
 
 impl Nats {
-    /// Whether a NATS server is to be reached at all; else the bus is this process's memory.
+    /// Whether the settings name a NATS server. If not, the bus works in the memory of this process only.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         !self.url.is_empty() || self.context.is_some()
@@ -396,7 +396,7 @@ impl Nats {
 }
 
 impl Fleet {
-    /// Which nodes reach registries from one address: as set, else those of the scope.
+    /// The group of nodes that reach registries from one address: as set, else the scope.
     #[must_use]
     pub fn egress(&self) -> &str {
         self.egress.as_deref().unwrap_or(&self.scope)
@@ -404,7 +404,7 @@ impl Fleet {
 }
 
 impl Share {
-    /// As the file spells it.
+    /// The spelling of the file.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

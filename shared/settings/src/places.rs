@@ -1,40 +1,40 @@
-//! Places that depend on the host: what an empty setting stands for.
+//! Paths that depend on the host, for settings that are empty.
 
 use std::path::{Path, PathBuf};
 
 use crate::model::{Runtime, State, Store};
 
-/// The store of the host's own agent.
+/// The store of an agent that runs as root.
 const STORE_OF_ROOT: &str = "/var/lib/fleetpull";
-/// Below the store: what agents keep, each in a directory named after its node.
+/// The directory below the store that has a state directory for each agent, named after its node.
 const STATE_IN_STORE: &str = "state";
-/// Where containerd and CRI-O listen unless told otherwise.
+/// The default sockets of containerd and CRI-O.
 const KNOWN_SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
-/// What of the host decides about places.
+/// The properties of the host that the paths depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Whether the process runs as root.
     pub is_root: bool,
     /// `$XDG_DATA_HOME`, if it is an absolute path, as its specification demands.
     pub data_home: Option<PathBuf>,
-    /// `$HOME`, likewise.
+    /// `$HOME`, if it is an absolute path.
     pub home: Option<PathBuf>,
 }
 
 /// A place that cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// There is no home to keep the store in.
-    #[error("nothing says where to keep images: neither XDG_DATA_HOME nor HOME is an absolute path; give --store DIR or set store.dir")]
+    /// Neither `$XDG_DATA_HOME` nor `$HOME` gives a directory for the store.
+    #[error("there is no directory for images: neither XDG_DATA_HOME nor HOME is an absolute path; give --store DIR or set store.dir")]
     NoStore,
-    /// No runtime listens at the usual places.
+    /// None of the known sockets exists.
     #[error("no container runtime was found: neither {} is there; give --runtime-endpoint unix://PATH or set runtime.endpoint", KNOWN_SOCKETS.join(" nor "))]
     NoRuntime,
 }
 
 impl Host {
-    /// This host, with the environment given.
+    /// The properties of this host, read from the kernel and from `environment`.
     #[must_use]
     pub fn of(environment: &[(String, String)]) -> Self {
         let absolute = |name: &str| {
@@ -49,12 +49,12 @@ impl Host {
 fn runs_as_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    // Real, effective, saved, of the file system.
+    // The four numbers are the real, effective, saved and file-system user ids.
     users.and_then(|users| users.split_whitespace().nth(1)) == Some("0")
 }
 
 impl Store {
-    /// Where images are kept on this host.
+    /// The directory of the images on this host.
     ///
     /// # Errors
     /// [`PlaceError::NoStore`].
@@ -71,14 +71,13 @@ impl Store {
 }
 
 impl State {
-    /// Where the agent of `node` keeps what it must remember. Agents of several names share neither a default nor, given one
-    /// `state.dir` each, anything else.
+    /// The state directory of the agent of `node`. By default agents of different names have different directories.
     #[must_use]
     pub fn dir_on(&self, store: &Path, node: &str) -> PathBuf {
         self.dir.clone().unwrap_or_else(|| store.join(STATE_IN_STORE).join(node))
     }
 
-    /// The directory that holds a state directory for each agent of this host; none where `state.dir` names the only one.
+    /// The directory that has a state directory for each agent of this host; none if `state.dir` names one directory.
     #[must_use]
     pub fn parent_on(&self, store: &Path) -> Option<PathBuf> {
         self.dir.is_none().then(|| store.join(STATE_IN_STORE))
@@ -86,7 +85,7 @@ impl State {
 }
 
 impl Runtime {
-    /// The socket of the runtime as a URL: the one set, or the first known one that `exists`.
+    /// The socket of the runtime as a URL: as set, else the first known socket that `exists`.
     ///
     /// # Errors
     /// [`PlaceError::NoRuntime`].
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_store_lies_where_the_user_may_write() {
+    fn default_store_is_a_directory_that_the_user_may_write() {
         let environment =
             |pairs: &[(&str, &str)]| -> Vec<(String, String)> { pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect() };
         let store = |is_root, pairs| {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn state_lies_below_the_store_by_node() {
+    fn default_state_directory_is_below_the_store_and_named_after_the_node() {
         assert_eq!(State::default().dir_on(Path::new("/s"), "n1"), Path::new("/s/state/n1"));
         assert_eq!(State { dir: Some("/own".into()) }.dir_on(Path::new("/s"), "n1"), Path::new("/own"));
         assert_eq!(State::default().parent_on(Path::new("/s")), Some(PathBuf::from("/s/state")));
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_socket_there_is_is_taken() {
+    fn first_known_socket_that_exists_is_the_default_endpoint() {
         let runtime = Runtime::default();
         assert_eq!(runtime.endpoint_on(|_| true).unwrap(), "unix:///run/containerd/containerd.sock");
         assert_eq!(runtime.endpoint_on(|path| path.starts_with("/run/crio")).unwrap(), "unix:///run/crio/crio.sock");

@@ -1,4 +1,4 @@
-//! Shows what is in force and where each value came from.
+//! Prints the settings in force and the origin of each value.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub fn print_toml(loaded: &Loaded, host: &Host) -> String {
 }
 
 /// The same as one JSON object a line: `key, value, origin` (`default`, `file`, `environment`, `flag`), `place`, `environment`,
-/// `unit`, and `here`, what an empty value stands for on this host.
+/// `unit`, and `here`, the value that an empty setting has on this host.
 #[must_use]
 pub fn print_json(loaded: &Loaded, host: &Host) -> String {
     let settings = serde_json::to_value(&loaded.settings).unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn print_json(loaded: &Loaded, host: &Host) -> String {
         let pointer = format!("/{}", line.key.name.replace('.', "/"));
         let object = serde_json::json!({
             "key": line.key.name,
-            // An empty text is a setting that is not set.
+            // An empty text means that the setting has no value.
             "value": settings.pointer(&pointer).filter(|value| value.as_str() != Some("")),
             "origin": loaded.origins.get(line.key.name).map(|origin| origin.kind()),
             "place": line.origin,
@@ -67,7 +67,7 @@ fn lines(loaded: &Loaded, host: &Host) -> Vec<Line> {
     keys().iter().map(line).collect()
 }
 
-/// What an empty value stands for on this host, if it can be said.
+/// The value that an empty setting has on this host, if the host determines one.
 fn here(key: &Key, loaded: &Loaded, host: &Host) -> Option<String> {
     let settings = &loaded.settings;
     match key.name {

@@ -1,4 +1,4 @@
-//! Where a value came from, and what is wrong with it.
+//! The origin of a value, and the problems with it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,21 +9,21 @@ const SHOWN_CHARS: usize = 120;
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave one.
+    /// No source gave a value.
     Default,
-    /// A line of the file, counted from 1; 0 when the line is not known.
+    /// A line of the file.
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Which line.
+        /// The line, counted from 1; 0 when it is not known.
         line: usize,
     },
-    /// A variable of the environment.
+    /// An environment variable.
     Environment {
-        /// Its name.
+        /// The name of the variable.
         variable: String,
     },
-    /// A flag of the command line.
+    /// A command-line flag.
     Flag {
         /// As it is typed: `--store`.
         flag: String,
@@ -55,21 +55,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong, with its place and what is allowed.
+/// One wrong value or source, with its place and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
-    /// Where.
+    /// Where the problem is.
     pub origin: Origin,
-    /// The key, if it is about one.
+    /// The key, if the problem concerns one.
     pub key: Option<String>,
-    /// The value as given, without passwords and shortened, if it is about one.
+    /// The value as given, without passwords and shortened, if the problem concerns one.
     pub value: Option<String>,
     /// What is wrong and what is allowed.
     pub what: String,
 }
 
 impl Problem {
-    /// A problem with a place alone.
+    /// A problem that concerns no key.
     pub(crate) fn at(origin: Origin, what: impl Into<String>) -> Self {
         Self { origin, key: None, value: None, what: what.into() }
     }
@@ -79,7 +79,7 @@ impl Problem {
         Self { key: Some(key.to_owned()), ..Self::at(origin, what) }
     }
 
-    /// The same with the value as given.
+    /// The same problem, showing the value as given.
     pub(crate) fn with_value(self, value: &str) -> Self {
         let mut shown: String = value.chars().take(SHOWN_CHARS).collect();
         if shown.len() < value.len() {
@@ -101,7 +101,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with the settings given.
+/// All problems of the given settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct SettingsError {
     /// At least one.

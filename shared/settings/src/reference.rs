@@ -5,20 +5,20 @@ use std::fmt::Write;
 use crate::key::Key;
 use crate::table::keys;
 
-/// Comments are broken at this column, so that they are read without scrolling.
+/// The longest line of a comment, in characters, so that people read it without scrolling.
 const WIDTH_CHARS: usize = 120;
 
 const HEAD: &str = "\
 # Fleetpull: every setting with its default. This file changes nothing: copy the lines that you need.
 #
-# Where a value comes from, first found first: a flag, FLEETPULL_<SECTION>_<KEY> in the environment, the file
+# A value comes from the first of these that gives one: a flag, FLEETPULL_<SECTION>_<KEY> in the environment, the file
 # (--config FILE, else /etc/fleetpull/config.toml), for nats.* the nats CLI's own NATS_<KEY>, the default.
-# `fleetpull config print` shows what is in force and where it came from; `fleetpull config validate` checks a file.
+# `fleetpull config print` shows the settings in force and their origins; `fleetpull config validate` checks a file.
 #
 # Durations need a unit (ms, s, m, h): \"500ms\", \"10s\", \"1m30s\". Secrets are given by the path of a file. In paths ~ is not
-# expanded, and a relative one begins at the working directory.
+# expanded, and a relative path begins at the working directory.
 #
-# Below each key: its unit and range, what kubelet has in its place and why the default here is another, and which flag
+# Above each key: its unit and range, what kubelet has instead and why the default here differs, and which flag
 # and variables give it.
 # Made from the table in shared/settings/src/table.rs: UPDATE_REFERENCE=1 cargo test -p settings reference
 ";
@@ -42,8 +42,8 @@ pub fn render_reference() -> String {
 }
 
 fn describe(key: &Key) -> String {
-    let kubelet = if key.kubelet.is_empty() { "has nothing like it" } else { key.kubelet };
-    let why = if key.why.is_empty() { String::new() } else { format!(" Why not here: {}.", key.why) };
+    let kubelet = if key.kubelet.is_empty() { "has no such setting" } else { key.kubelet };
+    let why = if key.why.is_empty() { String::new() } else { format!(" Why it differs here: {}.", key.why) };
     let flag = key.flag.map(|flag| format!("{flag}, ")).unwrap_or_default();
     let nats = key.nats_variable.map(|variable| format!(", {variable}")).unwrap_or_default();
     [
@@ -55,7 +55,7 @@ fn describe(key: &Key) -> String {
     .concat()
 }
 
-/// A paragraph as comment lines, the later ones below the first word.
+/// A paragraph as comment lines; the later lines are aligned with the first word.
 fn comment(label: &str, paragraph: &str) -> String {
     let mut lines = vec![format!("#{label}")];
     for word in paragraph.split(' ') {

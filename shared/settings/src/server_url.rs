@@ -4,16 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What stands in place of a secret.
+/// The text shown in place of a secret.
 const HIDDEN: &str = "***";
 
-/// The URL of a NATS server. Shown and serialised without its password or token; [`ServerUrl::expose`] gives all of it.
+/// The URL of a NATS server. It is shown and serialised without its password or token; [`ServerUrl::expose`] gives the whole URL.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// As given, with its password. For the connection alone.
+    /// The URL as given, with its password. Only for connecting.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -38,13 +38,13 @@ impl Serialize for ServerUrl {
     }
 }
 
-/// A list of URLs as it may be shown. What stands before the last `@` of each is taken for user and password (or a token), even
-/// where the rest is no URL.
+/// A list of URLs without passwords. The text before the last `@` of each is taken for user and password (or a token), even if
+/// the rest is not a URL.
 pub(crate) fn hide_passwords(list: &str) -> String {
     if !list.contains('@') {
         return list.to_owned();
     }
-    // A comma may be part of a password: a piece without a scheme that is followed by an `@` is hidden with what is before it.
+    // A comma may be part of a password: a piece without a scheme before an `@` is hidden together with the piece before it.
     let (head, servers) = list.rsplit_once('@').unwrap_or(("", list));
     let mut shown = Vec::new();
     for piece in head.split('@') {

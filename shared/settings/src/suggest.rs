@@ -1,13 +1,13 @@
-//! "Did you mean": the known key that is nearest to an unknown one.
+//! "Did you mean": finds the known key that is nearest to an unknown key.
 
 use crate::table::keys;
 
-/// More slips than this make another word.
-const MOST_SLIPS: usize = 3;
+/// With more edits than this, the name is taken for another word.
+const MOST_EDITS: usize = 3;
 /// Longer names are not compared: the comparison costs the product of both lengths.
 const LONGEST_NAME_CHARS: usize = 64;
 
-/// `; did you mean x?`, or where all keys stand.
+/// `did you mean x?`, or the command that shows all keys.
 pub(crate) fn hint(unknown: &str) -> String {
     match nearest(unknown) {
         Some(key) => format!("did you mean {key}?"),
@@ -15,14 +15,14 @@ pub(crate) fn hint(unknown: &str) -> String {
     }
 }
 
-/// The known key that is nearest, if any is near: by its whole name, or by its last word in another section.
+/// The nearest known key: by its whole name within [`MOST_EDITS`], else a key with the same last word in another section.
 pub(crate) fn nearest(unknown: &str) -> Option<&'static str> {
     let unknown = unknown.to_lowercase().replace('-', "_");
     if unknown.chars().count() > LONGEST_NAME_CHARS {
         return None;
     }
     let whole = keys().iter().map(|key| (distance(&unknown, key.name), key.name)).min()?;
-    if whole.0 <= MOST_SLIPS.min(unknown.len() / 3) {
+    if whole.0 <= MOST_EDITS.min(unknown.len() / 3) {
         return Some(whole.1);
     }
     let last = |name: &'static str| name.rsplit('.').next().unwrap_or(name);
@@ -30,7 +30,7 @@ pub(crate) fn nearest(unknown: &str) -> Option<&'static str> {
     keys().iter().map(|key| key.name).find(|name| last(name) == word)
 }
 
-/// Insertions, removals, replacements and swaps of neighbours that lead from one word to the other.
+/// The number of insertions, removals, replacements and swaps of neighbours that turn one word into the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_recognised_and_other_words_are_not() {
+    fn misspelled_key_is_recognised_and_another_word_is_not() {
         for (unknown, known) in [
             ("throttle.qsp", Some("throttle.qps")),
             ("throtle.burst", Some("throttle.burst")),

@@ -1,10 +1,10 @@
-//! How values that are more than a number or a word look as text.
+//! The text form of durations, sizes and optional values.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-/// `1m 30s`: a whole span of time with its units.
+/// A duration as `1m 30s`.
 pub(crate) mod duration {
     use super::*;
 
@@ -18,7 +18,7 @@ pub(crate) mod duration {
     }
 }
 
-/// A span of time of which `0s` means that there is none.
+/// An optional duration; `0s` means none.
 pub(crate) mod zero_as_none {
     use super::*;
 
@@ -32,7 +32,7 @@ pub(crate) mod zero_as_none {
     }
 }
 
-/// A text or path of which the empty one means that there is none.
+/// An optional text or path; the empty text means none.
 pub(crate) mod empty_as_none {
     use std::ffi::OsStr;
 
@@ -49,11 +49,11 @@ pub(crate) mod empty_as_none {
     }
 }
 
-/// `2GiB`: a size in the largest unit that holds it whole.
+/// A size as `2GiB`, in the largest unit that gives a whole number.
 pub(crate) mod bytes {
     use super::*;
 
-    /// The units, largest first, by the power of two that they stand for.
+    /// The units, largest first, each with its power of two.
     const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
     pub(crate) fn format(size: u64) -> String {
@@ -61,7 +61,7 @@ pub(crate) mod bytes {
         whole.map_or_else(|| "0B".to_owned(), |(unit, power)| format!("{}{unit}", size >> power))
     }
 
-    /// None: it is no size, has no unit, or is past all counting.
+    /// None if the text is not a size, has no unit, or is larger than [`u64::MAX`] bytes.
     pub(crate) fn parse(text: &str) -> Option<u64> {
         let unit_at = text.find(|letter: char| !letter.is_ascii_digit())?;
         let (number, unit) = text.split_at(unit_at);

@@ -1,4 +1,4 @@
-//! Precedence, origins, and what is told of wrong values.
+//! Precedence and origins of values, and the problems reported for wrong values.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl Case {
 }
 
 #[test]
-fn nothing_given_is_the_defaults() {
+fn settings_without_sources_are_the_defaults() {
     let loaded = Settings::load(Sources::default()).unwrap();
     assert_eq!(loaded.settings, Settings::default());
     assert!(loaded.origins.values().all(|origin| origin.kind() == "default"));
@@ -53,7 +53,7 @@ fn nothing_given_is_the_defaults() {
 }
 
 #[test]
-fn a_flag_goes_before_the_environment_before_the_file_before_the_nats_cli() {
+fn flag_precedes_environment_precedes_file_precedes_nats_cli() {
     let case =
         || Case::new("[nats]\nurl = \"nats://file\"\n").environment("NATS_URL", "nats://cli").environment("NATS_CREDS", "/cli.creds");
     let origin = |loaded: &Loaded| (loaded.settings.nats.url[0].expose().to_owned(), loaded.origins["nats.url"].kind());
@@ -73,7 +73,7 @@ fn a_flag_goes_before_the_environment_before_the_file_before_the_nats_cli() {
 }
 
 #[test]
-fn a_login_of_ours_takes_the_place_of_the_other_kind_of_the_nats_cli() {
+fn login_set_in_fleetpull_replaces_a_login_of_another_kind_from_the_nats_cli() {
     let loaded = Case::new("").environment("NATS_CREDS", "/cli.creds").flag("nats.nkey", "/n").load().unwrap();
     assert_eq!((loaded.settings.nats.creds, loaded.settings.nats.nkey), (None, Some(PathBuf::from("/n"))));
     assert_eq!(loaded.origins["nats.creds"].kind(), "default");
@@ -83,7 +83,7 @@ fn a_login_of_ours_takes_the_place_of_the_other_kind_of_the_nats_cli() {
 }
 
 #[test]
-fn an_empty_variable_of_ours_takes_back_what_the_file_says() {
+fn empty_fleetpull_variable_clears_the_value_of_the_file() {
     let loaded = Case::new("nats.url = \"nats://file\"").environment("FLEETPULL_NATS_URL", "").load().unwrap();
     assert!(!loaded.settings.nats.is_wanted());
 }
@@ -119,7 +119,7 @@ fn every_kind_of_value_is_read_from_every_source() {
 }
 
 #[test]
-fn what_a_fleet_shares_is_read_and_egress_is_the_scope_unless_it_is_said() {
+fn fleet_settings_are_read_and_egress_defaults_to_the_scope() {
     let file = "\
         [fleet]\nshare = \"observe\"\nscope = \"eu-1\"\nkey_file = \"/k\"\n\
         [pull]\nkeep_free = \"1536 MiB\"\n\
@@ -138,7 +138,7 @@ fn what_a_fleet_shares_is_read_and_egress_is_the_scope_unless_it_is_said() {
 }
 
 #[test]
-fn a_flag_of_a_list_may_come_several_times_and_replaces_the_file() {
+fn repeated_flag_of_a_list_joins_its_values_and_replaces_the_file() {
     let case = Case::new("node.labels = { zone = \"a\" }\nnats.url = [\"nats://file\"]");
     let settings = case
         .flag("node.labels", "disk=ssd")
@@ -153,7 +153,7 @@ fn a_flag_of_a_list_may_come_several_times_and_replaces_the_file() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_with_its_place() {
+fn all_problems_are_reported_together_with_their_places() {
     let file = "\
         [throttle]\nqsp = 5\nburst = -1\n\n\
         [store]\nfsync = \"true\"\n\
@@ -180,7 +180,7 @@ fn every_problem_is_told_at_once_with_its_place() {
 }
 
 #[test]
-fn wrong_shapes_of_the_file_are_told() {
+fn wrong_structure_of_the_file_is_reported() {
     for (file, expected) in [
         ("[throtle]\nburst = 3", "c.toml:2: throtle.burst: is not a known key; did you mean throttle.burst?"),
         ("throttle = 3", "c.toml:1: throttle: is a section, not a key: write [throttle] and its keys below it"),
@@ -199,7 +199,7 @@ fn wrong_shapes_of_the_file_are_told() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told() {
+fn unreadable_file_is_reported() {
     let load = |path: PathBuf| Settings::load(Sources { file: ConfigFile::At(path), ..Sources::default() }).unwrap_err().to_string();
     let dir = TempDir::new().unwrap();
     assert!(load(dir.path().join("none.toml")).contains("none.toml: cannot be opened: No such file"));
@@ -210,7 +210,7 @@ fn a_file_that_cannot_be_read_is_told() {
 }
 
 #[test]
-fn values_that_do_not_go_together_are_told() {
+fn conflicting_values_are_reported() {
     for (file, expected) in [
         (
             "throttle.burst = 0",
@@ -221,7 +221,7 @@ fn values_that_do_not_go_together_are_told() {
         ("nats.key = \"/k\"", "c.toml:1: nats.key: needs nats.cert: the key of a client certificate is of no use without it"),
         (
             "nats = { creds = \"/c\", nkey = \"/n\" }",
-            "c.toml:1: nats.nkey: stands beside nats.creds, and each says who connects: give one of them",
+            "c.toml:1: nats.nkey: is given together with nats.creds, and each is a login: give one of them",
         ),
     ] {
         assert_eq!(Case::new(file).problems(), [expected]);
@@ -234,12 +234,12 @@ fn values_that_do_not_go_together_are_told() {
     ] {
         assert!(Case::new(fine).load().is_ok(), "{fine}");
     }
-    // A rule says nothing of a key that is wrong by itself.
+    // A rule reports no problem if one of its keys has a problem of its own.
     assert_eq!(Case::new("backoff = { initial = \"20m\", max = \"x\" }").problems().len(), 1);
 }
 
 #[test]
-fn variables_that_kubernetes_injects_are_only_warned_of() {
+fn unknown_variable_as_injected_by_kubernetes_is_only_a_warning() {
     let loaded = Case::new("")
         .environment("FLEETPULL_SERVICE_HOST", "10.0.0.1")
         .environment("FLEETPULL_PORT_4222_TCP", "tcp://10.0.0.1:4222")
@@ -259,13 +259,13 @@ fn variables_that_kubernetes_injects_are_only_warned_of() {
 }
 
 #[test]
-fn a_value_that_is_not_utf8_is_refused() {
+fn value_that_is_not_utf8_is_refused() {
     let problems = Case::new("").environment("FLEETPULL_STORE_DIR", "/a\u{fffd}").problems();
     assert_eq!(problems, ["FLEETPULL_STORE_DIR: store.dir = \"/a\u{fffd}\": is not UTF-8"]);
 }
 
 #[test]
-fn what_is_printed_says_where_it_came_from_and_loads_to_the_same() {
+fn printed_settings_name_their_origins_and_load_to_the_same_settings() {
     let case = || {
         Case::new("\n[throttle]\nburst = 20\n")
             .environment("FLEETPULL_NODE_LABELS", "zone=a")

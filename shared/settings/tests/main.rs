@@ -1,4 +1,4 @@
-//! The settings: their reference, loading, properties.
+//! Tests of the settings: reference file, loading, properties.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod load;

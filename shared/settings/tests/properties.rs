@@ -1,4 +1,4 @@
-//! Whatever is given, loading answers; and what it accepts it prints and reads again.
+//! Loading returns for every input, and accepted settings can be printed and loaded again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn load_file(text: &[u8]) -> Result<settings::Loaded, settings::SettingsError> {
     Settings::load(Sources { file: ConfigFile::At(file.path().to_owned()), ..Sources::default() })
 }
 
-/// Values near the edge of what is right, in TOML.
+/// TOML values, valid and nearly valid.
 fn toml_value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
@@ -39,12 +39,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_of_a_file_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn file_of_any_bytes_is_loaded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _answered = load_file(&bytes);
     }
 
     #[test]
-    fn any_toml_is_answered(pairs in prop::collection::vec((key_name(), toml_value()), 0..6)) {
+    fn file_of_any_toml_is_loaded_or_refused_with_problems(pairs in prop::collection::vec((key_name(), toml_value()), 0..6)) {
         let text: String = pairs.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         match load_file(text.as_bytes()) {
             Ok(loaded) => prop_assert!(!print_json(&loaded, &Host::default()).is_empty()),
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_of_a_variable_or_flag_is_answered_and_what_is_accepted_is_printed_and_read_again(
+    fn accepted_text_of_a_variable_or_flag_can_be_printed_and_loaded_again(
         index in 0..keys().len(),
         text in prop_oneof![any::<String>(), toml_value(), "[a-z0-9=,./:]{0,20}", "[1-9][0-9]{0,3}(ms|s|m|h)"],
         as_flag in any::<bool>(),
@@ -67,7 +67,7 @@ proptest! {
         }
         let Ok(loaded) = Settings::load(sources) else { return Ok(()) };
         let again = load_file(print_toml(&loaded, &Host::default()).as_bytes());
-        // Passwords are hidden in what is printed, so URLs with user info differ.
+        // Printing hides passwords, so URLs with user info differ.
         prop_assert!(again.is_ok_and(|again| again.settings == loaded.settings || key.name == "nats.url"));
     }
 }

@@ -1,4 +1,4 @@
-//! The reference file is the table of keys, shows every key with its default, and changes nothing when it is loaded.
+//! The reference file equals the table of keys, shows every key with its default, and loads to the defaults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn reference() -> PathBuf {
 }
 
 #[test]
-fn the_reference_file_is_what_the_table_says_and_loads_to_the_defaults() {
+fn reference_file_equals_the_table_and_loads_to_the_defaults() {
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
         std::fs::write(reference(), render_reference()).unwrap();
     }
@@ -24,7 +24,7 @@ fn the_reference_file_is_what_the_table_says_and_loads_to_the_defaults() {
 }
 
 #[test]
-fn the_table_and_the_types_have_the_same_keys() {
+fn table_and_types_have_the_same_keys() {
     let table = toml::Table::try_from(Settings::default()).unwrap();
     let of_types: Vec<String> =
         table.iter().flat_map(|(section, keys)| keys.as_table().unwrap().keys().map(move |key| format!("{section}.{key}"))).collect();
@@ -34,7 +34,7 @@ fn the_table_and_the_types_have_the_same_keys() {
 }
 
 #[test]
-fn every_row_says_what_a_reader_needs() {
+fn every_row_of_the_table_is_complete() {
     for key in keys() {
         assert!(key.help.ends_with('.') || key.help.ends_with(')'), "{}: help is whole sentences", key.name);
         assert!(!key.default_toml().is_empty(), "{}: no default", key.name);

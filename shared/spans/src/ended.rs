@@ -1,4 +1,4 @@
-//! What a span was, once it has ended.
+//! The record of an ended span.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use contract::TraceContext;
 use opentelemetry::{KeyValue, Value};
 
-/// The most attributes, events and links of one span, each: as OpenTelemetry has it.
+/// The most attributes, events and links of one span each; OpenTelemetry's default.
 const EACH_MAX: usize = 128;
 
-/// As many as the span of a request has, the late ones aside; others have one or two.
+/// How many attributes the span of a request has, without the late ones; other spans have one or two.
 pub(crate) const ATTRIBUTES_OF_A_REQUEST: usize = 6;
 
-/// What the span is to its parent, as OpenTelemetry counts kinds.
+/// OpenTelemetry's kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A step within this process.
@@ -22,62 +22,62 @@ pub enum Kind {
     Server,
     /// Asks another process.
     Client,
-    /// Hands a message on.
+    /// Sends a message.
     Producer,
 }
 
-/// The span above.
+/// The parent of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// Its id, in the same trace.
     pub span_id: u64,
-    /// It is another process's.
+    /// It belongs to another process.
     pub is_remote: bool,
 }
 
 /// A span that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Low in cardinality.
+    /// The name, of low cardinality.
     pub name: Cow<'static, str>,
-    /// What it is to its parent.
+    /// The kind.
     pub kind: Kind,
     /// Its ids.
     pub ids: TraceContext,
-    /// None: it is a root.
+    /// The parent; none: it is a root.
     pub parent: Option<Parent>,
-    /// The header `tracestate` that came with the request; empty: none.
+    /// The request's `tracestate` header; empty: none.
     pub state: String,
     /// When it began, as time since 1970.
     pub began: Duration,
     /// How long it took.
     pub took: Duration,
-    /// What was said of it.
-    pub said: Said,
+    /// Attributes, events, links and status.
+    pub content: Content,
 }
 
-/// What is said of a span while it lasts.
+/// The attributes, events, links and status of a span.
 #[derive(Debug, Default)]
-pub struct Said {
-    /// One of each key.
+pub struct Content {
+    /// The attributes, one for each key.
     pub attributes: Vec<KeyValue>,
-    /// When, as time since 1970, and what happened.
+    /// The events: time since 1970, name and attributes.
     pub events: Vec<(Duration, &'static str, Vec<KeyValue>)>,
-    /// The spans that it has to do with.
+    /// Links to other spans.
     pub links: Vec<Link>,
-    /// For people; none: it did not fail.
+    /// The description of the failure; none: it did not fail.
     pub failed: Option<String>,
-    /// Its trace is exported whatever the sampler decided.
+    /// Export the trace whatever the sampler decided.
     pub keep: bool,
-    /// How long it took, if it was over before that was all.
+    /// How long it took, if it ended before its last clone was dropped.
     pub took: Option<Duration>,
-    /// How many attributes, events and links there was no room for.
+    /// How many attributes, events and links were dropped, because there were too many.
     pub dropped: [u32; 3],
-    /// What is said only if the span is exported.
+    /// Attributes that are made only if the span is exported.
     pub(crate) late: Option<Late>,
 }
 
-/// Attributes that are made when a span is exported.
+/// Makes attributes when a span is exported.
 pub(crate) struct Late(pub(crate) Box<dyn FnOnce() -> Vec<KeyValue> + Send>);
 
 impl fmt::Debug for Late {
@@ -95,9 +95,8 @@ pub struct Link {
     pub what: &'static str,
 }
 
-impl Said {
-    /// Makes the attributes that are made only for a span that is exported. To be called once it is known that this one is. What was set
-    /// besides goes before.
+impl Content {
+    /// Makes the late attributes. Call it once the span is to be exported. Attributes that were set already win.
     pub fn make_late_attributes(&mut self) {
         let Some(Late(make)) = self.late.take() else { return };
         for KeyValue { key, value, .. } in std::mem::replace(&mut self.attributes, make()) {
@@ -120,7 +119,7 @@ impl Said {
     }
 
     pub(crate) fn link(&mut self, link: Link) {
-        // Most spans with a link have one.
+        // Most spans with links have one.
         if self.links.is_empty() {
             self.links.reserve_exact(1);
         }

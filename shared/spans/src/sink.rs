@@ -1,4 +1,4 @@
-//! Where spans go.
+//! The receiver of ended spans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use tracing_subscriber::Layer;
 
 use crate::ended::{Ended, Kind};
 
-/// Takes the spans of a process.
+/// Receives the spans of a process.
 pub trait Sink: fmt::Debug + Send + Sync {
-    /// What time it is.
+    /// The present time.
     fn now(&self) -> Now;
 
     /// [`Now::monotonic`] alone.
     fn monotonic(&self) -> Duration;
 
-    /// Whether a request that enters this process as this span is exported whatever becomes of it.
+    /// Whether the sampler exports a request that enters this process as this span.
     fn is_sampled(&self, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool;
 
-    /// Whether a span that took so long is exported, whatever the sampler decided.
+    /// Whether a span is exported because it took this long.
     fn is_slow(&self, took: Duration) -> bool;
 
-    /// A span begins that is not sampled. `is_first`: with it the request enters this process.
+    /// An unsampled span begins. `is_first`: it is the request's first span in this process.
     fn began_unsampled(&self, trace_id: u128, is_first: bool);
 
     /// A span has ended.
     fn ended(&self, span: Box<Ended>);
 }
 
-/// The part of a subscriber by which spans find their sink.
+/// A layer of a subscriber that gives spans their sink.
 #[derive(Clone, Debug)]
 pub struct ToSink(Arc<dyn Sink>);
 
 impl ToSink {
-    /// All spans that begin under a subscriber with this layer go to `sink`.
+    /// A layer that sends all spans under its subscriber to `sink`.
     #[must_use]
     pub fn new(sink: Arc<dyn Sink>) -> Self {
         Self(sink)
     }
 
-    /// The sink of the subscriber that is in force on this thread.
+    /// The sink of this thread's subscriber.
     pub(crate) fn current() -> Option<Arc<dyn Sink>> {
         tracing::dispatcher::get_default(|dispatch| dispatch.downcast_ref::<Self>().map(|to| Arc::clone(&to.0)))
     }

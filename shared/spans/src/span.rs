@@ -12,15 +12,15 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use opentelemetry::{Context, KeyValue, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Ended, Kind, Late, Link, Parent, Said};
+use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Content, Ended, Kind, Late, Link, Parent};
 use crate::sink::{Sink, ToSink};
 use crate::{TARGET, links};
 
-/// The longest description of a failure, in bytes: collectors cut longer ones, or refuse the whole batch.
+/// The longest description of a failure, in bytes; collectors cut longer ones or refuse the whole batch.
 const DESCRIPTION_MAX_BYTES: usize = 1024;
 
 thread_local! {
-    /// For the ids of spans that no message carries before they begin.
+    /// The source of ids that are not made before the span.
     static RANDOM: RefCell<Random> = RefCell::new(Random::from_system());
 }
 
@@ -37,37 +37,36 @@ struct Open {
     parent: Option<Parent>,
     state: String,
     began: Now,
-    said: Mutex<Said>,
+    content: Mutex<Content>,
 }
 
-/// Where a request enters this process.
+/// The ids of a request that enters this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// The ids for the span, minted in the caller's trace.
+    /// The ids for the span in the caller's trace.
     pub own: TraceContext,
-    /// The ids for it if the caller's trace is not sampled: a trace of this process, which links to the caller.
+    /// The ids for it in a new trace, used if the caller's trace is not sampled; the span then links to the caller.
     pub own_root: TraceContext,
     /// The caller's span; one without a span id is no parent.
     pub caller: TraceContext,
-    /// What came along with it.
+    /// What the request carried with its trace.
     pub carried: Option<&'a Carried>,
 }
 
-/// Whether spans are made at all.
+/// Whether spans are made.
 #[must_use]
 pub fn enabled() -> bool {
     ToSink::is_there()
 }
 
 impl Span {
-    /// No span: what is said of it goes nowhere.
+    /// No span; every call on it does nothing.
     #[must_use]
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// A span within `parent`. `own` are its ids if they are known to others already; else they are chosen here. Without a parent it
-    /// enters this process by itself.
+    /// Starts a span within `parent`. `own` are its ids if they were made before; otherwise they are made here.
     #[must_use]
     pub fn start(name: impl Into<Cow<'static, str>>, kind: Kind, parent: TraceContext, own: Option<TraceContext>) -> Self {
         let Some(sink) = ToSink::current() else { return Self::none() };
@@ -80,8 +79,8 @@ impl Span {
         Self::begin(sink.now(), sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
     }
 
-    /// The first span of this process for a request. The sampler decides by the caller; the ids that are then in force, with its
-    /// decision, are returned for all that belongs to the request. Without an exporter they are `entry.own`.
+    /// Starts the first span of this process for a request. The sampler decides by the caller. Returns the ids, with the decision, for the
+    /// rest of the request; without an exporter these are `entry.own`.
     #[must_use]
     pub fn enter(name: impl Into<Cow<'static, str>>, kind: Kind, entry: Entry<'_>) -> (Self, TraceContext) {
         let Some(sink) = ToSink::current() else { return (Self::none(), entry.own) };
@@ -93,8 +92,8 @@ impl Span {
         let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
         let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
         let span = Self::begin(sink.now(), sink, name, kind, ids, parent, above.and(entry.carried));
-        if let Some(mut said) = span.said() {
-            said.attributes.reserve_exact(ATTRIBUTES_OF_A_REQUEST);
+        if let Some(mut content) = span.content() {
+            content.attributes.reserve_exact(ATTRIBUTES_OF_A_REQUEST);
         }
         if let Some(caller) = unsampled {
             span.link(caller, links::CALLER);
@@ -102,7 +101,7 @@ impl Span {
         (span, ids)
     }
 
-    /// A root that is exported: what goes on apart from the span `to`, to which it links, as it may be over.
+    /// Starts an exported root for work that outlives the span `to`, and links to it.
     #[must_use]
     pub fn linked_root(name: &'static str, kind: Kind, to: TraceContext, what: &'static str) -> Self {
         let Some(sink) = ToSink::current() else { return Self::none() };
@@ -124,31 +123,31 @@ impl Span {
             sink.began_unsampled(ids.trace_id, parent.is_none_or(|parent| parent.is_remote));
         }
         let state = carried.map(|carried| carried.tracestate.clone()).unwrap_or_default();
-        Self(Some(Arc::new(Open { sink, name, kind, ids, parent, state, began, said: Mutex::default() })))
+        Self(Some(Arc::new(Open { sink, name, kind, ids, parent, state, began, content: Mutex::default() })))
     }
 
-    /// False if it is exported nowhere. To be asked before an attribute is formatted.
+    /// False for [`Span::none`]. Ask before formatting an attribute.
     #[must_use]
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    fn said(&self) -> Option<MutexGuard<'_, Said>> {
-        Some(self.0.as_ref()?.said())
+    fn content(&self) -> Option<MutexGuard<'_, Content>> {
+        Some(self.0.as_ref()?.content())
     }
 
     /// Sets an attribute.
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
-        if let Some(mut said) = self.said() {
-            said.set(key, value.into());
+        if let Some(mut content) = self.content() {
+            content.set(key, value.into());
         }
     }
 
-    /// Sets attributes that are made only if the span is exported, which most are not. What [`Self::set`] sets goes before. Said once of a
-    /// span: another time replaces it.
+    /// Sets attributes that are made only if the span is exported, which most are not. Attributes of [`Self::set`] win. A second call
+    /// replaces the first.
     pub fn set_if_exported(&self, make: impl FnOnce() -> Vec<KeyValue> + Send + 'static) {
-        if let Some(mut said) = self.said() {
-            said.late = Some(Late(Box::new(make)));
+        if let Some(mut content) = self.content() {
+            content.late = Some(Late(Box::new(make)));
         }
     }
 
@@ -159,46 +158,46 @@ impl Span {
         }
     }
 
-    /// Links to a span, unless that one was never exported. `what` is one of [`links`].
+    /// Links to a span, if that one is exported. `what` is one of [`links`].
     pub fn link(&self, to: TraceContext, what: &'static str) {
-        if let Some(mut said) = self.said()
+        if let Some(mut content) = self.content()
             && to.has_span()
         {
-            said.link(Link { to, what });
+            content.link(Link { to, what });
         }
     }
 
-    /// Says that something happened now.
+    /// Adds an event.
     pub fn event(&self, name: &'static str, attributes: Vec<KeyValue>) {
         if let Some(open) = &self.0 {
-            open.said().happened(open.began.wall + open.lasted(), name, attributes);
+            open.content().happened(open.began.wall + open.lasted(), name, attributes);
         }
     }
 
-    /// Says that it failed. `error_type` is low in cardinality; `description` is for people.
+    /// Marks the span as failed. `error_type` has low cardinality; `description` is for people.
     pub fn fail(&self, error_type: impl Into<Cow<'static, str>>, description: &str) {
-        if let Some(mut said) = self.said() {
-            said.set("error.type", error_type.into().into());
-            said.failed = Some(beginning(description).to_owned());
+        if let Some(mut content) = self.content() {
+            content.set("error.type", error_type.into().into());
+            content.failed = Some(beginning(description).to_owned());
         }
     }
 
-    /// Nothing happens within it any more: it ends now, though more may be said of it until its last clone is dropped.
+    /// Ends the span's time now. Attributes may still be set until its last clone is dropped.
     pub fn end(&self) {
         if let Some(open) = &self.0 {
             let took = open.lasted();
-            open.said().took.get_or_insert(took);
+            open.content().took.get_or_insert(took);
         }
     }
 
-    /// Exports its trace, as far as this process has it, whatever the sampler decided.
+    /// Exports this process's part of the trace, whatever the sampler decided.
     pub fn keep(&self) {
-        if let Some(mut said) = self.said() {
-            said.keep = true;
+        if let Some(mut content) = self.content() {
+            content.keep = true;
         }
     }
 
-    /// Whether it has taken so long that it is exported, whatever the sampler decided.
+    /// Whether it has taken so long that it is exported whatever the sampler decided.
     #[must_use]
     pub fn is_slow(&self) -> bool {
         self.0.as_ref().is_some_and(|open| open.sink.is_slow(open.lasted()))
@@ -210,7 +209,7 @@ impl Span {
         self.0.as_ref().map(|open| open.sink.monotonic())
     }
 
-    /// A span within this one that is over: it began then, on the monotonic clock, and took so long.
+    /// Makes an ended child: `began` is on the monotonic clock.
     #[must_use]
     pub fn past(&self, name: &'static str, kind: Kind, began: Duration, took: Duration) -> Self {
         let Some(open) = &self.0 else { return Self::none() };
@@ -218,19 +217,19 @@ impl Span {
         let began = Now { monotonic: began, wall: open.began.wall + began.saturating_sub(open.began.monotonic) };
         let parent = Parent { span_id: open.ids.span_id, is_remote: false };
         let span = Self::begin(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), None);
-        if let Some(mut said) = span.said() {
-            said.took = Some(took);
+        if let Some(mut content) = span.content() {
+            content.took = Some(took);
         }
         span
     }
 
-    /// Its ids, for what goes out from it; none without an exporter.
+    /// Its ids, for messages; none without an exporter.
     #[must_use]
     pub fn context(&self) -> Option<TraceContext> {
         self.0.as_ref().map(|open| open.ids)
     }
 
-    /// The span within which the caller runs ([`Span::as_tracing`]); none if it runs within none of ours.
+    /// The span in which the calling code runs ([`Span::as_tracing`]); none if there is none.
     #[must_use]
     pub fn current() -> Self {
         let current = tracing::Span::current();
@@ -238,20 +237,20 @@ impl Span {
         if is_ours { current.context().get::<Self>().cloned().unwrap_or_else(Self::none) } else { Self::none() }
     }
 
-    /// For futures that are to run within it: their log lines carry its ids. It does not end before them.
+    /// A `tracing` span for futures that run within it: their log lines carry its ids, and it does not end before them.
     #[must_use]
     pub fn as_tracing(&self) -> tracing::Span {
         let Some(open) = &self.0 else { return tracing::Span::none() };
         let span = tracing::info_span!(target: TARGET, parent: None, "span", otel.name = &*open.name);
-        // It has not begun yet; if the log does without spans there is nothing to do.
+        // Fails only if the span has begun, which it has not, or if the log has no spans.
         let _ = span.set_parent(Context::new().with_remote_span_context(open.context()).with_value(self.clone()));
         span
     }
 }
 
 impl Open {
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lasted(&self) -> Duration {
@@ -267,7 +266,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let said = std::mem::take(self.said.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let content = std::mem::take(self.content.get_mut().unwrap_or_else(PoisonError::into_inner));
         let ended = Box::new(Ended {
             name: std::mem::take(&mut self.name),
             kind: self.kind,
@@ -275,8 +274,8 @@ impl Drop for Open {
             parent: self.parent,
             state: std::mem::take(&mut self.state),
             began: self.began.wall,
-            took: said.took.unwrap_or_else(|| self.lasted()),
-            said,
+            took: content.took.unwrap_or_else(|| self.lasted()),
+            content,
         });
         self.sink.ended(ended);
     }
@@ -292,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_an_exporter_there_is_no_span_and_ids_stay_as_they_were_minted() {
+    fn without_an_exporter_there_is_no_span_and_ids_are_unchanged() {
         let own = TraceContext { trace_id: 1, span_id: 2, sampled: true };
         let (span, ids) = Span::enter("a", Kind::Server, Entry { own, own_root: own, caller: own, carried: None });
         assert_eq!((span.is_some(), ids, span.context()), (false, own, None));
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_cut_between_characters() {
+    fn description_is_cut_between_characters() {
         assert_eq!(beginning("ab"), "ab");
         assert_eq!(beginning(&"é".repeat(600)).len(), DESCRIPTION_MAX_BYTES);
         assert_eq!(beginning(&format!("a{}", "é".repeat(600))).len(), DESCRIPTION_MAX_BYTES - 1);

@@ -1,11 +1,10 @@
-//! Logging, and the export of traces; set up once per process.
+//! Logging and the export of traces, set up once per process.
 //!
-//! - [`log_through`] and [`log_and_export`] set the process's log up, the latter together with the export of spans.
+//! - [`log_through`] and [`log_and_export`] set up the process's log, the latter with the export of spans.
 //! - [`traces`] reads the standard variables (`OTEL_*`) and exports over OTLP.
-//! - [`end`] hands over what waits to be exported.
+//! - [`end`] exports the waiting spans.
 //!
-//! Diagnostics go to stderr, so that stdout holds facts alone. What goes wrong with writing a line is ignored: a log that is
-//! full must not stop a pull.
+//! The log goes to stderr, so that stdout has results alone. A failed write of a line is ignored: a full disk must not stop a pull.
 
 mod log;
 pub mod traces;
@@ -16,16 +15,16 @@ use std::time::Duration;
 pub use log::{log_and_export, log_through, log_to_stderr};
 use traces::Exporting;
 
-/// The export of this process; none: there is none.
+/// The export of this process, if there is one.
 static EXPORTING: OnceLock<Exporting> = OnceLock::new();
 
-/// How the export of this process stands; none: nothing is exported.
+/// The counters of this process's export; none: nothing is exported.
 #[must_use]
 pub fn exporting() -> Option<&'static Exporting> {
     EXPORTING.get()
 }
 
-/// Waits until what waits to be exported is handed over, at most for `limit`. Blocks: to be called when nothing else is to be done.
+/// Waits until the waiting spans are exported, at most for `limit`. Blocks, so call it at the end of the process.
 pub fn end(limit: Duration) {
     let Some(exporting) = EXPORTING.get() else { return };
     if !exporting.flush(limit) {

@@ -1,4 +1,4 @@
-//! The log: which lines are written, and how they look.
+//! The log: its filter and format.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -16,10 +16,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::EXPORTING;
 use crate::traces::Exporting;
 
-/// What of other crates' lines is worth reading at our level: their warnings. The NATS client repeats each failed attempt twice a
-/// second, and the OpenTelemetry SDK each failed export; we say each once.
+/// The filter for other crates: only warnings. The NATS client and the OpenTelemetry SDK are off, because they repeat each failed try,
+/// which we log once.
 const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off";
-/// The crates whose lines are ours.
+/// Our crates, to which the level applies.
 const OURS: [&str; 11] = [
     "fleetpull",
     "pull_coordinator",
@@ -34,27 +34,27 @@ const OURS: [&str; 11] = [
     "telemetry",
 ];
 
-/// Sets the process's log up. `level` is one of `error warn info debug trace`; `json` gives one object a line.
-/// Only the first call counts.
+/// Sets up the process's log on stderr. `level` is one of `error warn info debug trace`; `json` gives one object per line. Only the first
+/// call counts.
 pub fn log_to_stderr(level: &str, json: bool) {
     log_through(level, json, std::io::stderr);
 }
 
-/// The same for a process that draws on its terminal: each line is given to `writer` in one piece.
+/// As [`log_to_stderr`], with a `writer` that gets each line in one piece, for a process that draws on its terminal.
 pub fn log_through(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     let ansi = wants_colours();
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
-    // Spans are disabled: without an exporter they cost nothing.
+    // Spans are off, so that they cost nothing without an exporter.
     let registry = tracing_subscriber::registry().with(filter(level, "off"));
     let outcome =
         if json { registry.with(layer.json().flatten_event(true)).try_init() } else { registry.with(layer.with_ansi(ansi)).try_init() };
-    // A test, for instance, has set a log up already: that one stays.
+    // If a log was set up before, as by a test, that one stays.
     drop(outcome);
 }
 
-/// The same, with the export of spans; lines that are written within a span carry its ids.
+/// As [`log_through`], with the export of spans; lines within a span carry its ids.
 pub fn log_and_export(level: &str, json: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, exporting: Exporting) {
-    // Without the level every line of every crate, down to traces, would be looked at before it is left out.
+    // Without the level every line of every crate, down to trace, would be checked.
     let ours = filter_fn(is_exported).with_max_level_hint(LevelFilter::INFO);
     let spans = exporting.layer().with_filter(ours);
     let registry = tracing_subscriber::registry().with(spans);
@@ -69,7 +69,7 @@ pub fn log_and_export(level: &str, json: bool, writer: impl for<'a> MakeWriter<'
         registry.with(layer.with_filter(log_filter)).try_init()
     };
     if outcome.is_ok() {
-        // The log was set up just now, so it is the first.
+        // It is the first, because the log was set up just now.
         let _ = EXPORTING.set(exporting);
     }
 }
@@ -78,7 +78,7 @@ fn is_exported(metadata: &tracing::Metadata<'_>) -> bool {
     metadata.is_span() && metadata.target() == spans::TARGET
 }
 
-/// A filter of a log alone: a span that a line is written within must not be discarded by it, whatever the level of the log.
+/// A filter for the log. It must not discard spans, whatever the level is, because lines within them carry their ids.
 fn filter(level: &str, spans: &str) -> EnvFilter {
     let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
     EnvFilter::new(format!("{OTHERS},{}={spans},{}", spans::TARGET, ours.join(",")))
@@ -88,10 +88,10 @@ fn wants_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A format whose lines end with the ids of the span that they are written within.
+/// A format that appends the ids of the current span to each line.
 struct WithIds<F> {
     format: F,
-    /// How the ids are put to the end of a line that ends with a line break.
+    /// Appends the ids to a line that ends with a line break.
     ids: fn(&mut String, &str, &str),
 }
 
@@ -129,7 +129,7 @@ fn text_ids(line: &mut String, trace_id: &str, span_id: &str) {
 }
 
 fn json_ids(line: &mut String, trace_id: &str, span_id: &str) {
-    // The brace that ends the object.
+    // The position of the closing brace.
     let end = line.trim_end().len().saturating_sub(1);
     line.truncate(end);
     line.push_str(&format!(",\"trace_id\":\"{trace_id}\",\"span_id\":\"{span_id}\"}}\n"));

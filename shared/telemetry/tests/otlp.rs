@@ -1,7 +1,7 @@
-//! What the export of traces promises, against a real receiver:
-//! - spans arrive over gRPC and over HTTP, with the ids that were minted, parents, links, resource and headers;
-//! - what was not sampled arrives only if it failed, was kept or took too long, and then whole and as a root of its own;
-//! - a collector that is gone, hangs or answers nonsense costs counted spans, and neither a span nor a flush waits for it;
+//! The export of traces with a real receiver:
+//! - spans arrive over gRPC and over HTTP, with their ids, parents, links, resource and headers;
+//! - an unsampled trace arrives only if it failed, was kept or took too long, and then completely and as its own root;
+//! - a collector that is down, hangs or gives invalid answers costs counted spans, and neither a span nor a flush waits for it;
 //! - a log line within a span carries its ids, whatever the level of the log.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -29,8 +29,8 @@ fn options(url: &str, more: &[(&str, &str)]) -> Options {
     reading.options.unwrap()
 }
 
-/// One test at a time: which spans and lines anybody wants is remembered for the whole process, and each test sets its own subscriber.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Serialises the tests: `tracing` caches interest for the whole process, and each test sets its own subscriber.
+static ONE_TEST: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn export(url: &str, more: &[(&str, &str)], keep_slow: Duration) -> (Exporting, tracing::subscriber::DefaultGuard) {
     let about = vec![("host.name", "n1".to_owned())];
@@ -89,21 +89,21 @@ async fn spans_arrive(collector: Collector, url: String, protocol: &str) {
 
 #[tokio::test]
 async fn spans_arrive_over_grpc() {
-    let _alone = ALONE.lock().await;
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::grpc().await;
     spans_arrive(collector, url, "grpc").await;
 }
 
 #[tokio::test]
 async fn spans_arrive_over_http() {
-    let _alone = ALONE.lock().await;
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     spans_arrive(collector, url, "http/protobuf").await;
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_is_exported_only_if_it_matters() {
-    let _alone = ALONE.lock().await;
+async fn unsampled_trace_is_exported_only_if_it_matters() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
     let run = |keep: bool| {
@@ -127,8 +127,8 @@ async fn what_is_not_sampled_is_exported_only_if_it_matters() {
 }
 
 #[tokio::test]
-async fn what_outlives_its_request_is_exported_with_it_if_it_matters() {
-    let _alone = ALONE.lock().await;
+async fn span_that_outlives_its_request_is_exported_with_it_if_it_matters() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
     let run = |keep: bool| {
@@ -149,8 +149,8 @@ async fn what_outlives_its_request_is_exported_with_it_if_it_matters() {
 }
 
 #[tokio::test]
-async fn more_traces_than_fit_lose_what_began_first_and_no_failure() {
-    let _alone = ALONE.lock().await;
+async fn overfull_buffer_drops_the_oldest_traces_but_no_failure() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
     let enter = |trace_id| {
@@ -168,8 +168,8 @@ async fn more_traces_than_fit_lose_what_began_first_and_no_failure() {
 }
 
 #[tokio::test]
-async fn what_goes_on_apart_is_a_root_with_a_link_and_what_is_said_too_often_is_counted() {
-    let _alone = ALONE.lock().await;
+async fn detached_work_is_a_root_with_a_link_and_excess_content_is_counted() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
     let span = Span::linked_root("send event", Kind::Producer, ids(3, 4, true), links::RECORDED);
@@ -186,7 +186,7 @@ async fn what_goes_on_apart_is_a_root_with_a_link_and_what_is_said_too_often_is_
 
 #[tokio::test]
 async fn code_that_runs_within_a_span_finds_it_and_keeps_it() {
-    let _alone = ALONE.lock().await;
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[], SLOW);
     let (span, context) = enter(ids(7, 99, true));
@@ -204,8 +204,8 @@ async fn code_that_runs_within_a_span_finds_it_and_keeps_it() {
 }
 
 #[tokio::test]
-async fn what_takes_too_long_is_exported() {
-    let _alone = ALONE.lock().await;
+async fn slow_trace_is_exported() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], Duration::ZERO);
     drop(enter(ids(5, 0, false)));
@@ -214,8 +214,8 @@ async fn what_takes_too_long_is_exported() {
 }
 
 #[tokio::test]
-async fn an_unsampled_caller_gets_a_link_from_a_root_of_our_own() {
-    let _alone = ALONE.lock().await;
+async fn unsampled_caller_gets_a_link_from_a_new_root() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let (exporting, _guard) = export(&url, &[], SLOW);
     let caller = ids(5, 6, false);
@@ -229,8 +229,8 @@ async fn an_unsampled_caller_gets_a_link_from_a_root_of_our_own() {
     assert_eq!((spans[0].parent_id.as_str(), spans[0].links[0].span_id.as_str()), ("", &*format!("{:016x}", 6)));
 }
 
-/// A place where something else than a collector answers.
-async fn nonsense() -> String {
+/// The address of a server that is no collector.
+async fn invalid_collector() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -244,19 +244,19 @@ async fn nonsense() -> String {
     url
 }
 
-/// A place that takes connections and never answers.
-async fn silence() -> (TcpListener, String) {
+/// The address of a server that accepts connections and never answers.
+async fn silent_collector() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     (listener, url)
 }
 
 #[tokio::test]
-async fn a_collector_that_is_of_no_use_costs_counted_spans_and_no_time() {
-    let _alone = ALONE.lock().await;
-    let (_kept, silent) = silence().await;
-    let gone = { silence().await.1 };
-    for url in [nonsense().await, silent, gone] {
+async fn failing_collector_costs_counted_spans_and_no_time() {
+    let _alone = ONE_TEST.lock().await;
+    let (_kept, silent) = silent_collector().await;
+    let gone = { silent_collector().await.1 };
+    for url in [invalid_collector().await, silent, gone] {
         for protocol in ["grpc", "http/protobuf"] {
             let more =
                 [("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_MAX_QUEUE_SIZE", "10"), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")];
@@ -267,7 +267,7 @@ async fn a_collector_that_is_of_no_use_costs_counted_spans_and_no_time() {
                 drop(enter(ids(7, 99, true)));
             }
             let took = clock.now().monotonic - began;
-            // Were they to wait, each ten would take 0.3 s.
+            // If spans waited for the collector, every ten would take 0.3 s.
             assert!(took < LIMIT, "{url} {protocol}: {took:?} for 1000 spans: they wait for the collector");
             assert!(flushed(&exporting).await, "{url} {protocol}");
             let counts = exporting.counts();
@@ -277,9 +277,9 @@ async fn a_collector_that_is_of_no_use_costs_counted_spans_and_no_time() {
 }
 
 #[tokio::test]
-async fn a_flush_ends_within_its_limit() {
-    let _alone = ALONE.lock().await;
-    let (_kept, url) = silence().await;
+async fn flush_ends_within_its_limit() {
+    let _alone = ONE_TEST.lock().await;
+    let (_kept, url) = silent_collector().await;
     let (exporting, _guard) = export(&url, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")], SLOW);
     drop(enter(ids(7, 99, true)));
     assert!(!exporting.flush(Duration::from_millis(50)));
@@ -301,8 +301,8 @@ impl std::io::Write for Lines {
 }
 
 #[tokio::test]
-async fn a_line_within_a_span_carries_its_ids_also_where_only_errors_are_logged() {
-    let _alone = ALONE.lock().await;
+async fn log_line_within_a_span_has_its_ids_even_if_only_errors_are_logged() {
+    let _alone = ONE_TEST.lock().await;
     let (collector, url) = Collector::http().await;
     let exporting = Exporting::start(options(&url, &[]), Vec::new(), SLOW).unwrap();
     let lines = Lines::default();
@@ -311,7 +311,7 @@ async fn a_line_within_a_span_carries_its_ids_also_where_only_errors_are_logged(
     let (span, _) = enter(ids(7, 99, true));
     span.as_tracing().in_scope(|| {
         tracing::error!(target: "runtimes", image = "busybox", "it failed");
-        tracing::info!(target: "runtimes", "not said");
+        tracing::info!(target: "runtimes", "not logged");
     });
     tracing::error!(target: "runtimes", "outside");
     drop(span);

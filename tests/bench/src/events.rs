@@ -9,7 +9,7 @@ use actix::{Actor as _, Addr};
 use actors::{Ask, PanicGuard};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, BusRef};
+use bus::{BusRef, EventLog as _};
 use clock::{Clock, Random};
 use contract::messages::event_recorder::{CountEvents, EventCounts, RecordEvent};
 use contract::subject::Fleet;

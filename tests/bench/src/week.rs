@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, StreamQuery, StreamStart};
+use bus::{EventLog as _, StreamQuery, StreamStart};
 use clock::{Clock, Random};
 use contract::subject::Fleet;
 use contract::{EventReason, NodeName, cloud_event, headers};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::Bus as _;
+use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::Clock;
 use contract::know::{SharedBucket, StoredLease, decode};
@@ -137,7 +137,7 @@ fn who_reaches_no_leader_goes_on_alone_and_is_counted() {
         assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
         fleet.release(0, 1, Vec::new()).await;
         // Node 2 loses the bus.
-        bus::Bus::drain(&connections[2]).await;
+        bus::Messaging::drain(&connections[2]).await;
         let before = clock.now().monotonic;
         assert!(matches!(fleet.acquire(2, 2).await, PermitAnswer::Granted { .. }));
         let waited = clock.now().monotonic - before;
@@ -163,7 +163,7 @@ fn a_fleet_without_a_bus_keeps_a_quota_that_it_knows_by_share_and_asks_by_open()
             }
             assert_eq!((registry.served(), registry.refused()), (3, 0));
             for connection in &connections {
-                bus::Bus::drain(connection).await;
+                bus::Messaging::drain(connection).await;
             }
             let begun = fleet.pull_everywhere(1, &registry, &clock).await;
             let first = *begun.iter().min().expect("they began");

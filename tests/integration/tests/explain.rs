@@ -8,7 +8,7 @@ use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, EndpointLogins,
 use image::{Digest, Platform};
 use integration::{Plan, TestNode, ask, paused};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
-use runtimes::{ImageStatus, InspectFailure, PullFailure, Weight};
+use runtimes::{ImageStatus, InspectFailure, PullFailure, SizeEstimate};
 
 use PullPolicy::{Always, IfNotPresent, Never};
 
@@ -129,10 +129,10 @@ fn weighed(image: &str, policy: PullPolicy) -> ExplainImage {
 fn what_an_image_consists_of_is_asked_where_a_pull_would_ask_and_never_else() {
     paused(async {
         let (node, runtime) = node().await;
-        let weight = || Weight { digest: digest(1), blobs: vec![(digest(2), 500), (digest(3), 30)] };
-        runtime.set_weight("absent:v1", Ok(weight()));
-        runtime.set_weight("gone:v1", Err(PullFailure { text: "404".to_owned(), ..PullFailure::default() }));
-        let asked = |image: &str| runtime.calls().contains(&ScriptedCall::Weigh(image.to_owned()));
+        let weight = || SizeEstimate { digest: digest(1), blobs: vec![(digest(2), 500), (digest(3), 30)] };
+        runtime.set_size_estimate("absent:v1", Ok(weight()));
+        runtime.set_size_estimate("gone:v1", Err(PullFailure { text: "404".to_owned(), ..PullFailure::default() }));
+        let asked = |image: &str| runtime.calls().contains(&ScriptedCall::EstimateSize(image.to_owned()));
         let never = node.explained(weighed("absent:v1", Never)).await.unwrap();
         assert_eq!((never.weigh_error.as_deref(), asked("absent:v1")), (Some("the policy is Never: no registry is asked"), false));
         let told = node.explained(weighed("absent:v1", IfNotPresent)).await.unwrap().weight.unwrap();
@@ -151,7 +151,7 @@ fn what_an_image_consists_of_is_asked_where_a_pull_would_ask_and_never_else() {
         node.ensure(ask("gone:v1", Always)).await;
         let held = node.explained(weighed("gone:v1", Always)).await.unwrap().weigh_error.unwrap();
         assert_eq!(held, "its registry is not asked for another 10.0 s, because of ErrImagePull: gone");
-        assert!(!runtime.calls()[calls..].contains(&ScriptedCall::Weigh("gone:v1".to_owned())));
+        assert!(!runtime.calls()[calls..].contains(&ScriptedCall::EstimateSize("gone:v1".to_owned())));
     });
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Handler, ResponseFuture};
 use actors::{Ask, Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
-use bus::{Bus as _, Subscription};
+use bus::{Messaging as _, Subscription};
 use clock::{Clock, Random};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::subject::Fleet;

@@ -1,4 +1,4 @@
-//! The simulated bus: one server that puts messages in order, keeps leases, and takes about a millisecond each way.
+//! The simulated bus: one server that orders messages and stores leases. A message takes about 1 ms each way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use backoff_tracker::core::knowledge::{LeaseAnswer, LeaseName, Report};
 use clock::Random;
 use throttler::core::budget::{self, LEADER_LEASE};
 
-/// One way takes from half of this to one and a half times this.
+/// The mean time of one way; the times are between 0.5 and 1.5 times this.
 const ONE_WAY: Duration = Duration::from_millis(1);
 
 /// What a node sends to the server.
@@ -17,28 +17,28 @@ pub(crate) enum Upward {
     Publish(Arc<Report>, Duration),
     Acquire(LeaseName, Duration),
     Release(LeaseName),
-    /// To another node, by way of the server.
+    /// A letter to another node, which the server forwards.
     Letter(usize, Box<Letter>),
-    /// Who leads a budget? This node, if nobody does. Asked then.
+    /// The node asks at this time for the lease of a budget; it gets the lease if no node has it.
     Campaign(String, Duration),
-    /// The lease of a budget goes on. Asked then.
+    /// The node renews, at this time, the lease of a budget.
     Keep(String, u64, Duration),
     Drop(String, u64),
 }
 
-/// From node to node.
+/// A message between two nodes.
 #[derive(Clone, Debug)]
 pub(crate) enum Letter {
     Call { from: usize, asked: Duration, call: budget::BudgetRequest },
     Told(budget::Input),
 }
 
-/// What the server sends to every node.
+/// A message of the server to all nodes.
 #[derive(Clone, Debug)]
 pub(crate) enum Spread {
     Report {
         report: Arc<Report>,
-        /// When it was so, by the server's clock.
+        /// The time of the finding, by the server's clock.
         date: Duration,
     },
     Taken {
@@ -54,7 +54,7 @@ pub(crate) enum Spread {
     },
 }
 
-/// Who leads a budget.
+/// The leader of a budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Led {
     pub(crate) by: usize,
@@ -63,16 +63,16 @@ pub(crate) struct Led {
     dropped: bool,
 }
 
-/// What a campaign comes to.
+/// The result of asking for a budget's lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Campaigned {
-    /// Somebody leads already.
+    /// Another node leads.
     Led(Led),
-    /// Who asked leads from now on, as the first or after somebody who may have left permits behind.
+    /// The asking node leads from now on. If it is not the first leader, permits of the previous one may still be out.
     Won { epoch: u64, first: bool },
 }
 
-/// The server and the lines to it. A line delivers in order.
+/// The server and its lines to the nodes. A line delivers messages in order.
 #[derive(Debug)]
 pub(crate) struct Bus {
     leases: BTreeMap<LeaseName, (usize, Duration)>,
@@ -80,7 +80,7 @@ pub(crate) struct Bus {
     epoch: u64,
     up: Vec<Duration>,
     down: Vec<Duration>,
-    /// How many leases were given.
+    /// How many leases were granted.
     pub(crate) granted: u64,
 }
 
@@ -90,17 +90,17 @@ impl Bus {
         Self { leases: BTreeMap::new(), budgets: BTreeMap::new(), epoch: 0, up: lines.clone(), down: lines, granted: 0 }
     }
 
-    /// When what a node sends now is at the server.
+    /// The arrival at the server of a message that a node sends now.
     pub(crate) fn arrives_up(&mut self, now: Duration, node: usize, random: &mut Random) -> Duration {
         arrives(&mut self.up[node], now, random)
     }
 
-    /// When what the server sends now is at a node.
+    /// The arrival at a node of a message that the server sends now.
     pub(crate) fn arrives_down(&mut self, now: Duration, node: usize, random: &mut Random) -> Duration {
         arrives(&mut self.down[node], now, random)
     }
 
-    /// Gives a lease to one.
+    /// Grants a lease to one node at a time.
     pub(crate) fn acquire(&mut self, now: Duration, node: usize, name: LeaseName, ttl: Duration) -> LeaseAnswer {
         match self.leases.get(&name) {
             Some((holder, until)) if now < *until && *holder != node => LeaseAnswer::Lost(*until - now),
@@ -112,7 +112,7 @@ impl Bus {
         }
     }
 
-    /// Takes a lease back from its holder. Returns whether it was.
+    /// Releases a lease if the node holds it. Returns whether it did.
     pub(crate) fn release(&mut self, node: usize, name: LeaseName) -> bool {
         let held = self.leases.get(&name).is_some_and(|(holder, _)| *holder == node);
         if held {
@@ -121,7 +121,7 @@ impl Bus {
         held
     }
 
-    /// Gives the lease of a budget to one.
+    /// Grants the lease of a budget to one node at a time.
     pub(crate) fn campaign(&mut self, now: Duration, node: usize, owner: &str) -> Campaigned {
         let before = self.budgets.get(owner).copied();
         if let Some(led) = before.filter(|led| now < led.until && !led.dropped) {
@@ -133,13 +133,13 @@ impl Bus {
         Campaigned::Won { epoch: self.epoch, first: before.is_none_or(|led| led.dropped) }
     }
 
-    /// Renews the lease of a budget. Returns whether it was still the node's.
+    /// Renews the lease of a budget. Returns whether the node still held it.
     pub(crate) fn keep(&mut self, now: Duration, owner: &str, epoch: u64) -> bool {
         let led = self.budgets.get_mut(owner).filter(|led| led.epoch == epoch && now < led.until && !led.dropped);
         led.map(|led| led.until = now + LEADER_LEASE).is_some()
     }
 
-    /// Takes the lease of a budget back.
+    /// Releases the lease of a budget.
     pub(crate) fn drop_lead(&mut self, owner: &str, epoch: u64) {
         if let Some(led) = self.budgets.get_mut(owner).filter(|led| led.epoch == epoch) {
             led.dropped = true;

@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! The figures of a run.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use serde::Serialize;
 
 use crate::registry::Request;
 
-/// One side of a storm, as the registry saw it.
+/// The figures of one side of a storm, as the registry saw it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// All requests.
     pub requests: u64,
-    /// Answered with 400 and above, refused, or left hanging.
+    /// Requests that were answered with a status of 400 or above, refused, or not answered.
     pub failing_requests: u64,
-    /// The most pulls begun in any sliding second: what the budget limits.
+    /// The most pulls that began in any sliding second, which the budget limits.
     pub peak_per_second: u64,
-    /// Nodes that got the image.
+    /// The number of nodes that got the image.
     pub served: u64,
-    /// From the start to the last of the nodes that are well and were served.
+    /// Seconds from the start until the last healthy node was served, of those that were served.
     pub last_served_s: Option<f64>,
-    /// From the end of the trouble to the last node served.
+    /// Seconds from the end of the trouble until the last node was served.
     pub last_served_after_recovery_s: Option<f64>,
-    /// Nodes that are well and had to wait for a registry that would have served them, for more than 10 s beyond what the
-    /// budget takes for all.
+    /// Healthy nodes that waited, while the registry would have served them, more than 10 s longer than the budget needs for all
+    /// nodes.
     pub refused_on_healthy_nodes: u64,
 }
 
-/// The most pulls begun in any sliding second. Requests come in the order of time.
+/// The most pulls that began in any sliding second. The requests must be in order of time.
 pub(crate) fn peak_per_second(requests: &[Request]) -> u64 {
     let begun: Vec<Duration> = requests.iter().filter(|request| request.begins).map(|request| request.at).collect();
     let mut first = 0;
@@ -40,7 +40,7 @@ pub(crate) fn peak_per_second(requests: &[Request]) -> u64 {
     peak as u64
 }
 
-/// Seconds to a thousandth.
+/// Seconds, rounded to milliseconds.
 pub(crate) fn round(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
 }
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_of_any_second_not_of_the_clock_s() {
+    fn peak_is_of_any_sliding_second() {
         assert_eq!(peak(&[0, 900, 950, 1_050, 1_899, 3_000]), 4);
         assert_eq!(peak(&[]), 0);
         assert_eq!(peak(&[0, 1_000]), 1, "a second later is another second");

@@ -1,4 +1,4 @@
-//! Kubelet's rule, really run: every node for itself.
+//! Runs a scenario by kubelet's rule: every node decides by itself.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::queue::Queue;
 use crate::registry::Registry;
 use crate::scenario::{Answer, Scenario};
 
-/// All nodes first ask within this.
+/// The time in which all nodes make their first request.
 pub(crate) const ASKED_WITHIN: Duration = Duration::from_millis(500);
-/// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
+/// Kubelet syncs a pod again after this time multiplied by a random number in `[1, 1.5)`.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// How long its runtime waits for an answer.
+/// How long the runtime waits for an answer of the registry.
 pub const RUNTIME_TIME_OUT: Duration = Duration::from_secs(30);
 
 enum Event {
@@ -22,7 +22,7 @@ enum Event {
     Answered(usize, Stage, Answer),
 }
 
-/// Runs the scenario; the registry holds the figures.
+/// Runs the scenario; the returned registry has the figures.
 #[must_use]
 pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Registry {
     let mut random = Random::seeded(seed);
@@ -54,7 +54,7 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Regist
     registry
 }
 
-/// Asks a stage, if there is one left.
+/// Requests a stage, if there is one left.
 fn ask(registry: &mut Registry, queue: &mut Queue<Event>, now: Duration, (node, stage): (usize, Option<&Stage>)) {
     if let Some(stage) = stage {
         let reply = registry.request(now, node, *stage);

@@ -1,8 +1,8 @@
 //! Fleets on simulated time: the real cores of thousands of nodes around a simulated bus and a simulated registry.
 //!
-//! A run is a queue of events in virtual time and one seeded source of chance, on one thread: the same seed gives the same run,
-//! to the last bit of its hash. [`kubelet`] and [`fleet`] put the same question to the same registry, one by kubelet's rule, one
-//! by what the cores decide.
+//! A run is a queue of events in virtual time and one seeded random generator, on one thread: the same seed gives the same run,
+//! with the same hash. [`kubelet`] and [`fleet`] run the same scenario against the same registry, the first by kubelet's rule, the
+//! second by the decisions of the cores.
 
 mod bus;
 pub mod figures;

@@ -1,4 +1,4 @@
-//! `simulation storm`: what a storm does to a registry and to a fleet, by kubelet's rule and by ours.
+//! `simulation storm`: the effect of a storm on a registry and a fleet, by kubelet's rule and by Fleetpull's cores.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line speaks there")]
 
 mod table;
@@ -14,11 +14,11 @@ use simulation::policy::{Policy, is_simulated};
 use simulation::scenario::Scenario;
 use simulation::storm::{self, Storm, Traffic};
 
-/// The most nodes: figures beyond take minutes.
+/// The most nodes: a run of more takes minutes.
 const MOST_NODES: u64 = 100_000;
-/// The most minutes: a week.
+/// The most simulated minutes: one week.
 const MOST_MINUTES: u64 = 7 * 24 * 60;
-/// What wrong usage ends with, as with clap.
+/// The exit status of wrong usage, the same as clap's.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Parser)]
@@ -32,35 +32,35 @@ struct Arguments {
 enum Task {
     /// Runs kubelet's rule and Fleetpull's cores through the same simulated trouble.
     ///
-    /// Every figure is simulated: real cores, a simulated bus that takes a millisecond each way, and a simulated registry. Each
-    /// node wants one image, asked for within half a second.
+    /// Every figure is simulated: real cores, a simulated bus that takes 1 ms each way, and a simulated registry. Each node wants
+    /// one image, and all nodes ask for theirs within 0.5 s.
     ///
-    /// Exit status: 0 every bar is met, 1 one is missed (see the table), 2 wrong usage. With --set nothing is judged: bars are for
-    /// the defaults.
+    /// Exit status: 0 all bars are met, 1 a bar is missed (see the table), 2 wrong usage. With --set no bar is judged, because the
+    /// bars are for the defaults.
     Storm(StormArguments),
 }
 
 #[derive(clap::Args)]
 struct StormArguments {
-    /// What happens; `all` is every one in turn.
+    /// The scenario; `all` runs every scenario in turn.
     #[arg(long, value_enum, default_value_t = Choice::All)]
     scenario: Choice,
-    /// How many nodes [default: 1000, of hub-quota 300].
+    /// How many nodes [default: 1000; for hub-quota 300].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_NODES))]
     nodes: Option<u64>,
     /// How long, in simulated minutes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=MOST_MINUTES))]
     minutes: u64,
-    /// Of all chance in the run; the same seed gives the same figures.
+    /// The seed of all random choices; the same seed gives the same figures.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A setting of Fleetpull's nodes other than its default, such as fleet.share=off or backoff.initial=1s; may come several times.
+    /// A setting of Fleetpull's nodes, such as fleet.share=off or backoff.initial=1s; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// `json` is one object a scenario and nothing else on stdout.
+    /// `json` prints one object for each scenario, and nothing else on stdout.
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
-    /// Also draws requests per second of both sides over time, into <DIR>/<scenario>.svg.
+    /// Also draws the requests per second of both sides over time, into <DIR>/<scenario>.svg.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs what is asked for; whether every bar is met that counts.
+/// Runs the chosen scenarios. Returns whether all judged bars are met.
 fn storms(arguments: &StormArguments) -> anyhow::Result<bool> {
     let policy = Policy::with(arguments.set.clone())?;
     for (key, _) in arguments.set.iter().filter(|(key, _)| !is_simulated(key)) {

@@ -1,4 +1,4 @@
-//! A storm as a picture: requests per second over time, both sides one above the other on the same scale, failing ones marked.
+//! Draws a storm: requests per second over time, one panel for each side on the same scale, with failing requests marked.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use crate::storm::{Storm, Traffic};
 
 const WIDTH: usize = 960;
 const PANEL_HEIGHT: usize = 190;
-/// Room for numbers, on the left, and around.
+/// The margins; the left one has room for the numbers of the scale.
 const LEFT: usize = 64;
 const RIGHT: usize = 24;
 const TOP: usize = 76;
 const BETWEEN: usize = 58;
 const BOTTOM: usize = 46;
-/// Half a decade below one request a second, so that a single request is seen.
+/// The lower end of the logarithmic scale: half a decade below one request a second, so that a single request is visible.
 const FLOOR: f64 = 0.3;
 
 const STYLE: &str = "text{font:13px sans-serif;fill:#222}.title{font-size:17px;font-weight:bold}.small{font-size:11px;fill:#555}\
 .grid{stroke:#ddd}.axis{stroke:#666}.all{fill:#6b9bd1}.failing{fill:#c62f2d}.trouble{fill:#f6e9d8}.budget{stroke:#1b7f4b;stroke-dasharray:6 4}";
 
-/// Requests of one second that fall together into one column.
+/// One column of the picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Column {
     all: u64,
     failing: u64,
 }
 
-/// Where things stand.
+/// The scales of both axes.
 struct Scale {
     end_s: f64,
     decades: u32,
@@ -39,14 +39,14 @@ impl Scale {
         LEFT as f64 + columns_wide() as f64 * (seconds / self.end_s).min(1.0)
     }
 
-    /// Pixels above the foot of a panel.
+    /// The height in pixels above the foot of a panel.
     fn height(&self, per_second: f64) -> f64 {
         let share = (per_second / FLOOR).log10() / (f64::from(self.decades) - FLOOR.log10());
         PANEL_HEIGHT as f64 * share.clamp(0.0, 1.0)
     }
 }
 
-/// The whole picture.
+/// The whole picture as SVG.
 #[must_use]
 pub fn svg(storm: &Storm, traffic: &Traffic) -> String {
     let end_s = storm.minutes as f64 * 60.0;
@@ -143,7 +143,7 @@ fn bars(svg: &mut String, scale: &Scale, foot: f64, columns: &[Column]) {
     }
 }
 
-/// One a pixel: the most requests in a second of it, and of those that failed.
+/// One column a pixel: the most requests, and the most failing requests, of any second in it.
 fn columns(requests: &[Request], end_s: f64) -> Vec<Column> {
     let mut seconds = vec![Column::default(); (end_s.ceil() as usize).max(1)];
     for request in requests {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_shows_the_most_of_any_second_in_it() {
+    fn column_shows_the_highest_second_in_it() {
         let request = |second, failing| Request { at: Duration::from_secs(second), begins: true, failing };
         let end_s = 2.0 * columns_wide() as f64;
         let columns = columns(&[request(0, true), request(1, false), request(1, false), request(2, true)], end_s);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scale_shows_one_request_and_ends_with_the_panel() {
+    fn scale_shows_a_single_request_and_ends_at_the_panel() {
         let scale = Scale { end_s: 60.0, decades: 3 };
         assert!(scale.height(1.0) > 10.0 && scale.height(0.0) == 0.0);
         assert!((scale.height(1_000.0) - PANEL_HEIGHT as f64).abs() < 0.1 && scale.height(1e9) <= PANEL_HEIGHT as f64);

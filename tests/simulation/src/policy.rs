@@ -1,4 +1,4 @@
-//! The settings that a simulated fleet goes by: the real ones.
+//! The policies of a simulated fleet, from the real settings.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use throttler::core::{OnExhausted, ThrottlePolicy};
 
 use crate::kubelet::RUNTIME_TIME_OUT;
 
-/// Of this key only what is set counts, so that both sides wait equally long for a registry that does not answer.
+/// The default of this key is not used, so that both sides wait equally long for a registry that does not answer.
 const TIME_OUT: &str = "registry.first_byte_timeout";
-/// The keys that make a difference here.
+/// The keys that have an effect in the simulation.
 const SIMULATED: [&str; 13] = [
     "fleet.share",
     TIME_OUT,
@@ -29,26 +29,26 @@ const SIMULATED: [&str; 13] = [
     "budget.alone",
 ];
 
-/// How each node behaves.
+/// The policies of every node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Whether nodes learn from each other. `observe` refuses nothing, so here it is as `off`.
+    /// Whether nodes use the findings of others. `observe` refuses nothing, so in the simulation it equals `off`.
     pub shares: bool,
-    /// The local rule.
+    /// The back-off of a single node.
     pub backoff: BackoffPolicy,
-    /// The node's own bucket and slots.
+    /// The token bucket and slots of the node.
     pub throttle: ThrottlePolicy,
-    /// The fleet's budget.
+    /// The budget of the fleet.
     pub budget: BudgetPolicy,
-    /// How long a node waits for an answer that does not come: as long as kubelet's side, unless it is set.
+    /// How long a node waits for an answer of the registry: as long as kubelet's side, unless set.
     pub answer_time_out: Duration,
 }
 
 impl Policy {
-    /// The defaults, with these keys set.
+    /// The policies of the default settings with `set` applied.
     ///
     /// # Errors
-    /// Everything that is wrong with them, in the words of the command line.
+    /// All problems of the settings, as on the command line.
     pub fn with(set: Vec<(String, String)>) -> Result<Self, SettingsError> {
         let loaded = Settings::load(Sources { file: ConfigFile::None, environment: Vec::new(), flags: set })?;
         let mut policy = Self::of(&loaded.settings);
@@ -93,7 +93,7 @@ impl Default for Policy {
     }
 }
 
-/// Whether a key makes a difference in a simulated storm.
+/// Whether a key has an effect in a simulated storm.
 #[must_use]
 pub fn is_simulated(key: &str) -> bool {
     SIMULATED.contains(&key)
@@ -106,12 +106,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_simulated_are_settings_that_exist() {
+    fn simulated_keys_exist_as_settings() {
         assert!(SIMULATED.iter().all(|simulated| settings::keys().iter().any(|key| key.name == *simulated)));
     }
 
     #[test]
-    fn settings_are_read_and_refused_as_everywhere() {
+    fn settings_are_read_and_refused_as_on_the_command_line() {
         let set = |key: &str, value: &str| Policy::with(vec![(key.to_owned(), value.to_owned())]);
         assert!(!set("fleet.share", "off").unwrap().shares && set("fleet.share", "enforce").unwrap().shares);
         assert_eq!(set("backoff.max", "9m").unwrap().answer_time_out, RUNTIME_TIME_OUT);

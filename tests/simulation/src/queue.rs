@@ -1,10 +1,10 @@
-//! Events in virtual time.
+//! A queue of events in virtual time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// What happens when; events of the same instant in the order in which they were planned.
+/// A planned event; events of the same instant come in the order in which they were planned.
 #[derive(Debug)]
 pub(crate) struct Queue<E> {
     heap: BinaryHeap<Planned<E>>,
@@ -41,7 +41,7 @@ impl<E> Queue<E> {
 
 impl<E> Ord for Planned<E> {
     fn cmp(&self, other: &Self) -> Ordering {
-        // A heap gives the greatest first.
+        // The heap returns the greatest element first, so the order is reversed.
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_orders_events_and_the_plan_breaks_ties() {
+    fn events_come_in_order_of_time_then_of_planning() {
         let mut queue = Queue::default();
         for (second, name) in [(2, "c"), (1, "a"), (1, "b"), (9, "late")] {
             queue.plan(Duration::from_secs(second), name);

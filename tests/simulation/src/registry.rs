@@ -1,4 +1,4 @@
-//! The simulated registry: answers by the scenario, and counts.
+//! The simulated registry: it answers by the scenario and records all requests.
 
 use std::time::Duration;
 
@@ -9,55 +9,56 @@ use contract::messages::throttler::RegistryLimit;
 use crate::figures::{Figures, peak_per_second, round};
 use crate::scenario::{Answer, Quota, Scenario};
 
-/// Keeps the registry's chance apart from that of others.
+/// Makes the seed of the registry's random generator differ from the seeds of other parts.
 const OWN_CHANCE: u64 = 0x5bd1_e995;
-/// Nobody shall be held longer than this on a registry that would serve it, the budget aside.
+/// The longest that a node may wait for a registry that would serve it, without the time that the budget needs.
 const HELD_TOO_LONG: Duration = Duration::from_secs(10);
-/// What the budget takes besides until its rate is at the cap: it begins anew after an outage. The bar of `roll-out` has the same.
+/// The additional time until the budget's rate is at its cap, because the rate starts low after an outage. Equal to the one in the bar of
+/// `roll-out`.
 const RATE_COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
-/// Pulls a second that the registry's budget allows.
+/// The pulls per second that the registry's budget allows.
 pub const BUDGET_PER_SECOND: u32 = 200;
 
 /// The registry of one run.
 #[derive(Debug)]
 pub struct Registry {
     scenario: Scenario,
-    /// How long whoever asks waits for an answer that does not come.
+    /// How long a client waits for an answer.
     time_out: Duration,
     /// When the trouble begins.
     breaks_at: Duration,
     requests: Vec<Request>,
     counted: Option<Window>,
-    /// The present second, and how many were answered in it.
+    /// The present second, and the number of answers in it.
     second: (u64, u32),
     random: Random,
     served: Vec<Option<Duration>>,
     asked: Vec<Option<Duration>>,
 }
 
-/// A request, for figures and plots.
+/// A recorded request, for figures and plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When it came.
+    /// When the request arrived.
     pub at: Duration,
-    /// Whether it is the first of a pull.
+    /// Whether it is the first request of a pull.
     pub begins: bool,
-    /// Whether it was answered with 400 and above, refused, or left hanging.
+    /// Whether it was answered with a status of 400 or above, refused, or not answered.
     pub failing: bool,
 }
 
-/// What comes back.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// What it is.
+    /// The answer.
     pub answer: Answer,
-    /// How long it takes.
+    /// How long the answer takes.
     pub takes: Duration,
-    /// What the headers say of limits.
+    /// The limits in the headers.
     pub limits: Vec<RegistryLimit>,
 }
 
-/// A quota in use.
+/// The present window of a quota.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     begun: Duration,
@@ -65,7 +66,7 @@ struct Window {
 }
 
 impl Registry {
-    /// Nobody has asked yet.
+    /// A registry without requests so far.
     #[must_use]
     pub fn new(scenario: Scenario, nodes: usize, time_out: Duration, seed: u64) -> Self {
         Self {
@@ -81,18 +82,18 @@ impl Registry {
         }
     }
 
-    /// With trouble that begins then.
+    /// Makes the trouble begin at this time.
     #[must_use]
     pub fn that_breaks_at(self, breaks_at: Duration) -> Self {
         Self { breaks_at, ..self }
     }
 
-    /// A node wants its image from now on.
+    /// Records that a node wants its image from now on.
     pub fn wanted(&mut self, now: Duration, node: usize) {
         self.asked[node].get_or_insert(now);
     }
 
-    /// A request to a stage: what it gets and how long that takes. Whom the last stage serves has its image.
+    /// Replies to a node's request to a stage. A node that the last stage has served has its image.
     pub fn request(&mut self, now: Duration, node: usize, stage: Stage) -> Reply {
         let (answer, limits) = match self.scenario.quota() {
             Some(quota) => self.count(now, quota),
@@ -106,7 +107,7 @@ impl Registry {
         Reply { takes: if answer == Answer::Nothing { self.time_out } else { self.scenario.answer_takes() }, answer, limits }
     }
 
-    /// What the scenario says, as far as the registry can do it.
+    /// The scenario's answer, limited by the capacity of the registry.
     fn answer(&mut self, now: Duration, node: usize, stage: Stage) -> Answer {
         let answer = if now < self.breaks_at { Answer::Served } else { self.scenario.answer(now, node, stage) };
         if answer != Answer::Served {
@@ -125,7 +126,7 @@ impl Registry {
         if fails { Answer::Overloaded } else { Answer::Served }
     }
 
-    /// A pull on the quota. What is refused costs nothing; both tell how much is left, and not until when.
+    /// Counts a pull on the quota. A refused pull is not counted; both answers report how many pulls are left, but not until when.
     fn count(&mut self, now: Duration, quota: Quota) -> (Answer, Vec<RegistryLimit>) {
         let window = self.counted.filter(|window| now < window.begun + quota.window).unwrap_or(Window { begun: now, used: 0 });
         let answer = if window.used < quota.pulls { Answer::Served } else { Answer::RateLimited { retry_after: None } };
@@ -136,13 +137,13 @@ impl Registry {
         (answer, vec![limit])
     }
 
-    /// All requests, in the order of time.
+    /// All requests, in order of time.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// Requests so far that failed.
+    /// The number of failed requests so far.
     #[must_use]
     pub fn failing(&self) -> u64 {
         self.requests.iter().filter(|request| request.failing).count() as u64
@@ -159,7 +160,7 @@ impl Registry {
         well.filter_map(|(_, served)| *served).max()
     }
 
-    /// The longest that a node which is well waited for its image; none if one never got it.
+    /// The longest wait of a healthy node for its image; none if one of them never got it.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Duration> {
         let well = (0..self.served.len()).filter(|node| !self.scenario.is_sick(*node));
@@ -181,7 +182,7 @@ impl Registry {
         }
     }
 
-    /// Whether a node that is well had to wait longer for a registry that would have served it than can be explained.
+    /// Whether a healthy node waited longer for a registry that would have served it than the bars allow.
     fn held_too_long(&self, node: usize, end: Duration) -> bool {
         let servable_from = match self.scenario {
             Scenario::BadTag | Scenario::HubQuota | Scenario::Overload | Scenario::OverloadProxy | Scenario::Brownout => return false,
@@ -191,7 +192,7 @@ impl Registry {
         };
         let Some(asked) = self.asked[node].filter(|_| !self.scenario.is_sick(node)) else { return false };
         let at_the_cap = Duration::from_secs_f64(self.served.len() as f64 / f64::from(BUDGET_PER_SECOND));
-        // Nothing has lowered the rate for a registry that was well all the time.
+        // A registry that was healthy all the time has not lowered the rate.
         let budget = if servable_from > Duration::ZERO { at_the_cap + RATE_COMES_BACK_WITHIN } else { at_the_cap };
         self.served[node].unwrap_or(end).saturating_sub(asked.max(servable_from)) > HELD_TOO_LONG + budget
     }
@@ -204,7 +205,7 @@ mod tests {
     const TIME_OUT: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_sick_node_s_own_wait_is_its_own() {
+    fn wait_of_a_sick_node_does_not_count() {
         let mut registry = Registry::new(Scenario::SickNode, 6, TIME_OUT, 1);
         for node in [0, 5] {
             registry.wanted(Duration::ZERO, node);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_answers_for_itself_and_the_last_serves_the_image() {
+    fn each_stage_answers_by_itself_and_the_last_stage_serves_the_image() {
         let heals = Scenario::BlobsDown.recovers_at().unwrap_or_default();
         let all = |registry: &mut Registry, now| {
             Scenario::BlobsDown.stages().iter().map(|stage| registry.request(now, 0, *stage).answer).collect()
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_counts_what_it_serves_and_begins_anew_after_its_window() {
+    fn quota_counts_served_pulls_and_starts_again_after_its_window() {
         let mut registry = Registry::new(Scenario::HubQuota, 300, TIME_OUT, 1);
         let left = |reply: &Reply| reply.limits.first().map(|limit| (limit.limit, limit.remaining, limit.window_ms));
         for node in 0..100 {

@@ -1,4 +1,4 @@
-//! What happens to the registry.
+//! The scenarios: how the registry fails and recovers.
 
 use std::time::Duration;
 
@@ -6,40 +6,40 @@ use clap::ValueEnum;
 use contract::Stage;
 use serde::Serialize;
 
-/// When the trouble of most scenarios ends.
+/// When the trouble ends in most scenarios.
 const HEALS_AT: Duration = Duration::from_secs(11 * 60);
-/// When the registry of `roll-out-down` and its like stops serving: the rate has reached its cap, and two nodes of three still wait.
+/// When the registry of the scenarios `roll-out-*` stops serving: the rate has reached its cap, and two thirds of the nodes still wait.
 const BREAKS_AT: Duration = Duration::from_secs(3);
-/// When it serves again: long enough for probes to have come to their slowest cadence.
+/// When it serves again: late enough for the probes to have reached their longest interval.
 const SERVES_AGAIN_AT: Duration = Duration::from_secs(3 * 60);
-/// How long the registry limits its rate.
+/// How long the registry of `rate-limit` answers 429.
 const LIMITED_FOR: Duration = Duration::from_secs(5 * 60);
-/// What it asks for meanwhile.
+/// Its Retry-After.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Nodes that cannot reach the registry in `sick-node`.
 const SICK_NODES: usize = 5;
-/// What the registry of `overload` answers in a second.
+/// How many requests the registry of `overload` answers in a second.
 const CAPACITY: u32 = 50;
-/// How long `brownout` lasts, and the share of requests that fails.
+/// How long `brownout` lasts, and the probability of failure of each request.
 const BROWNOUT_FOR: Duration = Duration::from_secs(10 * 60);
 const BROWNOUT_SHARE: f64 = 0.5;
-/// Each so many-th node of `partial-limit` is limited.
+/// In `partial-limit` one of this many nodes is limited.
 const LIMITED_EACH: usize = 5;
-/// How long an attempt takes that is answered, or refused, and of `slow`.
+/// How long an answer or a refusal takes; in `slow`, [`SLOW_ANSWER`].
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
 const SLOW_ANSWER: Duration = Duration::from_secs(3);
-/// What the budget lets go in a second: nine tenths of 200, see the throttler's pace.
+/// How many pulls the budget lets go in a second: 0.9 of 200, see the throttler's pace.
 const LET_GO_PER_SECOND: f64 = 180.0;
-/// How long a failure takes to be with all nodes: the bus's two ways, with what delays them.
+/// How long a failure takes to reach all nodes: two ways of the bus, with delays.
 const TOLD_WITHIN: Duration = Duration::from_millis(10);
-/// Silence of a registry that answered this quickly is noticed within this.
+/// How long the fleet takes to notice that a registry with answers of [`ANSWER_TAKES`] has become silent.
 const SILENCE_TAKES: Duration = Duration::from_millis(250);
-/// So many failures in a row say that a registry which has just served is down: fewer may be chance, or too many requests.
+/// The failures in a row that show that a registry which has just served is down: fewer may be chance, or overload.
 const FAILURES_TO_KNOW: u64 = 30;
-/// New images of `roll-out`.
+/// The number of new images in `roll-out`.
 const ROLLED_OUT: usize = 20;
 
-/// A storm that a fleet lives through.
+/// A scenario: trouble of a registry, and what the nodes want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
@@ -53,39 +53,39 @@ pub enum Scenario {
     BlackHole,
     /// The registry answers 429 with Retry-After 60 for 5 minutes.
     RateLimit,
-    /// The registry serves 100 pulls in 6 hours to one address, as Docker Hub does, and all nodes stand behind that.
+    /// The registry serves 100 pulls in 6 hours to one address, as Docker Hub does, and all nodes use that address.
     HubQuota,
-    /// 20 new images on a registry that is well, each wanted by a twentieth of the nodes.
+    /// 20 new images on a healthy registry, each wanted by a twentieth of the nodes.
     RollOut,
-    /// An image of its own for each node, of a registry that serves for 3 s; then a proxy answers 503 in its place, until 3 minutes are over.
+    /// Each node wants its own image of a registry that serves for 3 s; then a proxy answers 503 until 3 minutes are over.
     RollOutDown,
-    /// The same, with the registry's own 503 and error body.
+    /// The same as roll-out-down, with the registry's own 503 and error body.
     RollOutErrors,
-    /// The same, without an answer.
+    /// The same as roll-out-down, without an answer.
     RollOutHang,
-    /// 5 nodes cannot reach a registry that is well. They do reach the bus, so that what they say is heard.
+    /// 5 nodes cannot reach a healthy registry. They do reach the bus, so other nodes receive their reports.
     SickNode,
-    /// An image of its own for each node, of a registry that answers 50 a second, and 429 with Retry-After 1 beyond.
+    /// Each node wants its own image of a registry that answers 50 requests a second, and further ones with 429 and Retry-After 1.
     Overload,
-    /// The same, with a proxy's 503 beyond.
+    /// The same as overload, with a proxy's 503 instead of 429.
     OverloadProxy,
-    /// An image of its own for each node, of a registry that fails every second request by chance for 10 minutes.
+    /// Each node wants its own image of a registry that fails each request with a probability of 0.5 for 10 minutes.
     Brownout,
-    /// Each fifth node is behind an address that the registry limits: 429 with Retry-After 60 for 5 minutes. The others are served.
+    /// Every fifth node uses an address that the registry limits: 429 with Retry-After 60 for 5 minutes. The others are served.
     PartialLimit,
-    /// An image of its own for each node, of a registry whose answers take 3 s.
+    /// Each node wants its own image of a registry whose answers take 3 s.
     Slow,
     /// Tokens and manifests are served; blobs get 503 for 11 minutes.
     BlobsDown,
-    /// The same, with blobs that are asked for and do not come.
+    /// The same as blobs-down, but requests for blobs get no answer.
     BlobsHang,
-    /// The token server answers 503 for 11 minutes. Without a token nothing is served.
+    /// The token server answers 503 for 11 minutes. Without a token the registry serves nothing.
     TokensDown,
-    /// The same, without an answer.
+    /// The same as tokens-down, without an answer.
     TokensHang,
 }
 
-/// What a registry does with a request.
+/// A registry's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// 200.
@@ -94,30 +94,30 @@ pub enum Answer {
     NotFound,
     /// 429.
     RateLimited {
-        /// What stands in Retry-After, if anything does.
+        /// The value of Retry-After, if there is one.
         retry_after: Option<Duration>,
     },
-    /// 503 without a word of the registry's own.
+    /// 503 without an error body of the registry.
     Overloaded,
     /// 503 with the registry's own error body.
     Unavailable,
     /// The connection is refused.
     Refused,
-    /// Taken, and never answered.
+    /// The request is accepted and never answered.
     Nothing,
 }
 
-/// What a registry serves to one address.
+/// The quota of a registry for one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// So many.
+    /// The number of pulls.
     pub pulls: u64,
-    /// Within this time, which begins with the first.
+    /// The length of the window, which begins with the first pull.
     pub window: Duration,
 }
 
 impl Scenario {
-    /// The name on the command line.
+    /// The name of the scenario on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -144,7 +144,7 @@ impl Scenario {
         }
     }
 
-    /// The stages of a registry that a pull asks one after the other. Where none fails by itself, the manifest stands for all.
+    /// The stages of a registry that a pull requests one after the other. If no stage fails by itself, the manifest represents all.
     #[must_use]
     pub fn stages(self) -> &'static [Stage] {
         match self {
@@ -153,13 +153,13 @@ impl Scenario {
         }
     }
 
-    /// When the trouble begins, of which [`Self::answer`] tells.
+    /// When the trouble of [`Self::answer`] begins.
     #[must_use]
     pub fn breaks_at(self) -> Duration {
         if matches!(self, Self::RollOutDown | Self::RollOutErrors | Self::RollOutHang) { BREAKS_AT } else { Duration::ZERO }
     }
 
-    /// What a stage of the registry does with a request of a node once the trouble has begun, its quota aside.
+    /// The answer of a stage to a node's request after the trouble has begun, without regard to quotas.
     #[must_use]
     pub fn answer(self, now: Duration, node: usize, stage: Stage) -> Answer {
         let troubled = self.recovers_at().is_none_or(|healed| now < healed);
@@ -180,8 +180,8 @@ impl Scenario {
         }
     }
 
-    /// How many requests fail before anybody can know that a registry has stopped serving in the middle of a roll-out: what the budget lets
-    /// go until the first failure is told, or until silence is, and as many as it takes to know.
+    /// How many requests fail before any node can know that a registry has stopped serving in the middle of a roll-out: those that the
+    /// budget lets go until the first failure or the silence is known to all, and the failures in a row that show it.
     #[must_use]
     pub fn fail_unknown(self) -> u64 {
         let let_go = |within: Duration| (LET_GO_PER_SECOND * within.as_secs_f64()).ceil() as u64;
@@ -192,7 +192,7 @@ impl Scenario {
         }
     }
 
-    /// When the trouble ends, if it does and is everybody's.
+    /// When the trouble ends, if it ends and affects all nodes.
     #[must_use]
     pub fn recovers_at(self) -> Option<Duration> {
         match self {
@@ -206,19 +206,19 @@ impl Scenario {
         }
     }
 
-    /// Whether a node itself is the trouble.
+    /// Whether the node is sick: it cannot reach the registry.
     #[must_use]
     pub fn is_sick(self, node: usize) -> bool {
         self == Self::SickNode && node < SICK_NODES
     }
 
-    /// Whether a node is behind the address that the registry limits.
+    /// Whether a node uses the address that the registry limits.
     #[must_use]
     pub fn is_limited(self, node: usize) -> bool {
         self == Self::PartialLimit && node.is_multiple_of(LIMITED_EACH)
     }
 
-    /// How many requests the registry answers in each second, if it cannot do as many as come; and what it says beyond.
+    /// How many requests the registry answers in each second, and its answer to further ones; none if there is no such limit.
     #[must_use]
     pub fn capacity(self) -> Option<(u32, Answer)> {
         match self {
@@ -228,7 +228,7 @@ impl Scenario {
         }
     }
 
-    /// The share of requests that fail by chance.
+    /// The probability of failure of each request.
     #[must_use]
     pub fn fails_by_chance(self, now: Duration) -> f64 {
         if self == Self::Brownout && now < BROWNOUT_FOR { BROWNOUT_SHARE } else { 0.0 }
@@ -240,13 +240,13 @@ impl Scenario {
         if self == Self::Slow { SLOW_ANSWER } else { ANSWER_TAKES }
     }
 
-    /// How many nodes a run has when nobody says.
+    /// The default number of nodes.
     #[must_use]
     pub fn usual_nodes(self) -> usize {
         if self == Self::HubQuota { 300 } else { 1_000 }
     }
 
-    /// Which of its images a node wants.
+    /// The number of the image that a node wants.
     #[must_use]
     pub fn image_of(self, node: usize) -> usize {
         match self {
@@ -263,7 +263,7 @@ impl Scenario {
         }
     }
 
-    /// What the registry serves to all nodes together, if it counts.
+    /// The quota of the registry for all nodes together, if it has one.
     #[must_use]
     pub fn quota(self) -> Option<Quota> {
         (self == Self::HubQuota).then_some(Quota { pulls: 100, window: Duration::from_secs(6 * 3_600) })

@@ -1,4 +1,4 @@
-//! `storm`: kubelet's rule and ours through the same trouble, side by side.
+//! Runs one scenario by kubelet's rule and by Fleetpull's cores, side by side.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::scenario::Scenario;
 /// Both sides of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Storm {
-    /// Which.
+    /// The scenario.
     pub scenario: Scenario,
     /// How many nodes.
     pub nodes: usize,
-    /// How long, simulated.
+    /// The simulated minutes.
     pub minutes: u64,
-    /// Of all chance in it.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Every node for itself.
     pub kubelet: Figures,
@@ -37,7 +37,7 @@ pub struct Traffic {
     pub fleetpull: Vec<Request>,
 }
 
-/// Runs both sides, ours by this policy.
+/// Runs both sides, Fleetpull's with `policy`.
 #[must_use]
 pub fn run(scenario: Scenario, nodes: usize, minutes: u64, seed: u64, policy: &Policy) -> (Storm, Traffic) {
     let end = Duration::from_secs(minutes.saturating_mul(60));

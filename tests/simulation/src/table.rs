@@ -1,4 +1,4 @@
-//! A storm as text: both sides, and the bar where there is one.
+//! A storm as a text table: both sides, and the bars.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
 use simulation::storm::Storm;
 
-/// A budget begins at a twentieth of its cap, so that a few pulls that are over at once take so long all the same.
+/// Added to bars that depend on the budget: the budget starts at a twentieth of its cap, so even a few short pulls take this long.
 const BEGINS_WITHIN: f64 = 5.0;
 
-/// What a figure must not exceed.
+/// The upper bound of a figure.
 struct Bar {
     figure: Figure,
     at_most: f64,
@@ -54,7 +54,7 @@ pub(crate) fn of(storm: &Storm) -> String {
     text
 }
 
-/// Whether a figure of ours is above its bar.
+/// Whether a figure of Fleetpull is above its bar.
 pub(crate) fn misses_a_bar(storm: &Storm) -> bool {
     bars(storm).iter().any(|bar| !is_met(bar.figure.of(&storm.fleetpull), bar.at_most))
 }
@@ -71,7 +71,7 @@ impl Figure {
     }
 }
 
-/// The bars of 1,000 nodes; what a release inside the budget takes grows with the fleet, and is over if the storm lasts long enough.
+/// The bars of 1,000 nodes. The time of a release within the budget grows with the fleet; it has a bar only if the storm lasts long enough.
 fn bars(storm: &Storm) -> Vec<Bar> {
     let release = storm.nodes as f64 / f64::from(BUDGET_PER_SECOND);
     let mut bars = bars_of(storm.scenario, storm.nodes as f64, release);
@@ -97,13 +97,13 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
         Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],
         Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)],
         Scenario::SickNode | Scenario::PartialLimit => vec![bar(Figure::Refused, 0.0)],
-        // What the registry can do, and a third more; and no more than a quarter of what it serves fails.
+        // The time that the registry's capacity needs, and a third more; at most a quarter as many requests fail as are served.
         Scenario::Overload | Scenario::OverloadProxy => {
             let own = nodes / scenario.capacity().map_or(1.0, |(most, _)| f64::from(most));
             vec![bar(Figure::LastServedAtAll, (own * 1.3).max(BEGINS_WITHIN)), bar(Figure::Failing, nodes * 0.25)]
         }
         Scenario::Brownout => {
-            // Every second request fails, so one for each pull: with four standard deviations, 1.18 for each of 1,000.
+            // Every second request fails, so one for each pull on average: with four standard deviations, 1.18 for each of 1,000.
             let by_chance = nodes + 4.0 * (2.0 * nodes).sqrt();
             vec![bar(Figure::LastServedAtAll, 85.0 + release), bar(Figure::Failing, by_chance)]
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_its_bar_is_missed_and_told() {
+    fn figure_above_its_bar_is_reported_as_missed() {
         let met = storm(Scenario::Down, 30);
         let above = |change: fn(&mut Figures)| {
             let mut storm = met.clone();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_what_comes_after_the_end() {
+    fn figure_of_a_time_after_the_end_is_not_judged() {
         let mut short = storm(Scenario::Down, 11);
         short.fleetpull.last_served_after_recovery_s = None;
         assert!(!misses_a_bar(&short) && !of(&short).contains("NOT MET"), "{}", of(&short));

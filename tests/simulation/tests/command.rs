@@ -1,4 +1,4 @@
-//! `storm` as it is typed: what it prints, draws and refuses.
+//! The command `storm`: its output, plots and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Command, Output};
@@ -31,7 +31,7 @@ const SIDE: [&str; 7] = [
 ];
 
 #[test]
-fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
+fn json_output_is_one_object_per_scenario_with_fixed_keys() {
     let rows = rows(&["--scenario", "all", "--nodes", "20", "--minutes", "12"]);
     let names: Vec<&str> = rows.iter().map(|row| row["scenario"].as_str().unwrap()).collect();
     let troubles = ["bad-tag", "late-tag", "down", "black-hole", "rate-limit", "hub-quota"];
@@ -49,13 +49,13 @@ fn json_is_one_object_a_scenario_with_these_keys_and_nothing_else() {
 }
 
 #[test]
-fn a_hub_has_its_own_usual_number_of_nodes() {
+fn hub_quota_has_its_own_default_number_of_nodes() {
     let nodes = |arguments: &[&str]| rows(&[&["--scenario", "hub-quota", "--minutes", "1"], arguments].concat())[0]["nodes"].clone();
     assert_eq!((nodes(&[]), nodes(&["--nodes", "30"])), (300.into(), 30.into()));
 }
 
 #[test]
-fn figures_follow_the_settings() {
+fn figures_depend_on_the_settings() {
     let of = |nodes: &str, set: &[&str], figure: &str| {
         let set: Vec<&str> = set.iter().flat_map(|one| ["--set", *one]).collect();
         rows(&[&["--scenario", "down", "--nodes", nodes, "--minutes", "12"], set.as_slice()].concat())[0]["fleetpull"][figure]
@@ -67,16 +67,16 @@ fn figures_follow_the_settings() {
     assert!(of("300", &[], "peak_per_second") > 100, "300 nodes wait for one release");
     let slow = of("300", &["budget.pulls_per_second=50"], "peak_per_second");
     assert!(slow <= 50, "{slow} in a second");
-    // 60 nodes in 660 s at 10, 20, 40, 80, 160 and 300 s: seven tries each.
+    // 60 nodes in 660 s with delays of 10, 20, 40, 80, 160 and 300 s: seven attempts each.
     for share in ["fleet.share=off", "fleet.share=observe"] {
         assert_eq!(ours(&[share], "failing_requests"), 420, "{share}");
     }
-    // Every 10 s, but for the 50 ms that a try takes.
+    // One attempt every 10 s and 50 ms, because an attempt takes 50 ms.
     assert_eq!(ours(&["fleet.share=off", "backoff.max=10s"], "failing_requests"), 60 * 66);
 }
 
 #[test]
-fn with_sharing_off_it_is_as_by_kubelets_rule() {
+fn without_sharing_figures_equal_those_of_kubelets_rule() {
     for scenario in ["bad-tag", "late-tag", "down", "black-hole", "blobs-down", "blobs-hang", "tokens-down", "tokens-hang"] {
         let row = rows(&["--scenario", scenario, "--nodes", "200", "--set", "fleet.share=off"]).remove(0);
         for figure in ["requests", "failing_requests", "peak_per_second", "served"] {
@@ -87,18 +87,18 @@ fn with_sharing_off_it_is_as_by_kubelets_rule() {
 }
 
 #[test]
-fn the_exit_status_says_whether_the_bars_are_met() {
+fn exit_status_shows_whether_the_bars_are_met() {
     let down = ["--scenario", "down", "--nodes", "60", "--minutes", "12"];
     let status = |more: &[&str]| storm(&[&down, more].concat()).status.code();
     assert_eq!(status(&[]), Some(0));
-    // 60 at once never fit a budget of 10 a second in 10 s, with which their bar does not reckon; but who sets something experiments.
+    // Without sharing more requests fail than the bar allows, but with --set no bar is judged.
     assert_eq!(status(&["--set", "fleet.share=off"]), Some(0));
-    // Too short for the trouble to end: nothing is said of what comes after it.
+    // The run is too short for the trouble to end, so the figures of the time after it are not judged.
     assert_eq!(storm(&["--scenario", "down", "--nodes", "5", "--minutes", "1"]).status.code(), Some(0));
 }
 
 #[test]
-fn wrong_words_are_refused_as_everywhere() {
+fn wrong_arguments_are_refused() {
     let table: [(&[&str], &str); 8] = [
         (&["--scenario", "flood"], "invalid value 'flood'"),
         (&["--nodes", "0"], "0 is not in 1..=100000"),
@@ -111,21 +111,21 @@ fn wrong_words_are_refused_as_everywhere() {
     ];
     for (arguments, words) in table {
         let output = storm(arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
-        assert!(told.contains(words) && output.stdout.is_empty(), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words) && output.stdout.is_empty(), "{arguments:?}: {stderr}");
     }
 }
 
 #[test]
-fn a_setting_without_a_part_in_it_is_named() {
+fn setting_without_effect_in_the_simulation_is_refused() {
     let output = storm(&["--scenario", "roll-out", "--nodes", "5", "--minutes", "1", "--set", "log.level=debug"]);
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("log.level makes no difference here"));
 }
 
 #[test]
-fn a_plot_is_one_picture_a_scenario() {
+fn plot_writes_one_picture_per_scenario() {
     let dir = tempfile::tempdir().unwrap();
     let into = dir.path().join("new/plots");
     let output = storm(&["--scenario", "down", "--nodes", "20", "--minutes", "12", "--plot", into.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! The simulated bus with its faults off: it keeps every promise of the bus, by the same suite as the adapters that agents use.
+//! The simulated bus with its faults off passes the test suite of the bus, as the adapters of agents do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, missing_docs, unreachable_pub)]
 
 #[path = "fleet/arriving.rs"]
@@ -103,12 +103,12 @@ conformance! {
     }
 }
 
-/// What each kind of weather does, one by one.
+/// Tests of each fault by itself.
 mod weather {
     use std::time::Duration;
 
     use bus::memory::MemoryBus;
-    use bus::{Bus as _, BusError, BusHealth, Message};
+    use bus::{BusError, BusHealth, Message, Messaging as _, SharedState as _};
     use clock::{Clock, Random};
     use futures::StreamExt as _;
 
@@ -139,14 +139,14 @@ mod weather {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn messages_are_lost_doubled_delayed_and_cut_off_as_the_odds_have_it() {
+    async fn messages_are_lost_duplicated_delayed_and_blocked_by_the_odds() {
         let (lost, weather, _) = heard(Odds { loss: 0.3, ..Odds::default() }, Line::Up).await;
         assert_eq!(lost as u64, 100 - weather.counts()[&Kind::Loss]);
         assert!((50..90).contains(&lost), "{lost}");
         let (doubled, weather, _) = heard(Odds { duplication: 0.3, ..Odds::default() }, Line::Up).await;
         assert_eq!(doubled as u64, 100 + weather.counts()[&Kind::Duplication]);
         let (delayed, weather, took) = heard(Odds { delay: 0.3, ..Odds::default() }, Line::Up).await;
-        // Late ones are late beside each other; after the last is waited for three seconds.
+        // Delays overlap; the test waits 3 s for further messages after the last one.
         assert!(delayed == 100 && took > Duration::from_millis(3_500), "{delayed} in {took:?}");
         assert!((10..50).contains(&weather.counts()[&Kind::Delay]), "{:?}", weather.counts());
         for line in [Line::Cut, Line::Silent] {
@@ -155,7 +155,7 @@ mod weather {
         }
     }
 
-    /// Whether a node with this line is heard, hears, and has an answer.
+    /// Whether messages of a node with this line arrive, whether messages to it arrive, and whether its request is answered.
     async fn gets_through(line: Line, slowness: f64) -> (bool, bool, bool) {
         let (weather, one, hub) = two(Odds::default());
         let (mut from_it, mut to_it) = (hub.subscribe("from", None).await.unwrap(), one.subscribe("to", None).await.unwrap());
@@ -171,14 +171,14 @@ mod weather {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn half_a_line_lets_one_way_through_and_no_question_is_answered() {
+    async fn one_way_line_passes_one_direction_and_answers_no_request() {
         assert_eq!(gets_through(Line::Up, 1.0).await, (true, true, true));
         assert_eq!(gets_through(Line::Deaf, 1.0).await, (true, false, false));
         assert_eq!(gets_through(Line::Mute, 1.0).await, (false, true, false));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_takes_no_time_and_a_slow_node_takes_longer() {
+    async fn every_message_takes_time_and_longer_on_a_slow_node() {
         let clock = Clock::simulated(Duration::ZERO);
         let mut took = [1.0, 20.0].map(|slowness| (slowness, Duration::ZERO));
         for (slowness, took) in &mut took {
@@ -190,7 +190,7 @@ mod weather {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cut_line_is_known_and_a_silent_one_is_found_out() {
+    async fn cut_line_is_reported_and_silent_line_is_detected() {
         let (weather, one, hub) = two(Odds::default());
         let _answering = hub.subscribe("q", None).await.unwrap();
         let mut health = one.health_changes();

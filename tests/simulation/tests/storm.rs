@@ -1,4 +1,4 @@
-//! The storm's bars as invariants of seeded runs, and planted bug that they must find.
+//! The storm's bars as invariants of seeded runs, and planted bugs that they must find.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -11,20 +11,21 @@ use simulation::scenario::Scenario;
 
 const MINUTES: u64 = 15;
 const END: Duration = Duration::from_secs(MINUTES * 60);
-/// What the nodes could not know before the longest time between two probes was over.
+/// The longest time between two probes, after which nodes learn that the registry serves again.
 const LONGEST_STEP_S: f64 = 8.0;
-/// The same of what is missing; who sits back, its lease and its permit take the rest. Then the budget counts.
+/// The same for a missing image: 60 s between two probes, and 5 s for the turn, lease and permit of the next node. Then the budget limits.
 const LATE_TAG_S: f64 = 65.0;
-/// Each node wants an image of its own, and leads for it once the registry is known to serve: within 15 s with the turns of 180 nodes.
+/// The same if each node wants its own image and leads for it once the registry is known to serve: within 15 s, which includes the turns of
+/// 180 nodes.
 const IMAGES_APART_S: f64 = 14.0;
 
 fn run(scenario: Scenario, nodes: usize, seed: u64, options: Options) -> Run {
-    // A few nodes have their images before an outage in the middle of a roll-out of a thousand begins.
+    // In a small fleet all nodes would have their images before the outage of a roll-out begins, so it begins earlier.
     let options = if nodes < 200 { Options { breaks_at: Some(scenario.breaks_at() / 3), ..options } } else { options };
     fleet::run(scenario, nodes, END, seed, options)
 }
 
-/// What is wrong with a run; empty if nothing is.
+/// The violations of a run; empty if there are none.
 fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
     let figures = run.registry.figures(END);
     let mut broken = Vec::new();
@@ -40,7 +41,7 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
             100
         }
         Scenario::RollOutDown | Scenario::RollOutErrors | Scenario::RollOutHang => 100 + scenario.fail_unknown(),
-        // Of a thousand nodes: see `bars`.
+        // `bars.rs` checks these with 1,000 nodes.
         Scenario::Overload | Scenario::OverloadProxy | Scenario::Brownout | Scenario::PartialLimit | Scenario::Slow => u64::MAX,
         Scenario::SickNode => u64::MAX,
     };
@@ -66,7 +67,7 @@ fn broken(scenario: Scenario, nodes: usize, run: &Run) -> Vec<String> {
     broken
 }
 
-/// A registry, or a stage of it, that nobody is served by for a while.
+/// Scenarios in which the registry or a stage of it serves no node for a while.
 const OUTAGES: [Scenario; 9] = [
     Scenario::Down,
     Scenario::BlackHole,
@@ -98,7 +99,7 @@ const STORMS: [Scenario; 15] = [
 ];
 
 #[test]
-fn every_storm_stays_within_its_bars_whatever_the_seed() {
+fn every_storm_stays_within_its_bars_for_every_seed() {
     for seed in 1..=3 {
         for scenario in STORMS {
             let wrong = broken(scenario, 60, &run(scenario, 60, seed, Options::default()));
@@ -120,7 +121,7 @@ fn failing_requests_do_not_grow_with_the_fleet() {
 }
 
 #[test]
-fn a_seed_repeats_its_run_to_the_last_event() {
+fn same_seed_repeats_the_run_to_the_last_event() {
     for scenario in STORMS {
         let (one, two) = (run(scenario, 50, 9, Options::default()), run(scenario, 50, 9, Options::default()));
         assert_eq!((one.hash, one.events), (two.hash, two.events), "{}", scenario.name());
@@ -129,7 +130,7 @@ fn a_seed_repeats_its_run_to_the_last_event() {
 }
 
 #[test]
-fn sick_nodes_on_an_idle_registry_keep_nobody() {
+fn sick_nodes_on_an_idle_registry_do_not_block_others() {
     for seed in 1..=3 {
         let options = Options { second_wave: Some(Duration::from_secs(300)), ..Options::default() };
         let wrong = broken(Scenario::SickNode, 100, &run(Scenario::SickNode, 100, seed, options));
@@ -142,7 +143,7 @@ fn liar(planted_bug: Option<PlantedBug>) -> Options {
 }
 
 #[test]
-fn a_node_that_lies_keeps_nobody() {
+fn lying_node_does_not_block_others() {
     for seed in 1..=3 {
         let wrong = broken(Scenario::SickNode, 100, &run(Scenario::SickNode, 100, seed, liar(None)));
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
@@ -150,12 +151,12 @@ fn a_node_that_lies_keeps_nobody() {
 }
 
 #[test]
-fn without_a_bus_it_is_as_with_kubelet_and_after_it_all_are_served() {
+fn without_a_bus_nodes_do_as_kubelet_and_are_all_served_after_it() {
     let nodes = 60;
     let always = Options { bus_gone: Some((Duration::ZERO, END)), ..Options::default() };
-    let (alone, kubelet) = (run(Scenario::Down, nodes, 2, always), kubelet::run(Scenario::Down, nodes, END, 2));
-    let (alone, kubelet) = (alone.registry.figures(END), kubelet.figures(END));
-    assert!(alone.failing_requests <= kubelet.failing_requests + nodes as u64, "{alone:?} {kubelet:?}");
+    let (without_bus, kubelet) = (run(Scenario::Down, nodes, 2, always), kubelet::run(Scenario::Down, nodes, END, 2));
+    let (without_bus, kubelet) = (without_bus.registry.figures(END), kubelet.figures(END));
+    assert!(without_bus.failing_requests <= kubelet.failing_requests + nodes as u64, "{without_bus:?} {kubelet:?}");
     for gone in [(30, 90), (600, 700), (655, 665)] {
         let between = (Duration::from_secs(gone.0), Duration::from_secs(gone.1));
         let figures = run(Scenario::Down, nodes, 2, Options { bus_gone: Some(between), ..Options::default() }).registry.figures(END);
@@ -182,15 +183,15 @@ fn each_planted_bug_is_found() {
     }
 }
 
-/// Every so manyth seed is run twice: both runs must be the same.
+/// One of this many seeds is run twice; both runs must be the same.
 const TWICE: u64 = 5;
 
-/// How many seeds are asked for; `cargo xtask test` says 500, an ordinary `cargo test` nothing.
+/// How many seeds to run (`FLEET_SEEDS`): `cargo xtask test` sets 500, an ordinary `cargo test` none.
 fn seeds_asked() -> Option<u64> {
     std::env::var("FLEET_SEEDS").ok().and_then(|value| value.parse().ok())
 }
 
-/// A storm of its own for each seed; every third one with the bus gone for a while.
+/// The storm of a seed; in every third one the bus is down for a while.
 fn storm_of(seed: u64) -> (Scenario, Options) {
     let scenario = STORMS[(seed % STORMS.len() as u64) as usize];
     let gone_from = Duration::from_secs(20 + seed * 37 % 600);
@@ -198,7 +199,7 @@ fn storm_of(seed: u64) -> (Scenario, Options) {
     (scenario, Options { bus_gone, ..Options::default() })
 }
 
-/// What is wrong with a seed's storm.
+/// The violations of a seed's storm.
 fn wrong(seed: u64, nodes: usize) -> Vec<String> {
     let (scenario, options) = storm_of(seed);
     let was_gone = options.bus_gone.is_some();
@@ -211,11 +212,11 @@ fn wrong(seed: u64, nodes: usize) -> Vec<String> {
         }
     }
     if was_gone {
-        // Then each goes by kubelet's rule, and is never worse off than with that.
+        // Without the bus each node uses kubelet's rule, and must never be worse than with that rule.
         let (ours, kubelet) = (one.registry.figures(END), kubelet::run(scenario, nodes, END, seed).figures(END));
-        // While the registry serves others, a node that is sick asks it again within seconds, for the first 25 times.
+        // While the registry serves others, a sick node tries again within seconds, at most 25 times.
         let quick = (0..nodes).filter(|node| scenario.is_sick(*node)).count() as u64 * 25;
-        // A few nodes by kubelet's rule, which knows no budget, have all before an outage in the middle begins: then its bar is that of others.
+        // By kubelet's rule, which has no budget, a small fleet has all images before the outage begins; then another bar applies.
         let by_kubelet =
             if kubelet.failing_requests == 0 && scenario.breaks_at() > Duration::ZERO { 100 } else { kubelet.failing_requests };
         if ours.served < kubelet.served || ours.failing_requests > by_kubelet + nodes as u64 + quick {
@@ -228,7 +229,7 @@ fn wrong(seed: u64, nodes: usize) -> Vec<String> {
 }
 
 #[test]
-fn hundreds_of_storms_of_cores_repeat_themselves_and_stay_within_their_bars() {
+fn seeded_storms_repeat_themselves_and_stay_within_their_bars() {
     let fleets: Vec<(u64, usize)> = if let Some(seeds) = seeds_asked() {
         let large = if seeds >= 500 { 5 } else { 0 };
         (1..=large).map(|seed| (seed * 7, 1_000)).chain((1..=seeds).map(|seed| (seed, 50))).collect()

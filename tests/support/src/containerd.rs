@@ -1,4 +1,4 @@
-//! Real containerds, each with a root, a state and a socket of its own, gone when the test is.
+//! Real containerds, each with its own root, state and socket, removed when the test ends.
 //!
 //! They pull through CRI with the `native` snapshotter, which needs no overlay. No network plug-in is set up: images need none.
 
@@ -16,14 +16,14 @@ use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, Keyring, KeyringOptions};
 use tempfile::TempDir;
 
-/// It takes a second; a machine under load takes longer.
+/// The longest a start may take: it usually takes 1 s, and longer on a machine under load.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks whether it has started.
+/// The time between two checks whether containerd has started.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What is shown of a log when a start fails.
+/// How much of the end of the log is shown when a start fails.
 const LOG_TAIL_BYTES: usize = 4_000;
 
-/// What a containerd is started with.
+/// The configuration of a containerd.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerdConfig {
     disk_bytes: Option<u64>,
@@ -32,21 +32,21 @@ pub struct ContainerdConfig {
 }
 
 impl ContainerdConfig {
-    /// With a disk of so many bytes for everything that it keeps.
+    /// Adds a disk of this many bytes for everything that containerd stores.
     #[must_use]
     pub fn with_disk(mut self, bytes: u64) -> Self {
         self.disk_bytes = Some(bytes);
         self
     }
 
-    /// With a `hosts.toml` for a registry.
+    /// Adds a `hosts.toml` for a registry.
     #[must_use]
     pub fn with_hosts(mut self, registry: &str, hosts_toml: &str) -> Self {
         self.hosts.push((registry.to_owned(), hosts_toml.to_owned()));
         self
     }
 
-    /// With an environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -54,10 +54,10 @@ impl ContainerdConfig {
     }
 }
 
-/// Whether containerd can be started here; if not, why.
+/// Checks whether containerd can be started here.
 ///
 /// # Errors
-/// What is missing.
+/// Names what is missing.
 pub fn available() -> Result<(), String> {
     if !std::fs::metadata("/proc/self").is_ok_and(|entry| std::os::unix::fs::MetadataExt::uid(&entry) == 0) {
         return Err("containerd needs root".to_owned());
@@ -77,7 +77,7 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts a containerd and waits until it answers. [`available`] says beforehand whether that can work.
+    /// Starts a containerd and waits until it answers. Call [`available`] first.
     ///
     /// # Panics
     /// When it does not start; the text shows the end of its log.
@@ -108,21 +108,21 @@ impl Containerd {
         containerd
     }
 
-    /// Its socket, as `unix:///path`.
+    /// The socket, as `unix:///path`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("unix://{}", socket_in(self.folder.path()).display())
     }
 
-    /// Its folder: `root` is what it keeps, `log` what it logs.
+    /// The folder of this containerd: `root` has its data, `log` its log.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Ends it at once, as a crash does. Its folder stays.
+    /// Kills containerd, like a crash. Its folder remains.
     pub fn kill(&mut self) {
-        // Fails only if it has ended already.
+        // This fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -142,7 +142,7 @@ impl Containerd {
         assert!(in_time, "containerd is not ready after {START_LIMIT:?}:\n{}", self.log());
     }
 
-    /// The end of its log.
+    /// The end of the log.
     #[must_use]
     pub fn log(&self) -> String {
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -153,7 +153,7 @@ impl Containerd {
 impl Drop for Containerd {
     fn drop(&mut self) {
         self.kill();
-        // Layers that were being unpacked and the small disk: a mounted folder could not be removed.
+        // Unmounts layers that were being unpacked, and the small disk: a mounted folder cannot be removed.
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = |line: &&str| line.split(' ').nth(1).is_some_and(|place| Path::new(place).starts_with(self.folder.path()));
         for line in mounts.lines().rev().filter(below) {
@@ -166,7 +166,7 @@ fn socket_in(folder: &Path) -> PathBuf {
     folder.join("containerd.sock")
 }
 
-/// The least that pulls need, with every path inside the folder.
+/// The minimal settings for pulls, with every path inside the folder.
 fn settings_in(folder: &Path) -> String {
     let path = |name: &str| format!("{:?}", folder.join(name).display().to_string());
     let mut text = String::from("version = 2\n");
@@ -179,7 +179,7 @@ fn settings_in(folder: &Path) -> String {
     text
 }
 
-/// No orphan is left when a test run is killed.
+/// Makes the kernel kill the process when the test process is killed.
 #[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
 fn die_with_the_test(command: &mut Command) {
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.

@@ -1,4 +1,4 @@
-//! Real docker-registries on free ports, each with a folder of its own, gone when the test is.
+//! Real docker-registries on free ports, each with its own folder, removed when the test ends.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// It takes milliseconds; a machine under load takes longer.
+/// The longest a start may take: it usually takes milliseconds, and longer on a machine under load.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Before the address in the line that tells it.
+/// The text before the address in the log line that reports it.
 const LISTENING: &str = "listening on ";
 
-/// The user that a registry with a login knows.
+/// The user of a registry with a login.
 pub const USER: &str = "deploy";
-/// That user's password.
+/// The password of [`USER`].
 pub const PASSWORD: &str = "open sesame";
-/// The password as the registry keeps it.
+/// The bcrypt hash of [`PASSWORD`] for the registry's file of users.
 const PASSWORD_HASH: &str = "$2y$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW";
 
-/// Whether docker-registry, and skopeo to fill it, are there; if not, what to do.
+/// Checks whether docker-registry is installed, and skopeo, which fills it.
 ///
 /// # Errors
-/// What is missing.
+/// Names what is missing and how to install it.
 pub fn available() -> Result<(), String> {
     for program in ["docker-registry", "skopeo"] {
         let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -43,19 +43,19 @@ pub struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// A registry for anybody.
+    /// Starts a registry without a login.
     #[must_use]
     pub fn start() -> Self {
         Self::launch(false)
     }
 
-    /// A registry for [`USER`] alone.
+    /// Starts a registry that only [`USER`] can use.
     #[must_use]
     pub fn start_with_login() -> Self {
         Self::launch(true)
     }
 
-    /// Its `host:port`.
+    /// The address, as `host:port`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -83,7 +83,7 @@ impl DockerRegistry {
             format!("version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n", path("root"));
         if login {
             std::fs::write(folder.path().join("users"), format!("{USER}:{PASSWORD_HASH}\n")).expect("the folder can be written");
-            settings += &format!("auth:\n  htpasswd:\n    realm: practice\n    path: {}\n", path("users"));
+            settings += &format!("auth:\n  htpasswd:\n    realm: test\n    path: {}\n", path("users"));
         }
         let file = folder.path().join("config.yml");
         std::fs::write(&file, settings).expect("the folder can be written");
@@ -100,18 +100,18 @@ impl DockerRegistry {
 
 impl Drop for DockerRegistry {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // This fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads on until the registry ends, so that its log never blocks it.
+/// Reads the log until the registry ends, so that a full pipe never blocks the registry.
 fn lines_of(log: ChildStderr) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
-            // Nobody reads after the start.
+            // After the start the receiver is gone.
             let _ = sender.send(line);
         }
     });
@@ -129,7 +129,7 @@ fn wait_for_address(lines: &Receiver<String>) -> String {
     panic!("docker-registry does not listen after {START_LIMIT:?}:\n{log}");
 }
 
-/// No orphan is left when a test run is killed.
+/// Makes the kernel kill the process when the test process is killed.
 #[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
 fn die_with_the_test(command: &mut Command) {
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.

@@ -1,5 +1,5 @@
-//! A server as it is seen from far away: a proxy that lets every byte travel for a while, in each direction, and that can be cut
-//! or fall silent as a network does.
+//! A proxy that makes a server appear far away: it delays every byte in both directions, and a test can cut it or make it
+//! silent, as happens in a network.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,40 +8,40 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes that are read at once.
+/// The most bytes of one read.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// A proxy on a free port. Its threads end with the process; each connection ends with either side.
 #[derive(Debug)]
 pub struct FarAway {
     address: SocketAddr,
-    way: Arc<Way>,
+    link: Arc<Link>,
 }
 
-/// Between the callers and the server.
+/// The link between the callers and the server, shared by all connections.
 #[derive(Debug)]
-struct Way {
+struct Link {
     now: Mutex<Condition>,
     changed: Condvar,
 }
 
-/// How it is now.
+/// The present condition of the link.
 #[derive(Debug)]
 struct Condition {
-    /// How long a byte travels.
-    takes: Duration,
+    /// The delay of a byte in one direction.
+    delay: Duration,
     silent: bool,
     cut: bool,
-    /// Both ends of all connections since the last cut, to end them by.
+    /// Both ends of all connections since the last cut, so that the next cut can close them.
     ends: Vec<TcpStream>,
 }
 
-/// Bytes on their way, and when they arrive.
+/// Delayed bytes, and when they are due.
 type Travelling = (Instant, Vec<u8>);
 
 impl FarAway {
-    /// Stands between its callers and the server at `address`: an answer comes after `round_trip` at the earliest, and a connection
-    /// carries as much as before.
+    /// Starts a proxy for the server at `address`: an answer takes at least `round_trip`. The bandwidth of a connection is not
+    /// limited.
     ///
     /// # Panics
     /// When there is no free port.
@@ -49,16 +49,16 @@ impl FarAway {
     pub fn from(address: &str, round_trip: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let own = listener.local_addr().expect("it is bound");
-        let condition = Condition { takes: round_trip / 2, silent: false, cut: false, ends: Vec::new() };
-        let way = Arc::new(Way { now: Mutex::new(condition), changed: Condvar::new() });
-        let (server, shared) = (address.to_owned(), Arc::clone(&way));
+        let condition = Condition { delay: round_trip / 2, silent: false, cut: false, ends: Vec::new() };
+        let link = Arc::new(Link { now: Mutex::new(condition), changed: Condvar::new() });
+        let (server, shared) = (address.to_owned(), Arc::clone(&link));
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                // One that cannot be had is closed: the caller sees its own end at once.
+                // If the server cannot be reached, `near` is dropped, and the caller sees its connection closed.
                 let _ = connect(&shared, near, &server);
             }
         });
-        Self { address: own, way }
+        Self { address: own, link }
     }
 
     /// Host and port.
@@ -67,73 +67,73 @@ impl FarAway {
         self.address.to_string()
     }
 
-    /// From now on an answer comes after `round_trip` at the earliest.
+    /// Sets the round trip: from now on an answer takes at least this long.
     pub fn take(&self, round_trip: Duration) {
-        self.way.now().takes = round_trip / 2;
+        self.link.now().delay = round_trip / 2;
     }
 
-    /// Ends all connections; each new one ends as soon as it is made, until [`FarAway::heal`].
+    /// Closes all connections, and each new connection as soon as it is made, until [`FarAway::heal`].
     pub fn cut(&self) {
-        let mut now = self.way.now();
+        let mut now = self.link.now();
         now.cut = true;
         for end in now.ends.drain(..) {
-            // Fails only if it has ended already.
+            // This fails only if the connection has ended already.
             let _ = end.shutdown(Shutdown::Both);
         }
     }
 
-    /// Nothing comes through, in neither direction, until [`FarAway::heal`]: no byte, no end of a connection, no answer to a new
-    /// one. What is under way then arrives, as TCP sees to.
+    /// Holds back everything in both directions until [`FarAway::heal`]: every byte, every end of a connection, every answer to a
+    /// new connection. The data then arrives, as TCP would resend it.
     pub fn fall_silent(&self) {
-        self.way.now().silent = true;
+        self.link.now().silent = true;
     }
 
-    /// All comes through again.
+    /// Ends the cut or the silence.
     pub fn heal(&self) {
-        let mut now = self.way.now();
+        let mut now = self.link.now();
         (now.cut, now.silent) = (false, false);
         drop(now);
-        self.way.changed.notify_all();
+        self.link.changed.notify_all();
     }
 }
 
-impl Way {
+impl Link {
     fn now(&self) -> MutexGuard<'_, Condition> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn takes(&self) -> Duration {
-        self.now().takes
+    fn delay(&self) -> Duration {
+        self.now().delay
     }
 
-    /// Waits until something comes through.
-    fn passable(&self) {
+    /// Waits while the link is silent.
+    fn wait_while_silent(&self) {
         drop(self.changed.wait_while(self.now(), |now| now.silent).unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-fn connect(way: &Arc<Way>, near: TcpStream, server: &str) -> std::io::Result<()> {
-    if way.now().cut {
+fn connect(link: &Arc<Link>, near: TcpStream, server: &str) -> std::io::Result<()> {
+    if link.now().cut {
         return Ok(());
     }
     let far = TcpStream::connect(server)?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let (near_too, far_too) = (near.try_clone()?, far.try_clone()?);
-    let mut now = way.now();
+    let mut now = link.now();
     if !now.cut {
         now.ends.extend([near.try_clone()?, far.try_clone()?]);
         drop(now);
-        carry(near, far, way);
-        carry(far_too, near_too, way);
+        carry(near, far, link);
+        carry(far_too, near_too, link);
     }
     Ok(())
 }
 
-/// Carries what comes from one to the other, each piece for as long as it takes.
-fn carry(mut from: TcpStream, to: TcpStream, way: &Arc<Way>) {
+/// Forwards bytes from one connection to the other, each piece after the delay of its time.
+fn carry(mut from: TcpStream, to: TcpStream, link: &Arc<Link>) {
     let (depart, arrive) = channel();
-    let (there, back) = (Arc::clone(way), Arc::clone(way));
+    let (there, back) = (Arc::clone(link), Arc::clone(link));
     thread::spawn(move || {
         read_all(&mut from, &depart, &there);
         let _ = from.shutdown(Shutdown::Read);
@@ -142,25 +142,25 @@ fn carry(mut from: TcpStream, to: TcpStream, way: &Arc<Way>) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "real bytes travel in real time")]
-fn read_all(from: &mut TcpStream, depart: &Sender<Travelling>, way: &Way) {
+fn read_all(from: &mut TcpStream, depart: &Sender<Travelling>, link: &Link) {
     let mut piece = vec![0; PIECE_BYTES];
     while let Ok(length @ 1..) = from.read(&mut piece) {
-        if depart.send((Instant::now() + way.takes(), piece[..length].to_vec())).is_err() {
+        if depart.send((Instant::now() + link.delay(), piece[..length].to_vec())).is_err() {
             return;
         }
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "real bytes travel in real time, on a thread of their own")]
-fn write_all(mut to: TcpStream, arrive: &Receiver<Travelling>, way: &Way) {
+fn write_all(mut to: TcpStream, arrive: &Receiver<Travelling>, link: &Link) {
     while let Ok((due, piece)) = arrive.recv() {
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        way.passable();
+        link.wait_while_silent();
         if to.write_all(&piece).is_err() {
             break;
         }
     }
-    way.passable();
+    link.wait_while_silent();
     let _ = to.shutdown(Shutdown::Both);
 }
 
@@ -169,10 +169,10 @@ fn write_all(mut to: TcpStream, arrive: &Receiver<Travelling>, way: &Way) {
 mod tests {
     use super::*;
 
-    /// Long enough for a byte to come through a machine under load, short enough to wait for nothing.
+    /// How long a test waits to see that no byte arrives: longer than a byte takes on a machine under load.
     const NOTHING_WITHIN: Duration = Duration::from_millis(200);
 
-    /// A server that says back what it hears, and a way to it.
+    /// A proxy in front of a server that echoes every byte.
     fn echo() -> FarAway {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -184,43 +184,43 @@ mod tests {
         FarAway::from(&address.to_string(), Duration::ZERO)
     }
 
-    fn call(way: &FarAway) -> TcpStream {
-        TcpStream::connect(way.address()).expect("the proxy listens")
+    fn call(link: &FarAway) -> TcpStream {
+        TcpStream::connect(link.address()).expect("the proxy listens")
     }
 
-    /// What is heard of a byte that is sent: it itself, nothing within a while, or the end.
-    fn hears(stream: &mut TcpStream, limit: Option<Duration>) -> std::io::Result<usize> {
+    /// Reads one byte: `Ok(1)` for a byte, `Ok(0)` for the end, an error if none arrives within `limit`.
+    fn read_byte(stream: &mut TcpStream, limit: Option<Duration>) -> std::io::Result<usize> {
         stream.set_read_timeout(limit).expect("a limit can be set");
         stream.read(&mut [0; 1])
     }
 
     #[test]
-    fn a_cut_ends_connections_and_a_healed_way_takes_new_ones() {
-        let way = echo();
-        let mut old = call(&way);
-        old.write_all(b"a").expect("it is open");
-        assert_eq!(hears(&mut old, None).ok(), Some(1));
-        way.cut();
-        assert!(matches!(hears(&mut old, None), Ok(0) | Err(_)), "it has ended");
-        assert!(matches!(hears(&mut call(&way), None), Ok(0) | Err(_)), "a new one ends too");
-        way.heal();
-        let mut new = call(&way);
-        new.write_all(b"b").expect("it is open");
-        assert_eq!(hears(&mut new, None).ok(), Some(1));
+    fn cut_closes_connections_until_the_link_is_healed() {
+        let link = echo();
+        let mut old = call(&link);
+        old.write_all(b"a").expect("the connection is open");
+        assert_eq!(read_byte(&mut old, None).ok(), Some(1));
+        link.cut();
+        assert!(matches!(read_byte(&mut old, None), Ok(0) | Err(_)), "the connection has ended");
+        assert!(matches!(read_byte(&mut call(&link), None), Ok(0) | Err(_)), "a new connection ends too");
+        link.heal();
+        let mut new = call(&link);
+        new.write_all(b"b").expect("the connection is open");
+        assert_eq!(read_byte(&mut new, None).ok(), Some(1));
     }
 
     #[test]
-    fn what_was_said_into_silence_arrives_when_it_ends() {
-        let way = echo();
-        let mut old = call(&way);
-        way.fall_silent();
-        let mut new = call(&way);
+    fn bytes_sent_during_silence_arrive_after_it() {
+        let link = echo();
+        let mut old = call(&link);
+        link.fall_silent();
+        let mut new = call(&link);
         for stream in [&mut old, &mut new] {
-            stream.write_all(b"a").expect("it is open");
-            assert!(hears(stream, Some(NOTHING_WITHIN)).is_err(), "nothing comes through");
+            stream.write_all(b"a").expect("the connection is open");
+            assert!(read_byte(stream, Some(NOTHING_WITHIN)).is_err(), "no byte arrives");
         }
-        way.heal();
-        assert_eq!(hears(&mut old, None).ok(), Some(1));
-        assert_eq!(hears(&mut new, None).ok(), Some(1));
+        link.heal();
+        assert_eq!(read_byte(&mut old, None).ok(), Some(1));
+        assert_eq!(read_byte(&mut new, None).ok(), Some(1));
     }
 }

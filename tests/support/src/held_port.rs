@@ -1,18 +1,19 @@
-//! A port that nobody else gets.
+//! A port reserved for one test.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpSocket;
 
-/// A port of this machine that is held without listening there: who connects is refused. A server that allows reuse, as nats-server does,
-/// can listen on it; nobody else gets it as "any free port", neither before that server has started nor after it has ended.
+/// A local port that a socket has bound without listening, so connections to it are refused. A server that sets SO_REUSEADDR, as
+/// nats-server does, can listen on it; the kernel gives it to no other process as "any free port", neither before that server
+/// starts nor after it ends.
 pub struct HeldPort(TcpSocket);
 
 impl HeldPort {
-    /// Any free one.
+    /// Reserves a free port.
     ///
     /// # Panics
-    /// When there is none.
+    /// When there is no free port.
     #[must_use]
     pub fn any() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket can be made");
@@ -21,7 +22,7 @@ impl HeldPort {
         Self(socket)
     }
 
-    /// Where to connect to it.
+    /// The address of the port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.local_addr().expect("it is bound")

@@ -1,4 +1,4 @@
-//! What several test crates need: real servers started on free ports.
+//! Real and scripted servers on free ports, shared by several test crates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
 pub mod containerd;

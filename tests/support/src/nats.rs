@@ -1,4 +1,4 @@
-//! Real nats-servers, each on a free port with a data directory of its own, gone when the test is.
+//! Real nats-servers, each on a free port with its own data directory, removed when the test ends.
 
 mod accounts;
 mod certificates;
@@ -23,14 +23,14 @@ use self::process::ServerProcess;
 pub use self::program::{current_program, old_program, oldest_program};
 pub use self::tenancy::Tenancy;
 
-/// What a server is started with.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct NatsConfig {
     program: Option<PathBuf>,
-    /// More lines about JetStream; none: it is off.
+    /// Further lines of the JetStream block; none if JetStream is off.
     jetstream: Option<String>,
     text: String,
-    /// Its place in a cluster, if it has one.
+    /// The place in a cluster, if the server is a member of one.
     member: Option<Member>,
 }
 
@@ -38,35 +38,35 @@ pub struct NatsConfig {
 #[derive(Clone, Debug)]
 struct Member {
     name: String,
-    /// Where the other servers connect to.
+    /// The port that the other servers connect to.
     port: u16,
-    /// Where each server of the cluster, this one too, listens for the others.
+    /// The route ports of all servers of the cluster, this one included.
     routes: Vec<u16>,
 }
 
 impl Default for NatsConfig {
-    /// JetStream on, no login, no TLS.
+    /// JetStream is on; there is no login and no TLS.
     fn default() -> Self {
         Self { program: None, jetstream: Some(String::new()), text: String::new(), member: None }
     }
 }
 
 impl NatsConfig {
-    /// Without JetStream.
+    /// Turns JetStream off.
     #[must_use]
     pub fn without_jetstream(mut self) -> Self {
         self.jetstream = None;
         self
     }
 
-    /// With limits of JetStream on this server, in the language of nats-server.
+    /// Sets limits of JetStream on this server, in the syntax of nats-server.
     #[must_use]
     pub fn with_jetstream(mut self, limits: &str) -> Self {
         self.jetstream = Some(limits.to_owned());
         self
     }
 
-    /// With more lines of configuration, in the language of nats-server.
+    /// Adds lines of configuration, in the syntax of nats-server.
     #[must_use]
     pub fn with(mut self, text: &str) -> Self {
         self.text.push_str(text);
@@ -74,7 +74,7 @@ impl NatsConfig {
         self
     }
 
-    /// With another nats-server, as [`old_program`] finds it.
+    /// Uses another nats-server program, such as [`old_program`] finds.
     #[must_use]
     pub fn with_program(mut self, program: PathBuf) -> Self {
         self.program = Some(program);
@@ -99,7 +99,7 @@ impl NatsServer {
     /// Starts a server and waits until it takes connections.
     ///
     /// # Panics
-    /// When no fit nats-server is found or it does not start: the text says what to do.
+    /// When no suitable nats-server is found or the server does not start: the text says what to do.
     #[must_use]
     pub fn start(config: NatsConfig) -> Self {
         let program = program_of(&config);
@@ -109,43 +109,43 @@ impl NatsServer {
         server
     }
 
-    /// Where to connect, without a login.
+    /// The URL of the server, without a login.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://{}", self.address())
     }
 
-    /// Host and port, to make another URL of.
+    /// Host and port, for building another URL.
     #[must_use]
     pub fn address(&self) -> String {
         self.port.address().to_string()
     }
 
-    /// The folder of the server: its configuration, and in `store` what JetStream keeps.
+    /// The folder of the server: its configuration, and the data of JetStream in `store`.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Ends the server at once, as a crash does.
+    /// Kills the server, like a crash.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Ends the server in good order.
+    /// Shuts the server down and waits for its end.
     pub fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             process.terminate();
         }
     }
 
-    /// Starts the server again on the same port and store; ends it first if it runs.
+    /// Starts the server again on the same port and store; kills it first if it runs.
     pub fn restart(&mut self) {
         self.kill();
         self.launch();
     }
 
-    /// Starts the server again on the same port and store, as another configuration says; ends it first if it runs.
+    /// Starts the server again on the same port and store with another configuration; kills it first if it runs.
     ///
     /// # Panics
     /// As [`NatsServer::start`].
@@ -156,23 +156,23 @@ impl NatsServer {
         self.launch();
     }
 
-    /// Loses all that JetStream keeps. The server must not run.
+    /// Deletes all data of JetStream. The server must not run.
     pub fn wipe_store(&self) {
         assert!(self.process.is_none(), "a running server's store cannot be wiped");
         std::fs::remove_dir_all(self.folder.path().join("store")).expect("the store can be removed");
     }
 
-    /// Stops the server from doing anything; its connections stay open.
+    /// Stops the process of the server (SIGSTOP); its connections remain open.
     pub fn pause(&self) {
         self.process().pause();
     }
 
-    /// Lets a paused server go on.
+    /// Continues a paused server (SIGCONT).
     pub fn resume(&self) {
         self.process().resume();
     }
 
-    /// Its process.
+    /// The process id.
     ///
     /// # Panics
     /// When it does not run.
@@ -181,7 +181,7 @@ impl NatsServer {
         self.process().number()
     }
 
-    /// All that the server has logged since it was started last.
+    /// The log of the server since its last start.
     ///
     /// # Panics
     /// When it does not run.
@@ -190,7 +190,7 @@ impl NatsServer {
         self.process().log()
     }
 
-    /// Where it tells over HTTP how it is, while it runs as part of a cluster or with `http` in its configuration.
+    /// The monitoring address, if the server runs as part of a cluster or has `http` in its configuration.
     #[must_use]
     pub fn monitoring(&self) -> Option<Monitoring> {
         self.process.as_ref().and_then(ServerProcess::monitor).map(Monitoring)
@@ -214,7 +214,7 @@ impl NatsServer {
         }
         if let Some(Member { name, port, routes }) = &self.config.member {
             let routes: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
-            // What the cluster thinks of itself is asked over HTTP, whatever logins there are. -1 is the server's word for any free port.
+            // The state of the cluster is read over HTTP, which needs no login. For nats-server, -1 means any free port.
             let own = format!("server_name: {name}\nhttp: \"127.0.0.1:-1\"\n");
             text += &own;
             writeln!(text, "cluster {{ name: fleet, listen: \"127.0.0.1:{port}\", routes: [{}] }}", routes.join(", "))

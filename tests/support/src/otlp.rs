@@ -1,4 +1,4 @@
-//! A collector that takes traces over OTLP, by gRPC and by HTTP, and keeps them.
+//! An OTLP collector that receives traces over gRPC and HTTP and keeps them.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 mod kept;
@@ -22,12 +22,12 @@ use tonic::{Request, Response, Status};
 
 pub use kept::{Link, Span, tree};
 
-/// How long a test waits for spans at most.
+/// The longest a test waits for spans.
 const WAIT_AT_MOST: Duration = Duration::from_secs(20);
-/// How often it looks.
+/// The time between two checks for spans.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What the collector got.
+/// A collector, with everything that it received.
 #[derive(Clone, Debug, Default)]
 pub struct Collector {
     got: Arc<Mutex<Got>>,
@@ -41,7 +41,7 @@ struct Got {
 }
 
 impl Collector {
-    /// Takes OTLP over gRPC; with the URL.
+    /// Starts a collector for OTLP over gRPC; returns its URL too.
     pub async fn grpc() -> (Self, String) {
         let collector = Self::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -51,7 +51,7 @@ impl Collector {
         (collector, url)
     }
 
-    /// Takes OTLP over HTTP below `/v1/traces`; with the URL.
+    /// Starts a collector for OTLP over HTTP at `/v1/traces`; returns its URL too.
     pub async fn http() -> (Self, String) {
         let collector = Self::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -67,30 +67,30 @@ impl Collector {
         (collector, url)
     }
 
-    /// What came so far, in the order in which it came.
+    /// The spans received so far, in the order in which they arrived.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
         self.lock().spans.clone()
     }
 
-    /// Forgets what came so far.
+    /// Deletes everything received so far.
     pub fn clear(&self) {
         *self.lock() = Got::default();
     }
 
-    /// The value of a header or of metadata that came with an export.
+    /// The value of a header or of gRPC metadata of the received exports.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<String> {
         self.lock().headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     }
 
-    /// All that came, as bytes: what spans hold that [`Span`] leaves out is in it.
+    /// All received exports as bytes, including what [`Span`] leaves out.
     #[must_use]
     pub fn bodies(&self) -> Vec<u8> {
         self.lock().bodies.clone()
     }
 
-    /// Waits until what came satisfies `enough`.
+    /// Waits until the received spans satisfy `enough`.
     pub async fn until(&self, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         let waiting = async {
             loop {

@@ -1,8 +1,8 @@
-//! A CRI image service that answers as it is told, and remembers what it was asked.
+//! A CRI service that answers by a script and records its calls.
 //!
-//! A [`Script`] is plain data, so that a table of answers can lie in a JSON file:
+//! A [`Script`] is plain data, so that a JSON file can have a table of answers:
 //! `{"image_status": [null, {"id": "sha256:a", "size": 5}], "pull_image": [{"code": "NotFound", "message": "gone"}]}`.
-//! Each call takes the next answer of its method; the last one stays.
+//! Each call takes the next answer of its method; the last answer is repeated.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,19 +21,19 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 
-/// What to answer.
+/// The answers of each method.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
-    /// To `ImageStatus`. With none: no image is there.
+    /// To `ImageStatus`. If empty: no image is present.
     pub image_status: Vec<StatusAnswer>,
-    /// To `ImageStatus` from the first pull on that went well.
+    /// To `ImageStatus` after the first successful pull.
     pub once_pulled: Option<PresentImage>,
-    /// To `PullImage`. With none: the id `sha256:scripted`.
+    /// To `PullImage`. If empty: the id `sha256:scripted`.
     pub pull_image: Vec<PullAnswer>,
-    /// To `Version`. With none: `scripted` 1.0.
+    /// To `Version`. If empty: `scripted` 1.0.
     pub version: Vec<VersionAnswer>,
-    /// To `Status`, its `info` where it is asked to be verbose. With none: it has nothing to say.
+    /// To `Status`: its `info` if the request is verbose. If empty: no info.
     pub status: Vec<InfoAnswer>,
 }
 
@@ -43,9 +43,9 @@ pub struct Script {
 pub enum StatusAnswer {
     /// The call fails.
     Failed(Failure),
-    /// The image is there.
+    /// The image is present.
     Present(PresentImage),
-    /// It is not: `null`.
+    /// The image is absent: `null`.
     Absent,
 }
 
@@ -55,9 +55,9 @@ pub enum StatusAnswer {
 pub enum PullAnswer {
     /// The call fails.
     Failed(Failure),
-    /// It was pulled.
+    /// The image was pulled.
     Pulled {
-        /// What the runtime calls it.
+        /// The runtime's name of the image.
         image_ref: String,
     },
 }
@@ -68,11 +68,11 @@ pub enum PullAnswer {
 pub enum VersionAnswer {
     /// The call fails.
     Failed(Failure),
-    /// Who answers.
+    /// The runtime and its version.
     Named {
-        /// The runtime's name.
+        /// The name of the runtime.
         name: String,
-        /// Its version.
+        /// The version of the runtime.
         version: String,
     },
 }
@@ -83,11 +83,11 @@ pub enum VersionAnswer {
 pub enum InfoAnswer {
     /// The call fails.
     Failed(Failure),
-    /// What the runtime says of itself, by name: containerd says its settings as JSON under `config`.
+    /// The info by name: containerd reports its settings as JSON under `config`.
     Info(BTreeMap<String, String>),
 }
 
-/// A call's failure.
+/// The failure of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
@@ -97,33 +97,33 @@ pub struct Failure {
     pub message: String,
 }
 
-/// An image that is there.
+/// A present image.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PresentImage {
-    /// Its id.
+    /// The id of the image.
     pub id: String,
-    /// Bytes.
+    /// The size in bytes.
     #[serde(default)]
     pub size: u64,
-    /// `repository@digest` of each.
+    /// The digests, each as `repository@digest`.
     #[serde(default)]
     pub repo_digests: Vec<String>,
 }
 
-/// A call that came.
+/// A received call.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// `ImageStatus`, `PullImage`, ...
     pub method: &'static str,
-    /// The image as named in the request; empty where the method names none.
+    /// The image named in the request; empty if the method names none.
     pub image: String,
     /// The login of a pull.
     pub auth: Option<cri::AuthConfig>,
 }
 
 impl Failure {
-    /// A failure by the code's name in Go.
+    /// A failure with the Go name of its code.
     #[must_use]
     pub fn new(code: &str, message: &str) -> Self {
         Self { code: code.to_owned(), message: message.to_owned() }
@@ -135,7 +135,7 @@ impl Failure {
     }
 }
 
-/// Go's names, by number.
+/// The Go names of the gRPC codes, indexed by number.
 pub const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -156,7 +156,7 @@ pub const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// A running service; gone when dropped.
+/// A running service; dropping it ends it.
 pub struct ScriptedCri {
     state: Arc<State>,
     server: JoinHandle<()>,
@@ -172,7 +172,7 @@ struct State {
     metadata: Mutex<Vec<BTreeMap<String, String>>>,
 }
 
-/// Which calls are not answered for now.
+/// Which calls are not answered at present.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     None,
@@ -187,7 +187,7 @@ impl Held {
 }
 
 impl ScriptedCri {
-    /// Starts a service on a socket of its own. Must be called within a tokio runtime.
+    /// Starts a service on its own socket. Must be called within a tokio runtime.
     ///
     /// # Panics
     /// When no socket can be made.
@@ -208,19 +208,19 @@ impl ScriptedCri {
         Self { state, server, folder }
     }
 
-    /// Its socket, as `unix:///path`.
+    /// The socket, as `unix:///path`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// Its socket's path.
+    /// The path of the socket.
     #[must_use]
     pub fn socket(&self) -> Box<Path> {
         self.folder.path().join("cri.sock").into_boxed_path()
     }
 
-    /// Every call so far, in the order in which they came.
+    /// Every call so far, in the order in which they arrived.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.state.calls.borrow().clone()
@@ -235,7 +235,7 @@ impl ScriptedCri {
         self.state.metadata.lock().expect("no holder panics").clone()
     }
 
-    /// Waits until so many calls of a method have come.
+    /// Waits until `count` calls of a method have arrived.
     ///
     /// # Panics
     /// When the service ends first.
@@ -244,7 +244,7 @@ impl ScriptedCri {
         self.state.calls.subscribe().wait_for(enough).await.expect("the service runs");
     }
 
-    /// Answers by another script from now on, from its beginning.
+    /// Replaces the script; the new one begins with its first answers.
     ///
     /// # Panics
     /// When a call has panicked.
@@ -253,22 +253,22 @@ impl ScriptedCri {
         *self.state.places.lock().expect("no holder panics") = [0; 4];
     }
 
-    /// From now on calls are noted but not answered.
+    /// From now on calls are recorded but not answered.
     pub fn hold(&self) {
         self.state.held.send_replace(Held::All);
     }
 
-    /// The same of pulls alone.
+    /// From now on pulls are recorded but not answered; other calls are answered.
     pub fn hold_pulls(&self) {
         self.state.held.send_replace(Held::Pulls);
     }
 
-    /// Waits until every call that was held has been given up by who made it.
+    /// Waits until the callers have abandoned all unanswered calls.
     pub async fn wait_until_given_up(&self) {
         self.state.held.closed().await;
     }
 
-    /// Answers the calls that are held, and those to come.
+    /// Answers the waiting calls, and from now on every call.
     pub fn release(&self) {
         self.state.held.send_replace(Held::None);
     }
@@ -288,11 +288,11 @@ impl Service {
         let image = image.map(|spec| spec.image).unwrap_or_default();
         let mut held = self.0.held.subscribe();
         self.0.calls.send_modify(|calls| calls.push(Call { method, image, auth }));
-        // Subscribed before the call is noted: who waits for the call may then wait for it to be given up.
+        // `held` is subscribed before the call is recorded, so that a test that saw the call can wait until it is abandoned.
         held.wait_for(|held| !held.holds(method)).await.expect("the sender is ours");
     }
 
-    /// The next answer of the method at `place`; the last one stays.
+    /// The next answer of the method at `place`; the last answer is repeated.
     fn next<T: Clone>(&self, place: usize, answers: impl FnOnce(&Script) -> &[T]) -> Option<T> {
         let script = self.0.script.lock().expect("no holder panics");
         let mut places = self.0.places.lock().expect("no holder panics");

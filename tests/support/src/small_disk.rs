@@ -1,23 +1,23 @@
-//! A disk that can be filled: a small tmpfs of its own.
+//! A small tmpfs that a test can fill.
 
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is written at a time until nothing more fits; the last piece is shorter.
+/// The piece that is written until the disk is full; the last write is shorter.
 const PIECE: [u8; 4096] = [0; 4096];
 
-/// A small disk; gone when dropped.
+/// A small disk; unmounted when dropped.
 pub struct SmallDisk {
     place: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts one at `place`, which is made.
+    /// Creates the folder `place` and mounts a small disk there.
     ///
     /// # Errors
-    /// This user may not mount anything.
+    /// When this user may not mount file systems.
     ///
     /// # Panics
     /// When the folder cannot be made.
@@ -33,10 +33,10 @@ impl SmallDisk {
         }
     }
 
-    /// From now on nothing more can be written to it.
+    /// Fills the disk, so that every further write fails.
     ///
     /// # Panics
-    /// When it can still be written to in the end.
+    /// When the disk cannot be filled.
     pub fn fill(&self) {
         let mut filler = File::create(self.filler()).expect("the disk can be written");
         let mut piece = PIECE.len();
@@ -49,10 +49,10 @@ impl SmallDisk {
         }
     }
 
-    /// There is room again.
+    /// Frees the space again.
     ///
     /// # Panics
-    /// When it was not filled.
+    /// When the disk was not filled.
     pub fn free(&self) {
         fs::remove_file(self.filler()).expect("the disk was filled");
     }
@@ -64,7 +64,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazy: whoever has a file open there is about to end.
+        // Lazy, because a process that still has a file open there is about to end.
         let _ = Command::new("umount").arg("--lazy").arg(&self.place).status();
     }
 }

@@ -62,7 +62,7 @@ enum Task {
     /// Checks form, lints, documentation, layers, vocabulary, and what dependencies bring: licences, sources, duplicates. Every check runs, also
     /// after one failed.
     Lint,
-    /// Checks the architecture invariants that README.md states: who may depend on what, and what is written where.
+    /// Checks the architecture invariants that services/README.md states: who may depend on what, and what is written where.
     Layers,
     /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when root,
     /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions, SetupOptions};
-use bus::{BucketSpec, Bus, BusError, KeyValue, Message};
+use bus::{BucketSpec, BusError, KeyValue, Message, Messaging, SharedState};
 use bytes::Bytes;
 use futures::StreamExt;
 use support::nats::{Accounts, NatsServer, current_program};

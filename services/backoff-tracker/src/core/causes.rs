@@ -1,11 +1,25 @@
 //! Why keys are held, found by key and by what they failed by.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use contract::messages::backoff_tracker::LocalKey;
+use contract::TraceContext;
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 
-use super::knowledge::BackoffKeyId;
-use super::tracker::Cause;
+use super::knowledge::{BackoffKey, BackoffKeyId};
+
+/// Why a key is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    pub(crate) failure: AttemptFailure,
+    /// When it was.
+    pub(crate) at: Duration,
+    /// The span of the attempt; none: it has none, or the registry was not asked.
+    pub(crate) trace: Option<TraceContext>,
+    /// What others may know of it: who else succeeds there shows that the cause is gone.
+    pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
+}
 
 /// The cause of each key's last failure.
 #[derive(Debug, Default)]

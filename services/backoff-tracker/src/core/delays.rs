@@ -4,6 +4,10 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
+/// forgotten, so that it may be tried: memory is bounded, and a forgotten key refuses nothing.
+pub const MAX_KEYS: usize = 10_000;
+
 /// From where to where a delay grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffPolicy {
@@ -199,6 +203,11 @@ impl<K: Ord + Clone> Delays<K> {
     fn expired(&self, updated: Duration, now: Duration) -> bool {
         now.saturating_sub(updated) > self.policy.max * 2
     }
+}
+
+/// Whole milliseconds, rounded up: who waits that long is not refused again.
+pub(super) fn milliseconds(left: Duration) -> u64 {
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

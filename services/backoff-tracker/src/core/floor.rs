@@ -12,8 +12,8 @@ use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, TraceContext};
 
 use super::delays::BackoffPolicy;
+use super::delays::MAX_KEYS;
 use super::knowledge::BackoffKeyId;
-use super::tracker::MAX_KEYS;
 
 /// What failed last for a key.
 #[derive(Clone, Debug)]

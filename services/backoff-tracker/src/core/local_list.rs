@@ -5,7 +5,24 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{BackoffEntry, LocalKey};
 use image::Reference;
 
-use super::tracker::{Cause, Tracker, milliseconds};
+use super::causes::Cause;
+use super::delays::milliseconds;
+use super::tracker::Tracker;
+
+impl Tracker {
+    /// What the node itself knows of failures, as it is listed.
+    #[must_use]
+    pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
+        own(self, now, |_| None).collect()
+    }
+
+    /// Forgets a key as listed, or all of an image; returns what was forgotten, as it is listed.
+    pub fn clear_named(&mut self, now: Duration, what: &str) -> Vec<String> {
+        let keys = keys_named(self, what, now);
+        keys.iter().for_each(|key| self.clear(key));
+        keys.iter().map(in_words).collect()
+    }
+}
 
 /// Every key that has a delay. `decided` says for how long the fleet holds what failed by such a cause, where the fleet decides that.
 pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> Option<Duration>) -> impl Iterator<Item = BackoffEntry> {

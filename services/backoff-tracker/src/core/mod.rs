@@ -8,5 +8,5 @@ pub mod knowledge;
 mod local_list;
 mod tracker;
 
-pub use delays::{BackoffPolicy, Delays};
-pub use tracker::{MAX_KEYS, Tracker};
+pub use delays::{BackoffPolicy, Delays, MAX_KEYS};
+pub use tracker::Tracker;

@@ -4,21 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::Now;
-use contract::messages::backoff_tracker::{
-    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, BackoffEntry, CheckBackoff, LocalKey, Refusal, ReportAttempt,
-};
-use contract::{AttemptId, TraceContext};
+use contract::AttemptId;
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, Refusal, ReportAttempt};
 
-use super::causes::Causes;
-use super::delays::{BackoffPolicy, Delays, Failing};
+use super::causes::{Cause, Causes};
+use super::delays::{BackoffPolicy, Delays, Failing, MAX_KEYS, milliseconds};
 use super::floor::OwnFailure;
 use super::knowledge::{BackoffKey, BackoffKeyId};
-use super::local_list;
 
-/// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
-/// forgotten, so that it may be tried: memory is bounded and nothing is held for want of it.
-pub const MAX_KEYS: usize = 10_000;
 /// How many reports are remembered to know a report that comes twice; late ones come within seconds.
 const REPORTS_REMEMBERED: usize = 1_024;
 /// The most bytes kept of a cause: a runtime's text is never shortened below this.
@@ -33,18 +26,6 @@ pub struct Tracker {
     counts: BackoffCounts,
 }
 
-/// Why a key is held.
-#[derive(Clone, Debug)]
-pub(crate) struct Cause {
-    pub(crate) failure: AttemptFailure,
-    /// When it was.
-    pub(crate) at: Duration,
-    /// The span of the attempt; none: it has none, or the registry was not asked.
-    pub(crate) trace: Option<TraceContext>,
-    /// What others may know of it: who else succeeds there shows that the cause is gone.
-    pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
-}
-
 impl Tracker {
     /// Nothing has failed yet.
     #[must_use]
@@ -53,8 +34,8 @@ impl Tracker {
     }
 
     /// May this be tried now? If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
-    pub fn check(&mut self, now: Now, check: &CheckBackoff) -> BackoffAnswer {
-        let Some(left) = self.delays.held(&check.key, now.monotonic) else {
+    pub fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
+        let Some(left) = self.delays.held(&check.key, now) else {
             if !check.peek {
                 self.causes.remove(&check.key);
             }
@@ -66,7 +47,7 @@ impl Tracker {
         let learned = |cause: &Cause| Refusal {
             cause: cause.failure.cause.clone(),
             class: cause.failure.class,
-            learned_ms_ago: u64::try_from(now.monotonic.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX),
+            learned_ms_ago: u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX),
             learned_trace: cause.trace,
             ..Refusal::default()
         };
@@ -75,14 +56,14 @@ impl Tracker {
     }
 
     /// An attempt ended. The same report again changes nothing.
-    pub fn report(&mut self, now: Now, report: ReportAttempt) -> AttemptReported {
+    pub fn report(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
         self.report_about(now, report, Vec::new(), None)
     }
 
     /// The same, of a failure that is about these back-off keys, and which others found before.
     pub(super) fn report_about(
         &mut self,
-        now: Now,
+        now: Duration,
         report: ReportAttempt,
         backoff_keys: Vec<Arc<BackoffKey>>,
         before: Option<Failing>,
@@ -95,29 +76,29 @@ impl Tracker {
             None => self.succeeded(now, &key),
             Some(failure) => {
                 match before {
-                    Some(failing) => self.delays.next_since(key.clone(), now.monotonic, failing),
-                    None => self.delays.next(key.clone(), now.monotonic),
+                    Some(failing) => self.delays.next_since(key.clone(), now, failing),
+                    None => self.delays.next(key.clone(), now),
                 }
-                self.failed(now, key.clone(), Cause { failure, at: now.monotonic, trace, backoff_keys });
+                self.failed(now, key.clone(), Cause { failure, at: now, trace, backoff_keys });
             }
         }
         self.answer(now, &key)
     }
 
     /// A failure that all go by, and so not by the delays of this node: it counts in them, but holds nothing. The same again changes nothing.
-    pub(super) fn report_shared(&mut self, now: Now, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>, failing: Failing) {
+    pub(super) fn report_shared(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>, failing: Failing) {
         let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
-            self.delays.count(key.clone(), now.monotonic, failing);
-            self.failed(now, key, Cause { failure, at: now.monotonic, trace, backoff_keys });
+            self.delays.count(key.clone(), now, failing);
+            self.failed(now, key, Cause { failure, at: now, trace, backoff_keys });
         }
     }
 
     /// A failure after which the node tries again by a pause that is kept elsewhere: it moves no delay. The same again changes nothing.
-    pub(super) fn report_paused(&mut self, now: Now, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>) {
+    pub(super) fn report_paused(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>) {
         let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
-            self.failed(now, key, Cause { failure, at: now.monotonic, trace, backoff_keys });
+            self.failed(now, key, Cause { failure, at: now, trace, backoff_keys });
         }
     }
 
@@ -177,31 +158,18 @@ impl Tracker {
         self.causes.remove(key);
     }
 
-    /// What the node itself knows of failures, as it is listed.
-    #[must_use]
-    pub fn list(&self, now: Now) -> Vec<BackoffEntry> {
-        local_list::own(self, now.monotonic, |_| None).collect()
-    }
-
-    /// Forgets a key as listed, or all of an image; returns what was forgotten, as it is listed.
-    pub fn clear_named(&mut self, now: Now, what: &str) -> Vec<String> {
-        let keys = local_list::keys_named(self, what, now.monotonic);
-        keys.iter().for_each(|key| self.clear(key));
-        keys.iter().map(local_list::in_words).collect()
-    }
-
     /// The counters.
     #[must_use]
-    pub fn counts(&self, now: Now) -> BackoffCounts {
-        BackoffCounts { held: self.delays.held_count(now.monotonic) as u64, known: self.delays.len() as u64, ..self.counts }
+    pub fn counts(&self, now: Duration) -> BackoffCounts {
+        BackoffCounts { held: self.delays.held_count(now) as u64, known: self.delays.len() as u64, ..self.counts }
     }
 
-    fn succeeded(&mut self, now: Now, key: &LocalKey) {
+    fn succeeded(&mut self, now: Duration, key: &LocalKey) {
         self.clear(key);
         self.collect_garbage(now);
     }
 
-    fn failed(&mut self, now: Now, key: LocalKey, mut cause: Cause) {
+    fn failed(&mut self, now: Duration, key: LocalKey, mut cause: Cause) {
         self.counts.failures_total += 1;
         shorten(&mut cause.failure.cause);
         self.causes.insert(key, cause);
@@ -217,14 +185,14 @@ impl Tracker {
         self.causes.keep_at_most(MAX_KEYS);
     }
 
-    fn collect_garbage(&mut self, now: Now) {
-        for key in self.delays.collect_garbage(now.monotonic) {
+    fn collect_garbage(&mut self, now: Duration) {
+        for key in self.delays.collect_garbage(now) {
             self.causes.remove(&key);
         }
     }
 
-    fn answer(&self, now: Now, key: &LocalKey) -> AttemptReported {
-        AttemptReported { next_attempt_ms: self.delays.held(key, now.monotonic).map(milliseconds), entry: None }
+    fn answer(&self, now: Duration, key: &LocalKey) -> AttemptReported {
+        AttemptReported { next_attempt_ms: self.delays.held(key, now).map(milliseconds), entry: None }
     }
 
     /// Whether this report is new.
@@ -240,11 +208,6 @@ impl Tracker {
     }
 }
 
-/// Whole milliseconds, rounded up: who waits that long is not refused again.
-pub(super) fn milliseconds(left: Duration) -> u64 {
-    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 fn shorten(cause: &mut String) {
     if cause.len() > MAX_CAUSE_BYTES {
         let end = (0..=MAX_CAUSE_BYTES).rev().find(|end| cause.is_char_boundary(*end)).unwrap_or(0);
@@ -255,6 +218,7 @@ fn shorten(cause: &mut String) {
 #[cfg(test)]
 mod tests {
     use clock::Random;
+    use contract::messages::backoff_tracker::AttemptFailure;
     use contract::{FailureClass, PodRef, TraceContext};
 
     use super::*;
@@ -283,8 +247,8 @@ mod tests {
         }
     }
 
-    fn at_seconds(seconds: u64) -> Now {
-        Now::default().after(Duration::from_secs(seconds))
+    fn at_seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
     }
 
     fn failure(cause: &str) -> AttemptFailure {
@@ -367,10 +331,10 @@ mod tests {
         let mut node = Node::new();
         for number in 0..=MAX_KEYS as u64 {
             let attempt = AttemptId::random(&mut node.random);
-            let (key, now) = (key(&number.to_string()), Now::default().after(Duration::from_millis(number)));
+            let (key, now) = (key(&number.to_string()), Duration::from_millis(number));
             node.tracker.report(now, ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")) });
         }
-        let counts = node.tracker.counts(Now::default().after(Duration::from_millis(MAX_KEYS as u64)));
+        let counts = node.tracker.counts(Duration::from_millis(MAX_KEYS as u64));
         assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
         assert_eq!(node.check(1, &key("0")), BackoffAnswer::Allowed);
     }
@@ -380,7 +344,7 @@ mod tests {
         let mut node = Node::new();
         for number in 0..MAX_KEYS as u64 + 3 {
             let attempt = AttemptId::random(&mut node.random);
-            let (key, now) = (key(&number.to_string()), Now::default().after(Duration::from_millis(number)));
+            let (key, now) = (key(&number.to_string()), Duration::from_millis(number));
             let report = ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")) };
             node.tracker.report_paused(now, report, Vec::new());
         }

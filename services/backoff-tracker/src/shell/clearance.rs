@@ -30,7 +30,7 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
 
     fn handle(&mut self, Ask(asked): Ask<RequestClearance>, context: &mut Self::Context) -> Self::Result {
         let (answer, deferred) = deferred_reply();
-        let own_rule = requests::Grant::default().told(Duration::ZERO);
+        let own_rule = requests::Grant::default().clearance(Duration::ZERO);
         let Core::Sharing(knowledge) = &self.core else {
             // Kubelet's rule alone, which was asked before.
             answer.give(Ok(own_rule));
@@ -41,8 +41,8 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
         if self.requests.is_full_for(request) {
             // A caller that waits for an answer goes by kubelet's rule, which was asked before: other requests must not refuse it.
             // A standing pull tries as often as it has clearance, and so has to wait for room.
-            let held = knowledge.told(now, knowledge.no_room(now));
-            answer.give(Ok(if standing { Clearance::Waiting { held: Some(held) } } else { own_rule }));
+            let refusal = knowledge.refusal_message(now, knowledge.no_room(now));
+            answer.give(Ok(if standing { Clearance::Waiting { held: Some(refusal) } } else { own_rule }));
             return deferred;
         }
         if let Some(overtaken) = self.requests.overtaken(request, attempt) {
@@ -83,7 +83,7 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
                 );
             }
             if resolved.over {
-                self.requests.answer(request, requests::Grant::default().told(Duration::ZERO));
+                self.requests.answer(request, requests::Grant::default().clearance(Duration::ZERO));
             }
             self.step(Input::AttemptResolved { request: number, attempt, outcome }, context);
             if failure.is_some() && !resolved.standing {
@@ -137,7 +137,7 @@ impl BackoffTracker {
         while let Some(effect) = effects.pop_front() {
             match effect {
                 Effect::Answer(number, decision) => {
-                    if let Some(request) = self.requests.told(number, decision) {
+                    if let Some(request) = self.requests.note_decision(number, decision) {
                         effects.extend(self.settled(now, request));
                     }
                 }
@@ -155,6 +155,8 @@ impl BackoffTracker {
                 Effect::AcquireLease(name, _) => self.acquire(name, context),
                 Effect::ReleaseLease(name) => self.release(name),
                 Effect::Announce(news) => self.announce(now, &news, context),
+                // Their handlers have answered.
+                Effect::Checked(_) | Effect::Reported(_) => {}
             }
         }
     }
@@ -184,11 +186,11 @@ impl BackoffTracker {
         let refused = self
             .requests
             .get(id)
-            .is_some_and(|request| !request.standing && matches!(&request.stage, Stage::Refused(held) if !held.unconfirmed));
+            .is_some_and(|request| !request.standing && matches!(&request.stage, Stage::Refused(refusal) if !refusal.unconfirmed));
         // It has its answer. Were it kept, it would take a probe that nobody makes.
         let Some(mut request) = refused.then(|| self.requests.take(id)).flatten() else { return vec![] };
-        if let Stage::Refused(held) = std::mem::replace(&mut request.stage, Stage::Resolved) {
-            request.answer(Clearance::Refused(knowledge.told(now, held)));
+        if let Stage::Refused(refusal) = std::mem::replace(&mut request.stage, Stage::Resolved) {
+            request.answer(Clearance::Refused(knowledge.refusal_message(now, refusal)));
         }
         knowledge.step(now, Input::Withdraw(request.number))
     }

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Input, PlantedBug};
-use crate::inbound::{self, Stored};
 use crate::outbound::{self, WRITES_WAITING, Write};
+use crate::stored::{self, Stored};
 
 /// How often a bus that is not there, or does not answer, is tried again.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl BackoffTracker {
             let fleet = &sharing.shared.fleet;
             let header = |name| message.headers.get(name);
             if let Some(key) = fleet.key_of(REPORTS, &message.subject) {
-                let (sequence, stamp) = (header("Nats-Sequence").and_then(|number| number.parse().ok()), inbound::stamp_of(message));
+                let (sequence, stamp) = (header("Nats-Sequence").and_then(|number| number.parse().ok()), stored::stamp_of(message));
                 let (Some(sequence), Some(stamp)) = (sequence, stamp) else {
                     // Nobody but the server publishes here.
                     sharing.counts.refused += 1;
@@ -159,7 +159,7 @@ impl BackoffTracker {
                 sharing.counts.gaps += u64::from(gap);
                 missed |= gap;
                 let read = ReportKey::read(key);
-                if inbound::is_gone(message) {
+                if stored::is_gone(message) {
                     continue;
                 }
                 if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
@@ -172,7 +172,7 @@ impl BackoffTracker {
                     None => sharing.refuse(now, key, &message.payload),
                 }
             } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
-                let Some(input) = inbound::lease(key, message) else { continue };
+                let Some(input) = stored::lease(key, message) else { continue };
                 match &input {
                     Input::LeaseTaken { name, holder, .. } => sharing.holders.took(*name, holder.clone()),
                     Input::LeaseFreed(name) => {
@@ -185,8 +185,8 @@ impl BackoffTracker {
                 }
                 inputs.push(input);
             } else if let Some(key) = fleet.key_of(PAUSES, &message.subject) {
-                let value = (!inbound::is_gone(message)).then_some(&*message.payload);
-                inputs.extend(inbound::pause(key, value, Duration::ZERO));
+                let value = (!stored::is_gone(message)).then_some(&*message.payload);
+                inputs.extend(stored::pause(key, value, Duration::ZERO));
             }
         }
         self.step_all(now, inputs, context);
@@ -316,7 +316,7 @@ impl BackoffTracker {
         sharing.counts.snapshots += 1;
         sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
-        if let Some(asked) = inbound::stored_at(status, Duration::ZERO) {
+        if let Some(asked) = stored::stored_at(status, Duration::ZERO) {
             // The first change may come late. When a snapshot was begun, is a bound.
             sharing.late(now.monotonic, asked);
         }
@@ -338,7 +338,7 @@ impl BackoffTracker {
                 inputs.push(Input::ReportStored(BackoffKeyId(own.backoff_key)));
                 continue;
             }
-            let when = Stored { age: stored.age, at: inbound::stored_at(status, stored.age) };
+            let when = Stored { age: stored.age, at: stored::stored_at(status, stored.age) };
             match read.and_then(|key| sharing.reader.heard(key, &stored.entry.value, when, known)) {
                 Some(heard) => inputs.push(heard),
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),

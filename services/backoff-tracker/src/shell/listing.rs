@@ -13,7 +13,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     type Result = MessageResult<Ask<ListBackoffs>>;
 
     fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Context<Self>) -> Self::Result {
-        let now = self.clock.now();
+        let now = self.clock.now().monotonic;
         let (entries, alone) = match &self.core {
             Core::Alone(tracker) => (tracker.list(now), false),
             Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_without_bus()),

@@ -12,7 +12,7 @@ use contract::version::FIRST;
 
 use super::sharing::{UnstoredPause, read};
 use super::{pausing, recording as words};
-use crate::actor::{BackoffTracker, Core};
+use crate::actor::{BackoffTracker, Core, Share};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
 use crate::outbound::milliseconds;
 
@@ -24,13 +24,13 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
 
     fn handle(&mut self, Ask(clear): Ask<ClearBackoff>, context: &mut Self::Context) -> Self::Result {
         let (trace, ClearBackoff { what, by }) = (clear.meta.trace, clear.body);
-        let now = self.clock.now();
+        let now = self.clock.now().monotonic;
         let cleared = match &mut self.core {
             Core::Alone(tracker) => BackoffCleared { cleared: tracker.clear_named(now, &what), still_binding: vec![] },
-            Core::Sharing(knowledge) => match knowledge.to_clear(now.monotonic, &what) {
+            Core::Sharing(knowledge) => match knowledge.to_clear(now, &what) {
                 None => BackoffCleared::default(),
                 Some(clearing) => {
-                    let cleared = knowledge.would_clear(now.monotonic, &clearing);
+                    let cleared = knowledge.would_clear(now, &clearing);
                     let still_binding = if knowledge.is_without_bus() { vec![CLEARED_HERE_ALONE.to_owned()] } else { Vec::new() };
                     self.clear(clearing, &by, context);
                     BackoffCleared { cleared, still_binding }
@@ -107,7 +107,7 @@ impl BackoffTracker {
     }
 
     pub(crate) fn counts(&self) -> BackoffCounts {
-        let now = self.clock.now();
+        let now = self.clock.now().monotonic;
         let knowledge = match &self.core {
             Core::Alone(tracker) => return tracker.counts(now),
             Core::Sharing(knowledge) => knowledge,
@@ -115,11 +115,12 @@ impl BackoffTracker {
         let counts = knowledge.counts();
         let mut shared = SharedCounts {
             alone: knowledge.is_without_bus(),
-            entries: knowledge.entries(now.monotonic).len() as u64,
-            binding: knowledge.binding_count(now.monotonic) as u64,
+            observes: self.takes_part() == Share::Observe,
+            entries: knowledge.entries(now).len() as u64,
+            binding: knowledge.binding_count(now) as u64,
             reports: counts.replica.reports,
             requests: counts.requests,
-            pauses: knowledge.pauses(now.monotonic).count() as u64,
+            pauses: knowledge.pauses(now).count() as u64,
             refused_total: counts.refused_by_shared_total,
             observed_total: counts.observed_total,
             late_results_total: counts.late_results_total,

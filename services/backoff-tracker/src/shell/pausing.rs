@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::sharing::UnstoredPause;
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Input, PauseInForce};
-use crate::inbound;
 use crate::outbound::milliseconds;
+use crate::stored;
 
 /// How long a pause may take to be stored before its operator is told that it was not.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ impl BackoffTracker {
         let own_keys: Vec<String> = unstored.keys().map(|registry| pause_key(registry.as_deref())).collect();
         let stored = found.entries.iter().filter(|stored| !own_keys.contains(&stored.entry.key));
         let mut inputs: Vec<Input> =
-            stored.filter_map(|stored| inbound::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)).collect();
+            stored.filter_map(|stored| stored::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)).collect();
         self.store_unstored_pauses(context);
         let Some(sharing) = &mut self.sharing else { return inputs };
         if !forgotten {

@@ -38,7 +38,7 @@ pub(super) struct Request {
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
     /// The shared entry that last held it.
-    held_by: Option<BackoffKeyId>,
+    refused_by: Option<BackoffKeyId>,
     heard: Duration,
 }
 
@@ -123,7 +123,7 @@ impl Requests {
             waiting: None,
             begun: false,
             abandoned: None,
-            held_by: None,
+            refused_by: None,
             heard: now,
         };
         // The caller has given one with another attempt up before (`overtaken`).
@@ -160,14 +160,14 @@ impl Requests {
     }
 
     /// What the core says of a request.
-    pub(super) fn told(&mut self, number: knowledge::RequestId, decision: Decision) -> Option<ClearanceId> {
+    pub(super) fn note_decision(&mut self, number: knowledge::RequestId, decision: Decision) -> Option<ClearanceId> {
         let id = self.id_of(number)?;
         let request = self.by_id.get_mut(&id)?;
         request.stage = match decision {
             Decision::Granted { duty, answer_by, until } => Stage::Cleared(Grant { for_all: duty != Duty::None, answer_by, until }),
-            Decision::Refused(held) => {
-                request.held_by = held.entry.or(request.held_by);
-                Stage::Refused(held)
+            Decision::Refused(refusal) => {
+                request.refused_by = refusal.entry.or(request.refused_by);
+                Stage::Refused(refusal)
             }
             Decision::Wait => Stage::Waiting,
         };
@@ -309,13 +309,13 @@ impl Request {
     /// The answer to a caller whose patience is over, by what the node knows.
     pub(super) fn as_it_stands(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
         match &self.stage {
-            Stage::Refused(held) => Clearance::Waiting { held: Some(knowledge.told(now, held.clone())) },
+            Stage::Refused(refusal) => Clearance::Waiting { held: Some(knowledge.refusal_message(now, refusal.clone())) },
             Stage::Waiting | Stage::Cleared(_) => Clearance::Waiting { held: None },
             Stage::Granted(grant) => {
-                let released_by = self.held_by.and_then(|entry| knowledge.last_success_of(entry));
+                let released_by = self.refused_by.and_then(|entry| knowledge.last_success_of(entry));
                 grant.with_release(now, released_by)
             }
-            Stage::Resolved => Grant::default().told(now),
+            Stage::Resolved => Grant::default().clearance(now),
             Stage::Abandoned => Clearance::Abandoned,
         }
     }
@@ -330,7 +330,7 @@ impl Drop for HeldBack {
 }
 
 impl Grant {
-    pub(super) fn told(self, now: Duration) -> Clearance {
+    pub(super) fn clearance(self, now: Duration) -> Clearance {
         self.with_release(now, None)
     }
 

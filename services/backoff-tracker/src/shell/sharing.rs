@@ -105,7 +105,7 @@ impl Sharing {
     pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random, clock: Clock) -> Self {
         let (bus, bucket) = (shared.bus.clone(), bucket_spec(SharedBucket::leases(&shared.fleet)));
         // Every node hears of each lease, and what matters is the node: its processes are not told apart.
-        let of_leases = LeaseParts { bus, bucket, holder: node.clone(), instance: String::new(), term: PROBE_DEADLINE, clock };
+        let of_leases = LeaseParts { state: bus, bucket, holder: node.clone(), instance: String::new(), term: PROBE_DEADLINE, clock };
         let leases = Arc::new(LeaseStore::new(of_leases));
         Self {
             node,

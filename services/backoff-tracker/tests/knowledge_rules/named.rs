@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, Outcom
 use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
-use super::node::{Node, at, endpoint, failure, image, key, target};
+use super::node::{Node, endpoint, failure, image, key, target};
 
 const IMAGE: &str = "r/a:1";
 
@@ -26,7 +26,7 @@ fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext
     let Failure { class, cause, authoritative, retry_after, .. } = failure.clone();
     let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap());
     let failure = Some(AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() });
-    node.core.report(at(node.now), ReportAttempt { key, attempt, attempt_span: Some(span), failure });
+    node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure });
 }
 
 /// What another flight is told that wants an image now.
@@ -40,7 +40,7 @@ fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refus
 
 /// What a call is told before it asks for clearance.
 fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
-    node.core.check(at(node.now), &CheckBackoff { key, peek: false, target: Some(target()) })
+    node.core.check(node.now, CheckBackoff { key, peek: false, target: Some(target()) })
 }
 
 fn held(answer: BackoffAnswer) -> told::Refusal {

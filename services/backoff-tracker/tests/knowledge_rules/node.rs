@@ -8,7 +8,7 @@ use backoff_tracker::core::knowledge::{
     About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, Outcome, Refusal, Report,
     RequestId, Target, View,
 };
-use clock::{Now, Random};
+use clock::Random;
 use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass};
 
@@ -49,7 +49,7 @@ impl Node {
                 }
                 Effect::AcquireLease(name, _) => asked.push(name),
                 Effect::Abandon(_) => self.abandoned += 1,
-                Effect::ReleaseLease(_) | Effect::Announce(_) => {}
+                Effect::ReleaseLease(_) | Effect::Announce(_) | Effect::Checked(_) | Effect::Reported(_) => {}
             }
         }
         if !self.bus_answers {
@@ -133,10 +133,6 @@ pub(crate) fn target() -> Target {
         budget_owner: "o".to_owned(),
         ..Target::default()
     }
-}
-
-pub(crate) fn at(now: Duration) -> Now {
-    Now { monotonic: now, wall: Duration::ZERO }
 }
 
 pub(crate) fn key(image: &str) -> LocalKey {

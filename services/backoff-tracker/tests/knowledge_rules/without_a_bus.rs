@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, 
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, REQUEST, at, endpoint, failed, failure, image, key, limited, target};
+use super::node::{Node, REQUEST, endpoint, failed, failure, image, key, limited, target};
 
 #[test]
 fn without_a_bus_what_was_known_holds_until_the_next_attempt_and_for_the_seconds_that_a_server_takes_to_restart() {
@@ -112,7 +112,7 @@ fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule(
             }
             let attempt = node.begin();
             others_fail(&mut node);
-            let listed = node.core.list(at(node.now));
+            let listed = node.core.list(node.now);
             assert!(listed.iter().all(|entry| entry.binds != "this node"), "nothing is held here by what all go by: {listed:?}");
             if tried == attempts {
                 node.give(Input::BusGone);
@@ -136,7 +136,7 @@ fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(60) && next_attempt <= Duration::from_secs(67), "{next_attempt:?}");
     let check = CheckBackoff { key: key("r/a:1"), peek: false, target: Some(target()) };
-    let BackoffAnswer::Refused(held) = node.core.check(at(node.now), &check) else { panic!("not held") };
+    let BackoffAnswer::Refused(held) = node.core.check(node.now, check) else { panic!("not held") };
     assert_eq!((held.class, u128::from(held.next_attempt_ms)), (FailureClass::RateLimited, (next_attempt - node.now).as_millis() + 1));
 }
 
@@ -332,9 +332,9 @@ fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_
     let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, authoritative: true, ..AttemptFailure::default() });
     let report = |attempt| ReportAttempt { key: key("r/a:1"), attempt, attempt_span: None, failure: failure.clone() };
     for _ in 0..4 {
-        node.core.report(at(node.now), report(AttemptId::random(&mut node.random)));
+        node.core.report(node.now, report(AttemptId::random(&mut node.random)));
     }
-    let (reported, _) = node.core.report(at(node.now), report(attempt));
+    let (reported, _) = node.core.report(node.now, report(attempt));
     assert_eq!(reported.next_attempt_ms, Some(160_000), "kubelet's rule");
     node.until(1.0);
     for about in [endpoint(), About::Registry, About::Repository("a".to_owned())] {

@@ -2,7 +2,7 @@
 
 use backoff_tracker::Share;
 use backoff_tracker::core::knowledge::MAX_REQUESTS;
-use bus::Bus as _;
+use bus::Messaging as _;
 use contract::messages::backoff_tracker::{BackoffAnswer, ClearBackoff, Clearance, ReportAttempt};
 
 use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass};

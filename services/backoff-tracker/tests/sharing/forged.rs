@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{Bus as _, KeyValue, Message};
+use bus::{KeyValue, Message, Messaging as _, SharedState as _};
 use contract::know::{AboutKind, Found, REPORTS, ReportKey, SharedBucket, StoredAbout, StoredReport, encode, encode_as};
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, SeeFleet};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};

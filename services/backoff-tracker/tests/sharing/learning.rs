@@ -154,7 +154,7 @@ async fn who_observes_refuses_nothing_and_counts() {
 async fn without_a_bus_a_node_goes_by_kubelets_rule() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
-    bus::Bus::drain(&fleet.nodes[0].connection).await;
+    bus::Messaging::drain(&fleet.nodes[0].connection).await;
     let (clearance, attempt) = ids(1);
     let mut granted = 0;
     for _ in 0..3 {

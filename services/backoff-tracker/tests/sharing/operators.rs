@@ -3,7 +3,7 @@
 use actors::bucket_spec;
 use backoff_tracker::Share;
 use backoff_tracker::core::knowledge::{About, BackoffKey};
-use bus::Bus as _;
+use bus::SharedState as _;
 use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed};
 use contract::know::{AboutKind, MAX_KEYS_CLEARED, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};

@@ -1,18 +1,18 @@
-//! Repeats of refusals and failures become one event with a count, so that an outage of hours costs a handful of events.
+//! Folding: repeats of refusals and failures become one event with a count, so that an outage of hours makes few events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::{EventReason, FailureClass, PodRef, PullEvent, Repeats};
 
-/// After the first event of its kind, repeats are collected for so long.
+/// How long repeats are collected after the first event of a kind.
 pub const FOLD_AT_FIRST: Duration = Duration::from_secs(60);
-/// Each time twice as long, up to this.
+/// The longest collection; each one is twice as long as the one before.
 pub const FOLD_AT_MOST: Duration = Duration::from_secs(3_600);
-/// Kinds that are remembered: beyond it the one that was quiet the longest is said and forgotten.
+/// The most kinds that are remembered; beyond it the one emitted least recently is emitted and forgotten.
 const KINDS_MOST: usize = 4_096;
 
-/// Which events are repeats of each other.
+/// The kind of an event: events with equal keys are repeats of each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FoldKey {
     image: String,
@@ -23,7 +23,7 @@ struct FoldKey {
 }
 
 impl FoldKey {
-    /// Before all kinds of an image: no reason is before Pulling.
+    /// The smallest key of an image; Pulling is the smallest reason.
     fn first_of(image: &str) -> Self {
         Self { image: image.to_owned(), entry: None, pod: None, reason: EventReason::Pulling, class: None }
     }
@@ -31,44 +31,44 @@ impl FoldKey {
 
 #[derive(Debug)]
 struct Fold {
-    /// Under which the store keeps what is pending.
+    /// The store's key for `pending`.
     id: u64,
     /// When an event of this kind was last emitted.
     emitted_at: Duration,
     /// How long repeats are collected after that.
     span: Duration,
-    /// The newest repeat, with what it stands for.
+    /// The newest repeat, with the count of repeats that it represents.
     pending: Option<PullEvent>,
 }
 
-/// What becomes of an event.
+/// The result of folding an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Folded {
-    /// It is an event of its own.
+    /// It is emitted as its own event.
     Emit(Box<PullEvent>),
-    /// It is a repeat: the store keeps this under the id until it is emitted.
+    /// It is a repeat; the store keeps the repeats under this id until they are emitted.
     Keep(u64, Box<PullEvent>),
 }
 
 impl Fold {
-    /// When what is pending is emitted; if nothing is, when the kind is forgotten.
+    /// When `pending` is emitted, or when the kind is forgotten if nothing is pending.
     fn due(&self) -> Duration {
         self.emitted_at + if self.pending.is_some() { self.span } else { 2 * self.span }
     }
 }
 
-/// The kinds of events that may repeat, of which an event concerns few.
+/// All remembered kinds.
 #[derive(Debug, Default)]
 pub(super) struct Folds {
     by_key: BTreeMap<FoldKey, Fold>,
-    /// Those with something pending, and the others, by when they are due.
+    /// The kinds with and without a pending repeat, by due time.
     pending: BTreeSet<(Duration, FoldKey)>,
     quiet: BTreeSet<(Duration, FoldKey)>,
     last_id: u64,
 }
 
 impl Folds {
-    /// Takes an event. What is emitted first stands in `released`, with the ids that the store may forget.
+    /// Takes an event. Pending repeats that it releases are added to `released`, with their ids; they are emitted before the event.
     pub(super) fn take(&mut self, now: Duration, event: PullEvent, released: &mut Vec<(u64, PullEvent)>) -> Folded {
         match event.reason {
             EventReason::Pulled => self.end(&event.image, released, |key| key.pod == event.pod && key.entry.is_none()),
@@ -84,7 +84,7 @@ impl Folds {
         };
         let is_over = now >= fold.emitted_at + fold.span;
         let folded = match fold.pending.take() {
-            // Quiet for as long as repeats were collected: this one says that it goes on.
+            // No repeat came during the collection, so this event is emitted to show that the failure goes on.
             None if is_over => {
                 let was_quiet = now >= fold.emitted_at + 2 * fold.span;
                 fold.span = if was_quiet { FOLD_AT_FIRST } else { longer(fold.span) };
@@ -103,7 +103,7 @@ impl Folds {
         folded
     }
 
-    /// Emits what was collected for long enough, and forgets kinds that do not repeat any more.
+    /// Emits pending repeats that are due, and forgets kinds that no longer repeat.
     pub(super) fn release(&mut self, now: Duration, released: &mut Vec<(u64, PullEvent)>) {
         let due = |kinds: &BTreeSet<(Duration, FoldKey)>| -> BTreeSet<FoldKey> {
             kinds.iter().take_while(|(due, _)| *due <= now).map(|(_, key)| key.clone()).collect()
@@ -120,7 +120,7 @@ impl Folds {
         }
     }
 
-    /// When the next pending event is to be emitted.
+    /// When the next pending repeat is due.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.pending.first().map(|(due, _)| *due)
     }
@@ -130,7 +130,7 @@ impl Folds {
         self.by_key.len()
     }
 
-    /// Each kind is found by the one time at which it is due.
+    /// Checks that both sets by time agree with the kinds.
     #[cfg(test)]
     fn assert_found_by_time(&self) {
         let due = |is_pending: bool| self.by_key.iter().filter(move |(_, fold)| fold.pending.is_some() == is_pending);
@@ -138,8 +138,8 @@ impl Folds {
         assert_eq!((&self.pending, &self.quiet), (&by_time(true), &by_time(false)));
     }
 
-    /// An image is there, or an entry is closed: what was collected of it is emitted, and its next failure is a first one. All that is said
-    /// of an entry names the same image.
+    /// Releases the pending repeats of an image that is present, or of an entry that closed; the next failure counts as the first. All
+    /// events of an entry name the same image.
     fn end(&mut self, image: &str, released: &mut Vec<(u64, PullEvent)>, is_over: impl Fn(&FoldKey) -> bool) {
         let of_image = self.by_key.range(FoldKey::first_of(image)..).map(|(key, _)| key).take_while(|key| key.image == image);
         let over: Vec<FoldKey> = of_image.filter(|key| is_over(key)).cloned().collect();
@@ -177,7 +177,7 @@ fn longer(span: Duration) -> Duration {
 }
 
 fn key_of(event: &PullEvent) -> Option<FoldKey> {
-    // Which entry holds a pull back may change while it is held back.
+    // Not for other reasons: the entry that refuses a pull may change between repeats.
     let entry = event.entry.clone().filter(|_| event.reason == EventReason::BackoffProbed);
     let key = || FoldKey { image: event.image.clone(), entry, pod: event.pod.clone(), reason: event.reason, class: event.class };
     event.reason.is_folded().then(key)
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_hours_costs_a_handful_of_events_and_counts_all() {
+    fn failure_of_hours_makes_few_events_with_the_full_count() {
         let mut bench = Bench::new();
         for minute in 0..8 * 60 {
             bench.happens(60 * minute + 1, "a", EventReason::Failed);
@@ -239,13 +239,13 @@ mod tests {
         bench.passes(24 * 3_600);
         assert_eq!(bench.emitted.iter().map(|(_, count)| count).sum::<u64>(), 960);
         assert!(bench.emitted.len() <= 16, "{:?}", bench.emitted);
-        assert_eq!(bench.emitted[0], (1, 1), "the first is said at once");
+        assert_eq!(bench.emitted[0], (1, 1), "the first is emitted at once");
         bench.passes(48 * 3_600);
-        assert_eq!(bench.folds.len(), 0, "what does not repeat is forgotten");
+        assert_eq!(bench.folds.len(), 0, "a kind without repeats is forgotten");
     }
 
     #[test]
-    fn reasons_and_images_repeat_apart_and_what_begins_or_ends_a_pull_is_never_folded() {
+    fn reasons_and_images_fold_separately_and_pulling_and_pulled_never() {
         let mut bench = Bench::new();
         for second in 0..10 {
             for (image, reason) in [("a", EventReason::BackOff), ("a", EventReason::Failed), ("b", EventReason::Failed)] {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_ends_what_repeats() {
+    fn success_releases_pending_repeats() {
         let mut bench = Bench::new();
         for second in 0..5 {
             bench.happens(second, "a", EventReason::Failed);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_of_an_entry_are_folded_until_it_is_released() {
+    fn probes_of_an_entry_fold_until_its_release() {
         let mut bench = Bench::new();
         let probed = |bench: &mut Bench, seconds: u64, reason: EventReason, entry: &str| {
             let event = PullEvent { entry: Some(entry.to_owned()), ..test_event(&mut bench.random, "", reason, 0) };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn more_kinds_than_are_remembered_are_said_and_not_lost() {
+    fn kinds_beyond_the_bound_are_emitted_and_not_lost() {
         let mut bench = Bench::new();
         for _ in 0..2 {
             for number in 0..KINDS_MOST + 10 {

@@ -1,4 +1,4 @@
-//! The newest events in order, each once.
+//! The newest events in order, each once, for `list`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use contract::{EventReason, MessageId, PullEvent};
 
 /// How many events a node keeps by default.
 pub const KEEP_DEFAULT: usize = 1_000;
-/// How many bytes of text one page of a list may hold: a page must fit into one bus message, with room for its encoding.
+/// The most bytes of text in one page of a list: with its encoding a page must fit into one bus message (1 MiB).
 const PAGE_BYTES: usize = 512 * 1024;
-/// The most bytes of text that an event may have. What the coordinator makes has less than half: a runtime's text of 64 KiB and
-/// the image's name. With a larger one a page would not fit into a message.
+/// The most bytes of text in an event, so that a page fits into a message. The coordinator's events have less than half: a runtime's text
+/// of 64 KiB and the image's name.
 pub const EVENT_MAX_BYTES: usize = 256 * 1024;
-/// How many events one page may hold.
+/// The most events in one page.
 const PAGE_EVENTS: usize = 500;
-/// How many of the newest events are searched for one that comes again: a duplicate comes soon after the first.
+/// How many of the newest events are searched for a duplicate, which comes soon after the first.
 const DUPLICATES_WITHIN: usize = 64;
-/// What an event takes besides its texts, roughly: ids, names and field names.
+/// Roughly the bytes of an event besides its texts: ids, names and field names.
 const EVENT_OVERHEAD_BYTES: usize = 512;
 
-/// The state machine: a window on the newest events.
+/// The newest events of a node.
 #[derive(Debug)]
 pub struct Journal {
     keep: usize,
     events: VecDeque<Arc<PullEvent>>,
-    /// The newest of them by id, close together in memory: they are searched for every event.
+    /// The ids of the newest events, in one place because each new event is compared with all.
     newest: VecDeque<MessageId>,
     recorded: u64,
 }
@@ -37,7 +37,7 @@ impl Journal {
         Self { keep, events: VecDeque::new(), newest: VecDeque::with_capacity(DUPLICATES_WITHIN), recorded: 0 }
     }
 
-    /// Takes an event; returns whether it is new. One that comes again is not taken again.
+    /// Adds an event unless it is a duplicate; returns whether it was added.
     pub fn record(&mut self, event: impl Into<Arc<PullEvent>>) -> bool {
         let event = event.into();
         if self.newest.contains(&event.id) {
@@ -56,20 +56,19 @@ impl Journal {
         true
     }
 
-    /// Whether no event of this id was recorded lately.
+    /// Whether no recent event has this id.
     #[must_use]
     pub fn is_new(&self, id: MessageId) -> bool {
         !self.newest.contains(&id)
     }
 
-    /// What holds after each event.
     fn assert_invariants(&self) {
         debug_assert!(self.events.len() <= self.keep, "{} events are kept of {}", self.events.len(), self.keep);
         debug_assert!(self.newest.len() <= DUPLICATES_WITHIN, "{} ids are searched", self.newest.len());
-        debug_assert!(self.recorded >= self.events.len() as u64, "what is kept was recorded");
+        debug_assert!(self.recorded >= self.events.len() as u64, "every kept event was recorded");
     }
 
-    /// One page of what is kept, oldest first.
+    /// One page of the kept events, oldest first.
     #[must_use]
     pub fn list(&self, wanted: &ListEvents) -> EventList {
         let first = self.recorded - self.events.len() as u64;
@@ -91,8 +90,8 @@ impl Journal {
         page
     }
 
-    /// One page of what is stored: of `loaded`, which the store has after `wanted.stored_after`, and of what the store has forgotten or
-    /// could not take and is still kept. `is_all`: the store has nothing after it.
+    /// One page of the events after `wanted.stored_after`: those in `loaded`, which come from the store, and kept ones that the store has
+    /// deleted or could not take. `is_all`: the store has none after `loaded`.
     #[must_use]
     pub fn list_stored(&self, wanted: &ListEvents, loaded: Vec<Arc<PullEvent>>, is_all: bool) -> EventList {
         let (after, limit) = (wanted.stored_after.unwrap_or_default(), page_events(wanted));
@@ -116,14 +115,14 @@ impl Journal {
         page
     }
 
-    /// How many were recorded, and how many are kept.
+    /// How many events were recorded, and how many are kept.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.recorded, self.events.len() as u64)
     }
 }
 
-/// How many events a page may hold that is asked for so.
+/// The most events in the page that is asked for.
 #[must_use]
 pub fn page_events(wanted: &ListEvents) -> usize {
     match usize::try_from(wanted.limit) {
@@ -169,7 +168,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_in_order() {
+    fn newest_events_are_kept_in_order() {
         let mut random = Random::seeded(1);
         let mut journal = Journal::keeping(3);
         for image in ["a", "b", "c", "d"] {
@@ -181,7 +180,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_event_that_comes_again_is_taken_once() {
+    fn duplicate_event_is_added_once() {
         let mut journal = Journal::keeping(3);
         let event = event(&mut Random::seeded(1), "a", EventReason::Pulling, 1);
         assert!(journal.record(event.clone()));
@@ -190,7 +189,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn lists_are_filtered() {
+    fn lists_are_filtered_by_reason_image_and_position() {
         let mut random = Random::seeded(1);
         let mut journal = Journal::keeping(10);
         journal.record(event(&mut random, "a", EventReason::Pulling, 1));
@@ -205,7 +204,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_listed_in_pages_with_what_is_kept_alone() {
+    fn stored_and_kept_events_are_listed_together_in_pages() {
         let mut random = Random::seeded(1);
         let stored: Vec<Arc<PullEvent>> = (1..=20)
             .map(|number| {
@@ -214,7 +213,7 @@ pub(crate) mod tests {
             })
             .collect();
         let mut journal = Journal::keeping(10);
-        // 18 could not be stored, 11 was forgotten; what has no number is not stored.
+        // The store could not take 18 and has deleted 12. An event without a number is not stored.
         assert!(stored.iter().all(|event| journal.record(Arc::clone(event))));
         journal.record(event(&mut random, "present", EventReason::Pulled, 1));
         let store: Vec<Arc<PullEvent>> = stored.iter().filter(|event| !["18", "12"].contains(&event.image.as_str())).cloned().collect();
@@ -237,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn pages_cover_everything_once_and_fit_a_message() {
+    fn pages_cover_every_event_once_and_fit_a_message() {
         let mut random = Random::seeded(1);
         let mut journal = Journal::keeping(1_000);
         for number in 0..1_500 {

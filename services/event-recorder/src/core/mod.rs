@@ -1,4 +1,4 @@
-//! The sans-IO core: which events are kept, stored, folded, and offered to the fleet's stream, and when.
+//! The sans-IO core: decides which events are kept, stored, folded, and offered to the fleet's stream, and when.
 
 mod folding;
 mod journal;

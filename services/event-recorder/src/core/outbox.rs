@@ -1,4 +1,4 @@
-//! Which stored events the stream does not have yet: numbers and sizes alone, so that a full outbox takes little memory.
+//! The stored events that the stream does not have yet. Only numbers and sizes are in memory, so that a full outbox takes little.
 
 use std::collections::BTreeMap;
 
@@ -52,12 +52,12 @@ impl Outbox {
         self.slots.values().next().map(|slot| slot.time_ms)
     }
 
-    /// The first number after this one.
+    /// The smallest number above `number`.
     pub(super) fn next_after(&self, number: u64) -> Option<u64> {
         self.slots.range(number + 1..).next().map(|(number, _)| *number)
     }
 
-    /// Which event is dropped first when there is no more room: the oldest refusal, else the oldest. Never one for which `is_kept`.
+    /// The event to drop first: the oldest refusal, else the oldest event; never one for which `is_kept`.
     pub(super) fn first_to_drop(&self, is_kept: impl Fn(u64) -> bool) -> Option<u64> {
         let mut may_go = self.slots.values().filter(|slot| !is_kept(slot.number));
         let oldest = may_go.clone().next();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_dropped_first_and_the_oldest_before_others() {
+    fn refusals_are_dropped_before_others_and_the_oldest_first() {
         let mut outbox = Outbox::of(vec![slot(1, false), slot(2, true), slot(3, false), slot(4, true)]);
         let mut dropped = Vec::new();
         while let Some(number) = outbox.first_to_drop(|number| number == 3) {
@@ -83,11 +83,11 @@ mod tests {
         }
         assert_eq!(dropped, [2, 4, 1]);
         assert_eq!((outbox.len(), outbox.bytes(), outbox.oldest_ms()), (1, 10, Some(300)));
-        assert!(!outbox.remove(2), "it is gone already");
+        assert!(!outbox.remove(2), "it was removed before");
     }
 
     #[test]
-    fn an_event_that_is_stored_again_counts_once() {
+    fn event_stored_twice_counts_once() {
         let mut outbox = Outbox::of(vec![slot(1, false)]);
         outbox.insert(Slot { bytes: 30, ..slot(1, false) });
         assert_eq!((outbox.len(), outbox.bytes(), outbox.next_after(0), outbox.next_after(1)), (1, 30, Some(1), None));

@@ -1,8 +1,8 @@
-//! Stored events: numbered, folded, written, offered to the stream until it has them, and forgotten then.
+//! The course of a stored event: numbered, folded, written, offered to the stream until the stream has it, and deleted then.
 //!
-//! An event is answered once the store has handed it to the operating system, or has failed to: no pull waits for a disk that is full. What
-//! could not be stored waits in memory, and is published for those who listen. The
-//! stream is asked what it has whenever it is not known: after each start, and after each append without an answer.
+//! A recording is answered once the store has handed the event to the operating system or has failed to, so that no pull waits for a full
+//! disk. An event that could not be stored stays in memory, and is published to the present subscribers. What the stream has is read
+//! whenever it is unknown: after each start, and after each append without an answer.
 
 mod delivering;
 mod loading;
@@ -20,69 +20,69 @@ use super::journal::text_bytes;
 use super::outbox::Outbox;
 use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
 
-/// Events that are offered to the stream at a time.
+/// The most appends under way.
 pub const WINDOW: usize = 256;
-/// Events in memory that wait to be offered; more are read from the store when it is their turn.
+/// The most events in memory that wait to be offered; the others are loaded from the store later.
 const QUEUE_MOST: usize = 1_024;
-/// A stream, or a store, that has failed is tried again after this.
+/// The pause after a failure of the stream or the store.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// What a store needs beside an event's texts, roughly.
+/// Roughly the bytes that a store needs for an event besides its texts.
 pub const EVENT_OVERHEAD_BYTES: u64 = 512;
 
-/// How the recorder behaves.
+/// The recorder's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecorderPolicy {
     /// The most bytes of events that wait for the stream.
     pub max_bytes: u64,
-    /// Whether there is a stream; else the store is the history of this node, and the oldest events make room.
+    /// Whether there is a stream. Without one the store is the node's history, and the oldest events are deleted when it is full.
     pub has_stream: bool,
 }
 
-/// Whose events these are.
+/// The source of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The node.
     pub node: NodeName,
-    /// Made with its state directory.
+    /// The id of the node's state directory.
     pub incarnation: String,
 }
 
-/// What a store held when it was opened.
+/// A store's contents when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// The number of the next event.
     pub next_number: u64,
     /// Events that wait for the stream.
     pub slots: Vec<Slot>,
-    /// Repeats that were not an event yet, under their keys.
+    /// Repeats that were not emitted yet, by id.
     pub folds: Vec<(u64, PullEvent)>,
-    /// How far the stream is known to have all events.
+    /// The position up to which the stream needs no reading.
     pub mark: StreamMark,
-    /// What was lost, in words; none: nothing.
+    /// What was lost, as text; none: nothing.
     pub lost: Option<String>,
 }
 
-/// How the stream stands.
+/// The state of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// There is none.
+    /// There is no stream.
     None,
-    /// It is opened at this time.
+    /// The stream is opened again at this time.
     Closed(Duration),
     Opening,
-    /// What it has is being read; events of this time on are not offered before.
+    /// The stream's events are being read, these numbers so far. Nothing is offered meanwhile.
     Reading(BTreeSet<u64>),
     Ready,
-    /// An append has failed: the others under way come to their end.
+    /// An append has failed; the stream is closed when the other appends have ended.
     Failing,
-    /// The stream is to be read again as soon as the appends under way have come to their end.
+    /// The stream is read again when the appends under way have ended.
     Ending,
 }
 
-/// What is counted.
+/// Counters of the recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderCounts {
-    /// Events that the stream has, since the start.
+    /// Events that the stream has taken since the start.
     pub appended_total: u64,
     /// Repeats that became part of another event.
     pub folded_total: u64,
@@ -90,15 +90,15 @@ pub struct RecorderCounts {
     pub dropped_total: u64,
     /// Writes of the store that failed.
     pub write_failures_total: u64,
-    /// Times that the stream was not there, or did not answer.
+    /// How often the stream was missing or did not answer.
     pub stream_failures_total: u64,
     /// Events that wait for the stream now.
     pub waiting: u64,
-    /// What they take.
+    /// The bytes of the waiting events.
     pub waiting_bytes: u64,
-    /// When the oldest of them happened, in milliseconds since 1970; 0: none waits.
+    /// The time of the oldest waiting event, in milliseconds since 1970; 0: none waits.
     pub oldest_ms: u64,
-    /// Whether the stream takes events now, or there is none.
+    /// True if the stream takes events now, or if there is no stream.
     pub is_delivering: bool,
 }
 
@@ -111,32 +111,32 @@ pub struct Recorder {
     next_number: u64,
     folds: Folds,
     outbox: Outbox,
-    /// What is to be written next, and who waits for that.
+    /// The next write, and the tokens to answer after it.
     batch: Batch,
     waiting: Vec<Token>,
-    /// What is being written: events and who waits for them.
+    /// The write under way, and the tokens to answer after it.
     writing: Option<(Batch, Vec<Token>)>,
     write_again_at: Option<Duration>,
     /// Events in memory that wait to be offered, by number.
     queue: BTreeMap<u64, Arc<PullEvent>>,
     /// Events after this number are in the store alone; none: all are in memory.
     unloaded_after: Option<u64>,
-    /// All events up to this number were in the store when a load began; none: nothing is being loaded.
+    /// When the load under way began, the store had all events up to this number; none: no load is under way.
     loading_until: Option<u64>,
     in_flight: BTreeMap<u64, Arc<PullEvent>>,
     delivery: Delivery,
     mark: StreamMark,
-    /// The highest sequence of the stream that was acknowledged.
+    /// The highest sequence of the stream that an append was answered with.
     acknowledged: u64,
     flushes: Vec<Token>,
-    /// Events up to this number were published without the stream.
+    /// Events up to this number may have been published without an append.
     published: u64,
-    dropped_unsaid: u64,
+    dropped_unreported: u64,
     counts: RecorderCounts,
 }
 
 impl Recorder {
-    /// Goes on with what the store holds.
+    /// A recorder that goes on with the store's contents.
     #[must_use]
     pub fn new(identity: Identity, policy: RecorderPolicy, recovered: Recovered, now: Now, random: Random) -> Self {
         let Recovered { next_number, slots, folds, mark, lost } = recovered;
@@ -160,7 +160,7 @@ impl Recorder {
             acknowledged: 0,
             flushes: Vec::new(),
             published: 0,
-            dropped_unsaid: 0,
+            dropped_unreported: 0,
             counts: RecorderCounts::default(),
         };
         for (id, event) in folds {
@@ -168,12 +168,12 @@ impl Recorder {
             recorder.store(event);
         }
         if let Some(lost) = lost {
-            recorder.say_lost(now, lost);
+            recorder.record_lost(now, lost);
         }
         recorder
     }
 
-    /// Takes in what has come to pass.
+    /// Takes one input and returns its effects.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
@@ -194,7 +194,7 @@ impl Recorder {
         effects
     }
 
-    /// When the next tick has something to do.
+    /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
         let open = match self.delivery {
@@ -205,10 +205,10 @@ impl Recorder {
         [self.folds.next_due(), open, write].into_iter().flatten().min()
     }
 
-    /// What is counted.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> RecorderCounts {
-        // Without a stream nothing waits: what is stored is history.
+        // Without a stream no event waits: the stored ones are history.
         let (waiting, waiting_bytes, oldest_ms) = match self.delivery {
             Delivery::None => (0, 0, None),
             _ => (self.outbox.len(), self.outbox.bytes(), self.outbox.oldest_ms()),
@@ -251,7 +251,7 @@ impl Recorder {
         }
     }
 
-    /// Gives an event its number, and a place in the next batch.
+    /// Gives an event its number and adds it to the next batch.
     fn store(&mut self, event: PullEvent) {
         let number = self.next_number;
         self.next_number += 1;
@@ -271,7 +271,7 @@ impl Recorder {
         self.batch.put.push(event);
     }
 
-    /// Drops events until one more fits. What is under way stays.
+    /// Drops events until `bytes` more fit; never one under way.
     fn make_room(&mut self, bytes: u64) {
         while self.outbox.bytes() + bytes > self.policy.max_bytes {
             let is_kept = |number: u64| self.in_flight.contains_key(&number);
@@ -279,16 +279,16 @@ impl Recorder {
             self.forget(number);
             if self.policy.has_stream {
                 self.counts.dropped_total += 1;
-                self.dropped_unsaid += 1;
+                self.dropped_unreported += 1;
             }
         }
     }
 
-    /// The event need not be stored any more.
+    /// Deletes an event from memory and, with the next batch, from the store.
     fn forget(&mut self, number: u64) {
         self.queue.remove(&number);
         if self.outbox.remove(number) {
-            // What waits to be written is in order. Most events that are forgotten were written before.
+            // The batch is in order of numbers; most deleted events were written before it.
             if self.batch.put.first().is_some_and(|first| number_of(first) <= number) {
                 self.batch.put.retain(|event| number_of(event) != number);
             }
@@ -296,8 +296,8 @@ impl Recorder {
         }
     }
 
-    /// One event that says how many there would be besides.
-    fn say_lost(&mut self, now: Now, message: String) {
+    /// Records an event that says how many events are missing.
+    fn record_lost(&mut self, now: Now, message: String) {
         let event = PullEvent::new(
             MessageId::random(&mut self.random),
             now.wall_ms(),
@@ -322,7 +322,6 @@ impl Recorder {
         }
     }
 
-    /// What holds after each step.
     fn assert_invariants(&self) {
         debug_assert!(self.in_flight.len() <= WINDOW, "{} events are under way", self.in_flight.len());
         debug_assert!(self.in_flight.keys().all(|number| !self.queue.contains_key(number)), "an event is under way and waits");
@@ -331,7 +330,6 @@ impl Recorder {
     }
 }
 
-/// The number that an event was stored under.
 fn number_of(event: &Arc<PullEvent>) -> u64 {
     event.sequence.as_ref().map_or(0, |sequence| sequence.number)
 }

@@ -1,26 +1,26 @@
-//! What goes into the recorder's core and what comes out of it.
+//! The inputs and effects of the recorder's core.
 
 use std::sync::Arc;
 
 use contract::PullEvent;
 
-/// Who waits for an answer. Given by the shell, never used twice.
+/// Names a pending answer. The shell numbers them and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// What happens to the core.
+/// An input of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Somebody records an event that is to be stored.
+    /// An event to store.
     Record {
-        /// Answered once the store has it.
+        /// Answered once the event is written or the write has failed.
         token: Token,
         /// The event.
         event: Box<PullEvent>,
     },
-    /// Somebody wants an answer when all that was recorded before is stored, and the stream has it or cannot be reached.
+    /// Asks for an answer when all earlier events are stored, and are in the stream or the stream cannot be reached.
     Flush {
-        /// Who.
+        /// Answered then.
         token: Token,
     },
     /// The answer to [`Effect::Write`].
@@ -35,26 +35,26 @@ pub enum Input {
     Appended {
         /// The number of the event.
         number: u64,
-        /// Its sequence in the stream; else it is not known whether the stream has it.
+        /// Its sequence in the stream. After an error it is unknown whether the stream has the event.
         result: Result<u64, String>,
     },
     /// The time of [`super::Recorder::next_due`] has come.
     Tick,
 }
 
-/// What the core wants done. No more than one write, one load, one opening and one reading are under way at a time.
+/// An effect of the core. At most one write, one load, one `OpenStream` and one `ReadStream` are under way at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Have the store do all of this, or nothing, and hand it to the operating system.
+    /// Write the whole batch or nothing, and hand it to the operating system.
     Write(Batch),
     /// Read stored events in the order of their numbers.
     Load {
-        /// Only those after this number.
+        /// Only events above this number.
         after: u64,
-        /// At most so many.
+        /// The most events.
         limit: usize,
     },
-    /// Make sure that the stream is there.
+    /// Create the stream if it is missing.
     OpenStream,
     /// Read which events of this incarnation the stream has.
     ReadStream {
@@ -63,22 +63,22 @@ pub enum Effect {
     },
     /// Offer an event to the stream.
     Append(Arc<PullEvent>),
-    /// The stream cannot be reached now: publish the event for those who listen this moment. It is offered to the stream later.
+    /// Publish the event to the present subscribers, because the stream cannot be reached; it is offered later.
     Publish(Arc<PullEvent>),
-    /// Answer.
+    /// Answer the token.
     Answer(Token),
 }
 
 /// One transaction of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Events to be stored, under their numbers.
+    /// Events to store, by their numbers.
     pub put: Vec<Arc<PullEvent>>,
-    /// Numbers of events to be forgotten.
+    /// Numbers of events to delete.
     pub remove: Vec<u64>,
-    /// What repeats are not yet an event, by a key of their own; none: it is over.
+    /// Pending repeats to store, by id; none: delete this id.
     pub folds: Vec<(u64, Option<Arc<PullEvent>>)>,
-    /// How far the stream is known to have all events, if that is new.
+    /// The new position up to which the stream needs no reading.
     pub mark: Option<StreamMark>,
 }
 
@@ -88,33 +88,33 @@ impl Batch {
     }
 }
 
-/// Which stream it is, and a sequence of it.
+/// A position in a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamMark {
-    /// When it was made, as its server says it; empty: none is known.
+    /// When the stream was created, as its server states it; distinguishes streams of one name. Empty: unknown.
     pub created: String,
     /// The sequence.
     pub sequence: u64,
 }
 
-/// A page of what the stream has of this incarnation.
+/// A page of the stream's events of this incarnation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamRead {
     /// Numbers of events.
     pub numbers: Vec<u64>,
-    /// Where the next page begins; none: this was the last one.
+    /// The sequence at which the next page begins; none: this was the last page.
     pub next: Option<u64>,
 }
 
-/// What is known of a stored event without reading it.
+/// What memory holds of a stored event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Its number.
     pub number: u64,
-    /// What it takes in the store.
+    /// Its size in the store.
     pub bytes: u64,
     /// When it happened, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Whether it says that something was not tried: such events are dropped before others.
+    /// True for a BackOff event; those are dropped before others.
     pub is_refusal: bool,
 }

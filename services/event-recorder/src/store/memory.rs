@@ -1,4 +1,4 @@
-//! A store in memory that outlives the recorder that wrote it, and fails when a test says so.
+//! A store in memory for tests: it outlives its recorder, and can be made to fail.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ struct Contents {
 }
 
 impl MemoryStore {
-    /// From now on each write fails, or none.
+    /// Makes all writes fail, or none.
     pub fn set_failing(&self, fails: bool) {
         self.contents().fails = fails;
     }

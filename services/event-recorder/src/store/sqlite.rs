@@ -1,5 +1,5 @@
-//! The store in a SQLite database in WAL mode: one `write` a batch, which outlives the process. [`OutboxStore::syncer`] brings the log to the
-//! disk. A database that cannot be read is set aside, after what can be read of it was copied.
+//! The store in a SQLite database in WAL mode. A batch is one `write`, which outlives the process; [`OutboxStore::syncer`] syncs the log to
+//! the disk. A damaged database is set aside, after its readable events were copied.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -14,16 +14,16 @@ use crate::core::{Batch, Recovered, Slot, StreamMark, text_bytes};
 
 /// The database's file in the state directory.
 pub const OUTBOX_FILE: &str = "outbox.db";
-/// The file in the state directory with the highest number that was given to an event which could not be stored. It has its size from the
-/// start, so that it can be written on a full disk.
+/// The file in the state directory with the highest number of an event that could not be stored. It gets its full size at the start, so
+/// that it can be written on a full disk.
 const UNSTORED_FILE: &str = "outbox.unstored";
-/// Digits of a number in it.
+/// The digits of the number in that file.
 const UNSTORED_DIGITS: usize = 20;
 /// The version of the tables. An older program sets a newer database aside.
 const VERSION: u32 = 1;
-/// Numbers that are set aside on the disk at a time: after a loss of power numbering goes on behind them.
+/// How many numbers are reserved on the disk at a time. After a power failure numbering goes on above the reserved ones.
 const CEILING_STEP: u64 = 10_000;
-/// Databases that are kept for people to look at; beyond it the one that was set aside first is replaced.
+/// The most damaged databases that are kept; beyond it the first one is replaced.
 const SET_ASIDE_MOST: u32 = 3;
 
 const TABLES: &str = "
@@ -32,32 +32,32 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS folds (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;";
 
-/// A database that is open.
+/// An open database.
 #[derive(Debug)]
 pub struct SqliteStore {
     connection: Connection,
     log: Arc<File>,
-    /// None: it cannot be made.
+    /// The file `UNSTORED_FILE`; none: it could not be opened.
     unstored: Option<File>,
-    /// The highest number that may be given before a new ceiling is on the disk.
+    /// The highest reserved number.
     ceiling: u64,
     last_number: u64,
 }
 
-/// What a host needs to tell one start of a machine from the next, and one incarnation of a node from the next.
+/// Ids that distinguish starts of the machine and incarnations of the node.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The machine's boot id; another one at each start if it cannot be told.
+    /// The machine's boot id, or a new value at each start if it cannot be read.
     pub boot: String,
-    /// The incarnation of a state directory that has none yet.
+    /// The incarnation for a state directory that has none yet.
     pub new_incarnation: String,
 }
 
 impl SqliteStore {
-    /// Opens the database of a state directory, making it if it is not there.
+    /// Opens the database of a state directory; creates it if it is missing.
     ///
     /// # Errors
-    /// It can neither be opened nor made.
+    /// It can neither be opened nor created.
     pub fn open(dir: &Path, origin: &Origin) -> Result<OpenedStore, StoreError> {
         let path = dir.join(OUTBOX_FILE);
         match Self::open_file(&path, origin) {
@@ -68,27 +68,28 @@ impl SqliteStore {
     }
 
     fn open_file(path: &Path, origin: &Origin) -> Result<OpenedStore, StoreError> {
-        let mut connection = connect(path).map_err(said("the outbox cannot be opened"))?;
-        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(said("the outbox cannot be read"))?;
+        let mut connection = connect(path).map_err(failed("the outbox cannot be opened"))?;
+        let version: u32 =
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed("the outbox cannot be read"))?;
         if version > VERSION {
             return Err(StoreError(format!("the outbox was written by a newer version ({version}, this program reads {VERSION})")));
         }
         let made = connection.execute_batch(&format!("{TABLES} PRAGMA user_version = {VERSION};"));
-        made.map_err(said("the outbox cannot be set up"))?;
-        let (mut recovered, incarnation, ceiling) = recover(&mut connection, origin).map_err(said("the outbox cannot be read"))?;
+        made.map_err(failed("the outbox cannot be set up"))?;
+        let (mut recovered, incarnation, ceiling) = recover(&mut connection, origin).map_err(failed("the outbox cannot be read"))?;
         let log = File::open(log_of(path)).map_err(|error| StoreError(format!("the outbox's log cannot be opened: {error}")))?;
         let (unstored, last_unstored) = open_unstored(&path.with_file_name(UNSTORED_FILE));
         if last_unstored >= recovered.next_number {
-            let said = format!("events could not be stored before the agent ended: up to number {last_unstored} they may be lost");
+            let unstored_lost = format!("events could not be stored before the agent ended: up to number {last_unstored} they may be lost");
             recovered.next_number = last_unstored + 1;
-            recovered.lost = Some(recovered.lost.map_or_else(|| said.clone(), |lost| format!("{lost}; {said}")));
+            recovered.lost = Some(recovered.lost.map_or_else(|| unstored_lost.clone(), |lost| format!("{lost}; {unstored_lost}")));
         }
         let last_number = recovered.next_number - 1;
         let store = Self { connection, log: Arc::new(log), unstored, ceiling, last_number };
         Ok(OpenedStore { store: Box::new(store), incarnation, recovered })
     }
 
-    /// Sets a database aside that cannot be used, and goes on with what can be read of it in a new one.
+    /// Sets a damaged database aside, and goes on in a new one with its readable events.
     fn replace(path: &Path, origin: &Origin, why: &StoreError) -> Result<OpenedStore, StoreError> {
         let (events, incarnation) = salvage(path);
         let kept = set_aside(path).map_err(|error| StoreError(format!("{why}, and it cannot be set aside: {error}")))?;
@@ -98,7 +99,7 @@ impl SqliteStore {
         let (found, last) = (events.len(), events.iter().map(number).max().unwrap_or_default());
         opened.store.write(&Batch { put: events.clone(), ..Batch::default() })?;
         opened.recovered.slots = events.iter().map(slot_of).collect();
-        // Numbers that were given after the last that can be read must not be given again.
+        // Numbers above the last readable one may have been used, and must not be used again.
         opened.recovered.next_number = last + CEILING_STEP + 1;
         opened.recovered.lost =
             Some(format!("{why}: {found} events were read from it, others may be lost; the file was kept as {}", kept.display()));
@@ -112,8 +113,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NOFOLLOW
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // One process alone: no shared memory file. NORMAL: the log is synced before its pages are copied, so that the database stays whole
-    // whatever is lost.
+    // EXCLUSIVE: one process, so no shared memory file. NORMAL: the log is synced before a checkpoint, so that the database stays
+    // consistent after a power failure.
     connection.execute_batch(
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2048;
          PRAGMA wal_autocheckpoint = 1000; PRAGMA journal_size_limit = 16777216;",
@@ -171,7 +172,7 @@ impl OutboxStore for SqliteStore {
         if written.is_err() {
             self.remember_unstored(last);
         }
-        written.map_err(said("events cannot be stored"))?;
+        written.map_err(failed("events cannot be stored"))?;
         if ceiling > self.ceiling {
             self.log.sync_data().map_err(|error| StoreError(format!("events cannot be brought to the disk: {error}")))?;
         }
@@ -183,13 +184,13 @@ impl OutboxStore for SqliteStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let read =
             read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2", signed(after), limit);
-        read.map_err(said("stored events cannot be read"))
+        read.map_err(failed("stored events cannot be read"))
     }
 
     fn newest(&mut self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number DESC LIMIT ?2", 0, limit);
-        let mut events = read.map_err(said("stored events cannot be read"))?;
+        let mut events = read.map_err(failed("stored events cannot be read"))?;
         events.reverse();
         Ok(events)
     }
@@ -201,13 +202,13 @@ impl OutboxStore for SqliteStore {
 
     fn close(&mut self) -> Result<(), StoreError> {
         let closed = self.connection.execute("INSERT OR REPLACE INTO facts VALUES ('closed', '1')", []);
-        closed.map_err(said("the outbox cannot be closed"))?;
+        closed.map_err(failed("the outbox cannot be closed"))?;
         self.log.sync_data().map_err(|error| StoreError(format!("the outbox cannot be brought to the disk: {error}")))
     }
 }
 
 impl SqliteStore {
-    /// These numbers may be published, and must not be given again.
+    /// Notes the highest number of an event that could not be stored: it may be published, so no number up to it may be used again.
     fn remember_unstored(&self, last: u64) {
         let Some(file) = &self.unstored else { return };
         if let Err(error) = file.write_all_at(format!("{last:0UNSTORED_DIGITS$}").as_bytes(), 0) {
@@ -263,7 +264,7 @@ fn read_events(connection: &Connection, query: &str, after: i64, limit: i64) -> 
     bodies.filter_map(|body| body.map(|body| decode(&body).map(Arc::new)).transpose()).collect()
 }
 
-/// The events that can be read of a database that is damaged: up to the damage from both ends.
+/// The readable events of a damaged database: up to the damage from both ends.
 fn salvage(path: &Path) -> (Vec<Arc<PullEvent>>, Option<String>) {
     let Ok(connection) = connect(path) else { return (Vec::new(), None) };
     let incarnation = connection.query_row("SELECT value FROM facts WHERE name = 'incarnation'", [], |row| row.get(0)).ok();
@@ -280,7 +281,7 @@ fn salvage(path: &Path) -> (Vec<Arc<PullEvent>>, Option<String>) {
     (found.into_values().collect(), incarnation)
 }
 
-/// Moves a database and its log out of the way.
+/// Renames a database and its log.
 fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
     let place = |number: u32| path.with_file_name(format!("outbox.damaged-{number}.db"));
     let free = (1..=SET_ASIDE_MOST).map(place).find(|place| !place.exists()).unwrap_or_else(|| place(1));
@@ -291,7 +292,7 @@ fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// The file, and the number in it; 0: none.
+/// Opens the file, and reads its number; 0: none.
 fn open_unstored(path: &Path) -> (Option<File>, u64) {
     let open = || {
         if path.is_symlink() {
@@ -331,7 +332,7 @@ fn slot_of(event: &Arc<PullEvent>) -> Slot {
 }
 
 fn encode(event: &PullEvent) -> Vec<u8> {
-    // Such a value always encodes.
+    // Encoding an event never fails.
     rmp_serde::to_vec_named(event).unwrap_or_default()
 }
 
@@ -347,6 +348,6 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-fn said(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
+fn failed(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |error| StoreError(format!("{doing}: {error}"))
 }

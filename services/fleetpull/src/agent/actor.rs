@@ -188,7 +188,10 @@ impl Agent {
             labels: self.identity.labels.clone(),
             pulling: counts.pulls.pulling,
             waiting: counts.pulls.waiting,
+            standing: counts.pulls.standing,
             backoff: counts.backoff.held + counts.backoff.shared.binding,
+            oldest_unsent_ms: counts.events.oldest_age_ms,
+            share: counts.share().to_owned(),
             reads_versions: vec![MESSAGE_VERSION],
         }
     }

@@ -27,6 +27,7 @@ pub(super) struct PullCounts {
     pub(super) pulling: u64,
     pub(super) waiting: u64,
     pub(super) callers: u64,
+    pub(super) standing: u64,
     pub(super) answered: AnswerCounts,
 }
 
@@ -37,6 +38,7 @@ impl PullCounts {
             pulling: in_state(PullState::Pulling),
             waiting: in_state(PullState::Waiting),
             callers: list.pulls.iter().map(|pull| u64::from(pull.callers)).sum(),
+            standing: list.standing,
             answered: list.answered,
         }
     }
@@ -50,6 +52,7 @@ impl Counts {
             ("pulls_pulling", pulls.pulling),
             ("pulls_waiting", pulls.waiting),
             ("pulls_callers", pulls.callers),
+            ("pulls_standing", pulls.standing),
             ("pulls_pulled_total", pulls.answered.pulled_total),
             ("pulls_present_total", pulls.answered.present_total),
             ("pulls_failed_total", pulls.answered.failed_total),
@@ -89,6 +92,15 @@ impl Counts {
 }
 
 impl Counts {
+    /// How the node takes part in sharing.
+    pub(super) fn share(&self) -> &'static str {
+        match (self.registrar.is_shared(), self.backoff.shared.observes) {
+            (false, _) => "off",
+            (true, true) => "observe",
+            (true, false) => "enforce",
+        }
+    }
+
     fn of_sharing(&self) -> Vec<(String, u64)> {
         let PermitCounts { alone_total, overrun_total, .. } = self.permits;
         let budgets = [("budgets_alone_total", alone_total), ("budgets_overrun_total", overrun_total)];
@@ -123,6 +135,9 @@ mod tests {
         let value = |name: &str| by_name.get(name).copied();
         assert_eq!((value("shared_alone"), value("shared_refused_total"), value("presence_alive")), (Some(1), Some(3), Some(2)));
         assert_eq!(value("backoff_refused_total"), Some(0));
+        assert_eq!((Counts::default().share(), counts.share()), ("off", "enforce"));
+        counts.backoff.shared.observes = true;
+        assert_eq!(counts.share(), "observe");
     }
 
     #[test]
@@ -138,6 +153,7 @@ mod tests {
         };
         let pulls = vec![pull(PullState::Pulling, 3), pull(PullState::Waiting, 1), pull(PullState::Waiting, 1)];
         let answered = AnswerCounts { failed_total: 7, ..AnswerCounts::default() };
-        assert_eq!(PullCounts::of(&PullList { pulls, answered }), PullCounts { pulling: 1, waiting: 2, callers: 5, answered });
+        let list = PullList { pulls, answered, standing: 4 };
+        assert_eq!(PullCounts::of(&list), PullCounts { pulling: 1, waiting: 2, callers: 5, standing: 4, answered });
     }
 }

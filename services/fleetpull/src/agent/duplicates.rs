@@ -30,6 +30,7 @@ const LOOKS_PER_WARNING: u32 = 60;
 /// Looks for duplicate agents, for as long as this one runs.
 pub(super) struct Duplicates {
     identity: Identity,
+    bus: BusRef,
     wiring: Wiring,
     door: Arc<Door>,
     settings: Settings,
@@ -50,8 +51,8 @@ enum Answer {
 }
 
 impl Duplicates {
-    pub(super) fn new(identity: Identity, wiring: Wiring, door: Arc<Door>, settings: Settings, clock: Clock) -> Self {
-        Self { identity, wiring, door, settings, clock, random: Random::from_system(), holder: None }
+    pub(super) fn new(identity: Identity, bus: BusRef, wiring: Wiring, door: Arc<Door>, settings: Settings, clock: Clock) -> Self {
+        Self { identity, bus, wiring, door, settings, clock, random: Random::from_system(), holder: None }
     }
 
     /// Gives the bus to the agent that answers to this name now, whichever of the two began first. Asks before this one answers there.
@@ -71,21 +72,21 @@ impl Duplicates {
             self.until_free().await;
             info!("the name of this node is free: this agent takes it, and uses the bus");
             self.holder = None;
-            self.wiring.bus.set_aside(None);
+            self.bus.set_aside(None);
         }
     }
 
     fn give_way(&mut self, holder: NodeDescription) {
         let reason = held_by(&holder);
         warn!(reason, "this agent goes on without the bus");
-        self.wiring.bus.set_aside(Some(reason));
+        self.bus.set_aside(Some(reason));
         self.holder = Some(holder);
     }
 
     /// An older agent. Asks at each connect, and whenever another agent asks for this name: it may be a duplicate that connected later
     /// and heard our answer. Never returns while there is none.
     async fn next_older(&mut self) -> NodeDescription {
-        let mut states = self.wiring.bus.health_changes();
+        let mut states = self.bus.health_changes();
         let mut is_connected = false;
         loop {
             let is_due = tokio::select! {
@@ -199,7 +200,10 @@ mod tests {
             labels: std::collections::BTreeMap::new(),
             pulling: 0,
             waiting: 0,
+            standing: 0,
             backoff: 0,
+            oldest_unsent_ms: 0,
+            share: String::new(),
             reads_versions: Vec::new(),
         };
         let advice = "started 2023-11-14T22:13:20Z): give this one another name with --node or node.name, or stop that one";

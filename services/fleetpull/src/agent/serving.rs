@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::{Addr, Recipient};
 use actors::{Ask, Served, Wiring};
 use bus::services::Announced;
-use bus::{BusError, BusRef};
+use bus::{BusError, MessagingRef};
 use clock::Clock;
 use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics};
 use futures::future::join_all;
@@ -30,7 +30,7 @@ impl Serving {
     /// The bus is closed.
     pub(super) async fn begin(
         node: &Node,
-        local: &BusRef,
+        local: &MessagingRef,
         agent: &Addr<Agent>,
         doorkeeper: &Addr<Doorkeeper>,
         identity: &Identity,
@@ -54,7 +54,7 @@ impl Serving {
 }
 
 /// Takes the commands of every service from another bus than the node's.
-async fn serve_all(node: &Node, bus: &BusRef, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
+async fn serve_all(node: &Node, bus: &MessagingRef, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
     let wiring = Wiring { bus: Arc::clone(bus), ..node.wiring.clone() };
     let mut served = node.actors.serve(&wiring).await?;
     // Duplicate agents do not ask through the socket: nobody has to stand at the door.

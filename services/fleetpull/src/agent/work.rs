@@ -8,7 +8,7 @@ use actors::{PanicGuard, Wiring};
 use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
 use bus::socket::{SocketServer, serve_socket};
-use bus::{BusHealth, BusRef};
+use bus::{BusHealth, BusRef, MessagingRef};
 use clock::{Clock, Random};
 use contract::subject::Fleet;
 use contract::{EventReason, NodeName};
@@ -71,7 +71,8 @@ struct Ground {
     fleet_key: FleetKey,
     /// None: there is no fleet, or nothing is to be shared with it.
     sharing: Option<Sharing>,
-    wiring: Wiring,
+    bus: BusRef,
+    fleet: Fleet,
     door: Arc<Door>,
     duplicates: Duplicates,
     instruments: Instruments,
@@ -87,19 +88,18 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     // Before anything is started that may panic.
     let panics = tasks::panics();
     let settings = configuration.settings();
-    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, duplicates, instruments, http } =
+    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, door, duplicates, instruments, http } =
         prepare(configuration).await?;
-    let bus = wiring.bus;
     // Without a server it is the same bus, and else one of this process that works when the server does not.
-    let local: BusRef = if settings.nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { bus.clone() };
+    let local: MessagingRef = if settings.nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { bus.clone() };
     // Before any actor, so that nothing has to be undone where this fails.
     let socket_path = state.socket();
     let socket = serve_socket(&socket_path, local.clone());
     let socket = socket.with_context(|| format!("the socket {} cannot be made", socket_path.display()))?;
     let durability = durability(settings, &state, &identity.node, &clock)?;
     let (name, policies) = (identity.node.clone(), Policies::of(settings));
-    let key_keeper = keep_key_if_shared(settings, sharing.as_ref(), fleet_key, &bus, &wiring.fleet);
-    let parts = NodeParts { name, fleet: wiring.fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
+    let key_keeper = keep_key_if_shared(settings, sharing.as_ref(), fleet_key, &bus, &fleet);
+    let parts = NodeParts { name, fleet, bus: bus.clone(), runtime: runtime.clone(), clock: clock.clone(), policies };
     let membership =
         Membership { instance: identity.instance.clone(), labels: identity.labels.clone(), gone_after: settings.fleet.gone_after };
     let options = NodeOptions {
@@ -198,13 +198,13 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let sharing = sharing.map(|sharing| sharing.with_own_caps(&configuration.loaded));
     let bus = open_bus(settings, &node, fleet_size::read(&state.fleet_size()), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
-    let wiring = Wiring { bus, fleet, node, delivery: Policies::of(settings).delivery };
+    let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node, delivery: Policies::of(settings).delivery };
     let door = Arc::new(Door::default());
-    let mut duplicates = Duplicates::new(identity.clone(), wiring.clone(), Arc::clone(&door), settings.clone(), clock.clone());
+    let mut duplicates = Duplicates::new(identity.clone(), bus.clone(), wiring, Arc::clone(&door), settings.clone(), clock.clone());
     if is_connected {
         duplicates.look_first().await;
     }
-    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, wiring, door, duplicates, instruments, http })
+    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, door, duplicates, instruments, http })
 }
 
 /// Waits for a moment until messages flow; whether they do.
@@ -222,7 +222,7 @@ async fn wait_connected(bus: &BusRef) -> bool {
 }
 
 impl Work {
-    pub(super) fn bus(&self) -> &BusRef {
+    pub(super) fn bus(&self) -> &MessagingRef {
         &self.node.wiring.bus
     }
 

@@ -63,7 +63,7 @@ pub struct BackoffListArgs {
     /// At most so many of each node, what is shared first; how many more there are is said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000), default_value_t = 200)]
     pub limit: u16,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }
@@ -80,7 +80,7 @@ pub struct BackoffExplainArgs {
     /// An image, or a key as `backoff list` shows it (its beginning is enough).
     #[arg(value_name = "KEY|IMAGE")]
     pub what: String,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }
@@ -101,7 +101,7 @@ pub struct BackoffClearArgs {
     /// An image, or a key as `backoff list` shows it (its beginning is enough).
     #[arg(value_name = "KEY|IMAGE")]
     pub what: String,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }
@@ -128,7 +128,7 @@ pub struct BackoffPauseArgs {
     /// For how long.
     #[arg(long = "for", value_name = "D", value_parser = duration, allow_hyphen_values = true, default_value = "30m")]
     pub lasting: Duration,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub question: QuestionArgs,
 }
@@ -145,7 +145,7 @@ pub struct BackoffResumeArgs {
     /// The pause of this registry [default: the pause of all].
     #[arg(long, value_name = "R")]
     pub registry: Option<String>,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub question: QuestionArgs,
 }
@@ -185,7 +185,7 @@ by another policy than the leader; with -o json they are `differences`.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BudgetListArgs {
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }

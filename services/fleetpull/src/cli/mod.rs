@@ -11,9 +11,13 @@ mod report;
 mod run;
 mod selector;
 mod share;
+mod status;
+
+use std::ffi::OsStr;
+use std::path::Path;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use backoff::{
     BackoffArgs, BackoffClearArgs, BackoffCommand, BackoffExplainArgs, BackoffListArgs, BackoffPauseArgs, BackoffResumeArgs, BudgetArgs,
@@ -33,6 +37,7 @@ pub use report::ReportArgs;
 pub use run::RunArgs;
 pub use selector::Selector;
 pub use share::{Parallelism, Percentage};
+pub use status::StatusArgs;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -57,12 +62,32 @@ Examples:
   fleetpull pull busybox --store ./images          pull one image into ./images
   fleetpull run --nats nats://nats:4222            be this node's agent
   fleetpull pull --all-nodes app:v2 --nats ...     pull on every node of the fleet
+  fleetpull status                                 what is wrong in the fleet, the worst first
   fleetpull explain app:v2                         why does this image not come?
 
 `fleetpull COMMAND --help` says more, with examples.
 
 Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not;
 4 all in back-off; 5 out of time.";
+
+/// What kubectl calls its plugin `kubectl-fleetpull`.
+const PLUGIN: &str = "kubectl fleetpull";
+
+impl Cli {
+    /// Reads this process's arguments; what is wrong with them ends it.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let called = std::env::args_os().next().unwrap_or_default();
+        let read = command_called(&called).try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
+        read.unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// The command line of a program that was called so: kubectl runs `kubectl-fleetpull`, and its user wrote `kubectl fleetpull`.
+fn command_called(program: &OsStr) -> clap::Command {
+    let is_plugin = Path::new(program).file_stem().is_some_and(|name| name.to_string_lossy().replace('-', " ") == PLUGIN);
+    if is_plugin { Cli::command().bin_name(PLUGIN) } else { Cli::command() }
+}
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -76,6 +101,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Sum up what the fleet's events tell: pulls, what registries were spared, waits, the worst images and nodes.
     Report(ReportArgs),
+    /// Show on one screen what is wrong in the fleet, the worst first.
+    Status(StatusArgs),
     /// Say how an image reference is read, and what would happen to a pull of it now.
     Explain(ExplainArgs),
     /// List the agents of the fleet, asked live; with a name, all counters of that one.
@@ -100,4 +127,23 @@ pub enum Command {
     Demo(DemoArgs),
     /// Print completions for a shell.
     Completions(CompletionsArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_of_kubectl_is_called_so_in_its_help() {
+        for (program, usage) in [
+            ("fleetpull", "Usage: fleetpull status [OPTIONS]"),
+            ("/usr/bin/fleetpull", "Usage: fleetpull status [OPTIONS]"),
+            ("/usr/bin/kubectl-fleetpull", "Usage: kubectl fleetpull status [OPTIONS]"),
+            ("kubectl-fleetpull.exe", "Usage: kubectl fleetpull status [OPTIONS]"),
+        ] {
+            let help = command_called(OsStr::new(program)).try_get_matches_from([program, "status", "--help"]);
+            let help = help.expect_err("help ends the program").to_string();
+            assert!(help.contains(usage), "{program}: {help}");
+        }
+    }
 }

@@ -101,6 +101,7 @@ fn reason() -> impl TypedValueParser<Value = EventReason> {
 Examples:
   fleetpull explain busybox                       how it is read; is it here?
   fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
+  fleetpull explain 7f3a                          a row of `fleetpull status`
 
 When the fleet holds the image back it says why, since when, who found out by
 which attempt and trace, who tries next and when, and in which view of the
@@ -112,8 +113,8 @@ the store and the logins of this process.
 Exit status: 1 when the reference cannot be read, a node did not answer, or a
 pull in this process would fail whatever the registry says.")]
 pub struct ExplainArgs {
-    /// The reference.
-    #[arg(value_name = "IMAGE")]
+    /// The reference, or the id of a row of `fleetpull status`.
+    #[arg(value_name = "IMAGE|ID")]
     pub image: String,
     /// The policy to assume: Always, IfNotPresent or Never.
     #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true, ignore_case = true)]

@@ -10,7 +10,7 @@ use contract::messages::throttler::{BudgetList, BudgetState, BudgetWaiter, ListB
 use pull_coordinator::{budget_in_words, registry_of_budget};
 use serde::Serialize;
 
-use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputFormat};
+use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{Answer, ask_fleet};
 use crate::output::known_failures::named;
@@ -66,7 +66,7 @@ struct JsonQuotas<'a> {
 
 /// One quota.
 #[derive(Serialize)]
-struct JsonQuota<'a> {
+pub(super) struct JsonQuota<'a> {
     source: Option<&'a str>,
     /// Null when the registry does not say.
     limit: Option<u64>,
@@ -77,7 +77,8 @@ struct JsonQuota<'a> {
 }
 
 impl<'a> JsonQuota<'a> {
-    fn of(limit: &'a RegistryLimit) -> Self {
+    /// As JSON.
+    pub(super) fn of(limit: &'a RegistryLimit) -> Self {
         Self {
             source: limit.source.as_deref(),
             limit: unless_zero(limit.limit),
@@ -103,6 +104,13 @@ pub(super) struct Budget {
     by: Vec<(NodeName, GoesBy)>,
 }
 
+impl Budget {
+    /// How many nodes know of it.
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes
+    }
+}
+
 /// Lists the budgets.
 pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
     let BudgetCommand::List(args) = &args.command;
@@ -116,37 +124,29 @@ pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
 
 fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Silent]) -> Exit {
     let output = args.asked.question.output;
-    let (mut lists, mut exit) = (Vec::new(), Exit::Success);
+    let (mut merger, mut exit) = (Merger::default(), Exit::Success);
     for (node, answer) in answers {
         match answer {
-            Ok(list) => lists.push((node, list)),
+            Ok(list) => merger.add(&node, list),
             Err(silence) => {
                 output::remark(&format!("{node}: {silence}"));
                 exit = Exit::Failure;
             }
         }
     }
-    let budgets = merged(lists);
-    match output.format {
-        OutputFormat::Json => {
-            budgets.iter().for_each(|budget| output::json(&json(budget)));
-            silent.iter().for_each(|silent| output::json(&silent::row(silent)));
+    let budgets = merger.into_budgets();
+    let budgets: Vec<&Budget> = budgets.values().collect();
+    let is_text = output.format == OutputFormat::Text;
+    if is_text && budgets.is_empty() {
+        if exit == Exit::Success && !output.quiet {
+            output::remark("no budget is known yet: one is when a node pulls for the fleet");
         }
-        OutputFormat::Text if budgets.is_empty() => {
-            if exit == Exit::Success && !output.quiet {
-                output::remark("no budget is known yet: one is when a node pulls for the fleet");
-            }
-        }
-        OutputFormat::Text => {
-            let header = ["OWNER", "LEADER", "PER SECOND", "AT ONCE", "WAITING", "QUOTA", "NODES"];
-            let rows: Vec<Vec<String>> = budgets.iter().map(row).collect();
-            table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
-            if !output.quiet {
-                budgets.iter().for_each(remarks);
-            }
-        }
+    } else {
+        show(&budgets, output);
     }
-    if output.format == OutputFormat::Text && !output.quiet {
+    if !is_text {
+        silent.iter().for_each(|silent| output::json(&silent::row(silent)));
+    } else if !output.quiet {
         silent::say(silent);
     }
     exit
@@ -163,13 +163,18 @@ fn remarks(budget: &Budget) {
     }
 }
 
-/// Each budget once: its leader's figures are the fleet's.
-pub(super) fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
-    let mut budgets: BTreeMap<String, Budget> = BTreeMap::new();
-    for (node, list) in lists {
+/// Puts together what nodes told, as it comes: each budget once, and its leader's figures are the fleet's.
+#[derive(Default)]
+pub(super) struct Merger {
+    budgets: BTreeMap<String, Budget>,
+}
+
+impl Merger {
+    /// One node told this.
+    pub(super) fn add(&mut self, node: &NodeName, list: BudgetList) {
         for state in list.budgets {
             let alone = state.alone;
-            let budget = budgets.entry(state.owner.clone()).or_insert_with(|| Budget {
+            let budget = self.budgets.entry(state.owner.clone()).or_insert_with(|| Budget {
                 state: state.clone(),
                 told_by: node.clone(),
                 nodes: 0,
@@ -187,7 +192,29 @@ pub(super) fn merged(lists: Vec<(NodeName, BudgetList)>) -> Vec<Budget> {
             }
         }
     }
-    budgets.into_values().collect()
+
+    /// The nodes that are said to lead.
+    pub(super) fn leaders(&self) -> impl Iterator<Item = &NodeName> {
+        self.budgets.values().filter_map(|budget| budget.state.leader.as_ref())
+    }
+
+    /// By owner.
+    pub(super) fn into_budgets(self) -> BTreeMap<String, Budget> {
+        self.budgets
+    }
+}
+
+/// Shows budgets as a list of them does.
+pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
+    if output.format == OutputFormat::Json {
+        return budgets.iter().for_each(|budget| output::json(&json(budget)));
+    }
+    let header = ["OWNER", "LEADER", "PER SECOND", "AT ONCE", "WAITING", "QUOTA", "NODES"];
+    let rows: Vec<Vec<String>> = budgets.iter().map(|budget| row(budget)).collect();
+    table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
+    if !output.quiet {
+        budgets.iter().for_each(|budget| remarks(budget));
+    }
 }
 
 fn json(budget: &Budget) -> JsonBudget<'_> {
@@ -310,7 +337,11 @@ mod tests {
         };
         let seen = BudgetState { leads: false, in_flight: 1, alone: true, ..led.clone() };
         let list = |state: &BudgetState| BudgetList { budgets: vec![state.clone()], ..BudgetList::default() };
-        let budgets = merged(vec![(node("n1"), list(&seen)), (node("n2"), list(&led)), (node("n3"), list(&seen))]);
+        let mut merger = Merger::default();
+        for (name, state) in [("n1", &seen), ("n2", &led), ("n3", &seen)] {
+            merger.add(&node(name), list(state));
+        }
+        let budgets: Vec<Budget> = merger.into_budgets().into_values().collect();
         assert_eq!((budgets.len(), budgets[0].told_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
         assert_eq!(row(&budgets[0]), ["hub", "n2", "200", "3 out", "4, n3 in 1.5 s", "31 of 100 left per 6h0m0s", "3"]);
     }

@@ -44,7 +44,7 @@ pub(super) struct Read {
 
 impl History<'_> {
     /// Shows the events of the stream that are taken, in the order of their time, and after each page how far it is. Returns the number
-    /// shown; none if there is no such stream.
+    /// shown; none if there is no such stream, or one agent is asked through its socket.
     pub(super) async fn show(
         &self,
         client: &FleetClient,
@@ -52,11 +52,12 @@ impl History<'_> {
         mut show: impl FnMut(&Value),
         mut progress: impl FnMut(&Read),
     ) -> Result<Option<usize>> {
+        let Some(bus) = client.bus() else { return Ok(None) };
         let (mut heap, mut events) = (Ordered::new(self.limit), 0);
         let mut from = StreamStart::Time(self.since);
         loop {
             let query = StreamQuery { stream: client.fleet().event_stream(), subjects: self.subjects(client.fleet()), from, limit: PAGE };
-            let page = match client.bus().read(&query).await {
+            let page = match bus.read(&query).await {
                 Ok(page) => page,
                 Err(BusError::NoResponders { .. } | BusError::Unsupported { .. }) => return Ok(None),
                 Err(error) => return Err(error).context("the fleet's events cannot be read"),

@@ -9,14 +9,14 @@ use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, Regist
 use pull_coordinator::registry_of_budget;
 use serde::Serialize;
 
-use super::budget::{self, Budget};
+use super::budget::{self, Budget, Merger};
 use crate::fleet::FleetClient;
 use crate::output::{self, units};
 
 /// The budgets that are known, each as its leader tells it.
 #[derive(Default)]
 pub(super) struct Budgets {
-    by_owner: BTreeMap<String, BudgetState>,
+    by_owner: BTreeMap<String, Budget>,
 }
 
 /// A budget that holds pulls back, in JSON.
@@ -32,32 +32,41 @@ struct JsonHold<'a> {
 impl Budgets {
     /// Asks `nodes`, and the leaders that they name and that are not among them. Who does not answer has no say.
     pub(super) async fn of(client: &FleetClient, nodes: &[NodeName]) -> Self {
-        let mut lists = ask(client, nodes).await;
-        let leaders = lists.iter().flat_map(|(_, list)| list.budgets.iter().filter_map(|budget| budget.leader.clone()));
-        let others: BTreeSet<NodeName> = leaders.filter(|leader| !nodes.contains(leader)).collect();
+        let mut merger = Merger::default();
+        ask(client, nodes, &mut merger).await;
+        let asked: BTreeSet<&NodeName> = nodes.iter().collect();
+        let others: BTreeSet<NodeName> = merger.leaders().filter(|leader| !asked.contains(leader)).cloned().collect();
         let others: Vec<NodeName> = others.into_iter().collect();
         // An agent behind a socket speaks for itself alone.
-        if !client.is_socket() {
-            lists.extend(ask(client, &others).await);
+        if client.bus().is_some() {
+            ask(client, &others, &mut merger).await;
         }
-        Self::told(lists)
+        Self::told(merger)
     }
 
-    fn told(lists: Vec<(NodeName, BudgetList)>) -> Self {
-        let by_owner = budget::merged(lists).into_iter().map(|Budget { state, .. }| (state.owner.clone(), state)).collect();
-        Self { by_owner }
+    /// What was put together.
+    pub(super) fn told(merger: Merger) -> Self {
+        Self { by_owner: merger.into_budgets() }
+    }
+
+    /// All that are known.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Budget> {
+        self.by_owner.values()
     }
 
     /// Completes what a node says of a pull by what holds its budget.
     pub(super) fn complete(&self, said: &mut Explanation) {
-        said.budget_hold = said.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(hold);
+        said.budget_hold = said.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(|budget| hold(&budget.state));
         said.verdict = pull_coordinator::verdict(said);
     }
 
     /// Each budget that holds pulls back, of this registry or of all.
     pub(super) fn held<'a>(&'a self, registry: Option<&'a str>) -> impl Iterator<Item = (&'a str, BudgetHold)> {
         let of_registry = move |owner: &str| registry.is_none_or(|registry| registry_of_budget(owner) == registry);
-        self.by_owner.iter().filter(move |(owner, _)| of_registry(owner)).filter_map(|(owner, state)| Some((owner.as_str(), hold(state)?)))
+        self.by_owner
+            .iter()
+            .filter(move |(owner, _)| of_registry(owner))
+            .filter_map(|(owner, budget)| Some((owner.as_str(), hold(&budget.state)?)))
     }
 }
 
@@ -71,13 +80,17 @@ pub(super) fn print_json(owner: &str, hold: &BudgetHold) {
     output::json(&JsonHold { kind: "budget", owner, registry: registry_of_budget(owner), wait_ms: hold.wait_ms, cause: &hold.cause });
 }
 
-async fn ask(client: &FleetClient, nodes: &[NodeName]) -> Vec<(NodeName, BudgetList)> {
-    let answers = client.ask_each(nodes, &ListBudgets {}).await;
-    answers.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?))).collect()
+async fn ask(client: &FleetClient, nodes: &[NodeName], merger: &mut Merger) {
+    let hear = |node: NodeName, answer: Result<BudgetList, String>| {
+        if let Ok(list) = answer {
+            merger.add(&node, list);
+        }
+    };
+    client.hear_each(nodes, &ListBudgets {}, hear).await;
 }
 
 /// What holds one more pull back, if anything: a quota that is used up, else those who wait before it.
-fn hold(state: &BudgetState) -> Option<BudgetHold> {
+pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
     let longest_wait = state.waiting.iter().map(|waiter| waiter.wait_ms).max();
     let waiting = match state.waiting_count {
         0 => None,
@@ -96,7 +109,7 @@ fn hold(state: &BudgetState) -> Option<BudgetHold> {
 }
 
 /// The quota of which nothing is left for anybody: one that counts all, or the first to begin anew where each source has used up its own.
-fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
+pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     let empty = |limit: &&RegistryLimit| limit.remaining == 0;
     if let Some(common) = limits.iter().filter(|limit| limit.source.is_none()).filter(empty).max_by_key(|limit| limit.reset_ms) {
         return Some(common);
@@ -164,7 +177,10 @@ mod tests {
         let node = |name: &str| name.parse::<NodeName>().expect("a name");
         let list = |state: BudgetState| BudgetList { budgets: vec![state], ..BudgetList::default() };
         let led = BudgetState { leads: true, epoch: 3, ..budget(vec![limit(None, 0, 52_000)], &[]) };
-        let budgets = Budgets::told(vec![(node("n1"), list(budget(vec![], &[]))), (node("n2"), list(led))]);
+        let mut merger = Merger::default();
+        merger.add(&node("n1"), list(budget(vec![], &[])));
+        merger.add(&node("n2"), list(led));
+        let budgets = Budgets::told(merger);
         let mut said = Explanation { present: Some(false), budget: Some(OWNER.to_owned()), ..Explanation::default() };
         budgets.complete(&mut said);
         assert_eq!(said.verdict, "it would wait for its registry's budget for 52.0 s: 0 of 100 left per 1m0s, anew in 52.0 s");

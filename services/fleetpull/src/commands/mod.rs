@@ -21,6 +21,7 @@ mod pull;
 mod pulls;
 mod report;
 mod run;
+mod status;
 
 use anyhow::Result;
 
@@ -38,6 +39,7 @@ pub fn carry_out(cli: Cli) -> Result<Exit> {
         Command::Run(args) => run::carry_out(&args),
         Command::Events(args) => events::carry_out(&args),
         Command::Report(args) => report::carry_out(&args),
+        Command::Status(args) => status::carry_out(&args),
         Command::Explain(args) => explain::carry_out(&args),
         Command::Nodes(args) => nodes::carry_out(&args),
         Command::Pulls(args) => pulls::carry_out(&args),

@@ -106,7 +106,10 @@ fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
         labels: labels.unwrap_or_default(),
         pulling: 0,
         waiting: 0,
+        standing: 0,
         backoff: 0,
+        oldest_unsent_ms: 0,
+        share: String::new(),
         reads_versions: Vec::new(),
     };
     Listed { node, knows_labels }

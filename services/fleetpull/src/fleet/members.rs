@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use actors::{Delivery, Sender, Wiring, bucket_spec};
+use actors::{Sender, bucket_spec};
 use anyhow::{Result, anyhow};
-use bus::{AgedEntry, KeyValueError};
+use bus::{AgedEntry, BusRef, KeyValueError};
 use contract::NodeName;
 use contract::know::{SharedBucket, StoredMember, decode, member_of};
 use contract::messages::agent::NodeDescription;
@@ -71,10 +71,8 @@ impl FleetClient {
     /// Nodes that the fleet knows and that are not among `answering`, by name. Warns where the fleet cannot say which nodes it knows.
     async fn silent(&self, answering: &[NodeName]) -> Vec<Silent> {
         // An agent behind a socket speaks for itself alone.
-        if self.socket.is_some() {
-            return Vec::new();
-        }
-        let (mut known, heard) = futures::join!(self.recorded(), self.heard(answering.first()));
+        let Some(bus) = self.bus() else { return Vec::new() };
+        let (mut known, heard) = futures::join!(self.recorded(bus), self.heard(answering.first()));
         // The registrar has heard of a node later than its record says, and of agents of a version that writes no record.
         for (node, ago) in heard {
             let silent = known.entry(node.clone());
@@ -86,9 +84,9 @@ impl FleetClient {
     }
 
     /// The members by their records.
-    async fn recorded(&self) -> BTreeMap<NodeName, Silent> {
+    async fn recorded(&self, bus: &BusRef) -> BTreeMap<NodeName, Silent> {
         let reading = async {
-            let members = self.bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
+            let members = bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
             members.snapshot(None).await
         };
         let why = match tokio::time::timeout(RECORDS_WITHIN, reading).await {
@@ -106,8 +104,7 @@ impl FleetClient {
     /// How long ago the registrar heard each node; `any` node is its way to it. None where there is no registrar.
     async fn heard(&self, any: Option<&NodeName>) -> BTreeMap<NodeName, Duration> {
         let Some(any) = any else { return BTreeMap::new() };
-        let wiring = Wiring { bus: self.bus.clone(), fleet: self.fleet.clone(), node: any.clone(), delivery: Delivery::Bus };
-        match Sender::<ListNodes>::to_leader(wiring).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
+        match Sender::<ListNodes>::to_leader(self.wiring(any)).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
             Ok(list) => list.heard_ms_ago.into_iter().map(|(node, ago)| (node, Duration::from_millis(ago))).collect(),
             Err(error) => {
                 tracing::debug!(%error, "no registrar says when it heard the nodes");
@@ -137,7 +134,7 @@ mod tests {
     use std::sync::Arc;
 
     use bus::memory::MemoryBus;
-    use bus::{Bus as _, Entry};
+    use bus::{Entry, SharedState as _};
     use clock::Clock;
     use contract::know::encode;
     use contract::subject::Fleet;

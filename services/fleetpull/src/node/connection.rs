@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::socket::SocketBus;
-use bus::{Bus as _, BusError, BusHealth, BusRef};
+use bus::{BusError, BusHealth, BusRef, Messaging as _, MessagingRef};
 use clock::Clock;
 use contract::NodeName;
 use futures::StreamExt as _;
@@ -43,15 +43,11 @@ pub async fn open_bus(settings: &Settings, node: &NodeName, fleet_size: u64, clo
     Ok(Arc::new(NatsBus::connect(options).await.context("NATS cannot be used as it is set")?))
 }
 
-/// What a command asks a fleet through: the agent on this machine by its socket's URL if that is given, else NATS as set, and
-/// there. Must be called within a tokio runtime.
+/// What a command asks a fleet through: NATS as set, and there. Must be called within a tokio runtime.
 ///
 /// # Errors
 /// No fleet is named, its settings cannot be used, every server refuses, or none is reached within 5 s.
-pub async fn connect_client(settings: &Settings, agent: Option<&str>) -> Result<BusRef> {
-    if let Some(url) = agent {
-        return connect_agent(url).await;
-    }
+pub async fn connect_client(settings: &Settings) -> Result<BusRef> {
     if !settings.nats.is_wanted() {
         let advice = "no fleet to ask: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL), or --agent unix://PATH for the agent on this machine";
         return Err(UsageError(advice.to_owned()).into());
@@ -93,7 +89,11 @@ async fn reach(bus: &NatsBus, servers: usize) -> Result<(), BusError> {
     }
 }
 
-pub(super) async fn connect_agent(url: &str) -> Result<BusRef> {
+/// What a command asks one agent through: the socket of that URL.
+///
+/// # Errors
+/// The URL names no socket, or no agent answers there.
+pub async fn connect_agent(url: &str) -> Result<MessagingRef> {
     let path = url.strip_prefix("unix://").unwrap_or(url);
     if !path.starts_with('/') {
         return Err(UsageError(format!("--agent {url:?} is no socket: write unix:///path/to/agent.sock")).into());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bus::BusRef;
+use bus::MessagingRef;
 use settings::Settings;
 
 use super::connection::connect_agent;
@@ -16,11 +16,12 @@ pub const SOCKET_FILE: &str = "agent.sock";
 const DIRECTORIES_MAX: usize = 64;
 
 /// An agent on this host.
+#[derive(Clone)]
 pub struct LocalAgent {
     /// The URL of its socket.
     pub url: String,
     /// What it is asked through.
-    pub bus: BusRef,
+    pub bus: MessagingRef,
 }
 
 /// The agent that answers in the state directory of this host: `state.dir`, else that of `node.name`, else the only agent below the store.

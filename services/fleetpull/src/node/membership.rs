@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::{Wiring, bucket_spec};
-use bus::{BucketSpec, BusError, BusRef, KeyValueError};
+use bus::{BucketSpec, BusError, KeyValueError, SharedStateRef};
 use bytes::Bytes;
 use clock::Random;
 use contract::know::{KnowError, SharedBucket, StoredMember, encode, member_key};
@@ -45,9 +45,15 @@ pub(super) struct MemberRecord {
 
 impl MemberRecord {
     /// Writes the record now and renews it. `seen` says how the fleet stands, where the node is told.
-    pub(super) fn keep(membership: &Membership, wiring: &Wiring, seen: watch::Receiver<FleetSeen>, random: Random) -> Self {
+    pub(super) fn keep(
+        membership: &Membership,
+        wiring: &Wiring,
+        state: SharedStateRef,
+        seen: watch::Receiver<FleetSeen>,
+        random: Random,
+    ) -> Self {
         let (withdraw, withdrawn) = oneshot::channel();
-        let writer = Writer::new(membership, wiring);
+        let writer = Writer::new(membership, wiring, state);
         let keeper = Keeper { writer, seen, random, members_created: String::new(), complained: false };
         Self { withdraw, keeper: tasks::spawn_local("member-record", keeper.run(withdrawn)) }
     }
@@ -163,7 +169,7 @@ enum NotWritten {
 
 /// Writes and deletes one node's record.
 struct Writer {
-    bus: BusRef,
+    state: SharedStateRef,
     members: BucketSpec,
     key: String,
     record: StoredMember,
@@ -171,11 +177,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(membership: &Membership, wiring: &Wiring) -> Self {
+    fn new(membership: &Membership, wiring: &Wiring, state: SharedStateRef) -> Self {
         let Membership { instance, labels, gone_after } = membership.clone();
         let gone_after_ms = u64::try_from(gone_after.as_millis()).unwrap_or(u64::MAX);
         Self {
-            bus: wiring.bus.clone(),
+            state,
             members: bucket_spec(SharedBucket::members(&wiring.fleet)),
             key: member_key(&wiring.node),
             record: StoredMember { instance, labels: Some(labels), gone_after_ms },
@@ -192,7 +198,7 @@ impl Writer {
         // The bus counts whole seconds.
         let expires_after = Duration::from_secs(self.gone_after.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
         let writing = async {
-            let members = self.bus.bucket(&self.members).await.map_err(KeyValueError::from)?;
+            let members = self.state.bucket(&self.members).await.map_err(KeyValueError::from)?;
             members.put(&self.key, Bytes::from(value), Some(expires_after)).await
         };
         Ok(tokio::time::timeout(ANSWER_WITHIN, writing).await.map_err(|_| NotWritten::Silent)??)
@@ -201,7 +207,7 @@ impl Writer {
     /// Deletes what this start of the agent wrote, and no later record of the same name.
     async fn delete(&self, revision: u64) {
         let deleting = async {
-            let members = self.bus.bucket(&self.members).await.map_err(KeyValueError::from)?;
+            let members = self.state.bucket(&self.members).await.map_err(KeyValueError::from)?;
             members.delete(&self.key, Some(revision)).await
         };
         match tokio::time::timeout(ANSWER_WITHIN, deleting).await {
@@ -219,7 +225,7 @@ mod tests {
 
     use actors::Delivery;
     use bus::memory::MemoryBus;
-    use bus::{AgedEntry, Bus as _};
+    use bus::{AgedEntry, SharedState as _};
     use clock::Clock;
     use contract::know::{decode, member_of};
     use contract::messages::registrar::{FleetDigest, Place};
@@ -247,10 +253,10 @@ mod tests {
         }
 
         fn start(&self, node: &str, instance: &str, labels: BTreeMap<String, String>) -> MemberRecord {
-            let bus: BusRef = Arc::new(self.hub.connect());
-            let wiring = Wiring { bus, fleet: Fleet::default(), node: node.parse().unwrap(), delivery: Delivery::Local };
+            let bus: bus::BusRef = Arc::new(self.hub.connect());
+            let wiring = Wiring { bus: bus.clone(), fleet: Fleet::default(), node: node.parse().unwrap(), delivery: Delivery::Local };
             let membership = Membership { instance: instance.to_owned(), labels, gone_after: GONE_AFTER };
-            MemberRecord::keep(&membership, &wiring, self.seen.clone(), Random::seeded(1))
+            MemberRecord::keep(&membership, &wiring, bus, self.seen.clone(), Random::seeded(1))
         }
 
         async fn records(&self) -> Vec<AgedEntry> {

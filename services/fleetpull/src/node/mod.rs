@@ -11,7 +11,7 @@ mod sharing;
 mod spread;
 
 pub use boot::boot_id;
-pub use connection::{connect_client, connect_nats, open_bus, shown_bus};
+pub use connection::{connect_agent, connect_client, connect_nats, open_bus, shown_bus};
 pub use local_agent::{LocalAgent, SOCKET_FILE, local_agent};
 pub use membership::Membership;
 pub use name::{node_name, own_name};
@@ -34,7 +34,7 @@ use event_recorder::{Close, Durability, EventRecorder, Flush};
 use futures::future::{OptionFuture, join_all};
 use membership::MemberRecord;
 use metrics::Instruments;
-use pull_coordinator::{EarlyWord, Extras, Neighbours, PullCoordinator, StandingPullStoreRef};
+use pull_coordinator::{Extras, MidPullSenders, Neighbours, PullCoordinator, StandingPullStoreRef};
 use registrar::{Leave, Registrar};
 use runtimes::RuntimeRef;
 use settings::Settings;
@@ -164,7 +164,7 @@ impl Node {
         let NodeOptions { sharing, membership, standing_pulls, keep_free, events, instruments } = options;
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: policies.delivery };
         let panic_guard = PanicGuard::of;
-        let recorder = EventRecorder::new(policies.keep_events, bus, fleet, panic_guard("event-recorder"));
+        let recorder = EventRecorder::new(policies.keep_events, bus.clone(), fleet, panic_guard("event-recorder"));
         let recorder = match events {
             Some(durability) => recorder.storing(durability),
             None => recorder,
@@ -172,12 +172,12 @@ impl Node {
         let recorder = recorder.start();
         let record = Sender::local(wiring.clone(), recorder.clone().recipient());
         let backoff = match &sharing {
-            Some(sharing) => sharing.tracker(&wiring, policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
+            Some(sharing) => sharing.tracker(&wiring, bus.clone(), policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
             None => BackoffTracker::new(policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
         };
         let backoff = backoff.recording(name.clone(), record.clone()).counting(instruments.clone()).start();
         let throttler = match &sharing {
-            Some(sharing) => sharing.throttler(&wiring, policies.throttle, clock.clone(), panic_guard("throttler")),
+            Some(sharing) => sharing.throttler(&wiring, bus.clone(), policies.throttle, clock.clone(), panic_guard("throttler")),
             None => Throttler::new(policies.throttle, clock.clone(), panic_guard("throttler")),
         };
         let recording = throttler::Recording {
@@ -194,19 +194,21 @@ impl Node {
             release: Sender::local(wiring.clone(), throttler.clone().recipient()),
             record,
         };
-        let early = sharing.as_ref().map(|_| EarlyWord {
+        let mid_pull = sharing.as_ref().map(|_| MidPullSenders {
             begin: Sender::local(wiring.clone(), backoff.clone().recipient()),
             limits: Sender::local(wiring.clone(), throttler.clone().recipient()),
         });
         let sharing_of = |sharing: &Sharing| sharing.of_coordinator(&wiring, &backoff);
-        let extras = Extras { sharing: sharing.as_ref().map(sharing_of), early, standing_pulls, keep_free };
+        let extras = Extras { sharing: sharing.as_ref().map(sharing_of), mid_pull, standing_pulls, keep_free };
         let coordinator =
             PullCoordinator::new(name, runtime, neighbours, clock.clone(), policies.pull_timeout, panic_guard("pull-coordinator"));
         let coordinator = coordinator.with(extras).counting(instruments.clone()).start();
         let actors = Actors { coordinator, backoff, throttler, recorder };
         let registrar = async {
             match sharing {
-                Some(sharing) => Registrar::new(sharing.registrar(&wiring, &actors, clock, panic_guard("registrar"))).await.map(Some),
+                Some(sharing) => {
+                    Registrar::new(sharing.registrar(&wiring, bus.clone(), &actors, clock, panic_guard("registrar"))).await.map(Some)
+                }
                 None => Ok(None),
             }
         };
@@ -215,7 +217,7 @@ impl Node {
         let nobody = || watch::channel(FleetSeen::default()).1;
         let seen = registrar.as_ref().map_or_else(nobody, Registrar::fleet_seen);
         let registrar = registrar.map(|registrar| registrar.counting(instruments).start());
-        let record = membership.map(|membership| MemberRecord::keep(&membership, &wiring, seen.clone(), Random::from_system()));
+        let record = membership.map(|membership| MemberRecord::keep(&membership, &wiring, bus, seen.clone(), Random::from_system()));
         Ok(Self { wiring, actors, registrar, served, record, seen })
     }
 

@@ -6,6 +6,7 @@ use actix::Addr;
 use actors::{PanicGuard, Sender, Wiring};
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::{BackoffTracker, SharedBus, TrackerParts};
+use bus::{BusRef, SharedStateRef};
 use clock::{Clock, Random};
 use contract::policy::Caps;
 use pull_coordinator::{FleetNeighbours, Locality};
@@ -68,7 +69,14 @@ impl Sharing {
     }
 
     /// The tracker of a node that shares.
-    pub(super) fn tracker(&self, wiring: &Wiring, policy: BackoffPolicy, clock: Clock, panic_guard: PanicGuard) -> BackoffTracker {
+    pub(super) fn tracker(
+        &self,
+        wiring: &Wiring,
+        bus: BusRef,
+        policy: BackoffPolicy,
+        clock: Clock,
+        panic_guard: PanicGuard,
+    ) -> BackoffTracker {
         BackoffTracker::sharing(TrackerParts {
             node: wiring.node.clone(),
             policy,
@@ -80,13 +88,20 @@ impl Sharing {
                 Share::Observe => backoff_tracker::Share::Observe,
                 Share::Off => backoff_tracker::Share::Off,
             },
-            shared: SharedBus { bus: wiring.bus.clone(), fleet: wiring.fleet.clone() },
+            shared: SharedBus { bus, fleet: wiring.fleet.clone() },
             planted_bug: None,
         })
     }
 
     /// The throttler of a node that shares. One that only observes is held back by nobody's budget but its own.
-    pub(super) fn throttler(&self, wiring: &Wiring, policy: ThrottlePolicy, clock: Clock, panic_guard: PanicGuard) -> Throttler {
+    pub(super) fn throttler(
+        &self,
+        wiring: &Wiring,
+        bus: BusRef,
+        policy: ThrottlePolicy,
+        clock: Clock,
+        panic_guard: PanicGuard,
+    ) -> Throttler {
         if self.share != Share::Enforce {
             return Throttler::new(policy, clock, panic_guard);
         }
@@ -99,7 +114,7 @@ impl Sharing {
             },
             own: self.own_caps,
         };
-        let (bus, fleet, node) = (wiring.bus.clone(), wiring.fleet.clone(), wiring.node.clone());
+        let (fleet, node) = (wiring.fleet.clone(), wiring.node.clone());
         let instance = self.instance.clone();
         let registry_of = pull_coordinator::registry_of_budget;
         let parts = FleetParts { bus, fleet, node, instance, budget, registry_of, random: Random::from_system(), planted_bug: None };
@@ -121,13 +136,21 @@ impl Sharing {
     }
 
     /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
-    pub(super) fn registrar(&self, wiring: &Wiring, actors: &Actors, clock: Clock, panic_guard: PanicGuard) -> RegistrarParts {
+    pub(super) fn registrar(
+        &self,
+        wiring: &Wiring,
+        state: SharedStateRef,
+        actors: &Actors,
+        clock: Clock,
+        panic_guard: PanicGuard,
+    ) -> RegistrarParts {
         let neighbours = Neighbours {
             tracker: Sender::local(wiring.clone(), actors.backoff.clone().recipient()),
             throttler: Sender::local(wiring.clone(), actors.throttler.clone().recipient()),
         };
         RegistrarParts {
             wiring: wiring.clone(),
+            state,
             instance: self.instance.clone(),
             zone: self.zone.clone(),
             clock,

@@ -1,7 +1,9 @@
 //! What nodes know of failures, put together: a shared entry is listed once, however many nodes list it.
 
+mod merger;
+
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::rc::Rc;
 
 use contract::messages::backoff_tracker::BackoffEntry;
 use contract::{FailureClass, NodeName, TraceContext, View};
@@ -9,6 +11,7 @@ use image::Reference;
 use serde::Serialize;
 
 use super::{given, one_line, table, trace_link, units};
+pub use merger::Merger;
 
 /// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
 const KEY_SHOWN: usize = 12;
@@ -16,8 +19,6 @@ const KEY_SHOWN: usize = 12;
 const SAME_WITHIN_MS: u64 = 1_000;
 /// How much of a route is shown. Hex digits.
 const ROUTE_SHOWN: usize = 8;
-/// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
-const ROWS_MOST: usize = 10_000;
 /// Who makes the next attempt. Nobody is chosen before it is due: who wants it then takes the one lease in its turn, and who has
 /// reported the failure sits back a second or two.
 const NEXT_PROBER: &str = "one node for all: the first then that wants it, rather one that did not find out";
@@ -31,8 +32,8 @@ const NODES_NAMED_ASIDE: usize = 4;
 pub struct Known {
     /// As the node that knows the newest of it tells it.
     pub entry: BackoffEntry,
-    /// Who holds it, by name; one node for what is its own.
-    pub nodes: Vec<NodeName>,
+    /// Who holds it, by name; one node for what is its own. What the same nodes hold shares the list.
+    pub nodes: Rc<[NodeName]>,
     /// When the next attempt is due, in milliseconds, for each node that told all of it: who failed itself waits longer than others.
     next: BTreeMap<NodeName, u64>,
 }
@@ -88,95 +89,7 @@ impl<'a> JsonView<'a> {
 /// Milliseconds until the next attempt, and for which node.
 type Due<'a> = (u64, Option<&'a NodeName>);
 
-/// Puts together what nodes told, as it comes.
-#[derive(Debug, Default)]
-pub struct Merger {
-    // The key of a shared entry says all of it; of a node's own the node belongs to it.
-    known: BTreeMap<(String, Option<NodeName>), Known>,
-    /// Who holds what is shared and was told by its key alone, until somebody tells the rest.
-    by_key: BTreeMap<String, Vec<NodeName>>,
-    left_out: u64,
-}
-
-impl Merger {
-    /// One node told this.
-    pub fn add(&mut self, node: &NodeName, entries: Vec<BackoffEntry>) {
-        for entry in entries {
-            let place = (entry.key.clone(), entry.view.is_none().then(|| node.clone()));
-            if self.known.len() >= ROWS_MOST && !self.known.contains_key(&place) {
-                self.left_out += 1;
-                continue;
-            }
-            match self.known.entry(place) {
-                Entry::Vacant(room) => {
-                    room.insert(Known::told_by(node, entry));
-                }
-                Entry::Occupied(held) => held.into_mut().hear(node, entry),
-            }
-        }
-    }
-
-    /// One node holds these, which are shared.
-    pub fn add_keys(&mut self, node: &NodeName, keys: Vec<String>) {
-        for key in keys {
-            let place = (key, None);
-            if let Some(held) = self.known.get_mut(&place) {
-                held.nodes.push(node.clone());
-            } else if self.by_key.len() < ROWS_MOST || self.by_key.contains_key(&place.0) {
-                self.by_key.entry(place.0).or_default().push(node.clone());
-            } else {
-                self.left_out += 1;
-            }
-        }
-    }
-
-    /// Somebody who holds what is known by its key alone.
-    #[must_use]
-    pub fn who_knows_more(&self) -> Option<NodeName> {
-        self.by_key.values().find_map(|nodes| nodes.first().cloned())
-    }
-
-    /// This node was asked for all of what it holds, and told this of it: what it does not tell any more is gone there.
-    pub fn complete(&mut self, node: &NodeName, told: Vec<BackoffEntry>) {
-        for entry in told {
-            if let Some(nodes) = self.by_key.remove(&entry.key) {
-                self.known.insert((entry.key.clone(), None), Known { nodes, ..Known::told_by(node, entry) });
-            }
-        }
-        self.by_key.retain(|_, nodes| {
-            nodes.retain(|other| other != node);
-            !nodes.is_empty()
-        });
-    }
-
-    /// How many rows there was no room for.
-    #[must_use]
-    pub fn left_out(&self) -> u64 {
-        self.left_out + self.by_key.len() as u64
-    }
-
-    /// Shared entries first, then each node's own, each in the order of what they are about; the nodes by name.
-    #[must_use]
-    pub fn into_known(self) -> Vec<Known> {
-        let mut known: Vec<Known> = self.known.into_values().collect();
-        known.iter_mut().for_each(|known| known.nodes.sort());
-        let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.clone(), known.nodes.first().cloned());
-        known.sort_by_cached_key(order);
-        known
-    }
-}
-
-/// Who knows of more failures, then of a later one, knows the newer.
-fn newness(entry: &BackoffEntry) -> (u32, std::cmp::Reverse<u64>) {
-    (entry.step, std::cmp::Reverse(entry.last_ms_ago))
-}
-
 impl Known {
-    fn told_by(node: &NodeName, entry: BackoffEntry) -> Self {
-        let next = BTreeMap::from([(node.clone(), entry.next_attempt_ms)]);
-        Self { entry, nodes: vec![node.clone()], next }
-    }
-
     /// Who may make the next attempt the soonest, and who the latest, each with the milliseconds until then.
     fn span(&self) -> (Due<'_>, Due<'_>) {
         let by_time = || self.next.iter().map(|(node, left)| (*left, Some(node)));
@@ -184,21 +97,16 @@ impl Known {
         (by_time().min().unwrap_or(own), by_time().max().unwrap_or(own))
     }
 
+    /// Milliseconds until the first node may make the next attempt.
+    #[must_use]
+    pub fn due_ms(&self) -> u64 {
+        self.span().0.0
+    }
+
     /// Whether it is shared.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.entry.view.is_some()
-    }
-
-    /// Another node holds it too.
-    fn hear(&mut self, node: &NodeName, entry: BackoffEntry) {
-        self.nodes.push(node.clone());
-        self.next.insert(node.clone(), entry.next_attempt_ms);
-        let probed_by = self.entry.probed_by.take().or_else(|| entry.probed_by.clone());
-        if newness(&entry) > newness(&self.entry) {
-            self.entry = entry;
-        }
-        self.entry.probed_by = probed_by;
     }
 
     /// How it is called where there is little room.
@@ -210,7 +118,7 @@ impl Known {
     /// As JSON of the moment `now_ms` since 1970, as the fleet knows it.
     #[must_use]
     pub fn json(&self, now_ms: u64) -> impl Serialize + '_ {
-        self.json_with(now_ms, self.span().0.0)
+        self.json_with(now_ms, self.due_ms())
     }
 
     /// The same as one node knows it.
@@ -343,7 +251,9 @@ fn is_same(word: &str, image: &Reference) -> bool {
     Reference::parse(word).is_ok_and(|other| other.normalised() == image.normalised())
 }
 
-fn found_by(entry: &BackoffEntry) -> String {
+/// Who says so, the newest first; the others are counted.
+#[must_use]
+pub fn found_by(entry: &BackoffEntry) -> String {
     match (entry.reporters.first(), entry.reporter_count) {
         (None, _) => "-".to_owned(),
         (Some(first), 0 | 1) => first.clone(),
@@ -402,11 +312,11 @@ fn full_view(view: &View) -> String {
 mod tests {
     use super::*;
 
-    fn node(name: &str) -> NodeName {
+    pub(super) fn node(name: &str) -> NodeName {
         name.parse().expect("a name")
     }
 
-    fn shared(about: &str, step: u32) -> BackoffEntry {
+    pub(super) fn shared(about: &str, step: u32) -> BackoffEntry {
         let view = View {
             scope: "default".to_owned(),
             registry: "registry.example".to_owned(),
@@ -431,7 +341,7 @@ mod tests {
         }
     }
 
-    fn own(image: &str) -> BackoffEntry {
+    pub(super) fn own(image: &str) -> BackoffEntry {
         BackoffEntry { key: image.to_owned(), about: format!("image {image}"), binds: "this node".to_owned(), ..BackoffEntry::default() }
     }
 
@@ -470,35 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn what_most_tell_by_its_key_is_told_in_full_by_one() {
-        let key = |number: u32| format!("{number:032x}");
-        let entry = |number: u32| BackoffEntry { key: key(number), ..shared("image registry.example/a:1", number) };
-        let mut merger = Merger::default();
-        merger.add(&node("n1"), vec![entry(1)]);
-        merger.add_keys(&node("n2"), vec![key(1), key(2), key(3)]);
-        merger.add_keys(&node("n3"), vec![key(2)]);
-        assert_eq!((merger.who_knows_more(), merger.left_out()), (Some(node("n2")), 2));
-        // The third has gone meanwhile.
-        merger.complete(&node("n2"), vec![entry(1), entry(2)]);
-        assert_eq!((merger.who_knows_more(), merger.left_out()), (None, 0));
-        let told: Vec<(u32, usize)> = merger.into_known().iter().map(|known| (known.entry.step, known.nodes.len())).collect();
-        assert_eq!(told, [(1, 2), (2, 2)]);
-    }
-
-    #[test]
-    fn there_is_an_end_to_what_is_put_together() {
-        let mut merger = Merger::default();
-        for number in 0..11 {
-            merger.add(&node(&format!("n{number}")), (0..1_000).map(|image| own(&format!("a:{image}"))).collect());
-        }
-        merger.add(&node("n0"), vec![own("a:0")]);
-        assert_eq!(merger.left_out(), 1_000, "what is there is heard of again");
-        assert_eq!(merger.into_known().len(), ROWS_MOST);
-    }
-
-    #[test]
     fn one_screen_answers_every_question() {
-        let told = Known { entry: shared("image registry.example/a:1", 2), nodes: vec![node("n1"), node("n2")], next: BTreeMap::new() }
+        let told = Known { entry: shared("image registry.example/a:1", 2), nodes: [node("n1"), node("n2")].into(), next: BTreeMap::new() }
             .told(1_769_860_803_000);
         assert_eq!(
             told,

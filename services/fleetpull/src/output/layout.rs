@@ -54,6 +54,17 @@ fn end_of(text: &str, width: usize) -> String {
     format!("...{kept}")
 }
 
+/// A text in so many columns without its middle: the beginning of an image's name says where it is from, and the end which it is.
+#[must_use]
+pub fn without_middle(text: &str, width: usize) -> String {
+    if measure_text_width(text) <= width {
+        return text.to_owned();
+    }
+    let begin = truncate_str(text, width.saturating_sub(3) / 2, "");
+    let end = end_of(text, width.saturating_sub(measure_text_width(&begin)));
+    format!("{begin}{end}")
+}
+
 /// A sentence in lines of so many columns, broken behind its commas; what has none is cut at its end.
 #[must_use]
 pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
@@ -84,6 +95,14 @@ mod tests {
         assert!(with_figures(&names, 1, 2, figures, 200).contains("[##########----------]"));
         assert!(!with_figures(&names, 0, 0, figures, 200).contains('['));
         assert_eq!(with_figures(&["n1", "a:1"], 0, 0, "asks the registry, for 2.0 s", 80), "  n1  a:1  asks the registry, for 2.0 s");
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_beginning_and_its_end() {
+        let image = "registry.example/team/platform/application:v2.14.0";
+        for (width, text) in [(60, image), (30, "registry.exam...cation:v2.14.0"), (10, "reg...14.0"), (4, "...0"), (0, "...")] {
+            assert_eq!(without_middle(image, width), text, "{width}");
+        }
     }
 
     #[test]

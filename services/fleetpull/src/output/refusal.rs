@@ -77,7 +77,8 @@ pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
 }
 
 /// What the attempt met, in a word or two.
-fn got(class: FailureClass, cause: &str) -> &str {
+#[must_use]
+pub fn got(class: FailureClass, cause: &str) -> &str {
     if let Some((_, status)) = STATUSES.iter().find(|(words, _)| cause.contains(words)) {
         return status;
     }

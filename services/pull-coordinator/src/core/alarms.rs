@@ -1,4 +1,4 @@
-//! When the state machine wants to be woken, and for what.
+//! The alarms of the state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,20 +7,20 @@ use contract::StandingPullId;
 
 use super::step::FlightId;
 
-/// What an alarm is for. There is at most one of each.
+/// What an alarm is for; each is set at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
-    /// Callers of a flight have waited long enough for the fleet.
+    /// A caller of the flight has waited for the fleet as long as the policy allows.
     Patience(FlightId),
-    /// The registry must have given the manifest by now.
+    /// The registry must have given the manifest, or the first blob, by now.
     Manifest(FlightId),
-    /// Clearance is asked for again.
+    /// Clearance is requested again.
     Clearance(FlightId),
-    /// A standing pull begins its next run, or is over.
+    /// A standing pull's next run begins, or its time is over.
     StandingPull(StandingPullId),
 }
 
-/// Alarms in the order in which they ring, on the monotonic clock.
+/// All alarms, ordered by their time on the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     by_time: BTreeSet<(Duration, Alarm)>,
@@ -28,32 +28,30 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// Rings then, and not when it would have before.
+    /// Sets an alarm; an earlier setting of it is replaced.
     pub(super) fn set(&mut self, alarm: Alarm, time: Duration) {
         self.clear(alarm);
         self.times.insert(alarm, time);
         self.by_time.insert((time, alarm));
     }
 
-    /// Does not ring any more.
+    /// Removes an alarm.
     pub(super) fn clear(&mut self, alarm: Alarm) {
         if let Some(time) = self.times.remove(&alarm) {
             self.by_time.remove(&(time, alarm));
         }
     }
 
-    /// All of them. Each stands at one time.
     pub(super) fn all(&self) -> impl Iterator<Item = &Alarm> {
         debug_assert_eq!(self.by_time.len(), self.times.len(), "each alarm stands at one time");
         self.times.keys()
     }
 
-    /// When the next one rings.
     pub(super) fn next(&self) -> Option<Duration> {
         self.by_time.first().map(|(time, _)| *time)
     }
 
-    /// Takes one whose time has come.
+    /// Takes one alarm that is due.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<Alarm> {
         let (time, alarm) = *self.by_time.first().filter(|(time, _)| *time <= now)?;
         self.by_time.remove(&(time, alarm));
@@ -67,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_rings_once_at_its_last_time_and_in_order() {
+    fn alarms_ring_in_order_and_once_at_the_time_set_last() {
         let (first, second) = (Alarm::Clearance(FlightId(1)), Alarm::Clearance(FlightId(2)));
         let seconds = Duration::from_secs;
         let mut alarms = Alarms::default();

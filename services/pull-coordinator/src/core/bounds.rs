@@ -1,15 +1,15 @@
-//! How much is read of what a caller writes. Beyond it one request could fill messages, events and the memory of a node.
+//! Limits for the texts of a request, so that one request cannot fill messages, events and the memory of a node.
 
 use contract::PodRef;
 
 /// Longest image string, in bytes: several times the longest that a registry could serve.
 const IMAGE_MAX_BYTES: usize = 4 * 1024;
-/// How much of a longer one is shown.
+/// How many bytes of a longer image string are shown.
 const IMAGE_SHOWN_BYTES: usize = 64;
-/// Longest namespace, name or uid of a pod and longest platform, in bytes: that of a DNS name, as in Kubernetes.
+/// Longest namespace, name or uid of a pod and longest platform, in bytes: the length of a DNS name, as in Kubernetes.
 const NAME_MAX_BYTES: usize = 253;
 
-/// Something is too long to be read.
+/// A text of a request is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of {bytes} bytes is too long: at most {limit} bytes are read")]
 pub struct TooLong {
@@ -18,7 +18,7 @@ pub struct TooLong {
     limit: usize,
 }
 
-/// Whether an image string may be read.
+/// Checks the length of an image string.
 ///
 /// # Errors
 /// It is too long.
@@ -26,7 +26,7 @@ pub fn check_image(image: &str) -> Result<(), TooLong> {
     check("an image name", image, IMAGE_MAX_BYTES)
 }
 
-/// Whether what stands beside the image may be read.
+/// Checks the lengths of the pod's names and of the platform.
 ///
 /// # Errors
 /// One of them is too long.
@@ -42,13 +42,13 @@ fn check(what: &'static str, text: &str, limit: usize) -> Result<(), TooLong> {
     if text.len() > limit { Err(TooLong { what, bytes: text.len(), limit }) } else { Ok(()) }
 }
 
-/// The beginning of an image string that is too long, for showing.
-pub(super) fn beginning(image: &str) -> String {
+/// The beginning of an image string that is too long.
+pub(super) fn shortened(image: &str) -> String {
     format!("{}...", &image[..image.floor_char_boundary(IMAGE_SHOWN_BYTES)])
 }
 
-/// As much of a `user@host` as is shown.
-pub(super) fn person(by: &str) -> &str {
+/// The beginning of a `user@host`, at most `NAME_MAX_BYTES` long.
+pub(super) fn shown_user(by: &str) -> &str {
     &by[..by.floor_char_boundary(NAME_MAX_BYTES)]
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_as_long_as_allowed_is_read_and_a_byte_more_is_not() {
+    fn texts_of_the_longest_length_pass_and_one_byte_more_is_refused() {
         assert_eq!(check_image(&"x".repeat(4_096)), Ok(()));
         let too_long = check_image(&"x".repeat(4_097)).expect_err("is too long");
         assert_eq!(too_long.to_string(), "an image name of 4097 bytes is too long: at most 4096 bytes are read");
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_ends_between_letters() {
-        assert_eq!(beginning(&format!("x{}", "é".repeat(100))), format!("x{}...", "é".repeat(31)));
+    fn shortened_image_ends_between_characters() {
+        assert_eq!(shortened(&format!("x{}", "é".repeat(100))), format!("x{}...", "é".repeat(31)));
     }
 }

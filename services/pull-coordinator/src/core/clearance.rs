@@ -1,4 +1,4 @@
-//! Clearance for a flight: asking for it, waiting with a limit, keeping it, and losing it.
+//! Clearance of a flight: requests it, waits for it with a limit, keeps it during the attempt, and reacts when it is lost.
 
 use std::time::Duration;
 
@@ -14,29 +14,29 @@ use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
 use super::kubelet_messages;
 use super::outcomes;
-use super::registry_word::RegistryWord;
+use super::registry_feedback::RegistryFeedback;
 use super::request::{Request, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, RequestId};
 
-/// How long the tracker may hold an answer back before it is asked again: well within the time after which it forgets a clearance, and
-/// short enough that its silence is found out before a caller has waited long enough for the fleet.
+/// The tracker answers within this time, even if nothing has changed; then it is asked again. It is shorter than the time after which the
+/// tracker forgets a clearance, and than a caller's wait for the fleet, so that a tracker that does not answer is noticed first.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same while a permit is in hand, which others wait for. A leader spaces permits so that a tenth of the budget stays free: all pulls
-/// may begin a tenth of a second late, and no second has more of them than the budget allows.
+/// As `PATIENCE`, while the flight has a permit that others wait for. A budget leader leaves a tenth of the budget free: if all pulls begin
+/// up to 0.1 s late, still no second has more of them than the budget allows.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
-/// Clearance is asked for at most this often, should the tracker answer at once again and again.
+/// Clearance is requested at most this often, even if the tracker answers at once each time.
 const ASK_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
-/// Whether clearance that was given still holds is asked at most this often, likewise.
+/// After clearance was granted, the tracker is asked at most this often whether it still holds.
 const WATCH_EVERY: Duration = Duration::from_millis(CLEARANCE_WATCHED_EVERY_MS);
 
 impl Coordinator {
-    /// Begins to wait for clearance.
+    /// Starts the wait for clearance.
     pub(super) fn await_clearance(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         flight.stage = FlightStage::AwaitingClearance;
         fleet.lapsed = false;
-        fleet.told = false;
+        fleet.resolve_sent = false;
         fleet.reached.clear();
         fleet.until = RegistryStage::Manifest;
         fleet.answer_by = None;
@@ -75,7 +75,7 @@ impl Coordinator {
         effects.push(Effect::RequestClearance { flight: id, turn: fleet.turn, ask: Box::new(ask), trace: flight.trace });
     }
 
-    /// The back-off keys of a flight's callers, each once, in the order in which they joined.
+    /// The local keys of a flight's callers, each once, in the order in which the callers joined.
     fn keys_of(&self, flight: &Flight) -> Vec<LocalKey> {
         let mut keys = Vec::new();
         for key in flight.callers.iter().filter_map(|caller| self.requests.get(caller)).map(Request::key) {
@@ -86,8 +86,8 @@ impl Coordinator {
         keys
     }
 
-    /// A caller has joined a flight that waits for clearance, or has left it. Local holds are judged per caller: what held the others need not
-    /// hold those who want it now, so the tracker is asked again.
+    /// Requests clearance again after a caller has joined or left a waiting flight: kubelet's back-off counts per caller, so it may not
+    /// apply to the callers that are left.
     pub(super) fn callers_changed(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id).filter(|flight| flight.stage == FlightStage::AwaitingClearance) else { return };
         let keys = self.keys_of(flight);
@@ -96,7 +96,7 @@ impl Coordinator {
             return;
         }
         let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
-        fleet.hear_of_hold(now.monotonic, None);
+        fleet.set_refusal(now.monotonic, None);
         self.request_clearance(now, id, patience, effects);
     }
 
@@ -111,24 +111,26 @@ impl Coordinator {
                 self.clearance_decided(now, id, answer, effects);
             }
             (FlightStage::Verifying(_), _) => {}
-            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.told && resolved => self.go_on_alone(id, effects),
-            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.told => self.begin_anew(now, id, effects),
-            (FlightStage::Pulling, _) if fleet.told => {}
-            // Others have failed meanwhile. Who kept its place in the queue would ask for clearance when it has its permit: those who wait
-            // for the same then would have theirs at once, and be more than the budget allows.
+            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.resolve_sent && resolved => {
+                self.continue_without_clearance(id, effects)
+            }
+            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.resolve_sent => self.restart_attempt(now, id, effects),
+            (FlightStage::Pulling, _) if fleet.resolve_sent => {}
+            // Other nodes have failed meanwhile. Leave the queue: if flights kept their places and asked again with a permit in hand, all
+            // that wait for the same clearance would get it at once and begin more pulls than the budget allows.
             (FlightStage::Queued, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
-                self.begin_anew(now, id, effects)
+                self.restart_attempt(now, id, effects)
             }
             (FlightStage::Rechecking, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
                 fleet.lapsed = true;
                 flight.attempt = AttemptId::random(&mut self.random);
             }
-            _ => self.ask_after(now, id, WATCH_EVERY, effects),
+            _ => self.ask_again_after(now, id, WATCH_EVERY, effects),
         }
     }
 
-    /// Asks the tracker again, so long after the last time: for clearance, or whether clearance that was given still holds.
-    fn ask_after(&mut self, now: Now, id: FlightId, every: Duration, effects: &mut Vec<Effect>) {
+    /// Requests clearance again `every` after the last request; once it is granted, this asks whether it still holds.
+    fn ask_again_after(&mut self, now: Now, id: FlightId, every: Duration, effects: &mut Vec<Effect>) {
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return };
         match fleet.asked_at + every {
             soon if soon > now.monotonic => self.alarms.set(Alarm::Clearance(id), soon),
@@ -138,7 +140,7 @@ impl Coordinator {
 
     fn clearance_decided(&mut self, now: Now, id: FlightId, answer: Option<Clearance>, effects: &mut Vec<Effect>) {
         match answer {
-            // Fail open: a tracker that is silent, or that cannot be understood, holds nobody back.
+            // Fail open: without an answer that can be read, the pull goes on.
             None | Some(Clearance::Unknown { .. }) => self.granted(now, id, None, effects),
             Some(Clearance::Granted { answer_within_ms, until, .. }) => {
                 if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
@@ -146,13 +148,13 @@ impl Coordinator {
                 }
                 self.granted(now, id, answer_within_ms.map(Duration::from_millis), effects);
             }
-            Some(Clearance::Refused(held)) => self.held_back(now, id, Some(held), effects),
-            Some(Clearance::Waiting { held }) => self.held_back(now, id, held, effects),
+            Some(Clearance::Refused(refusal)) => self.clearance_withheld(now, id, Some(refusal), effects),
+            Some(Clearance::Waiting { held: refusal }) => self.clearance_withheld(now, id, refusal, effects),
             Some(Clearance::Abandoned) => {
                 if let Some(flight) = self.flights.get_mut(&id) {
                     flight.attempt = AttemptId::random(&mut self.random);
                 }
-                self.held_back(now, id, None, effects);
+                self.clearance_withheld(now, id, None, effects);
             }
         }
     }
@@ -160,7 +162,7 @@ impl Coordinator {
     fn granted(&mut self, now: Now, id: FlightId, within: Option<Duration>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
-        fleet.let_go();
+        fleet.clear_refusals();
         fleet.stop_waiting(now.monotonic);
         fleet.answer_by = within.map(|within| (now.monotonic, now.monotonic + within));
         let (has_permit, callers) = (std::mem::take(&mut fleet.has_permit), flight.callers.clone());
@@ -177,60 +179,60 @@ impl Coordinator {
             flight.stage = FlightStage::Queued;
             effects.push(acquire(id, flight));
         }
-        self.ask_after(now, id, Duration::ZERO, effects);
+        self.ask_again_after(now, id, Duration::ZERO, effects);
     }
 
-    /// Not yet. A flight that waits for the fleet holds no slot. A caller without a standing pull is refused if a confirmed failure holds
-    /// it; what is unconfirmed it waits for, within its patience.
-    fn held_back(&mut self, now: Now, id: FlightId, held: Option<Refusal>, effects: &mut Vec<Effect>) {
+    /// Handles `Waiting` and `Refused`. The flight returns its permit. A caller without a standing pull is refused if the failure is
+    /// corroborated; while it is unconfirmed, the caller waits as long as the policy allows.
+    fn clearance_withheld(&mut self, now: Now, id: FlightId, refusal: Option<Refusal>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         if std::mem::take(&mut fleet.has_permit) {
-            effects.push(Effect::Release { flight: id, permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
+            effects.push(Effect::Release { flight: id, permit: flight.permit, feedback: RegistryFeedback::default(), trace: flight.trace });
             flight.permit = PermitId::random(&mut self.random);
             flight.turn_since = None;
         }
-        let news = held.as_ref().is_some_and(|held| fleet.is_to_be_said(now.monotonic, held));
+        let news = refusal.as_ref().is_some_and(|refusal| fleet.is_new_refusal(now.monotonic, refusal));
         let callers = flight.callers.clone();
-        fleet.hear_of_hold(now.monotonic, held.clone());
-        if let Some(held) = held {
+        fleet.set_refusal(now.monotonic, refusal.clone());
+        if let Some(refusal) = refusal {
             for caller in callers {
-                self.hold(now, caller, &held, news, effects);
+                self.refuse_or_record(now, caller, &refusal, news, effects);
             }
             self.callers_changed(now, id, effects);
         }
-        self.ask_after(now, id, ASK_EVERY_AT_LEAST, effects);
+        self.ask_again_after(now, id, ASK_EVERY_AT_LEAST, effects);
     }
 
-    /// A standing pull says so now and then; anybody else is refused.
-    fn hold(&mut self, now: Now, caller: RequestId, held: &Refusal, news: bool, effects: &mut Vec<Effect>) {
+    /// Refuses a caller without a standing pull; for a standing pull, records an event if the refusal is new.
+    fn refuse_or_record(&mut self, now: Now, caller: RequestId, refusal: &Refusal, news: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
-        if !request.standing && !held.unconfirmed {
-            self.refuse(now, caller, held.clone(), effects);
+        if !request.standing && !refusal.unconfirmed {
+            self.refuse(now, caller, refusal.clone(), effects);
         } else if news && request.standing {
-            let fact = outcomes::held_fact(request, held);
+            let fact = outcomes::backoff_fact(request, refusal);
             self.record(now, caller, fact, effects);
         }
     }
 
-    fn refuse(&mut self, now: Now, caller: RequestId, held: Refusal, effects: &mut Vec<Effect>) {
+    fn refuse(&mut self, now: Now, caller: RequestId, refusal: Refusal, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&caller) else { return };
-        let Stage::Flying(flight) = request.stage else { return };
-        let (mut outcome, fact) = outcomes::held(request, held);
+        let Stage::InFlight(flight) = request.stage else { return };
+        let (mut outcome, fact) = outcomes::backed_off(request, refusal);
         outcome.waiting_ms = milliseconds(self.fleet_waited(now, flight, caller));
-        // First the flight, then the answer: who is answered finds nothing of it.
+        // The flight ends before the answer, so that an answered caller never sees its flight.
         self.leave_flight(flight, caller, effects);
         self.end(now, caller, outcome, Some(fact), effects);
     }
 
-    /// For how long a caller has waited for the fleet.
+    /// How long a caller has waited for the fleet.
     fn fleet_waited(&self, now: Now, id: FlightId, caller: RequestId) -> Duration {
         let before = self.requests.get(&caller).map_or(Duration::ZERO, |request| request.fleet_waited_before);
         let fleet = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref());
         fleet.map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic).saturating_sub(before))
     }
 
-    /// How long each caller without a standing pull may still wait for the fleet.
+    /// How much longer each caller without a standing pull may wait for the fleet.
     fn patience_left(&self, now: Now, id: FlightId) -> Vec<(RequestId, Duration)> {
         let (Some(flight), Some(limit)) = (self.flights.get(&id), self.policy.clearance_within) else { return Vec::new() };
         let plain = |caller: &&RequestId| self.requests.get(caller).is_some_and(|request| !request.standing);
@@ -238,7 +240,7 @@ impl Coordinator {
         flight.callers.iter().filter(plain).map(left).collect()
     }
 
-    /// Wakes this when the first caller has waited long enough for the fleet.
+    /// Sets the alarm for the first caller whose wait for the fleet ends.
     pub(super) fn arm_patience(&mut self, now: Now, id: FlightId) {
         let waits = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()).is_some_and(|fleet| fleet.is_waiting());
         match self.patience_left(now, id).into_iter().map(|(_, left)| left).min().filter(|_| waits) {
@@ -253,19 +255,19 @@ impl Coordinator {
             && fleet.asking
             && fleet.answer_due < now.monotonic
         {
-            // Its tracker is silent: that is no reason to refuse anybody.
+            // The tracker does not answer: fail open.
             (fleet.asking, fleet.answered) = (false, false);
             return self.clearance_decided(now, id, None, effects);
         }
-        let held = self.why_it_waits(now, id);
+        let refusal = self.why_it_waits(now, id);
         for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| left.is_zero()) {
-            self.refuse(now, caller, held.clone(), effects);
+            self.refuse(now, caller, refusal.clone(), effects);
         }
         self.callers_changed(now, id, effects);
         self.arm_patience(now, id);
     }
 
-    /// What a flight that waits for the fleet waits for, as far as it is known.
+    /// Why a flight waits for the fleet: the budget, a back-off entry, or another node's attempt.
     fn why_it_waits(&self, now: Now, id: FlightId) -> Refusal {
         let limit = self.policy.clearance_within.unwrap_or_default();
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Refusal::default() };
@@ -273,14 +275,14 @@ impl Coordinator {
             let cause = format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_budget(&fleet.target.view.registry, wait));
             return Refusal { class: FailureClass::RateLimited, cause, next_attempt_ms: milliseconds(wait), ..Refusal::default() };
         }
-        fleet.held_now(now.monotonic).unwrap_or_else(|| Refusal {
+        fleet.current_refusal(now.monotonic).unwrap_or_else(|| Refusal {
             cause: format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_clearance(limit)),
             next_attempt_ms: milliseconds(limit),
             ..Refusal::default()
         })
     }
 
-    /// The throttler says whether the fleet's budget is what a flight waits for. Who would wait too long is refused at once.
+    /// Notes whether a flight waits for the fleet's budget. A caller that would wait longer than the policy allows is refused at once.
     pub(super) fn wait_for_budget(&mut self, now: Now, id: FlightId, wait: Option<Duration>, effects: &mut Vec<Effect>) {
         let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) else { return };
         match wait {
@@ -288,17 +290,17 @@ impl Coordinator {
             Some(wait) => {
                 fleet.begin_waiting(now.monotonic);
                 fleet.budget_wait = Some(wait);
-                let held = self.why_it_waits(now, id);
+                let refusal = self.why_it_waits(now, id);
                 for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| *left < wait) {
-                    self.refuse(now, caller, held.clone(), effects);
+                    self.refuse(now, caller, refusal.clone(), effects);
                 }
             }
         }
         self.arm_patience(now, id);
     }
 
-    /// The permit is there: the pull begins, unless the clearance for it was lost meanwhile or is nearly over. A false "no answer" would
-    /// speak for the whole fleet.
+    /// Begins the pull when the permit is there. If clearance was lost meanwhile or is nearly over, requests it again: too little time
+    /// would lead to a false "no answer" for the whole fleet.
     pub(super) fn begin_pull(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         match &mut flight.fleet {
@@ -317,7 +319,7 @@ impl Coordinator {
         }
     }
 
-    /// What is asked from now on is another clearance, whatever overtakes what on the way.
+    /// Withdraws the clearance. The next request has another id, so that messages which overtake each other do no harm.
     fn withdraw_clearance(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
@@ -332,15 +334,15 @@ impl Coordinator {
         self.alarms.clear(Alarm::Manifest(id));
     }
 
-    /// The time is over that the fleet gives one who asks for all.
+    /// Handles the end of the time in which a leader or prober must have an answer.
     pub(super) fn manifest_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
         let Some((given, by)) = flight.fleet.as_ref().and_then(|fleet| fleet.answer_by) else { return };
         match flight.stage {
-            // Others may lead or probe in its place; that others fail it still hears.
+            // Another node may take the lease; this flight stays in the queue and still learns if others fail.
             FlightStage::Queued | FlightStage::Rechecking => self.lapse(id),
-            // A runtime that does not show what comes may have it for long, and a pull that asks for no blob waits for none: neither is
-            // ended on a guess.
+            // Not ended on a guess: a runtime that does not show the manifest may have had it for long, and a pull that has asked for no
+            // blob waits for none.
             FlightStage::Pulling if flight.resolved && !(flight.seen && flight.awaits_blob) => {}
             FlightStage::Pulling => {
                 let (registry, within) = (flight.reference.registry(), by - given);
@@ -351,27 +353,27 @@ impl Coordinator {
                 };
                 let failure = Failure { text, class: FailureClass::RegistryUnavailable, stage, ..Failure::default() };
                 effects.push(Effect::Cancel { flight: id });
-                self.land(now, id, &Err(failure), effects);
+                self.finish_flight(now, id, &Err(failure), effects);
             }
             FlightStage::AwaitingClearance | FlightStage::Verifying(_) => {}
         }
     }
 
-    /// It is time to ask for clearance again, or after it.
+    /// Requests clearance again, or asks whether it still holds.
     pub(super) fn clearance_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
-        if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.told) {
+        if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.resolve_sent) {
             return;
         }
         self.request_clearance(now, id, PATIENCE, effects);
     }
 
-    /// The attempt hangs while others are answered, or has not begun yet and others have failed: it ends without a word, and the next one
-    /// asks for clearance.
-    fn begin_anew(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+    /// Ends an attempt without a report and requests clearance for the next. It hangs while other nodes are answered, or it has not begun
+    /// and other nodes have failed.
+    fn restart_attempt(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });
-        effects.push(Effect::Release { flight: id, permit: flight.permit, word: RegistryWord::default(), trace: flight.trace });
+        effects.push(Effect::Release { flight: id, permit: flight.permit, feedback: RegistryFeedback::default(), trace: flight.trace });
         flight.permit = PermitId::random(&mut self.random);
         flight.attempt = AttemptId::random(&mut self.random);
         flight.trace = flight.trace.child(&mut self.random);
@@ -380,9 +382,9 @@ impl Coordinator {
         self.await_clearance(now, id, effects);
     }
 
-    /// The fleet has given the attempt up, but its manifest may be there for long where that cannot be seen: it goes on, and the fleet
-    /// does not wait for it.
-    fn go_on_alone(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
+    /// Gives clearance back but goes on with the pull: the fleet gave the attempt up, but this runtime, which does not show the manifest,
+    /// may have it.
+    fn continue_without_clearance(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
@@ -393,15 +395,15 @@ impl Coordinator {
         self.alarms.clear(Alarm::Clearance(id));
     }
 
-    /// A blob was asked for and no byte of any has come, by the look before an alarm.
+    /// Notes that a blob was asked for and no byte of any has come.
     pub(super) fn blob_awaited(&mut self, id: FlightId) {
         if let Some(flight) = self.flights.get_mut(&id) {
             flight.awaits_blob = true;
         }
     }
 
-    /// Says once that a stage has answered an attempt, if the tracker still knows of it.
-    pub(super) fn tell_reached(&mut self, id: FlightId, stage: RegistryStage, effects: &mut Vec<Effect>) {
+    /// Sends once for each stage that it has answered, if the tracker still knows the clearance.
+    pub(super) fn resolve_answered(&mut self, id: FlightId, stage: RegistryStage, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.awaits_blob &= stage < RegistryStage::Blob;
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.reached.contains(&stage)) else { return };
@@ -409,23 +411,24 @@ impl Coordinator {
         let resolve = ResolveAttempt { clearance: fleet.clearance, attempt: flight.attempt, failure: None, stage };
         effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
         if stage >= fleet.until {
-            self.is_told(id);
+            self.mark_resolve_sent(id);
         }
     }
 
-    /// Says once that an attempt has failed before the stage that its clearance was for, if the tracker still knows of it.
-    pub(super) fn tell_failed(&mut self, id: FlightId, failure: &Failure, effects: &mut Vec<Effect>) {
+    /// Sends that an attempt has failed, unless the stage that its clearance was for has answered or the tracker no longer knows the
+    /// clearance.
+    pub(super) fn resolve_failed(&mut self, id: FlightId, failure: &Failure, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
-        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.told) else { return };
+        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.resolve_sent) else { return };
         let failure = Some(outcomes::attempt_failure(flight.reference.requested(), failure));
         let resolve = ResolveAttempt { clearance: fleet.clearance, attempt: flight.attempt, failure, stage: RegistryStage::default() };
         effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
-        self.is_told(id);
+        self.mark_resolve_sent(id);
     }
 
-    fn is_told(&mut self, id: FlightId) {
+    fn mark_resolve_sent(&mut self, id: FlightId) {
         if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
-            fleet.told = true;
+            fleet.resolve_sent = true;
             fleet.answer_by = None;
         }
         self.alarms.clear(Alarm::Manifest(id));

@@ -1,4 +1,4 @@
-//! The state machine.
+//! The state machine: requests from their first check to their answer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,22 +19,21 @@ use super::request::{Fact, Request, Stage, default_policy, milliseconds};
 use super::standing_pulls::{self, StandingPulls};
 use super::step::{Effect, Failure, FlightId, ImageFacts, Input, RequestId};
 
-/// Most steps have one or two effects; a new `Vec` would make room for four, each of some hundred bytes.
+/// The usual number of effects. A `Vec` without capacity would allocate for four, each of some hundred bytes.
 const EFFECTS_USUAL: usize = 2;
 
-/// A pull waits at least so long for the fleet: with less it would give up before a tracker that is well can answer, and what a node
-/// learns would still go to all.
+/// The shortest wait for the fleet. With less, a pull would give up before a healthy tracker can answer.
 const CLEARANCE_WITHIN_AT_LEAST: Duration = Duration::from_secs(1);
 
-/// How a node pulls beyond kubelet's way.
+/// What the coordinator does beyond kubelet's behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// It asks clearance before a pull, and lets a pull without a standing pull wait at most so long for the fleet, but a
-    /// second at least; none: it shares nothing.
+    /// How long a caller without a standing pull waits for clearance and budget, at least 1 s; none: the node shares nothing and
+    /// requests no clearance.
     pub clearance_within: Option<Duration>,
-    /// Bytes that a pull which no pod asked for must leave free; none: however few.
+    /// Bytes that a pull without a pod must leave free; none: no limit.
     pub keep_free: Option<u64>,
-    /// Standing pulls are written down, and a standing pull is kept only when that is done.
+    /// Standing pulls are stored, and a detached one is confirmed only when that is done.
     pub writes_standing_pulls: bool,
 }
 
@@ -54,32 +53,32 @@ pub struct Coordinator {
     pub(super) standing_pulls: StandingPulls,
     pub(super) requests: BTreeMap<RequestId, Request>,
     pub(super) flights: BTreeMap<FlightId, Flight>,
-    /// The same by what they are for.
+    /// Flights by their key.
     pub(super) flights_of: BTreeMap<FlightKey, BTreeSet<FlightId>>,
-    /// Requests whose image cannot be parsed: their answer comes after their event.
+    /// Requests whose image cannot be parsed, with the answer that follows their event.
     unparsed: BTreeMap<RequestId, PullOutcome>,
     pub(super) last_flight: u64,
-    /// How many flights have brought an image.
-    pub(super) landed: u64,
+    /// How many flights have pulled an image.
+    pub(super) images_pulled: u64,
 }
 
-/// A flight as it is shown.
+/// A flight as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlightView {
     /// The flight.
     pub flight: FlightId,
-    /// The image as first asked for.
+    /// The image as its first caller wrote it.
     pub image: String,
-    /// The runtime is at work; else it waits for its turn.
+    /// True while the runtime pulls; false while the flight waits.
     pub pulling: bool,
-    /// For how long.
+    /// How long it has pulled or waited.
     pub since: Duration,
     /// How many callers wait for it.
     pub callers: usize,
 }
 
 impl Coordinator {
-    /// Nobody has asked yet.
+    /// A coordinator without requests.
     #[must_use]
     pub fn new(node: NodeName, policy: Policy, random: Random) -> Self {
         Self {
@@ -93,34 +92,34 @@ impl Coordinator {
             flights_of: BTreeMap::new(),
             unparsed: BTreeMap::new(),
             last_flight: 0,
-            landed: 0,
+            images_pulled: 0,
         }
     }
 
-    /// Pulls so from now on. To be said before anybody asks.
+    /// Sets the policy. Call it before the first request.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy.bounded();
     }
 
-    /// For how long a pull without a standing pull waits for the fleet; none: this node shares nothing.
+    /// How long a caller without a standing pull waits for the fleet; none: this node shares nothing.
     #[must_use]
     pub fn waits_for_fleet(&self) -> Option<Duration> {
         self.policy.clearance_within
     }
 
-    /// Whether a flight is not over yet.
+    /// Whether a flight is under way.
     #[must_use]
-    pub fn is_flying(&self, flight: FlightId) -> bool {
+    pub fn has_flight(&self, flight: FlightId) -> bool {
         self.flights.contains_key(&flight)
     }
 
-    /// When [`Input::AlarmRang`] is wanted, on the monotonic clock.
+    /// When [`Input::AlarmRang`] is due, on the monotonic clock.
     #[must_use]
     pub fn next_alarm(&self) -> Option<Duration> {
         self.alarms.next()
     }
 
-    /// Takes one input and says what follows from it. An input for what is over already changes nothing.
+    /// Takes one input and returns its effects. An input for a request or flight that is over changes nothing.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let mut effects = Vec::with_capacity(EFFECTS_USUAL);
         match input {
@@ -132,17 +131,17 @@ impl Coordinator {
             Input::BackoffChecked { request, answer } => self.backoff_checked(now, request, answer, &mut effects),
             Input::Permitted { flight, answer } => self.permitted(now, flight, answer, &mut effects),
             Input::Rechecked { flight, found } => self.rechecked(now, flight, found, &mut effects),
-            Input::LookedAround { request, target, free_bytes } => self.looked_around(now, request, target, free_bytes, &mut effects),
+            Input::TargetFound { request, target, free_bytes } => self.target_found(now, request, target, free_bytes, &mut effects),
             Input::ClearanceAnswered { flight, turn, answer } => self.clearance_answered(now, flight, turn, answer, &mut effects),
             Input::Resolved { flight, seen } => self.resolved(flight, seen, &mut effects),
-            Input::Reached { flight, stage } => self.tell_reached(flight, stage, &mut effects),
+            Input::Reached { flight, stage } => self.resolve_answered(flight, stage, &mut effects),
             Input::BlobAwaited { flight } => self.blob_awaited(flight),
             Input::Sized { flight, missing_bytes, free_bytes } => self.sized(now, flight, missing_bytes, free_bytes, &mut effects),
             Input::Pulled { flight, result } => self.pulled(now, flight, result, &mut effects),
             Input::Verified { flight, found } => self.verified(now, flight, found, &mut effects),
             Input::Reported { request, next_attempt_ms } => self.reported(now, request, next_attempt_ms, &mut effects),
             Input::Recorded { request } => self.recorded(now, request, &mut effects),
-            Input::CallerGone { request } => self.caller_gone(now, request, &mut effects),
+            Input::CallerAbandoned { request } => self.caller_abandoned(now, request, &mut effects),
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
             Input::StandingPullsLoaded { standing_pulls } => self.standing_pulls_loaded(now, standing_pulls),
             Input::StandingPullsKept { error } => self.standing_pulls_kept(error.as_deref(), &mut effects),
@@ -164,7 +163,7 @@ impl Coordinator {
         }
     }
 
-    /// What is in flight and queued, in the order in which it began.
+    /// All flights, in the order in which they began.
     #[must_use]
     pub fn flights(&self, now: Now) -> Vec<FlightView> {
         let view = |(id, flight): (&FlightId, &Flight)| FlightView {
@@ -187,7 +186,7 @@ impl Coordinator {
     #[must_use]
     pub fn flight_of(&self, request: RequestId) -> Option<FlightId> {
         match self.requests.get(&request)?.stage {
-            Stage::Flying(flight) => Some(flight),
+            Stage::InFlight(flight) => Some(flight),
             _ => None,
         }
     }
@@ -198,7 +197,7 @@ impl Coordinator {
         Some((self.standing_pulls.span_of_run(run)?, self.request_span(run)?))
     }
 
-    /// How many standing pulls have begun and ended: [`Self::standing_spans`] are the same as long as this is.
+    /// Counts the beginnings and ends of standing pulls. [`Self::standing_spans`] changes only if this does.
     #[must_use]
     pub fn standing_changes(&self) -> u64 {
         self.standing_pulls.changes()
@@ -209,25 +208,25 @@ impl Coordinator {
         self.standing_pulls.spans()
     }
 
-    /// Whether a request has no answer yet.
+    /// Whether a request is known and not answered yet.
     #[must_use]
-    pub fn knows(&self, request: RequestId) -> bool {
+    pub fn is_pending(&self, request: RequestId) -> bool {
         self.requests.contains_key(&request) || self.unparsed.contains_key(&request) || self.standing_pulls.is_awaited_by(request)
     }
 
-    /// Whether a flight waits for clearance. One that has it asks on, to hear that its attempt was given up.
+    /// Whether a flight waits for clearance. A flight with clearance also requests it, to learn whether it still holds.
     #[must_use]
     pub fn awaits_clearance(&self, flight: FlightId) -> bool {
         self.flights.get(&flight).is_some_and(|flight| flight.stage == FlightStage::AwaitingClearance)
     }
 
-    /// Who waits for a flight, in the order in which they joined.
+    /// The callers of a flight, in the order in which they joined.
     #[must_use]
     pub fn callers_of(&self, flight: FlightId) -> &[RequestId] {
         self.flights.get(&flight).map(|flight| flight.callers.as_slice()).unwrap_or_default()
     }
 
-    /// Whether the runtime is pulling that image. What waits for its turn or is held is not in flight.
+    /// Whether the runtime is pulling the image; a flight that waits does not count.
     #[must_use]
     pub fn is_in_flight(&self, reference: &Reference) -> bool {
         self.flights.values().any(|flight| flight.key.reference == reference.normalised() && flight.is_at_runtime())
@@ -235,7 +234,7 @@ impl Coordinator {
 
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
         if let Err(too_long) = bounds::check_image(&ask.image) {
-            let ask = EnsureImage { image: bounds::beginning(&ask.image), ..ask };
+            let ask = EnsureImage { image: bounds::shortened(&ask.image), ..ask };
             let text = kubelet_messages::invalid_name(&ask.image, &too_long.to_string());
             return self.refuse_unparsed(now, id, ask, trace, text, effects);
         }
@@ -262,7 +261,7 @@ impl Coordinator {
             target: None,
             fleet_waited_before: Duration::ZERO,
             fleet_decides: false,
-            landed_before: self.landed,
+            images_pulled_before: self.images_pulled,
             pulling_since: None,
             events: VecDeque::new(),
             recording: false,
@@ -272,26 +271,25 @@ impl Coordinator {
         }
         self.requests.insert(id, request);
         if policy == PullPolicy::Always {
-            self.consult(id, effects);
+            self.find_target_or_check(id, effects);
         }
     }
 
-    /// Before the back-off is checked, a node that shares sees whom it would ask, and a pull that no pod asked for how much room there
-    /// is.
-    fn consult(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+    /// Goes on to the back-off check; before it, finds the target if the node shares, and the free bytes if no pod asked for the pull.
+    fn find_target_or_check(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let room = self.policy.keep_free.is_some() && request.ask.pod.is_none();
         if room || self.policy.clearance_within.is_some() {
-            request.stage = Stage::LookingAround;
+            request.stage = Stage::FindingTarget;
             let (reference, platform) = (request.reference.clone(), request.platform.clone());
-            effects.push(Effect::LookAround { request: id, reference, platform, room });
+            effects.push(Effect::FindTarget { request: id, reference, platform, room });
         } else {
             check_backoff(id, request, effects);
         }
     }
 
-    fn looked_around(&mut self, now: Now, id: RequestId, target: Option<Arc<Target>>, free: Option<u64>, effects: &mut Vec<Effect>) {
-        let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::LookingAround) else { return };
+    fn target_found(&mut self, now: Now, id: RequestId, target: Option<Arc<Target>>, free: Option<u64>, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::FindingTarget) else { return };
         request.target = target.filter(|_| self.policy.clearance_within.is_some());
         let room = self.policy.keep_free.filter(|_| request.ask.pod.is_none()).zip(free);
         if let Some((keep, free)) = room.filter(|(keep, free)| free < keep) {
@@ -299,13 +297,13 @@ impl Coordinator {
             return self.end(now, id, outcome, Some(fact), effects);
         }
         if request.standing && request.target.is_some() {
-            // A standing pull is not refused: what holds it is known where clearance is given.
-            return self.board(now, id, effects);
+            // A standing pull is not refused. It waits for clearance, and learns there why.
+            return self.join_or_start_flight(now, id, effects);
         }
         check_backoff(id, request, effects);
     }
 
-    /// Kubelet's outcome A: the event and the answer say the same.
+    /// Refuses a request that cannot be parsed (kubelet's outcome A); the event and the answer have the same text.
     fn refuse_unparsed(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, text: String, effects: &mut Vec<Effect>) {
         let event = PullEvent {
             pod: ask.pod,
@@ -352,22 +350,22 @@ impl Coordinator {
                 let outcome = request.refused(Reason::ErrImageNeverPull, text.clone(), FailureClass::NodeLocal);
                 self.end(now, id, outcome, Some(Fact::plain(EventReason::ErrImageNeverPull, text)), effects);
             }
-            Ok(None) => self.consult(id, effects),
+            Ok(None) => self.find_target_or_check(id, effects),
         }
     }
 
     fn backoff_checked(&mut self, now: Now, id: RequestId, answer: BackoffAnswer, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&id).filter(|request| request.stage == Stage::CheckingBackoff) else { return };
         match answer {
-            BackoffAnswer::Refused(held) => {
-                let (outcome, fact) = outcomes::held(request, held);
+            BackoffAnswer::Refused(refusal) => {
+                let (outcome, fact) = outcomes::backed_off(request, refusal);
                 self.end(now, id, outcome, Some(fact), effects);
             }
-            BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => self.board(now, id, effects),
+            BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => self.join_or_start_flight(now, id, effects),
         }
     }
 
-    /// A request's pull begins: from here on kubelet counts.
+    /// Records that a request's pull begins; kubelet counts the waiting from here.
     pub(super) fn note_pulling(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.pulling_since.is_none()) else { return };
         request.pulling_since = Some(now);
@@ -397,7 +395,7 @@ impl Coordinator {
     }
 
     pub(super) fn time_over(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
-        self.caller_left(id, effects);
+        self.leave_standing_pull(id, effects);
         let Some(request) = self.requests.get(&id) else { return };
         let stage = request.stage.clone();
         if let Stage::Ending { .. } = stage {
@@ -406,8 +404,8 @@ impl Coordinator {
         let mut outcome = outcomes::time_over(&request.ask);
         outcome.trace_id = request.trace.trace_id_hex();
         outcome.waiting_ms = milliseconds(request.waited(now));
-        // First the flight, then the answer: who is answered finds nothing of it.
-        if let Stage::Flying(flight) = stage {
+        // The flight ends before the answer, so that an answered caller never sees its flight.
+        if let Stage::InFlight(flight) = stage {
             self.leave_flight(flight, id, effects);
             self.callers_changed(now, flight, effects);
         }

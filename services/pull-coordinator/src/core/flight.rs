@@ -1,4 +1,4 @@
-//! One pull and all its callers.
+//! A flight: one pull and all its callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,38 +10,37 @@ use image::{Platform, Reference};
 
 use super::step::{PulledFacts, RequestId};
 
-/// A standing pull that goes on waiting for the same says so again so often: who begins to listen to events hears within that of all
-/// who wait, and 5,000 nodes that wait say 80 in a second.
-const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// A standing pull that keeps waiting for the same cause repeats its event this often. A new subscriber of events learns of all waiting
+/// pulls within this time, and 5,000 waiting nodes publish about 80 events per second.
+const REPEAT_EVENT_AFTER: Duration = Duration::from_secs(60);
 
-/// What one flight is for: two requests with the same key want the same bytes. (All callers of a node share its keyring, so the
-/// login is the same too.)
+/// What a flight pulls: two requests with the same key want the same bytes. (All callers of a node use its keyring, so the login is the
+/// same too.)
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FlightKey {
     /// The normalised reference: `busybox` and `docker.io/library/busybox:latest` are one.
     pub(super) reference: String,
-    /// As text; none for the node's own.
+    /// The platform as text; none: the node's own.
     pub(super) platform: Option<String>,
-    /// Who asks, as hashes: a node whose login changed asks anew. None when this node shares nothing.
+    /// The login's scope and fingerprint, so that a changed login gets a flight of its own. None if this node shares nothing.
     pub(super) login: Option<(String, String)>,
 }
 
-/// What a flight waits for.
+/// What a flight is doing or waiting for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FlightStage {
-    /// Clearance.
     AwaitingClearance,
-    /// Its permit.
+    /// Waits for a permit.
     Queued,
-    /// The runtime's word whether somebody else has pulled the image meanwhile.
+    /// Asks the runtime whether the image was pulled by another way meanwhile.
     Rechecking,
-    /// The runtime's pull.
+    /// The runtime pulls.
     Pulling,
-    /// The runtime's word that the image is really there.
+    /// Asks the runtime whether the image is really present.
     Verifying(PulledFacts),
 }
 
-/// One pull with what is known of it.
+/// One pull and its state.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) key: FlightKey,
@@ -52,92 +51,91 @@ pub(super) struct Flight {
     pub(super) trace: TraceContext,
     pub(super) callers: Vec<RequestId>,
     pub(super) stage: FlightStage,
-    /// One of its callers wants the registry asked whatever is there.
+    /// A caller has policy Always.
     pub(super) always: bool,
-    /// The tag is resolved: what comes is settled.
+    /// The tag is resolved, or may be: a caller with policy Always does not join any more.
     pub(super) resolved: bool,
-    /// The runtime has shown the manifest's coming.
+    /// It was seen that the registry has given the manifest.
     pub(super) seen: bool,
-    /// A blob was asked for, and no byte of any had come when that was last looked for.
+    /// A blob was asked for, and no byte of any had come at the last look.
     pub(super) awaits_blob: bool,
-    /// How many flights had brought an image when its first caller asked.
-    pub(super) landed_before: u64,
+    /// How many flights had pulled an image when the first caller asked.
+    pub(super) images_pulled_before: u64,
     pub(super) queued_since: Now,
-    /// Its callers were told that it waits for its turn.
-    pub(super) told_throttled: bool,
-    /// What the fleet has to do with it; none when this node shares nothing.
-    pub(super) fleet: Option<FleetSide>,
-    /// When it got its turn: what kubelet counts the pull from.
+    /// The event that it waits for its turn is recorded.
+    pub(super) throttled_recorded: bool,
+    /// Its clearance and waits for the fleet; none if this node shares nothing.
+    pub(super) fleet: Option<FleetState>,
+    /// When it got its permit; kubelet counts the pull's time from here.
     pub(super) turn_since: Option<Now>,
 }
 
 impl Flight {
-    /// Whether the throttler knows its permit.
+    /// Whether a permit was asked for and not returned.
     pub(super) fn wants_permit(&self) -> bool {
         self.stage != FlightStage::AwaitingClearance || self.fleet.as_ref().is_some_and(|fleet| fleet.has_permit)
     }
 
-    /// Whether the runtime is at work.
+    /// Whether the runtime pulls or verifies.
     pub(super) fn is_at_runtime(&self) -> bool {
         matches!(self.stage, FlightStage::Pulling | FlightStage::Verifying(_))
     }
 
-    /// On whose budget the fleet counts it.
+    /// The owner of the budget that it counts towards.
     pub(super) fn budget(&self) -> Option<String> {
         self.fleet.as_ref().map(|fleet| fleet.target.budget_owner.clone())
     }
 
-    /// How long the pull itself takes by now.
+    /// How long it has pulled.
     pub(super) fn pull_time(&self, now: Now) -> Duration {
         self.turn_since.map_or(Duration::ZERO, |since| now.monotonic.saturating_sub(since.monotonic))
     }
 }
 
-/// What a flight has to do with the fleet.
+/// A flight's clearance, and its waits for the fleet.
 #[derive(Clone, Debug)]
-pub(super) struct FleetSide {
+pub(super) struct FleetState {
     pub(super) target: Arc<Target>,
-    /// The flight's request for clearance.
     pub(super) clearance: ClearanceId,
-    /// The tracker has heard of that clearance.
+    /// The tracker was asked for this clearance.
     pub(super) is_known: bool,
-    /// The last question for clearance; an answer to another one is late.
+    /// The number of the last request for clearance; an answer to an earlier one is ignored.
     pub(super) turn: u64,
-    /// It is not answered yet.
+    /// The last request for clearance is not answered yet.
     pub(super) asking: bool,
     pub(super) asked_at: Duration,
-    /// The back-off keys of the callers that it was asked for.
+    /// The local keys that the last request named.
     pub(super) asked_for: Vec<LocalKey>,
-    /// By when the tracker should have answered.
+    /// When the tracker should have answered.
     pub(super) answer_due: Duration,
-    /// The last answer came from the tracker, and not from its silence.
+    /// The tracker answered the last request in time.
     pub(super) answered: bool,
-    /// The permit is there already: clearance was given before and given back.
+    /// The flight has a permit while it waits for clearance again.
     pub(super) has_permit: bool,
-    /// Clearance was given, but does not hold any more.
+    /// Clearance was granted, but holds no more.
     pub(super) lapsed: bool,
-    /// When clearance was given, and by when the manifest must be there.
+    /// When clearance was granted, and by when the stage `until` must have answered; none: no limit.
     pub(super) answer_by: Option<(Duration, Duration)>,
-    /// The stage that must be there by then.
+    /// The stage of the registry that clearance was granted for.
     pub(super) until: Stage,
-    /// The stages that are said to have answered.
+    /// The stages that were reported to the tracker as answered.
     pub(super) reached: Vec<Stage>,
-    /// What the attempt came to is said, as far as clearance was given for it.
-    pub(super) told: bool,
-    /// What holds a standing pull, and when that was heard.
-    pub(super) held: Option<(Refusal, Duration)>,
-    /// What held it last, while nobody says what does now.
-    held_before: Option<(Refusal, Duration)>,
-    /// What a standing pull has said last that it waits for, and when.
-    said: Option<(FailureClass, String, Duration)>,
-    /// The fleet's budget is waited for: for how long, as far as known.
+    /// Whether the tracker has a report that the attempt failed or that the stage `until` has answered.
+    pub(super) resolve_sent: bool,
+    /// Why clearance is withheld, and when the tracker said so.
+    pub(super) refusal: Option<(Refusal, Duration)>,
+    /// The last such reason, while the tracker gives none.
+    refusal_before: Option<(Refusal, Duration)>,
+    /// The class, cause and time of the last event that said why the flight waits.
+    last_recorded: Option<(FailureClass, String, Duration)>,
+    /// The expected wait for the fleet's budget, while it waits for that.
     pub(super) budget_wait: Option<Duration>,
-    /// Since when the fleet is waited for, if it is.
+    /// Since when it waits for the fleet.
     waiting_since: Option<Duration>,
     waited: Duration,
 }
 
-impl FleetSide {
+impl FleetState {
     pub(super) fn new(target: Arc<Target>, clearance: ClearanceId) -> Self {
         Self {
             target,
@@ -154,22 +152,22 @@ impl FleetSide {
             answer_by: None,
             until: Stage::Manifest,
             reached: Vec::new(),
-            told: false,
-            held: None,
-            held_before: None,
-            said: None,
+            resolve_sent: false,
+            refusal: None,
+            refusal_before: None,
+            last_recorded: None,
             budget_wait: None,
             waiting_since: None,
             waited: Duration::ZERO,
         }
     }
 
-    /// Waits for the fleet from now on.
+    /// The wait for the fleet begins, unless it has begun.
     pub(super) fn begin_waiting(&mut self, now: Duration) {
         self.waiting_since.get_or_insert(now);
     }
 
-    /// Waits for the node itself from now on, or for nothing.
+    /// The wait for the fleet ends.
     pub(super) fn stop_waiting(&mut self, now: Duration) {
         self.waited = self.waited_for_fleet(now);
         self.waiting_since = None;
@@ -180,52 +178,55 @@ impl FleetSide {
         self.waiting_since.is_some()
     }
 
-    /// For how long it has waited for the fleet.
+    /// How long it has waited for the fleet, in all.
     pub(super) fn waited_for_fleet(&self, now: Duration) -> Duration {
         self.waited + self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
-    /// Whether there is time enough left for the registry to answer: half of what was given.
+    /// Whether clearance holds and at least half of the time for the registry's answer is left.
     pub(super) fn is_in_time(&self, now: Duration) -> bool {
         !self.lapsed && self.answer_by.is_none_or(|(given, by)| now <= given + (by - given) / 2)
     }
 
-    /// Hears what holds it now, as far as anybody says.
-    pub(super) fn hear_of_hold(&mut self, now: Duration, held: Option<Refusal>) {
-        let before = std::mem::replace(&mut self.held, held.map(|held| (held, now)));
-        self.held_before = if self.held.is_some() { None } else { before.or(self.held_before.take()) };
+    /// Sets why clearance is withheld, as far as the tracker says.
+    pub(super) fn set_refusal(&mut self, now: Duration, refusal: Option<Refusal>) {
+        let before = std::mem::replace(&mut self.refusal, refusal.map(|refusal| (refusal, now)));
+        self.refusal_before = if self.refusal.is_some() { None } else { before.or(self.refusal_before.take()) };
     }
 
-    /// Whether a standing pull is to say that this holds it. That another attempt has shown the same is no news: in an outage all nodes
-    /// of a fleet hear of each attempt.
-    pub(super) fn is_to_be_said(&mut self, now: Duration, held: &Refusal) -> bool {
+    /// Whether an event should say that this refusal withholds clearance. The same class and cause again is not new: in an outage every
+    /// node learns of every attempt.
+    pub(super) fn is_new_refusal(&mut self, now: Duration, refusal: &Refusal) -> bool {
         let known = |(class, cause, at): &(FailureClass, String, Duration)| {
-            (*class, cause.as_str()) == (held.class, held.cause.as_str()) && now < *at + SAID_AGAIN_AFTER
+            (*class, cause.as_str()) == (refusal.class, refusal.cause.as_str()) && now < *at + REPEAT_EVENT_AFTER
         };
-        let news = !self.said.as_ref().is_some_and(known);
+        let news = !self.last_recorded.as_ref().is_some_and(known);
         if news {
-            self.said = Some((held.class, held.cause.clone(), now));
+            self.last_recorded = Some((refusal.class, refusal.cause.clone(), now));
         }
         news
     }
 
-    /// Nothing holds it.
-    pub(super) fn let_go(&mut self) {
-        (self.held, self.held_before, self.said) = (None, None, None);
+    pub(super) fn clear_refusals(&mut self) {
+        (self.refusal, self.refusal_before, self.last_recorded) = (None, None, None);
     }
 
-    /// What holds it, aged until now.
-    pub(super) fn held_now(&self, now: Duration) -> Option<Refusal> {
-        self.held.as_ref().map(|held| aged(now, held))
+    /// Why clearance is withheld, with times as of now.
+    pub(super) fn current_refusal(&self, now: Duration) -> Option<Refusal> {
+        self.refusal.as_ref().map(|refusal| aged(now, refusal))
     }
 
-    /// What held it last, aged until now.
-    pub(super) fn held_lately(&self, now: Duration) -> Option<Refusal> {
-        self.held_before.as_ref().map(|held| aged(now, held))
+    /// The last known reason, with times as of now, while the tracker gives none.
+    pub(super) fn previous_refusal(&self, now: Duration) -> Option<Refusal> {
+        self.refusal_before.as_ref().map(|refusal| aged(now, refusal))
     }
 }
 
-fn aged(now: Duration, (held, heard): &(Refusal, Duration)) -> Refusal {
+fn aged(now: Duration, (refusal, heard): &(Refusal, Duration)) -> Refusal {
     let age = super::request::milliseconds(now.saturating_sub(*heard));
-    Refusal { next_attempt_ms: held.next_attempt_ms.saturating_sub(age), learned_ms_ago: held.learned_ms_ago + age, ..held.clone() }
+    Refusal {
+        next_attempt_ms: refusal.next_attempt_ms.saturating_sub(age),
+        learned_ms_ago: refusal.learned_ms_ago + age,
+        ..refusal.clone()
+    }
 }

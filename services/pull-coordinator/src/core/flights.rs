@@ -1,4 +1,4 @@
-//! What happens to flights, from the first caller that joins to the result.
+//! The course of a flight, from its first caller to its result.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as Registry
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
-use super::flight::{FleetSide, Flight, FlightKey, FlightStage};
+use super::flight::{FleetState, Flight, FlightKey, FlightStage};
 use super::kubelet_messages;
 use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
-use super::registry_word::RegistryWord;
+use super::registry_feedback::RegistryFeedback;
 use super::request::{EventFields, Fact, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
 
-/// A pull that waited longer than this for its turn looks again whether the image is there: somebody else (another process on the
-/// same store, a person at the runtime) may have pulled it. Shorter waits are the ordinary way of a permit.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// What a runtime that reports success without an image gets, as docker did in kubelet's days of it.
+/// A flight that waited longer than this for its permit checks again whether the image is present: another process on the same store, or a
+/// person at the runtime, may have pulled it. A permit without a queue takes less.
+const RECHECK_AFTER: Duration = Duration::from_millis(50);
+/// The error if a runtime reports success without an image, as docker did when kubelet used it.
 const NOT_THERE: &str = "image pull failed for unknown error: the runtime reported success, but the image is not there";
 
 impl Coordinator {
-    /// Joins the flight that will bring the same bytes, or begins one. Who wants the registry asked joins only while the tag is not
-    /// resolved: what is resolved may be older than the clearance. A node that shares says Pulling when the fleet gives clearance.
-    pub(super) fn board(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
+    /// Joins the flight with the same key, or starts one. A caller with policy Always joins only while the tag is not resolved, because a
+    /// resolved tag may be older than its request. A node that shares records Pulling only when clearance is granted.
+    pub(super) fn join_or_start_flight(&mut self, now: Now, id: RequestId, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get(&id) else { return };
         let (target, always) = (request.target.clone(), request.policy == PullPolicy::Always);
         let key = FlightKey {
@@ -41,7 +41,7 @@ impl Coordinator {
         }
         match joined {
             Some(flight) => self.join(now, flight, id, always, effects),
-            None => self.take_to_the_air(now, id, key, effects),
+            None => self.start_flight(now, id, key, effects),
         }
     }
 
@@ -52,7 +52,7 @@ impl Coordinator {
         let waited = flight.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic));
         let has_clearance = flight.stage != FlightStage::AwaitingClearance;
         if let Some(request) = self.requests.get_mut(&caller) {
-            request.stage = Stage::Flying(id);
+            request.stage = Stage::InFlight(id);
             request.fleet_waited_before = waited;
         }
         if has_clearance {
@@ -62,12 +62,12 @@ impl Coordinator {
         self.arm_patience(now, id);
     }
 
-    fn take_to_the_air(&mut self, now: Now, caller: RequestId, key: FlightKey, effects: &mut Vec<Effect>) {
+    fn start_flight(&mut self, now: Now, caller: RequestId, key: FlightKey, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&caller) else { return };
         self.last_flight += 1;
         let id = FlightId(self.last_flight);
-        request.stage = Stage::Flying(id);
-        let fleet = request.target.clone().map(|target| FleetSide::new(target, ClearanceId::random(&mut self.random)));
+        request.stage = Stage::InFlight(id);
+        let fleet = request.target.clone().map(|target| FleetState::new(target, ClearanceId::random(&mut self.random)));
         let flight = Flight {
             key,
             reference: request.reference.clone(),
@@ -81,9 +81,9 @@ impl Coordinator {
             resolved: false,
             seen: false,
             awaits_blob: false,
-            landed_before: request.landed_before,
+            images_pulled_before: request.images_pulled_before,
             queued_since: now,
-            told_throttled: false,
+            throttled_recorded: false,
             fleet,
             turn_since: None,
         };
@@ -99,25 +99,25 @@ impl Coordinator {
     }
 
     pub(super) fn permitted(&mut self, now: Now, id: FlightId, answer: PermitAnswer, effects: &mut Vec<Effect>) {
-        let landed = self.landed;
+        let images_pulled = self.images_pulled;
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Queued) else { return };
         match answer {
             PermitAnswer::Queued { ahead, budget_wait_ms } => {
                 let wait = budget_wait_ms.map(Duration::from_millis);
                 self.wait_for_budget(now, id, wait, effects);
-                self.tell_throttled(now, id, ahead, wait, effects);
+                self.record_throttled(now, id, ahead, wait, effects);
                 effects.extend(self.flights.get(&id).map(|flight| acquire(id, flight)));
             }
             PermitAnswer::Refused { text } => {
                 flight.turn_since = Some(now);
-                self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
+                self.finish_flight(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
             }
-            // Fail open: an answer that cannot be understood holds nobody back.
+            // Fail open: an answer that cannot be read counts as granted.
             PermitAnswer::Granted { .. } | PermitAnswer::Unknown { .. } => {
                 flight.turn_since = Some(now);
                 let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
-                // A request that looked before another flight finished may have looked too early.
-                let may_be_there = waited > LOOK_AGAIN_AFTER || flight.landed_before != landed;
+                // If another flight pulled an image since the request inspected, that may have been this image.
+                let may_be_there = waited > RECHECK_AFTER || flight.images_pulled_before != images_pulled;
                 let look_again = may_be_there && !flight.always;
                 if look_again {
                     flight.stage = FlightStage::Rechecking;
@@ -131,11 +131,10 @@ impl Coordinator {
         }
     }
 
-    /// Its turn did not come for as long as an answer is held back: that it waits, and for what, is an event, once. Who is refused because
-    /// the wait is too long hears that instead.
-    fn tell_throttled(&mut self, now: Now, id: FlightId, ahead: u64, budget_wait: Option<Duration>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.told_throttled) else { return };
-        flight.told_throttled = true;
+    /// Records once, for each caller that was not refused, that the flight waits for its turn and for what.
+    fn record_throttled(&mut self, now: Now, id: FlightId, ahead: u64, budget_wait: Option<Duration>, effects: &mut Vec<Effect>) {
+        let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.throttled_recorded) else { return };
+        flight.throttled_recorded = true;
         let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
         for caller in flight.callers.clone() {
             let Some(request) = self.requests.get(&caller) else { continue };
@@ -144,13 +143,13 @@ impl Coordinator {
         }
     }
 
-    /// The image came by another way while this flight waited: its callers find it present. If the runtime cannot say, it is pulled.
+    /// Answers the callers if the image is present by now; otherwise, or if the runtime fails, pulls.
     pub(super) fn rechecked(&mut self, now: Now, id: FlightId, found: Result<Option<ImageFacts>, Failure>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id).filter(|flight| flight.stage == FlightStage::Rechecking) else { return };
         match found {
             // A caller with Always may have joined meanwhile.
             Ok(Some(facts)) if !flight.always => {
-                for caller in self.take_off(id, RegistryWord::default(), effects) {
+                for caller in self.remove_flight(id, RegistryFeedback::default(), effects) {
                     let Some(request) = self.requests.get(&caller) else { continue };
                     let fact = present_fact(request, &facts);
                     let mut outcome = request.present(facts.clone(), &fact);
@@ -162,13 +161,13 @@ impl Coordinator {
         }
     }
 
-    /// Who asks from now on with Always must ask again. If it was seen that the manifest is there, the fleet may know.
+    /// Notes that the tag is resolved. If the manifest was seen, tells the tracker.
     pub(super) fn resolved(&mut self, id: FlightId, seen: bool, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.resolved = true;
         if seen && flight.stage == FlightStage::Pulling {
             flight.seen = true;
-            self.tell_reached(id, RegistryStage::Manifest, effects);
+            self.resolve_answered(id, RegistryStage::Manifest, effects);
         }
     }
 
@@ -177,7 +176,7 @@ impl Coordinator {
         callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.ask.pod.is_some())
     }
 
-    /// A pull that no pod asked for ends when it is seen that it would leave too little room itself.
+    /// Ends a pull without a pod if it would leave too few bytes free.
     pub(super) fn sized(&mut self, now: Now, id: FlightId, missing: u64, free: Option<u64>, effects: &mut Vec<Effect>) {
         if self.flights.get(&id).is_none_or(|flight| flight.stage != FlightStage::Pulling) || self.is_for_a_pod(id) {
             return;
@@ -185,25 +184,25 @@ impl Coordinator {
         let Some((keep, free)) = self.policy.keep_free.zip(free).filter(|(keep, free)| free.saturating_sub(missing) < *keep) else {
             return;
         };
-        // The registry is well.
+        // The registry has answered.
         self.resolved(id, true, effects);
         effects.push(Effect::Cancel { flight: id });
         let text = kubelet_messages::too_large(missing, free, keep);
-        self.land(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
+        self.finish_flight(now, id, &Err(Failure { text, class: FailureClass::NodeLocal, ..Failure::default() }), effects);
     }
 
     pub(super) fn pulled(&mut self, now: Now, id: FlightId, result: Result<PulledFacts, Failure>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Pulling) else { return };
         match result {
-            Err(failure) => self.land(now, id, &Err(failure), effects),
+            Err(failure) => self.finish_flight(now, id, &Err(failure), effects),
             Ok(facts) => {
                 flight.stage = FlightStage::Verifying(facts);
                 flight.resolved = true;
-                // A runtime that does not show blobs has had some, if it has had the image.
+                // If a runtime does not show blobs, a pulled image means that the registry has given some.
                 let shows_blobs = flight.fleet.as_ref().is_some_and(|fleet| fleet.target.shows_blobs);
                 let reached = if shows_blobs { RegistryStage::Manifest } else { RegistryStage::Blob };
                 effects.push(Effect::Verify { flight: id, reference: flight.reference.clone(), platform: flight.platform.clone() });
-                self.tell_reached(id, reached, effects);
+                self.resolve_answered(id, reached, effects);
             }
         }
     }
@@ -216,31 +215,37 @@ impl Coordinator {
             Ok(None) => {
                 Err(Failure { text: NOT_THERE.to_owned(), auth: pulled.auth.clone(), limits: pulled.limits.clone(), ..Failure::default() })
             }
-            // As kubelet: a runtime that cannot be asked for the size has pulled all the same.
+            // As in kubelet: the pull has succeeded even if the runtime cannot say the size.
             Err(_) => Ok((pulled.clone(), ImageFacts::default())),
         };
-        self.land(now, id, &result, effects);
+        self.finish_flight(now, id, &result, effects);
     }
 
-    /// The flight is over: every caller gets its own events and its own answer.
-    pub(super) fn land(&mut self, now: Now, id: FlightId, result: &Result<(PulledFacts, ImageFacts), Failure>, effects: &mut Vec<Effect>) {
+    /// Finishes a flight: every caller gets its own events and its own answer.
+    pub(super) fn finish_flight(
+        &mut self,
+        now: Now,
+        id: FlightId,
+        result: &Result<(PulledFacts, ImageFacts), Failure>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(flight) = self.flights.get(&id) else { return };
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
         let tried = flight.stage != FlightStage::Queued;
         let attempt_span = Some(flight.trace).filter(|_| tried && result.is_err());
-        // What fails after the registry has given the manifest is this node's own affair.
-        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| !fleet.told);
-        self.landed += u64::from(result.is_ok());
+        // A failure after the stage that clearance was for concerns this node alone.
+        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| !fleet.resolve_sent);
+        self.images_pulled += u64::from(result.is_ok());
         match result {
-            Ok(_) => self.tell_reached(id, RegistryStage::Whole, effects),
-            Err(failure) if tried => self.tell_failed(id, failure, effects),
+            Ok(_) => self.resolve_answered(id, RegistryStage::Whole, effects),
+            Err(failure) if tried => self.resolve_failed(id, failure, effects),
             Err(_) => {}
         }
-        let word = if tried { RegistryWord::of(result) } else { RegistryWord::default() };
-        for caller in self.take_off(id, word, effects) {
+        let feedback = if tried { RegistryFeedback::of(result) } else { RegistryFeedback::default() };
+        for caller in self.remove_flight(id, feedback, effects) {
             let Some(request) = self.requests.get_mut(&caller) else { continue };
             request.fleet_decides = fleet_decides;
-            // Who joined late has waited for less than the whole pull.
+            // A caller that joined late has waited for less than the whole pull.
             let whole = request.waited(now);
             let timing = Timing { pull: pull_time.min(whole), whole };
             let (outcome, fact, failure) = match result {
@@ -254,8 +259,8 @@ impl Coordinator {
         }
     }
 
-    /// Ends a flight and says who waited for it. Its permit goes back, and so does its request for clearance.
-    fn take_off(&mut self, id: FlightId, word: RegistryWord, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    /// Removes a flight, returns its permit and its clearance, and yields its callers.
+    fn remove_flight(&mut self, id: FlightId, feedback: RegistryFeedback, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some(flight) = self.flights.remove(&id) else { return Vec::new() };
         if let Some(same) = self.flights_of.get_mut(&flight.key) {
             same.remove(&id);
@@ -267,7 +272,7 @@ impl Coordinator {
             self.alarms.clear(alarm);
         }
         if flight.wants_permit() {
-            effects.push(Effect::Release { flight: id, permit: flight.permit, word, trace: flight.trace });
+            effects.push(Effect::Release { flight: id, permit: flight.permit, feedback, trace: flight.trace });
         }
         if let Some(fleet) = flight.fleet.as_ref().filter(|fleet| fleet.is_known) {
             effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
@@ -275,18 +280,18 @@ impl Coordinator {
         flight.callers
     }
 
-    /// A flight goes on while anybody wants it.
+    /// Removes a caller from its flight; the flight ends with its last caller.
     pub(super) fn leave_flight(&mut self, id: FlightId, caller: RequestId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.callers.retain(|other| *other != caller);
         if flight.callers.is_empty() {
             effects.push(Effect::Cancel { flight: id });
-            self.take_off(id, RegistryWord::default(), effects);
+            self.remove_flight(id, RegistryFeedback::default(), effects);
         }
     }
 
     pub(super) fn start_pull(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
-        let measured = self.policy.keep_free.is_some() && !self.is_for_a_pod(id);
+        let report_size = self.policy.keep_free.is_some() && !self.is_for_a_pod(id);
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.stage = FlightStage::Pulling;
         effects.push(Effect::StartPull {
@@ -294,10 +299,10 @@ impl Coordinator {
             permit: flight.permit,
             budget: flight.budget(),
             begin: flight.fleet.as_ref().map(|fleet| BeginAttempt { clearance: fleet.clearance, attempt: flight.attempt }),
-            routed: flight.fleet.as_ref().is_some_and(|fleet| fleet.target.view.has_route()),
+            route_known: flight.fleet.as_ref().is_some_and(|fleet| fleet.target.view.has_route()),
             one_blob_first: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some() && fleet.until > RegistryStage::Manifest),
-            in_haste: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some()),
-            measured,
+            fleet_waits: flight.fleet.as_ref().is_some_and(|fleet| fleet.answer_by.is_some()),
+            report_size,
             reference: flight.reference.clone(),
             platform: flight.platform.clone(),
             trace: flight.trace,

@@ -1,4 +1,4 @@
-//! What holds after each step, asserted in builds with debug assertions.
+//! Invariants after each step, asserted in builds with debug assertions.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use super::coordinator::Coordinator;
 use super::flight::FlightStage;
 use super::request::Stage;
 
-/// With more requests than this, not every step counts them anew.
-const COUNTED_ANEW: usize = 64;
+/// With more requests than this the checks are skipped, because they would make each step slow.
+const CHECKED_UP_TO: usize = 64;
 
 impl Coordinator {
     /// Requests, flights, standing pulls and alarms agree with each other.
@@ -17,11 +17,11 @@ impl Coordinator {
             return;
         }
         self.standing_pulls.assert_bounds();
-        if self.requests.len() > COUNTED_ANEW {
+        if self.requests.len() > CHECKED_UP_TO {
             return;
         }
         for (id, request) in &self.requests {
-            if let Stage::Flying(flight) = request.stage {
+            if let Stage::InFlight(flight) = request.stage {
                 let callers = self.flights.get(&flight).map(|flight| flight.callers.as_slice()).unwrap_or_default();
                 debug_assert_eq!(callers.iter().filter(|caller| *caller == id).count(), 1, "{id:?} is a caller of {flight:?} once");
             }
@@ -32,7 +32,7 @@ impl Coordinator {
             debug_assert!(self.flights_of.get(&flight.key).is_some_and(|same| same.contains(id)), "{id:?} is found by its key");
             debug_assert!(id.0 <= self.last_flight, "{id:?} was numbered");
             debug_assert!(!flight.callers.is_empty(), "somebody wants {id:?}");
-            let on_it = |caller| self.requests.get(caller).is_some_and(|request| request.stage == Stage::Flying(*id));
+            let on_it = |caller| self.requests.get(caller).is_some_and(|request| request.stage == Stage::InFlight(*id));
             debug_assert!(flight.callers.iter().all(on_it), "callers of {id:?} wait for it");
             debug_assert!(flight.fleet.is_some() || flight.stage != FlightStage::AwaitingClearance, "{id:?} asks nobody for clearance");
             let has_turn = flight.turn_since.is_some() || matches!(flight.stage, FlightStage::AwaitingClearance | FlightStage::Queued);

@@ -1,4 +1,4 @@
-//! Kubelet's messages, letter for letter. `%q` is Go's: see [`image::go::quote`].
+//! Kubelet's messages, letter for letter, and Fleetpull's own. Names are quoted as by Go's `%q`: see [`image::go::quote`].
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use image::go::{duration, quote};
 
 use super::bounds;
 
-/// A runtime's error text that begins so means [`Reason::RegistryUnavailable`].
+/// An error text of a runtime with this prefix means [`Reason::RegistryUnavailable`].
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
-/// A runtime's error text that begins so means [`Reason::SignatureValidationFailed`].
+/// An error text of a runtime with this prefix means [`Reason::SignatureValidationFailed`].
 const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
 
-/// The image string cannot be parsed; `error` is kubelet's whole text of it.
+/// The image string cannot be parsed; `error` is kubelet's text for it.
 #[must_use]
 pub fn invalid_name(image: &str, error: &str) -> String {
     format!("Failed to apply default image tag {}: {error}", quote(image))
 }
 
-/// The runtime could not say whether the image is there. Kubelet quotes the image id, which is empty at this point.
+/// The runtime could not say whether the image is present. Kubelet quotes the image id, which is empty at this point.
 #[must_use]
 pub fn inspect_failed(error: &str) -> String {
     format!("Failed to inspect image {}: {error}", quote(""))
 }
 
-/// Absent, and the policy is Never.
+/// The image is absent, and the policy is Never.
 #[must_use]
 pub fn never_pull(image: &str) -> String {
     format!("Container image {} is not present with pull policy of Never", quote(image))
 }
 
-/// It was there already.
+/// The image was present.
 #[must_use]
 pub fn present(image: &str) -> String {
     format!("Container image {} already present on machine", quote(image))
@@ -42,7 +42,7 @@ pub fn pulling(image: &str) -> String {
     format!("Pulling image {}", quote(image))
 }
 
-/// A pull succeeded. `pull` is the pull alone, `whole` counts the waiting too.
+/// A pull succeeded. `pull` is the time of the pull alone, `whole` includes the waiting.
 #[must_use]
 pub fn pulled(image: &str, pull: Duration, whole: Duration, size_bytes: u64) -> String {
     format!(
@@ -53,13 +53,13 @@ pub fn pulled(image: &str, pull: Duration, whole: Duration, size_bytes: u64) -> 
     )
 }
 
-/// A pull failed; the event has the runtime's own text.
+/// A pull failed; `error` is the runtime's own text.
 #[must_use]
 pub fn pull_failed(image: &str, error: &str) -> String {
     format!("Failed to pull image {}: {error}", quote(image))
 }
 
-/// Too soon after a failure. The event has no cause, the answer has one if it is known.
+/// Refused too soon after a failure. The event has no cause; the answer has one if it is known.
 #[must_use]
 pub fn back_off(image: &str, cause: Option<&str>) -> String {
     match cause {
@@ -68,7 +68,7 @@ pub fn back_off(image: &str, cause: Option<&str>) -> String {
     }
 }
 
-/// Not in kubelet: a pull that no pod asked for is refused while the node has less room than it is to keep.
+/// Not in kubelet: a pull without a pod is refused while fewer than `pull.keep_free` bytes are free.
 #[must_use]
 pub fn no_room(image: &str, free: u64, keep: u64) -> String {
     format!(
@@ -79,7 +79,7 @@ pub fn no_room(image: &str, free: u64, keep: u64) -> String {
     )
 }
 
-/// Not in kubelet: a pull that no pod asked for turns out to be larger than what the node can spare.
+/// Not in kubelet: a pull without a pod would leave fewer than `pull.keep_free` bytes free.
 #[must_use]
 pub fn too_large(missing: u64, free: u64, keep: u64) -> String {
     format!(
@@ -89,41 +89,41 @@ pub fn too_large(missing: u64, free: u64, keep: u64) -> String {
     )
 }
 
-/// Not in kubelet: the registry did not give the manifest in the time that the fleet gives one who asks for all.
+/// Not in kubelet: a leader or prober got no manifest in its time.
 #[must_use]
 pub fn no_answer(registry: &str, within: Duration) -> String {
     format!("no answer within {}: {registry} has not given the manifest", duration(within))
 }
 
-/// The same of a blob that was asked for.
+/// Not in kubelet: a leader or prober got no byte of a blob in its time.
 #[must_use]
 pub fn no_blob(registry: &str, within: Duration) -> String {
     format!("no answer within {}: {registry} has not given a blob that was asked for", duration(within))
 }
 
-/// Not in kubelet: why a pull does not go on that waits for another node to find out. Stands where a cause does.
+/// Not in kubelet: the cause if a pull waited for another node's attempt without a result.
 #[must_use]
 pub fn no_clearance(within: Duration) -> String {
     format!("no clearance within {}: another node is finding out whether it can be had", duration(within))
 }
 
-/// Not in kubelet: what a standing pull waits for of which nobody knows anything yet. Stands where a cause does.
-pub(super) const NO_WORD: &str = "another node is finding out whether it can be had";
+/// Not in kubelet: the cause if a standing pull waits for another node's attempt and no failure is known.
+pub(super) const CLEARANCE_UNDECIDED: &str = "another node is finding out whether it can be had";
 
-/// Not in kubelet: why a pull does not go on that waits for the fleet's budget. Stands where a cause does.
+/// Not in kubelet: the cause if a pull waits for the fleet's budget.
 #[must_use]
 pub fn no_budget(registry: &str, wait: Duration) -> String {
     format!("the fleet's budget for {registry} is used up: its turn comes in {}", duration(wait))
 }
 
-/// Not in kubelet: a pull has waited for the fleet's budget, and goes on waiting.
+/// Not in kubelet: the event that a pull waits for the fleet's budget.
 #[must_use]
 pub fn waits_for_budget(image: &str, waited: Duration, registry: &str, wait: Duration) -> String {
     let turn = if wait.is_zero() { "it is not known yet for how long".to_owned() } else { format!("its turn comes in {}", duration(wait)) };
     format!("Pull of image {} waits for the fleet's budget for {registry}, for {} so far: {turn}", quote(image), duration(seconds(waited)))
 }
 
-/// Not in kubelet: a pull has waited for its turn on its own node, and goes on waiting.
+/// Not in kubelet: the event that a pull waits for its turn on its own node.
 #[must_use]
 pub fn waits_for_slot(image: &str, waited: Duration, ahead: u64) -> String {
     let waited = duration(seconds(waited));
@@ -134,45 +134,45 @@ fn seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }
 
-/// Not in kubelet: a standing pull is over before the image is there.
+/// Not in kubelet: a standing pull's time is over and the image is absent.
 #[must_use]
 pub fn standing_pull_over(limit: Duration, last: &str) -> String {
     let over = format!("not there within {}: the time given with --wait is over", duration(limit));
     if last.is_empty() { over } else { format!("{over}; the last answer was: {last}") }
 }
 
-/// Not in kubelet: a person has ended a standing pull. `by` is `user@host`, or empty if that is not known.
+/// Not in kubelet: a person has cancelled a standing pull. `by` is `user@host`, or empty if unknown.
 #[must_use]
 pub fn standing_pull_cancelled(image: &str, by: &str) -> String {
     let cancelled = format!("the standing pull of {} was cancelled", quote(image));
-    if by.is_empty() { cancelled } else { format!("{cancelled} by {}", bounds::person(by)) }
+    if by.is_empty() { cancelled } else { format!("{cancelled} by {}", bounds::shown_user(by)) }
 }
 
-/// Not in kubelet: the same detached pull stands since then, and for that long.
+/// Not in kubelet: the same detached pull already exists, since when and for how much longer.
 #[must_use]
 pub fn already_standing(since: Duration, left: Duration) -> String {
     format!("already standing for {}, and for {} more", duration(seconds(since)), duration(seconds(left)))
 }
 
-/// Not in kubelet: no further standing pull is kept.
+/// Not in kubelet: the node has its largest number of standing pulls.
 #[must_use]
 pub fn too_many_standing_pulls(most: usize) -> String {
     format!("{most} standing pulls are kept on this node, more are not: end some with fleetpull cancel, or pull without --wait")
 }
 
-/// Not in kubelet: the id of a standing pull is given for another image.
+/// Not in kubelet: the id names a standing pull of another image.
 #[must_use]
 pub fn other_standing_pull(image: &str) -> String {
     format!("the standing pull of this id is for {}: choose another id", quote(image))
 }
 
-/// Not in kubelet: a standing pull goes on, but would not live through a restart.
+/// Not in kubelet: a standing pull goes on, but could not be stored.
 #[must_use]
 pub fn standing_pull_not_kept(error: &str) -> String {
     format!("the standing pull goes on, but not beyond a restart of the agent: {error}")
 }
 
-/// What kubelet makes of a runtime's error text: the reason and the message of the answer.
+/// The reason and the message that kubelet derives from a runtime's error text.
 #[must_use]
 pub fn reason_of_pull_error(image: &str, error: &str) -> (Reason, String) {
     if let Some(rest) = error.strip_prefix(REGISTRY_UNAVAILABLE) {
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pull_errors_are_read_by_their_beginning_alone() {
-        // kubelet's TestEvalCRIPullErr, and what its rule means at the edges.
+    fn pull_error_reason_follows_the_prefix_alone() {
+        // The table of kubelet's TestEvalCRIPullErr, with edge cases.
         let table = [
             ("test", Reason::ErrImagePull, "test"),
             ("RegistryUnavailable", Reason::RegistryUnavailable, "image pull failed for test because the registry is unavailable"),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_read_as_kubelet_writes_them() {
+    fn messages_equal_those_of_kubelet() {
         assert_eq!(inspect_failed("boom"), "Failed to inspect image \"\": boom");
         assert_eq!(back_off("a\"b", None), "Back-off pulling image \"a\\\"b\"");
         assert_eq!(back_off("a", Some("")), "Back-off pulling image \"a\"");

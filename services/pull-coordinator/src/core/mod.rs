@@ -1,9 +1,9 @@
 //! The sans-IO core: kubelet's image manager as a state machine, with single flight.
 //!
-//! Each request goes `Asked -> Inspected -> BackoffChecked -> (its flight) -> Reported -> answered`; each flight goes
+//! The inputs of a request are `Asked -> Inspected -> BackoffChecked -> (its flight) -> Reported -> answered`, those of a flight
 //! `Permitted -> Rechecked -> Pulled -> Verified`. A request's events are recorded one after the other, and its answer comes
-//! after the last of them. On a node that shares, a request is looked around for before the back-off is checked, and a flight waits for
-//! clearance before its permit. A standing pull is a request after another, until the image is there.
+//! after the last of them. On a node that shares, a request's target is found before the back-off check, and a flight waits for
+//! clearance before its permit. A standing pull makes one request after another until the image is present.
 
 mod abandoned;
 mod alarms;
@@ -15,11 +15,11 @@ mod flights;
 mod invariants;
 pub mod kubelet_messages;
 mod outcomes;
-mod registry_word;
+mod registry_feedback;
 mod request;
 mod standing_pulls;
 mod step;
 
 pub use coordinator::{Coordinator, FlightView, Policy};
-pub use registry_word::RegistryWord;
+pub use registry_feedback::RegistryFeedback;
 pub use step::{Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, PulledFacts, RequestId};

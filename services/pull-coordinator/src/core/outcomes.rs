@@ -1,4 +1,4 @@
-//! What comes of a pull for one caller: its answer, its event, and what the back-off tracker is told.
+//! The result of a pull for one caller: its answer, its event, and its report to the back-off tracker.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(super) fn failed(request: &Request, timing: Timing, failure: &Failure) -> (P
     (outcome, fact, Some(attempt_failure(&request.ask.image, failure)))
 }
 
-/// What the back-off tracker is told of a failure.
+/// A failure as reported to the back-off tracker.
 pub(super) fn attempt_failure(image: &str, failure: &Failure) -> AttemptFailure {
     let (reason, message) = kubelet_messages::reason_of_pull_error(image, &failure.text);
     AttemptFailure {
@@ -82,37 +82,37 @@ pub(super) fn attempt_failure(image: &str, failure: &Failure) -> AttemptFailure 
     }
 }
 
-/// Not tried: too soon after a failure, or the fleet's turn is too far off.
-pub(super) fn held(request: &Request, held: Refusal) -> (PullOutcome, Fact) {
-    let fact = held_fact(request, &held);
+/// The pull is refused without an attempt: too soon after a failure, or the wait for the fleet is too long.
+pub(super) fn backed_off(request: &Request, refusal: Refusal) -> (PullOutcome, Fact) {
+    let fact = backoff_fact(request, &refusal);
     let outcome = PullOutcome {
         reason: Some(Reason::ImagePullBackOff),
-        message: kubelet_messages::back_off(&request.ask.image, Some(&held.cause)),
-        class: Some(held.class),
-        next_attempt_ms: Some(held.next_attempt_ms),
-        learned_ms_ago: known(&held).then_some(held.learned_ms_ago),
-        learned_by: held.learned_by.map(String::from),
-        learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
+        message: kubelet_messages::back_off(&request.ask.image, Some(&refusal.cause)),
+        class: Some(refusal.class),
+        next_attempt_ms: Some(refusal.next_attempt_ms),
+        learned_ms_ago: known(&refusal).then_some(refusal.learned_ms_ago),
+        learned_by: refusal.learned_by.map(String::from),
+        learned_trace_id: refusal.learned_trace.map(|trace| trace.trace_id_hex()),
         ..request.outcome(OutcomeKind::Backoff)
     };
     (outcome, fact)
 }
 
-/// That it is held back, as an event says it.
-pub(super) fn held_fact(request: &Request, held: &Refusal) -> Fact {
+/// The event of a pull that is refused or made to wait.
+pub(super) fn backoff_fact(request: &Request, refusal: &Refusal) -> Fact {
     let fields = EventFields {
-        class: Some(held.class),
-        next_attempt_ms: Some(held.next_attempt_ms),
-        learned_by: held.learned_by.clone(),
-        learned_ms_ago: known(held).then_some(held.learned_ms_ago),
-        learned_trace: held.learned_trace,
-        entry: held.entry.clone(),
+        class: Some(refusal.class),
+        next_attempt_ms: Some(refusal.next_attempt_ms),
+        learned_by: refusal.learned_by.clone(),
+        learned_ms_ago: known(refusal).then_some(refusal.learned_ms_ago),
+        learned_trace: refusal.learned_trace,
+        entry: refusal.entry.clone(),
         ..EventFields::default()
     };
     Fact { reason: EventReason::BackOff, message: kubelet_messages::back_off(&request.ask.image, None), fields }
 }
 
-/// It has waited for its turn, and waits on: behind so many of its own node, or for the fleet's budget for about as long as that.
+/// The event of a pull that waits for its turn: behind `ahead` pulls of its own node, or for the fleet's budget for about `budget_wait`.
 pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_wait: Option<Duration>) -> Fact {
     let (message, cause) = match budget_wait {
         Some(wait) => (kubelet_messages::waits_for_budget(&request.ask.image, waited, request.reference.registry(), wait), "budget"),
@@ -127,12 +127,12 @@ pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_
     Fact { reason: EventReason::Throttled, message, fields }
 }
 
-/// Whether an attempt is known to have failed: none has where a caller has waited in vain for clearance or the budget.
-fn known(held: &Refusal) -> bool {
-    held.learned_by.is_some() || held.learned_trace.is_some() || held.learned_ms_ago > 0
+/// Whether the refusal comes from a failed attempt. It does not if a caller only waited in vain for clearance or the budget.
+fn known(refusal: &Refusal) -> bool {
+    refusal.learned_by.is_some() || refusal.learned_trace.is_some() || refusal.learned_ms_ago > 0
 }
 
-/// A pull that no pod asked for would leave too little room on the node.
+/// A pull without a pod is refused because too few bytes are free.
 pub(super) fn no_room(request: &Request, free: u64, keep: u64) -> (PullOutcome, Fact) {
     let text = kubelet_messages::no_room(&request.ask.image, free, keep);
     let outcome = request.refused(Reason::ErrImagePull, text.clone(), FailureClass::NodeLocal);
@@ -140,7 +140,7 @@ pub(super) fn no_room(request: &Request, free: u64, keep: u64) -> (PullOutcome, 
     (outcome, Fact { reason: EventReason::Failed, message: kubelet_messages::pull_failed(&request.ask.image, &text), fields })
 }
 
-/// A caller's own time is over.
+/// The caller's time-out is over.
 pub(super) fn time_over(ask: &EnsureImage) -> PullOutcome {
     let limit = Duration::from_millis(ask.timeout_ms.unwrap_or_default());
     PullOutcome {

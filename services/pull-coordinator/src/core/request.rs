@@ -15,19 +15,19 @@ use super::step::{FlightId, ImageFacts};
 /// What a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The runtime's word whether the image is there.
+    /// The runtime, asked whether the image is present.
     Inspecting,
-    /// The shell's word whom the image is asked from, and how much room there is.
-    LookingAround,
-    /// The back-off tracker's word.
+    /// The shell, asked for the target and the free bytes.
+    FindingTarget,
+    /// The back-off tracker's check.
     CheckingBackoff,
     /// Its flight.
-    Flying(FlightId),
-    /// Its events to be recorded and its failure to be reported; then this is the answer.
+    InFlight(FlightId),
+    /// Its events to be recorded and its failure to be reported; then `outcome` is the answer.
     Ending { outcome: PullOutcome, reporting: bool },
 }
 
-/// One caller's request with what is known of it.
+/// One caller's request and its state.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) ask: EnsureImage,
@@ -36,19 +36,19 @@ pub(super) struct Request {
     pub(super) policy: PullPolicy,
     pub(super) trace: TraceContext,
     pub(super) stage: Stage,
-    /// It is a run of a standing pull.
+    /// True for a run of a standing pull.
     pub(super) standing: bool,
-    /// What is wanted, as the fleet sees it; none when this node shares nothing.
+    /// The image as the fleet sees it; none if this node shares nothing.
     pub(super) target: Option<Arc<Target>>,
-    /// For how long its flight had waited for the fleet when it boarded.
+    /// How long its flight had waited for the fleet when this request joined.
     pub(super) fleet_waited_before: Duration,
-    /// The fleet decides when a failed standing pull goes on, if the tracker answers.
+    /// The attempt failed before the stage that its clearance was for: the fleet decides when a standing pull goes on.
     pub(super) fleet_decides: bool,
-    /// How many flights had brought an image when this was asked.
-    pub(super) landed_before: u64,
-    /// When its Pulling event was made: what kubelet counts the waiting from.
+    /// How many flights had pulled an image when the request came in.
+    pub(super) images_pulled_before: u64,
+    /// The time of its Pulling event, from which kubelet counts the waiting.
     pub(super) pulling_since: Option<Now>,
-    /// Made, but not recorded yet; the first is under way if `recording`.
+    /// Events that wait until the one under way is recorded.
     pub(super) events: VecDeque<PullEvent>,
     pub(super) recording: bool,
 }
@@ -58,17 +58,17 @@ impl Request {
         LocalKey { pod: self.ask.pod.clone(), image: self.ask.image.clone() }
     }
 
-    /// How long it waits since its Pulling event.
+    /// The time since its Pulling event.
     pub(super) fn waited(&self, now: Now) -> Duration {
         self.pulling_since.map_or(Duration::ZERO, |since| now.monotonic.saturating_sub(since.monotonic))
     }
 
-    /// An outcome with what every outcome has.
+    /// An outcome with the fields that every outcome has.
     pub(super) fn outcome(&self, outcome: OutcomeKind) -> PullOutcome {
         PullOutcome { outcome, trace_id: self.trace.trace_id_hex(), ..PullOutcome::default() }
     }
 
-    /// The image was there already, as the event says.
+    /// The image was present.
     pub(super) fn present(&self, facts: ImageFacts, event: &Fact) -> PullOutcome {
         PullOutcome {
             message: event.message.clone(),
@@ -80,18 +80,18 @@ impl Request {
         }
     }
 
-    /// It ended without a pull being tried.
+    /// The request failed for this reason.
     pub(super) fn refused(&self, reason: Reason, message: String, class: FailureClass) -> PullOutcome {
         PullOutcome { reason: Some(reason), message, class: Some(class), ..self.outcome(OutcomeKind::Failed) }
     }
 }
 
-/// The policy as Kubernetes sets it when none is given: Always for `latest`, else IfNotPresent.
+/// The policy that Kubernetes sets if none is given: Always for `latest`, else IfNotPresent.
 pub(super) fn default_policy(reference: &Reference) -> PullPolicy {
     if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent }
 }
 
-/// What an event says besides its reason and message.
+/// An event's fields besides its reason and message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventFields {
     pub(super) duration: Option<Duration>,
@@ -112,7 +112,7 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An event's reason with its words.
+/// The content of an event.
 pub(super) struct Fact {
     pub(super) reason: EventReason,
     pub(super) message: String,
@@ -120,7 +120,7 @@ pub(super) struct Fact {
 }
 
 impl Fact {
-    /// A fact that says nothing more than its words.
+    /// A fact without further fields.
     pub(super) fn plain(reason: EventReason, message: String) -> Self {
         Self { reason, message, fields: EventFields::default() }
     }

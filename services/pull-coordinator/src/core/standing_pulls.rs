@@ -1,6 +1,6 @@
-//! Standing pulls: they go on, run after run, until the image is there, their time is over, or somebody ends them.
+//! Standing pulls: retried run after run until the image is present, their time is over, or they are cancelled.
 
-mod keeping;
+mod persistence;
 mod status;
 
 use std::collections::BTreeMap;
@@ -19,33 +19,33 @@ use super::outcomes;
 use super::request::{Stage, default_policy, milliseconds};
 use super::step::{Effect, KeptStandingPull, RequestId};
 
-/// The most standing pulls of a node: more images than a node has room for.
+/// The most standing pulls of a node; no node has room for so many images.
 const STANDING_PULLS_MAX: usize = 1_000;
-/// Runs of a standing pull begin at most this often, whatever the fleet says.
+/// Runs of a standing pull begin at most this often.
 const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
-/// After how long a failed run is followed by the next if nobody says when: kubelet's first step.
+/// The pause after a failed run if the tracker names none: kubelet's first back-off step.
 const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Runs of standing pulls are requests like any other, with numbers of their own.
+/// The first request id of a run. Runs are requests like any other, with ids above those of callers.
 const FIRST_RUN: u64 = 1 << 63;
 
 /// All standing pulls of a node.
 #[derive(Debug, Default)]
 pub(super) struct StandingPulls {
     standing: BTreeMap<StandingPullId, StandingPull>,
-    /// How many have begun and ended.
+    /// Counts beginnings and ends.
     changes: u64,
-    /// Which standing pull a run is of.
+    /// The standing pull of each run.
     runs: BTreeMap<RequestId, StandingPullId>,
-    /// Which standing pull a caller waits for.
+    /// The standing pull that each caller waits for.
     callers: BTreeMap<RequestId, StandingPullId>,
     last_run: u64,
-    /// How often their writing has begun.
+    /// How many writes to disk have begun.
     writings: u64,
-    /// They are not what was written last.
+    /// True if they differ from the last write.
     changed: bool,
-    /// They are being written.
+    /// True while a write is under way.
     writing: bool,
-    ended_unheard: AnswerCounts,
+    ended_without_caller: AnswerCounts,
 }
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct StandingPull {
     ask: EnsureImage,
     since_ms: u64,
     until_ms: u64,
-    /// The same on the monotonic clock.
+    /// As `until_ms`, on the monotonic clock.
     until: Duration,
     trace: TraceContext,
     /// The run under way.
@@ -62,15 +62,15 @@ struct StandingPull {
     attempts: u64,
     /// How the last run ended, and when.
     last: Option<(PullOutcome, Duration)>,
-    /// It is in what is being written, and in what was.
+    /// True if the write under way contains it.
     in_writing: bool,
     written: bool,
-    /// Callers to be told that it is written, and what else they are told.
+    /// Detached callers to answer once it is written, with the message of their answer.
     detached: Vec<(RequestId, String)>,
 }
 
 impl StandingPulls {
-    /// A caller does not wait for its standing pull any more.
+    /// Removes an abandoned caller; its standing pull goes on.
     pub(super) fn abandon(&mut self, caller: RequestId) {
         self.callers.remove(&caller);
     }
@@ -88,7 +88,7 @@ impl StandingPulls {
         self.changes
     }
 
-    /// Whether a caller waits for a standing pull, or for its being written.
+    /// Whether a caller waits for a standing pull, or for the write of one.
     pub(super) fn is_awaited_by(&self, caller: RequestId) -> bool {
         let is_detached = |standing_pull: &StandingPull| standing_pull.detached.iter().any(|(detached, _)| *detached == caller);
         self.callers.contains_key(&caller) || self.standing.values().any(is_detached)
@@ -106,7 +106,8 @@ impl StandingPulls {
     }
 }
 
-/// For how long a standing pull goes on, if it is one. What must never be pulled is not waited for.
+/// How long the standing pull goes on that a request asks for; none: it asks for none. Policy Never, or an image or platform that cannot be
+/// parsed, is answered at once instead.
 pub(super) fn wait_of(ask: &EnsureImage) -> Option<Duration> {
     let stands = ask.policy != Some(PullPolicy::Never) && bounds::check_image(&ask.image).is_ok() && Reference::parse(&ask.image).is_ok();
     let readable = stands && ask.platform.as_deref().is_none_or(|platform| Platform::parse(platform).is_ok());
@@ -119,7 +120,7 @@ pub(super) fn is_run(id: RequestId) -> bool {
 }
 
 impl Coordinator {
-    /// The standing pulls that stand, the oldest first.
+    /// All standing pulls, the oldest first.
     #[must_use]
     pub fn standing_pulls(&self, now: Now) -> Vec<StandingPullStatus> {
         let mut standing_pulls: Vec<StandingPullStatus> =
@@ -128,7 +129,13 @@ impl Coordinator {
         standing_pulls
     }
 
-    /// A caller wants an image for as long as it takes.
+    /// How many standing pulls there are.
+    #[must_use]
+    pub fn standing_count(&self) -> usize {
+        self.standing_pulls.standing.len()
+    }
+
+    /// Begins a standing pull, or joins one.
     pub(super) fn begin_standing_pull(
         &mut self,
         now: Now,
@@ -183,8 +190,8 @@ impl Coordinator {
         }
     }
 
-    /// The standing pull that a detached pull of the same image, pod, platform and policy joins. Only one that nobody waits for with a
-    /// command of its own: such a command cancels its own standing pull when it is interrupted.
+    /// The detached standing pull of the same image, pod, platform and policy, which a detached pull joins. One that was begun by a waiting
+    /// command is not joined, because that command cancels it when interrupted.
     fn same_detached(&self, ask: &EnsureImage) -> Option<StandingPullId> {
         let wanted = Reference::parse(&ask.image).ok().filter(|_| ask.detach)?;
         let is_same = |standing_pull: &StandingPull| {
@@ -204,17 +211,17 @@ impl Coordinator {
         same.next().map(|(id, _)| *id)
     }
 
-    /// Whether its run under way may bring a digest that the tag had before now.
+    /// Whether the run under way has resolved the tag, perhaps to an older digest.
     fn is_resolved(&self, standing_pull: &StandingPull) -> bool {
         let request = standing_pull.run.and_then(|run| self.requests.get(&run));
         request.is_some_and(|request| match request.stage {
-            Stage::Flying(flight) => self.flights.get(&flight).is_some_and(|flight| flight.resolved),
+            Stage::InFlight(flight) => self.flights.get(&flight).is_some_and(|flight| flight.resolved),
             Stage::Ending { .. } => true,
             _ => false,
         })
     }
 
-    /// Lets a standing pull stand for `wait` from now on, unless it stands for longer.
+    /// Extends a standing pull to `wait` from now, unless it already lasts longer.
     fn extend(&mut self, id: StandingPullId, now: Now, wait: Duration, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
         let until = now.monotonic.saturating_add(wait);
@@ -223,11 +230,11 @@ impl Coordinator {
         }
         standing_pull.until = until;
         standing_pull.until_ms = now.wall_ms().saturating_add(milliseconds(wait));
-        // The next run, if one is planned, is not due later for it.
+        // While no run is under way the alarm is for the next run, which does not move.
         if standing_pull.run.is_some() {
             self.alarms.set(Alarm::StandingPull(id), until);
         }
-        // What is being written now has the shorter time.
+        // A write under way has the shorter time.
         (standing_pull.written, standing_pull.in_writing) = (false, false);
         self.standing_pulls.changed = true;
         self.write_standing_pulls(effects);
@@ -255,12 +262,12 @@ impl Coordinator {
         self.alarms.set(Alarm::StandingPull(id), until);
     }
 
-    /// A standing pull's next run is due, or its time is over.
+    /// Begins the next run, or ends the standing pull if its time is over.
     pub(super) fn standing_pull_due(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
         match standing_pull.run {
             None if now.monotonic < standing_pull.until => self.begin_run(now, id, effects),
-            // How the run ended is being recorded: it decides.
+            // The run has ended and its events are being recorded; its outcome decides.
             Some(run) if self.requests.get(&run).is_some_and(|request| matches!(request.stage, Stage::Ending { .. })) => {}
             _ => self.standing_pull_over(now, id, effects),
         }
@@ -288,7 +295,7 @@ impl Coordinator {
         let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
         standing_pull.run = None;
         let next = match outcome.next_attempt_ms {
-            // The tracker has answered the report, and says when if it is asked for clearance.
+            // The next run requests clearance, and the tracker decides then.
             Some(_) if fleet_decides => standing_pull.began + RUN_EVERY_AT_LEAST,
             Some(left) => now.monotonic + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
             None => now.monotonic + RUN_AGAIN_AFTER,
@@ -326,7 +333,7 @@ impl Coordinator {
         self.finish(id, outcome, effects);
     }
 
-    /// The run is nobody's any more; a flight that others want goes on.
+    /// Ends the run under way; its flight goes on if it has other callers.
     fn end_run(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
         let Some(run) = self.standing_pulls.standing.get_mut(&id).and_then(|standing_pull| standing_pull.run.take()) else { return };
         self.standing_pulls.runs.remove(&run);
@@ -340,7 +347,7 @@ impl Coordinator {
         let waiting: Vec<RequestId> =
             self.standing_pulls.callers.iter().filter(|(_, other)| **other == id).map(|(caller, _)| *caller).collect();
         if waiting.is_empty() && standing_pull.detached.is_empty() {
-            self.standing_pulls.ended_unheard.count(&outcome);
+            self.standing_pulls.ended_without_caller.count(&outcome);
         }
         for request in waiting.into_iter().chain(standing_pull.detached.into_iter().map(|(request, _)| request)) {
             self.standing_pulls.callers.remove(&request);
@@ -350,8 +357,8 @@ impl Coordinator {
         self.write_standing_pulls(effects);
     }
 
-    /// One who waits for a standing pull does not want to wait any longer. The standing pull goes on.
-    pub(super) fn caller_left(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
+    /// Answers a caller whose time-out is over; the standing pull goes on.
+    pub(super) fn leave_standing_pull(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
         let Some(id) = self.standing_pulls.callers.remove(&caller) else { return };
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
         let outcome = PullOutcome {
@@ -362,10 +369,10 @@ impl Coordinator {
         effects.push(Effect::Answer { request: caller, outcome });
     }
 
-    /// How the standing pulls ended that nobody waited for any more.
+    /// How standing pulls without a waiting caller ended.
     #[must_use]
-    pub fn ended_unheard(&self) -> AnswerCounts {
-        self.standing_pulls.ended_unheard
+    pub fn ended_without_caller(&self) -> AnswerCounts {
+        self.standing_pulls.ended_without_caller
     }
 }
 
@@ -373,7 +380,7 @@ fn policy_of(ask: &EnsureImage, reference: &Reference) -> PullPolicy {
     ask.policy.unwrap_or_else(|| default_policy(reference))
 }
 
-/// Whether two asks of one id are the same standing pull.
+/// Whether two requests with the same id ask for the same image, platform and pod.
 fn is_same(one: &EnsureImage, other: &EnsureImage) -> bool {
     (&one.image, &one.platform, &one.pod) == (&other.image, &other.platform, &other.pod)
 }

@@ -12,9 +12,9 @@ use contract::{ClearanceId, FailureClass, PermitId, PullEvent, Stage, StandingPu
 use image::{Platform, Reference};
 use serde::{Deserialize, Serialize};
 
-use super::registry_word::RegistryWord;
+use super::registry_feedback::RegistryFeedback;
 
-/// One caller's request on this node. Given by the shell, never used twice.
+/// One caller's request on this node. The shell numbers them and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
@@ -22,7 +22,7 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlightId(pub u64);
 
-/// An image that is on the node.
+/// An image that is present on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageFacts {
     /// The runtime's name for it.
@@ -35,7 +35,7 @@ pub struct ImageFacts {
     pub platform: Option<String>,
 }
 
-/// An image that the runtime says it pulled.
+/// An image that the runtime reports as pulled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PulledFacts {
     /// The runtime's name for it.
@@ -53,36 +53,36 @@ pub struct PulledFacts {
 /// Why the runtime failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
-    /// Its text.
+    /// The runtime's error text.
     pub text: String,
-    /// What it is about.
+    /// The failure's class.
     pub class: FailureClass,
     /// Which credentials were used.
     pub auth: String,
-    /// True if the registry's own answer says so.
+    /// True if the registry's own answer shows the failure.
     pub authoritative: bool,
     /// `host:port` of the endpoint that failed, if the runtime shows it.
     pub endpoint: Option<String>,
     /// The stage of the registry that failed.
     pub stage: Stage,
-    /// The image has nothing for the platform, as opposed to broken content.
+    /// The image has no manifest for the platform.
     pub no_such_platform: bool,
-    /// How long the registry asked to stay away.
+    /// The registry's `Retry-After`.
     pub retry_after: Option<Duration>,
     /// The registry's limits.
     pub limits: Vec<RegistryLimit>,
 }
 
-/// A standing pull as it outlives a restart of the agent.
+/// A standing pull as stored on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptStandingPull {
     /// Its id.
     pub standing_pull: StandingPullId,
     /// What is wanted.
     pub ask: EnsureImage,
-    /// Since when it stands, milliseconds since 1970.
+    /// When it was made, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Until when it stands, milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
@@ -105,8 +105,8 @@ pub enum Input {
         /// The runtime's answer.
         found: Result<Option<ImageFacts>, Failure>,
     },
-    /// The answer to [`Effect::LookAround`].
-    LookedAround {
+    /// The answer to [`Effect::FindTarget`].
+    TargetFound {
         /// The request.
         request: RequestId,
         /// What is wanted, as the fleet sees it; none when this node shares nothing.
@@ -137,7 +137,7 @@ pub enum Input {
     StandingPullCancelled {
         /// The standing pull.
         standing_pull: StandingPullId,
-        /// Who ends it; empty: unknown.
+        /// The user who ends it; empty if unknown.
         by: String,
     },
     /// The time of [`super::Coordinator::next_alarm`] has come.
@@ -218,7 +218,7 @@ pub enum Input {
         request: RequestId,
     },
     /// The caller is abandoned: it was killed, disconnected, or has cancelled its request.
-    CallerGone {
+    CallerAbandoned {
         /// The request.
         request: RequestId,
     },
@@ -243,7 +243,7 @@ pub enum Effect {
         platform: Option<Platform>,
     },
     /// See whom the image is asked from, and how much room there is.
-    LookAround {
+    FindTarget {
         /// The request.
         request: RequestId,
         /// Which image.
@@ -282,7 +282,7 @@ pub enum Effect {
         /// Within this span.
         trace: TraceContext,
     },
-    /// Tell the back-off tracker that a flight's request for clearance is over, after all that was told of it.
+    /// Tell the back-off tracker that a flight's request for clearance is over, after all reports about it.
     Withdraw {
         /// Of which flight.
         flight: FlightId,
@@ -326,16 +326,16 @@ pub enum Effect {
         permit: PermitId,
         /// As in `AcquirePermit`.
         budget: Option<String>,
-        /// What the back-off tracker is told first, if this node shares and the runtime shows the manifest or is in haste.
+        /// The first report to the back-off tracker, if this node shares and the runtime shows the manifest or a fleet waits.
         begin: Option<BeginAttempt>,
-        /// The fleet waits for word of the manifest: it is asked for by another way as well, if the runtime does not show it.
-        in_haste: bool,
-        /// Nobody is known to have had a blob lately: one is asked for alone until its first byte comes.
+        /// Whether the fleet waits for the result of the manifest. If the runtime does not show it, a manifest check requests it as well.
+        fleet_waits: bool,
+        /// Whether to request one blob alone until its first byte arrives, because no node is known to have received a blob lately.
         one_blob_first: bool,
-        /// The way to the registry is known: it may be asked beside a runtime that shows little.
-        routed: bool,
+        /// Whether the route to the registry is known, so that a manifest check may run beside a runtime that shows little.
+        route_known: bool,
         /// Whether [`Input::Sized`] is wanted.
-        measured: bool,
+        report_size: bool,
         /// Which image.
         reference: Reference,
         /// Which platform of it.
@@ -355,7 +355,7 @@ pub enum Effect {
         /// The permit.
         permit: PermitId,
         /// What the pull has shown of the registry.
-        word: RegistryWord,
+        feedback: RegistryFeedback,
         /// Within this span.
         trace: TraceContext,
     },

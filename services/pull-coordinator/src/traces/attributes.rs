@@ -1,4 +1,4 @@
-//! What spans say: attributes, named as OpenTelemetry's semantic conventions have them where those know the thing.
+//! The attributes of spans, with the names of OpenTelemetry's semantic conventions where those have one.
 
 use contract::messages::backoff_tracker::Refusal;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
@@ -12,7 +12,7 @@ use crate::core::{Effect, Failure, ImageFacts, PulledFacts};
 pub(super) const ENTRY: &str = "fleetpull.entry.id";
 /// Whether the runtime has the image.
 pub(super) const PRESENT: &str = "fleetpull.image.present";
-/// The longest name of an image that a span says, in bytes: longer ones are refused.
+/// How much of an image's name or of a cause a span contains, in characters.
 const IMAGE_MAX_BYTES: usize = 1024;
 
 pub(super) fn describe_ask(span: &Span, ask: &EnsureImage) {
@@ -22,7 +22,7 @@ pub(super) fn describe_ask(span: &Span, ask: &EnsureImage) {
     let (image, pod) = (ask.image.clone(), ask.pod.clone());
     span.set_if_exported(move || {
         let mut attributes = match Reference::parse(&image) {
-            Ok(reference) => of_image(&reference),
+            Ok(reference) => image_attributes(&reference),
             Err(_) => vec![KeyValue::new("container.image.name", image.chars().take(IMAGE_MAX_BYTES).collect::<String>())],
         };
         if let Some(PodRef { namespace, name, uid, .. }) = pod {
@@ -35,7 +35,7 @@ pub(super) fn describe_ask(span: &Span, ask: &EnsureImage) {
     });
 }
 
-fn of_image(reference: &Reference) -> Vec<KeyValue> {
+fn image_attributes(reference: &Reference) -> Vec<KeyValue> {
     let tag = reference.tag().map(|tag| KeyValue::new("container.image.tag", tag.to_owned()));
     let digest = reference.digest().map(|digest| KeyValue::new("oci.manifest.digest", digest.as_str().to_owned()));
     std::iter::once(KeyValue::new("container.image.name", reference.repository().to_owned())).chain(tag).chain(digest).collect()
@@ -46,10 +46,10 @@ pub(super) fn describe_attempt(span: &Span, reference: &Reference, for_all: bool
         return;
     }
     let reference = reference.clone();
-    span.set_if_exported(move || of_image(&reference));
+    span.set_if_exported(move || image_attributes(&reference));
     span.set("fleetpull.attempt.for_all", for_all);
     if for_all {
-        // Other nodes wait for it and link to it.
+        // Other nodes wait for this attempt and link to its span.
         span.keep();
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn describe_result(span: &Span, result: &Result<PulledFacts, Failure>
     }
 }
 
-/// Cancelled because its last caller has gone, or ended as failed because no answer came in time.
+/// Ends an attempt that was cancelled: its last caller left, or no answer came in time, which counts as a failure.
 pub(super) fn describe_cancelled(span: &Span, effects: &[Effect]) {
     let failure = effects.iter().find_map(|effect| match effect {
         Effect::Report { report, .. } => report.failure.as_ref(),
@@ -97,34 +97,33 @@ pub(super) fn describe_cancelled(span: &Span, effects: &[Effect]) {
     }
 }
 
-/// Why something waits or is refused.
-pub(super) fn describe_held(span: &Span, held: &Refusal) {
+pub(super) fn describe_refusal(span: &Span, refusal: &Refusal) {
     if !span.is_some() {
         return;
     }
-    describe_entry(span, held);
-    span.set("fleetpull.held.class", held.class.as_str());
-    span.set("fleetpull.held.cause", held.cause.chars().take(IMAGE_MAX_BYTES).collect::<String>());
-    span.set("fleetpull.held.next_attempt_ms", whole(held.next_attempt_ms));
-    span.set_some("fleetpull.held.learned_by", held.learned_by.as_ref().map(ToString::to_string));
-    span.set("fleetpull.held.unconfirmed", held.unconfirmed);
+    describe_entry(span, refusal);
+    span.set("fleetpull.held.class", refusal.class.as_str());
+    span.set("fleetpull.held.cause", refusal.cause.chars().take(IMAGE_MAX_BYTES).collect::<String>());
+    span.set("fleetpull.held.next_attempt_ms", whole(refusal.next_attempt_ms));
+    span.set_some("fleetpull.held.learned_by", refusal.learned_by.as_ref().map(ToString::to_string));
+    span.set("fleetpull.held.unconfirmed", refusal.unconfirmed);
 }
 
-/// What one searches for to see all that has to do with it.
-pub(super) fn describe_entry(span: &Span, held: &Refusal) {
-    span.set_some(ENTRY, held.entry.clone());
+/// Adds the entry's id, by which all spans of one entry can be found.
+pub(super) fn describe_entry(span: &Span, refusal: &Refusal) {
+    span.set_some(ENTRY, refusal.entry.clone());
 }
 
-/// What holds a standing pull, for an event of its span.
-pub(super) fn of_held(held: &Refusal) -> Vec<KeyValue> {
-    let entry = held.entry.as_deref().map(of_entry);
-    let learned_by = held.learned_by.as_ref().map(|node| KeyValue::new("fleetpull.held.learned_by", node.to_string()));
-    let class = KeyValue::new("fleetpull.held.class", held.class.as_str());
-    let next_attempt = KeyValue::new("fleetpull.held.next_attempt_ms", whole(held.next_attempt_ms));
+/// The attributes of a span event that says why a standing pull waits.
+pub(super) fn refusal_attributes(refusal: &Refusal) -> Vec<KeyValue> {
+    let entry = refusal.entry.as_deref().map(entry_attribute);
+    let learned_by = refusal.learned_by.as_ref().map(|node| KeyValue::new("fleetpull.held.learned_by", node.to_string()));
+    let class = KeyValue::new("fleetpull.held.class", refusal.class.as_str());
+    let next_attempt = KeyValue::new("fleetpull.held.next_attempt_ms", whole(refusal.next_attempt_ms));
     entry.into_iter().chain(learned_by).chain([class, next_attempt]).collect()
 }
 
-pub(super) fn of_entry(entry: &str) -> KeyValue {
+pub(super) fn entry_attribute(entry: &str) -> KeyValue {
     KeyValue::new(ENTRY, entry.to_owned())
 }
 

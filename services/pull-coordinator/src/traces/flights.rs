@@ -8,7 +8,7 @@ use spans::{Kind, Span, links};
 use super::attributes;
 use crate::core::RequestId;
 
-/// A flight. Its spans belong to the request that started it.
+/// A flight's spans; they belong to the trace of the request that started it.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) first: Option<RequestId>,
@@ -16,7 +16,7 @@ pub(super) struct Flight {
     clearance: Span,
     permit: Span,
     pub(super) attempt: Span,
-    /// The runtime's word whether the image is there.
+    /// The question to the runtime whether the image is present.
     pub(super) look: Span,
     linked: Vec<TraceContext>,
 }
@@ -31,7 +31,7 @@ impl Flight {
         self.parent.map_or_else(Span::none, |parent| Span::start(name, Kind::Internal, parent, own))
     }
 
-    /// Once for as long as it waits: it asks again and again.
+    /// Begins the span of the wait for clearance, unless it is open: a flight asks several times.
     pub(super) fn begin_clearance(&mut self) {
         if !self.clearance.is_some() {
             self.clearance = self.start("clearance.wait", None);
@@ -40,9 +40,9 @@ impl Flight {
 
     pub(super) fn clearance_answered(&mut self, answer: Option<&Clearance>) {
         match answer {
-            Some(Clearance::Waiting { held: Some(held) }) => {
-                attributes::describe_held(&self.clearance, held);
-                self.link(held.learned_trace, links::FAILED_ATTEMPT);
+            Some(Clearance::Waiting { held: Some(refusal) }) => {
+                attributes::describe_refusal(&self.clearance, refusal);
+                self.link(refusal.learned_trace, links::FAILED_ATTEMPT);
             }
             Some(Clearance::Waiting { held: None }) => {}
             Some(Clearance::Granted { for_all, released_by, .. }) => {
@@ -50,9 +50,9 @@ impl Flight {
                 self.link(*released_by, links::RELEASED_BY);
                 self.clearance = Span::none();
             }
-            Some(Clearance::Refused(held)) => {
-                attributes::describe_held(&self.clearance, held);
-                self.link(held.learned_trace, links::FAILED_ATTEMPT);
+            Some(Clearance::Refused(refusal)) => {
+                attributes::describe_refusal(&self.clearance, refusal);
+                self.link(refusal.learned_trace, links::FAILED_ATTEMPT);
                 self.clearance = Span::none();
             }
             _ => self.clearance = Span::none(),
@@ -65,7 +65,7 @@ impl Flight {
         self.linked.push(attempt);
     }
 
-    /// Once for as long as it waits: a queued flight asks again and again.
+    /// Begins the span of the wait for a permit, unless it is open: a queued flight asks several times.
     pub(super) fn begin_permit(&mut self, budget: Option<&str>) {
         if !self.permit.is_some() {
             self.permit = self.start("throttler.Acquire", None);

@@ -10,7 +10,7 @@ use super::attributes;
 use super::standing::Standing;
 use super::steps::Steps;
 
-/// A request, or a run of a standing pull.
+/// The spans of a request or of a run of a standing pull.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) own: Span,
@@ -19,7 +19,7 @@ pub(super) struct Request {
     pub(super) is_run: bool,
     /// The standing pull that it is a run of.
     pub(super) standing: Option<Rc<Standing>>,
-    /// The attempt that failed, until it is known which entry that belongs to.
+    /// The attempt that failed, until the failure's back-off entry is known.
     pub(super) failed: Span,
     linked: Vec<TraceContext>,
 }
@@ -37,16 +37,16 @@ impl Request {
         Self { is_run: true, standing, ..Self::new(own, run) }
     }
 
-    /// What holds it back.
-    pub(super) fn held(&mut self, held: &Refusal) {
-        attributes::describe_entry(&self.own, held);
-        self.link(held.learned_trace, links::FAILED_ATTEMPT);
+    /// Adds the refusal.
+    pub(super) fn refused(&mut self, refusal: &Refusal) {
+        attributes::describe_entry(&self.own, refusal);
+        self.link(refusal.learned_trace, links::FAILED_ATTEMPT);
         if let Some(standing) = &self.standing {
-            standing.refused(held);
+            standing.refused(refusal);
         }
     }
 
-    /// Its attempt failed, and belongs to this entry.
+    /// The failure of its attempt was reported; `entry` is its back-off entry.
     pub(super) fn opened(&mut self, entry: Option<&str>) {
         let failed = std::mem::replace(&mut self.failed, Span::none());
         let Some(entry) = entry else { return };
@@ -59,12 +59,12 @@ impl Request {
     }
 
     pub(super) fn link_to_joined(&mut self, attempt: Option<TraceContext>) {
-        // What was joined is exported if this is.
+        // If this span is exported, so is the attempt that it joined.
         let as_own = attempt.map(|attempt| TraceContext { sampled: true, ..attempt });
         self.link(as_own, links::JOINED);
     }
 
-    /// Once each, and only to what is exported.
+    /// Adds a link, once for each attempt, if the attempt is exported.
     fn link(&mut self, attempt: Option<TraceContext>, what: &'static str) {
         let Some(attempt) = attempt.filter(|attempt| attempt.sampled && !self.linked.contains(attempt)) else { return };
         self.own.link(attempt, what);

@@ -1,4 +1,4 @@
-//! The span of one standing pull, and what befalls it run after run.
+//! The span of one standing pull, with an event for each change of what it waits for.
 
 use std::cell::RefCell;
 
@@ -10,45 +10,45 @@ use super::attributes;
 
 #[derive(Debug)]
 pub(super) struct Standing {
-    /// Within which its runs are.
+    /// The parent of its runs' spans.
     pub(super) ids: TraceContext,
     span: Span,
-    holds: RefCell<Option<Holds>>,
+    waits_for: RefCell<Option<WaitsFor>>,
 }
 
-/// What holds it: an entry, and the attempt that failed last for that.
+/// What the standing pull waits for: a back-off entry, and the last attempt that failed for it.
 #[derive(Debug, PartialEq, Eq)]
-struct Holds {
+struct WaitsFor {
     entry: Option<String>,
     failed: Option<TraceContext>,
 }
 
 impl Standing {
     pub(super) fn new(ids: TraceContext, span: Span) -> Self {
-        Self { ids, span, holds: RefCell::default() }
+        Self { ids, span, waits_for: RefCell::default() }
     }
 
-    /// It asks again and again: said once for each failure.
-    pub(super) fn refused(&self, held: &Refusal) {
-        let holds = Some(Holds { entry: held.entry.clone(), failed: held.learned_trace });
-        if *self.holds.borrow() != holds {
-            self.span.event("refused", attributes::of_held(held));
-            self.holds.replace(holds);
+    /// Adds an event, once for each failure although clearance is requested several times.
+    pub(super) fn refused(&self, refusal: &Refusal) {
+        let waits_for = Some(WaitsFor { entry: refusal.entry.clone(), failed: refusal.learned_trace });
+        if *self.waits_for.borrow() != waits_for {
+            self.span.event("refused", attributes::refusal_attributes(refusal));
+            self.waits_for.replace(waits_for);
         }
     }
 
-    /// Its own failure belongs to this entry.
+    /// Its own attempt failed and belongs to this entry.
     pub(super) fn opened(&self, entry: &str) {
-        self.span.event("opened", vec![attributes::of_entry(entry)]);
-        self.holds.replace(Some(Holds { entry: Some(entry.to_owned()), failed: None }));
+        self.span.event("opened", vec![attributes::entry_attribute(entry)]);
+        self.waits_for.replace(Some(WaitsFor { entry: Some(entry.to_owned()), failed: None }));
     }
 
-    /// It may go on: it probes for all, or what held it is over.
+    /// Adds an event when clearance is given: as prober, or because the entry closed.
     pub(super) fn cleared(&self, for_all: bool, is_released: bool) {
-        let Some(holds) = self.holds.take() else { return };
+        let Some(waits_for) = self.waits_for.take() else { return };
         if for_all || is_released {
             let what = if is_released { "released" } else { "probed" };
-            self.span.event(what, holds.entry.as_deref().map(attributes::of_entry).into_iter().collect());
+            self.span.event(what, waits_for.entry.as_deref().map(attributes::entry_attribute).into_iter().collect());
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The steps of a request before it has a flight, and the recording of its events.
+//! The spans of a request's steps before it has a flight, and of recording its events.
 //!
-//! Most requests find their image present, and most traces are not sampled. The steps of such a request are noted, and become spans only
-//! when there is more to the request: it is slow, it fails, or it goes on to something else. This is what most pulls cost with traces.
+//! Most requests find their image present, and most traces are not sampled. The steps of such a request are only noted; they become spans
+//! if the request is slow, fails, or goes on to a back-off check. This keeps traces cheap for most pulls.
 
 use std::time::Duration;
 
@@ -19,18 +19,18 @@ const RECORD: &str = "event-recorder.Record";
 /// The steps of one request.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// The request's span, and its ids.
+    /// The request's span.
     own: Span,
     ids: TraceContext,
-    /// The steps that are no spans yet; none: each is a span from its beginning.
+    /// The steps that were noted; none: each step is a span from its beginning.
     noted: Option<Vec<Noted>>,
-    /// What goes on before it has a flight.
+    /// The step under way.
     step: Span,
-    /// The event that is being recorded.
+    /// The span of the event that is being recorded.
     record: Span,
 }
 
-/// A step that is no span yet.
+/// A step without a span.
 #[derive(Debug)]
 struct Noted {
     what: What,
@@ -41,7 +41,7 @@ struct Noted {
 
 #[derive(Debug)]
 enum What {
-    /// The runtime is asked whether the image is there, and has it.
+    /// The runtime was asked whether the image is present; it is.
     Inspect,
     Record(EventReason),
 }
@@ -69,7 +69,7 @@ impl Steps {
         }
     }
 
-    /// What was noted becomes spans, as do all steps from now on.
+    /// Turns the noted steps into spans; all later steps are spans too.
     pub(super) fn become_spans(&mut self) {
         for Noted { what, began, took } in self.noted.take().into_iter().flatten() {
             let name = if matches!(what, What::Inspect) { INSPECT } else { RECORD };
@@ -109,8 +109,8 @@ impl Steps {
 
     pub(super) fn backoff_checked(&mut self, answer: &BackoffAnswer) {
         let step = std::mem::replace(&mut self.step, Span::none());
-        if let BackoffAnswer::Refused(held) = answer {
-            attributes::describe_held(&step, held);
+        if let BackoffAnswer::Refused(refusal) = answer {
+            attributes::describe_refusal(&step, refusal);
         }
     }
 
@@ -129,7 +129,7 @@ impl Steps {
         }
     }
 
-    /// The request is answered. Without failure and in time nobody asks for its steps.
+    /// Ends the steps of an answered request. The noted steps of a quick one that found its image present are dropped.
     pub(super) fn end(mut self, is_plain: bool) {
         if !is_plain || self.own.is_slow() {
             self.become_spans();

@@ -1,4 +1,4 @@
-//! A core with everything around it played by the test: what the core wants done stands here until the test answers it.
+//! A core and helpers to drive it: the test gives the inputs and answers the effects.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, PodRef, PullEvent, Stage, Target, TraceContext, View};
 use pull_coordinator::core::{Coordinator, Effect, Failure, FlightId, ImageFacts, Input, Policy, PulledFacts, RequestId};
 
-/// A core and what it has said so far.
+/// A core and all its effects so far.
 pub(crate) struct World {
     pub(crate) core: Coordinator,
     pub(crate) now: Now,
-    /// Every effect in the order in which they came.
-    pub(crate) said: Vec<Effect>,
+    /// Every effect in order.
+    pub(crate) all_effects: Vec<Effect>,
     random: Random,
     last_request: u64,
 }
@@ -33,7 +33,7 @@ impl World {
         Self {
             core: Coordinator::new(node, policy, Random::seeded(1)),
             now: Now::default(),
-            said: Vec::new(),
+            all_effects: Vec::new(),
             random: Random::seeded(2),
             last_request: 0,
         }
@@ -43,10 +43,10 @@ impl World {
         self.now = self.now.after(Duration::from_millis(milliseconds));
     }
 
-    /// Gives an input; what comes of it is returned and kept.
+    /// Gives an input; returns its effects and adds them to `all_effects`.
     pub(crate) fn give(&mut self, input: Input) -> Vec<Effect> {
         let effects = self.core.step(self.now, input);
-        self.said.extend(effects.iter().cloned());
+        self.all_effects.extend(effects.iter().cloned());
         effects
     }
 
@@ -58,8 +58,8 @@ impl World {
         (request, effects)
     }
 
-    /// A request that has found its image absent and no back-off, up to its flight. Its Pulling event is recorded.
-    pub(crate) fn board(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
+    /// Makes a request that finds its image absent and no back-off, up to its flight. Its Pulling event is recorded.
+    pub(crate) fn ask_until_flight(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
         let inspects = ask.policy != Some(PullPolicy::Always);
         let (request, _) = self.ask(ask);
         if inspects {
@@ -70,20 +70,21 @@ impl World {
         (request, effects)
     }
 
-    /// As [`World::board`], on a node that shares: up to the question for clearance. A run of a standing pull is not checked for back-off.
-    pub(crate) fn board_sharing(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
+    /// As [`World::ask_until_flight`], on a node that shares: up to the request for clearance. A run of a standing pull has no back-off
+    /// check.
+    pub(crate) fn ask_until_clearance(&mut self, ask: EnsureImage) -> (RequestId, Vec<Effect>) {
         let (request, effects) = self.ask(ask);
-        (request, self.on_to_clearance(effects))
+        (request, self.answer_until_clearance(effects))
     }
 
-    /// Answers what stands before the question for clearance: absent, looked around, no back-off.
-    pub(crate) fn on_to_clearance(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+    /// Answers the effects before the request for clearance: image absent, target found, no back-off.
+    pub(crate) fn answer_until_clearance(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let (mut open, mut last) = (effects, Vec::new());
         while let Some(effect) = open.pop() {
             let input = match effect {
                 Effect::Inspect { request, .. } => Input::Inspected { request, found: Ok(None) },
-                Effect::LookAround { request, .. } => {
-                    Input::LookedAround { request, target: Some(Arc::new(target())), free_bytes: Some(u64::MAX) }
+                Effect::FindTarget { request, .. } => {
+                    Input::TargetFound { request, target: Some(Arc::new(target())), free_bytes: Some(u64::MAX) }
                 }
                 Effect::CheckBackoff { request, .. } => Input::BackoffChecked { request, answer: BackoffAnswer::Allowed },
                 _ => continue,
@@ -94,22 +95,22 @@ impl World {
         last
     }
 
-    /// Answers the last question for clearance of a flight.
+    /// Answers a flight's last request for clearance.
     pub(crate) fn clearance(&mut self, flight: FlightId, answer: Option<Clearance>) -> Vec<Effect> {
         let turn = self.clearances_requested(flight).last().expect("clearance was asked for").0;
         self.give(Input::ClearanceAnswered { flight, turn, answer })
     }
 
-    /// Every question for clearance of a flight.
+    /// A flight's requests for clearance, with their turns.
     pub(crate) fn clearances_requested(&self, wanted: FlightId) -> Vec<(u64, RequestClearance)> {
         let asked = |effect: &Effect| match effect {
             Effect::RequestClearance { flight, turn, ask, .. } if *flight == wanted => Some((*turn, (**ask).clone())),
             _ => None,
         };
-        self.said.iter().filter_map(asked).collect()
+        self.all_effects.iter().filter_map(asked).collect()
     }
 
-    /// Time passes, and every alarm rings when it is due.
+    /// Lets time pass; every alarm rings when it is due.
     pub(crate) fn let_pass(&mut self, milliseconds: u64) -> Vec<Effect> {
         let end = self.now.after(Duration::from_millis(milliseconds));
         let mut all = Vec::new();
@@ -121,12 +122,12 @@ impl World {
         all
     }
 
-    pub(crate) fn told(&self) -> Vec<ResolveAttempt> {
-        let told = |effect: &Effect| match effect {
+    pub(crate) fn resolves(&self) -> Vec<ResolveAttempt> {
+        let resolve = |effect: &Effect| match effect {
             Effect::Resolve { resolve, .. } => Some((**resolve).clone()),
             _ => None,
         };
-        self.said.iter().filter_map(told).collect()
+        self.all_effects.iter().filter_map(resolve).collect()
     }
 
     pub(crate) fn grant(&mut self, flight: FlightId) -> Vec<Effect> {
@@ -139,10 +140,10 @@ impl World {
     }
 
     pub(crate) fn verified(&mut self, flight: FlightId) -> Vec<Effect> {
-        self.give(Input::Verified { flight, found: Ok(Some(there())) })
+        self.give(Input::Verified { flight, found: Ok(Some(present_image())) })
     }
 
-    /// Records and reports whatever stands open, until nothing does; returns all that came of it.
+    /// Answers all records and reports, also those that follow from them; returns all effects.
     pub(crate) fn settle(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let (mut open, mut all) = (effects, Vec::new());
         while !open.is_empty() {
@@ -168,7 +169,7 @@ impl World {
             Effect::Answer { request, outcome } if *request == wanted => Some(outcome.clone()),
             _ => None,
         };
-        self.said.iter().filter_map(answer).collect()
+        self.all_effects.iter().filter_map(answer).collect()
     }
 
     /// The one answer to a request.
@@ -183,7 +184,7 @@ impl World {
             Effect::Record { request, event } if *request == wanted => Some(event.clone()),
             _ => None,
         };
-        self.said.iter().filter_map(event).collect()
+        self.all_effects.iter().filter_map(event).collect()
     }
 
     pub(crate) fn reasons_of(&self, request: RequestId) -> Vec<EventReason> {
@@ -195,15 +196,15 @@ impl World {
             Effect::Report { report, .. } => Some(report.clone()),
             _ => None,
         };
-        self.said.iter().filter_map(report).collect()
+        self.all_effects.iter().filter_map(report).collect()
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
-        self.said.iter().filter(|effect| name(effect) == kind).count()
+        self.all_effects.iter().filter(|effect| name(effect) == kind).count()
     }
 }
 
-/// A node that shares, where a pull waits ten seconds for the fleet.
+/// The policy of a node that shares and where a caller waits 10 s for the fleet.
 pub(crate) fn sharing() -> Policy {
     Policy { clearance_within: Some(Duration::from_secs(10)), ..Policy::default() }
 }
@@ -213,23 +214,23 @@ pub(crate) fn target() -> Target {
     Target { view, budget_owner: "owner".to_owned(), scope: "anonymous".to_owned(), shows_blobs: true, ..Target::default() }
 }
 
-/// Clearance without haste.
+/// Clearance for this node alone, without a time limit.
 pub(crate) fn granted() -> Option<Clearance> {
     Some(Clearance::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None })
 }
 
-/// Clearance to find out for all.
+/// Clearance as leader or prober: the manifest must be there within 15 s.
 pub(crate) fn granted_for_all() -> Option<Clearance> {
     Some(Clearance::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None })
 }
 
-/// The same, until the first byte of a blob has come.
+/// Clearance as leader or prober: the first byte of a blob must be there within 15 s.
 pub(crate) fn granted_until_blob() -> Option<Clearance> {
     Some(Clearance::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Blob, released_by: None })
 }
 
-/// What another node found out two seconds ago.
-pub(crate) fn held() -> Refusal {
+/// A refusal because of another node's failure 2 s ago.
+pub(crate) fn refusal() -> Refusal {
     Refusal {
         cause: "ErrImagePull: gone".to_owned(),
         class: FailureClass::NotFound,
@@ -242,16 +243,15 @@ pub(crate) fn held() -> Refusal {
     }
 }
 
-/// A standing pull that stands for a minute.
+/// A standing pull of 1 min.
 pub(crate) fn standing(image: &str) -> EnsureImage {
     EnsureImage { wait_ms: Some(60_000), ..wanted(image, PullPolicy::IfNotPresent) }
 }
 
-/// What an effect is called.
 pub(crate) fn name(effect: &Effect) -> &'static str {
     match effect {
         Effect::Inspect { .. } => "Inspect",
-        Effect::LookAround { .. } => "LookAround",
+        Effect::FindTarget { .. } => "FindTarget",
         Effect::CheckBackoff { .. } => "CheckBackoff",
         Effect::RequestClearance { .. } => "RequestClearance",
         Effect::Resolve { .. } => "Resolve",
@@ -273,7 +273,7 @@ pub(crate) fn names(effects: &[Effect]) -> Vec<&'static str> {
     effects.iter().map(name).collect()
 }
 
-/// The flight that the first of these effects is about.
+/// The flight of the first of these effects that has one.
 pub(crate) fn flight_of(effects: &[Effect]) -> FlightId {
     let flight = |effect: &Effect| match effect {
         Effect::AcquirePermit { flight, .. }
@@ -295,7 +295,7 @@ pub(crate) fn pod(name: &str) -> Option<PodRef> {
     Some(PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: String::new() })
 }
 
-pub(crate) fn there() -> ImageFacts {
+pub(crate) fn present_image() -> ImageFacts {
     ImageFacts { image_ref: "sha256:there".to_owned(), size_bytes: 5, ..ImageFacts::default() }
 }
 

@@ -1,4 +1,4 @@
-//! What an agent does to be known and to know how the fleet stands, and to be its registrar when nobody else is: decides, does nothing.
+//! Decides when an agent reports, which digests it accepts, and when it campaigns for, keeps and gives up the registrar's lease.
 
 use std::time::Duration;
 
@@ -10,35 +10,36 @@ use lease::{Answer, Lease, Terms};
 use super::roster::{self, Roster};
 use super::step::{Call, Counts, Effect, Input, Looked, Member, Reply};
 
-/// How long the lease of the registrar lasts without renewal: long enough for a server that restarts, short beside `ALIVE_FOR_MS`.
+/// The term of the registrar's lease: long enough for a server's restart, short compared with `ALIVE_FOR_MS`.
 pub const LEASE_FOR: Duration = Duration::from_secs(10);
-/// Longer than a server takes that is at all well; then it counts as not answering.
+/// How long the bucket may take to answer; a healthy server takes less.
 pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
-/// Renewed so often, there is room for two renewals that fail.
+/// With these intervals two renewals may fail before the term ends.
 const TERMS: Terms = Terms {
     term: LEASE_FOR,
     renew_every: Duration::from_secs(3),
     renew_again: Duration::from_secs(1),
     answer_within: BUCKET_ANSWERS_WITHIN,
 };
-/// When the lease is free, agents ask for it spread over so long.
+/// When the lease is free, agents ask for it at random times within this span.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
-/// Who holds the lease is looked up by all nodes when a registrar is new: spread so that a server is asked 200 times a second...
+/// All nodes look up the holder of the lease when a registrar is new. Their look-ups are spread by this time for each node, so that a
+/// server gets 200 a second...
 const LOOK_SPREAD_OF_ONE: Duration = Duration::from_millis(5);
-/// ... but within the time until its next digest.
+/// ... but over no more than the time until the next digest.
 const LOOK_WITHIN: Duration = DIGEST_EVERY;
-/// How often digests of a node without the lease make others look at most.
-const LOOKS_APART: Duration = Duration::from_secs(5);
+/// The shortest pause between look-ups that digests of a node without the lease cause.
+const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
 const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
 const DIGEST_EVERY: Duration = Duration::from_millis(DIGEST_EVERY_MS);
 const PLACE_FOR: Duration = Duration::from_millis(PLACE_FOR_MS);
-/// The node's services are told again what they were told already, should they have missed what it speaks of.
-const TELL_AGAIN_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
-/// Agents that were started together do not report together.
+/// The node's services are told an unchanged state again after this, in case they missed what it refers to.
+const REPEAT_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
+/// The share by which intervals vary, so that agents that were started together do not report together.
 const JITTER: f64 = 0.1;
 
-/// An agent among others.
+/// The state of one agent.
 #[derive(Debug)]
 pub struct Membership {
     member: Member,
@@ -48,36 +49,36 @@ pub struct Membership {
     pub(super) lease: Lease,
     pub(super) leading: Option<Leading>,
     pub(super) has_left: bool,
-    /// Who holds the lease, as the server said last.
+    /// The holder of the lease by the last look-up.
     holder: Option<NodeName>,
     look_at: Option<Duration>,
     is_looking: bool,
-    /// When it was last found that somebody had spoken who does not hold it.
-    looked_in_vain: Option<Duration>,
-    /// The last digest of somebody who is not known to hold the lease.
-    unproven: Option<(NodeName, FleetDigest)>,
+    /// When a look-up last showed that a digest's publisher does not hold the lease.
+    last_vain_lookup: Option<Duration>,
+    /// The last digest of a publisher that is not known to hold the lease.
+    unverified: Option<(NodeName, FleetDigest)>,
     place: Place,
-    /// When the registrar gave it.
+    /// When the registrar gave the place.
     placed_at: Option<Duration>,
     digest: Option<FleetDigest>,
-    /// What the node's services know, and since when.
-    told: Option<(FleetSeen, Duration)>,
+    /// The fleet's state that was last sent to the node's services, and when.
+    last_told: Option<(FleetSeen, Duration)>,
     counts: Counts,
 }
 
-/// As long as this agent is the registrar.
+/// The state of an agent while it is the registrar.
 #[derive(Debug)]
 pub(super) struct Leading {
     publish_at: Duration,
     pub(super) roster: Roster,
-    /// The version that its nodes have in common, until it knows them the one that was said before.
+    /// The newest version that all nodes read; until all nodes are known, the version in the last digest.
     version: Option<u32>,
-    /// How many do not read it.
-    apart: u64,
+    /// How many nodes do not read `version`.
+    incompatible: u64,
 }
 
 impl Membership {
-    /// An agent that was just started, and reports at once. `random` spreads what must not happen on all nodes together.
+    /// An agent that has just started; it reports at once. `random` spreads the nodes' actions.
     #[must_use]
     pub fn new(member: Member, random: Random, now: Duration) -> Self {
         Self {
@@ -89,49 +90,49 @@ impl Membership {
             leading: None,
             has_left: false,
             holder: None,
-            // Who leads already is known before the first digest.
+            // So the present registrar is known before its first digest.
             look_at: Some(now),
             is_looking: false,
-            looked_in_vain: None,
-            unproven: None,
+            last_vain_lookup: None,
+            unverified: None,
             place: Place::default(),
             placed_at: None,
             digest: None,
-            told: None,
+            last_told: None,
             counts: Counts::default(),
         }
     }
 
-    /// Takes one input and says what follows from it.
+    /// Takes one input and returns its effects.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         if input != Input::Leave {
-            self.let_lease_end(now, &mut effects);
+            self.expire_lease(now, &mut effects);
         }
         match input {
             Input::Tick => {}
             Input::Called(call) => effects.push(Effect::Reply(self.reply(now, &call))),
             Input::Reported(Some(place)) => {
                 (self.place, self.placed_at) = (place, Some(now));
-                self.tell_news(now, &mut effects);
+                self.tell_if_changed(now, &mut effects);
                 if place.rank.is_none() {
                     self.report_again(now);
                 }
             }
-            Input::Reported(None) => self.miss(now),
-            Input::Asked(asked, answer) => self.hear_of_lease(now, asked, answer, &mut effects),
+            Input::Reported(None) => self.report_unanswered(now),
+            Input::Asked(asked, answer) => self.lease_answered(now, asked, answer, &mut effects),
             Input::Looked(began, looked) => self.see_holder(now, began, looked, &mut effects),
-            Input::DigestHeard(from, digest) => self.see_digest(now, from, digest, &mut effects),
+            Input::DigestReceived(from, digest) => self.see_digest(now, from, digest, &mut effects),
             Input::Leave => self.leave(now, &mut effects),
         }
         if !self.has_left {
-            self.let_time_work(now, &mut effects);
+            self.run_due(now, &mut effects);
         }
         self.assert_invariants(now);
         effects
     }
 
-    /// When the next tick has something to do; none once the agent has left.
+    /// When [`Input::Tick`] is due; none once the agent has left.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
         if self.has_left {
@@ -144,34 +145,33 @@ impl Membership {
         [Some(self.report_at), trying, looking, publishing, self.lease.next_due()].into_iter().flatten().min()
     }
 
-    /// What is counted.
+    /// The counters and the present state.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (known, beyond_room_total) = self.leading.as_ref().map(|leading| leading.roster.counts()).unwrap_or_default();
         let in_common = self.digest.as_ref().and_then(|digest| digest.version);
         let writes_version = version::to_write(&self.member.reads_versions, in_common);
-        let apart = self.leading.as_ref().map_or(0, |leading| leading.apart);
+        let incompatible = self.leading.as_ref().map_or(0, |leading| leading.incompatible);
         let is_registrar = self.leading.is_some();
-        Counts { place: self.place, is_registrar, known, beyond_room_total, writes_version, apart, ..self.counts }
+        Counts { place: self.place, is_registrar, known, beyond_room_total, writes_version, incompatible, ..self.counts }
     }
 
-    /// Answers as the registrar, if this agent is it at this very time.
+    /// Answers as the registrar, if this agent holds the lease now.
     fn reply(&mut self, now: Duration, call: &Call) -> Reply {
         let leading = self.leading.as_mut().filter(|_| self.lease.epoch(now).is_some());
         let Some(Leading { roster, .. }) = leading else { return Reply::NotRegistrar };
         match call {
-            Call::Alive(report) => Reply::Place(roster.hear(now, report)),
+            Call::Alive(report) => Reply::Place(roster.record(now, report)),
             Call::List => Reply::Nodes(roster.list(now)),
         }
     }
 
-    /// Tells the node's services how the fleet stands, unless they know.
-    fn tell_news(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        let known =
-            |(seen, at): &(FleetSeen, Duration)| seen.place == self.place && seen.digest == self.digest && now < *at + TELL_AGAIN_AFTER;
-        if !self.told.as_ref().is_some_and(known) {
+    /// Sends the fleet's state to the node's services, unless the same was sent a short while ago.
+    fn tell_if_changed(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        let known = |(seen, at): &(FleetSeen, Duration)| seen.place == self.place && seen.digest == self.digest && now < *at + REPEAT_AFTER;
+        if !self.last_told.as_ref().is_some_and(known) {
             let seen = FleetSeen { place: self.place, digest: self.digest.clone() };
-            self.told = Some((seen.clone(), now));
+            self.last_told = Some((seen.clone(), now));
             effects.push(Effect::Tell(seen));
         }
     }
@@ -181,22 +181,22 @@ impl Membership {
         ReportAlive { node, instance, zone, reads_versions, leaves }
     }
 
-    /// Nobody answered. After the first digest, the lease is asked for when digests stay away.
-    fn miss(&mut self, now: Duration) {
+    /// A report was not answered. Before the first digest the agent asks for the lease at once; later it does when digests are missing.
+    fn report_unanswered(&mut self, now: Duration) {
         self.counts.unanswered_total += 1;
         self.report_again(now);
         if self.digest.is_none() && self.leading.is_none() && self.try_at.is_none() {
-            // A fleet that begins needs its first registrar at once, and asking costs little.
+            // A new fleet needs its first registrar at once, and asking is cheap.
             self.try_at = Some(now);
         }
     }
 
-    /// Nobody has answered, or a registrar that does not know all yet.
+    /// Reports again soon: the report was not answered, or the registrar does not know all nodes yet.
     fn report_again(&mut self, now: Duration) {
         self.report_at = self.report_at.min(now + self.jittered(DIGEST_EVERY));
     }
 
-    /// One step of the lease, and what it makes of this agent.
+    /// Feeds the lease's state machine and follows its effects.
     fn lease(&mut self, now: Duration, input: lease::Input, effects: &mut Vec<Effect>) {
         for effect in self.lease.step(now, input) {
             match effect {
@@ -212,8 +212,8 @@ impl Membership {
         }
     }
 
-    /// The bus has answered, or not.
-    fn hear_of_lease(&mut self, now: Duration, asked: Duration, answer: Answer, effects: &mut Vec<Effect>) {
+    /// The bus has answered a request for the lease, or has failed to.
+    fn lease_answered(&mut self, now: Duration, asked: Duration, answer: Answer, effects: &mut Vec<Effect>) {
         self.lease(now, lease::Input::Answered { asked, answer }, effects);
         match answer {
             Answer::Held { .. } => {}
@@ -223,8 +223,8 @@ impl Membership {
         }
     }
 
-    /// Who could not renew it leads no more, and asks for it as all others do.
-    fn let_lease_end(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    /// Ends an expired lease; the agent then asks for it again as all others do.
+    fn expire_lease(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         let led = self.leading.is_some();
         self.lease(now, lease::Input::Tick, effects);
         if led && self.leading.is_none() {
@@ -235,30 +235,30 @@ impl Membership {
     fn lead(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         let inherited = self.digest.as_ref().map(|digest| digest.alive.clone()).unwrap_or_default();
         let version = self.digest.as_ref().and_then(|digest| digest.version);
-        self.leading = Some(Leading { publish_at: now, roster: Roster::new(now, inherited), version, apart: 0 });
+        self.leading = Some(Leading { publish_at: now, roster: Roster::new(now, inherited), version, incompatible: 0 });
         self.holder = Some(self.member.node.clone());
         self.counts.elected_total += 1;
-        // The own report is the first that it hears.
+        // Its own report comes first.
         self.report_at = now;
         effects.push(Effect::Lead);
     }
 
-    /// Somebody leads: when no digest comes for as long as the lease lasts, it is asked for.
+    /// Another agent is registrar. If no digest comes for the lease's term, this agent asks for the lease.
     fn await_digests(&mut self, now: Duration) {
         self.try_at = Some(now + LEASE_FOR + self.within(TRY_WITHIN));
     }
 
     fn see_holder(&mut self, now: Duration, began: Duration, looked: Looked, effects: &mut Vec<Effect>) {
         self.is_looking = false;
-        let unproven = self.unproven.take();
-        // What the server answered to oneself since then is newer.
+        let unverified = self.unverified.take();
+        // A later answer to this agent's own renewal is newer.
         let is_late = self.lease.until().is_some_and(|until| until > began + LEASE_FOR);
         match looked {
             Looked::Unknown => return,
             _ if is_late => return,
             Looked::Nobody => {
                 self.holder = None;
-                if self.digest.is_some() || unproven.is_some() {
+                if self.digest.is_some() || unverified.is_some() {
                     self.try_at = Some(now + self.within(TRY_WITHIN));
                 }
             }
@@ -266,58 +266,58 @@ impl Membership {
                 if holder != self.member.node {
                     self.await_digests(now);
                     if self.leading.is_some() {
-                        self.hear_of_lease(now, began, Answer::Taken, effects);
+                        self.lease_answered(now, began, Answer::Taken, effects);
                     }
                 }
                 self.holder = Some(holder);
             }
         }
-        match unproven {
-            Some((from, digest)) if self.holder.as_ref() == Some(&from) => self.believe(now, digest, effects),
+        match unverified {
+            Some((from, digest)) if self.holder.as_ref() == Some(&from) => self.accept_digest(now, digest, effects),
             Some(_) => {
                 self.counts.digests_refused_total += 1;
-                self.looked_in_vain = Some(now);
+                self.last_vain_lookup = Some(now);
             }
             None => {}
         }
     }
 
-    /// Only the holder of the lease speaks for the fleet. Who is not known as that may have become it: the server knows.
+    /// Accepts a digest of the lease's holder. For any other publisher the holder is looked up, because it may have changed.
     fn see_digest(&mut self, now: Duration, from: NodeName, digest: FleetDigest, effects: &mut Vec<Effect>) {
         if self.holder.as_ref() == Some(&from) {
-            return self.believe(now, digest, effects);
+            return self.accept_digest(now, digest, effects);
         }
-        if self.unproven.replace((from, digest)).is_some() {
+        if self.unverified.replace((from, digest)).is_some() {
             self.counts.digests_refused_total += 1;
         }
         if self.look_at.is_none() && !self.is_looking {
             let alive = u32::try_from(self.place.alive).unwrap_or(u32::MAX);
             let look_at = now + self.within(LOOK_SPREAD_OF_ONE.saturating_mul(alive).min(LOOK_WITHIN));
-            self.look_at = Some(self.looked_in_vain.map_or(look_at, |looked| look_at.max(looked + LOOKS_APART)));
+            self.look_at = Some(self.last_vain_lookup.map_or(look_at, |looked| look_at.max(looked + LOOK_PAUSE)));
             if self.try_at.is_some_and(|at| at <= now + TRY_WITHIN) {
-                // The quicker one leads.
+                // Another agent was quicker.
                 self.await_digests(now);
             }
         }
     }
 
-    fn believe(&mut self, now: Duration, digest: FleetDigest, effects: &mut Vec<Effect>) {
+    fn accept_digest(&mut self, now: Duration, digest: FleetDigest, effects: &mut Vec<Effect>) {
         if digest.leaves {
             self.holder = None;
             self.try_at = Some(now + self.within(TRY_WITHIN));
             return;
         }
         self.await_digests(now);
-        let apart = digest.version.filter(|version| !self.member.reads_versions.contains(version));
-        if let Some(version) = apart.filter(|_| !self.counts.is_apart) {
-            effects.push(Effect::SayApart(version));
+        let incompatible = digest.version.filter(|version| !self.member.reads_versions.contains(version));
+        if let Some(version) = incompatible.filter(|_| !self.counts.reads_no_common_version) {
+            effects.push(Effect::LogUnreadableVersion(version));
         }
-        self.counts.is_apart = apart.is_some();
-        if let Some((alive, in_zone)) = roster::alive_as_said(&digest, &self.member.zone) {
+        self.counts.reads_no_common_version = incompatible.is_some();
+        if let Some((alive, in_zone)) = roster::alive_in_digest(&digest, &self.member.zone) {
             (self.place.alive, self.place.alive_in_zone) = (alive, in_zone);
         }
         self.digest = Some(digest);
-        self.tell_news(now, effects);
+        self.tell_if_changed(now, effects);
     }
 
     fn leave(&mut self, now: Duration, effects: &mut Vec<Effect>) {
@@ -331,12 +331,12 @@ impl Membership {
         }
     }
 
-    fn let_time_work(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    fn run_due(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         if self.report_at <= now {
             self.report_at = now + self.jittered(ALIVE_EVERY);
             let placed = self.place.rank.is_some() && self.placed_at.is_some_and(|at| now < at + PLACE_FOR);
             let report = self.report(false);
-            effects.push(if placed { Effect::Mention(report) } else { Effect::Report(report) });
+            effects.push(if placed { Effect::Notify(report) } else { Effect::Report(report) });
         }
         let is_asked = self.lease.answer_due().is_some_and(|due| now < due);
         if !is_asked && self.try_at.is_some_and(|at| at <= now) {
@@ -351,8 +351,8 @@ impl Membership {
         if leading.publish_at <= now {
             leading.publish_at = now + DIGEST_EVERY;
             let alive = leading.roster.alive(now);
-            if let Some((version, apart)) = leading.roster.version(now) {
-                (leading.version, leading.apart) = (Some(version), apart);
+            if let Some((version, incompatible)) = leading.roster.version(now) {
+                (leading.version, leading.incompatible) = (Some(version), incompatible);
             }
             effects.push(Effect::Publish(FleetDigest { alive, version: leading.version, ..FleetDigest::default() }));
         }

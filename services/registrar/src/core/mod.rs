@@ -1,10 +1,10 @@
-//! The sans-IO core: when an agent reports, when it asks for the registrar's lease, renews it and gives it up, and, as registrar, who is
-//! there.
+//! The sans-IO core: decides when an agent reports, when it asks for the registrar's lease, renews it and gives it up; as registrar it
+//! keeps the roster of nodes.
 //!
-//! What holds, whatever is lost, late or doubled, and whichever node dies:
-//! - two agents that look at the time answer as registrar at no time together: an agent's term ends here before it ends at the server;
-//! - a digest is believed if its publisher holds the lease, and nobody else's changes anything;
-//! - an agent that has not left has something to do at [`Membership::next_due`], and nothing before.
+//! Invariants, also if messages are lost, late or doubled and nodes die:
+//! - no two agents answer as registrar at the same time: an agent's term ends at the agent before it ends at the server;
+//! - a digest has an effect only if its publisher holds the lease;
+//! - an agent that has not left has nothing to do before [`Membership::next_due`].
 
 mod invariants;
 mod membership;

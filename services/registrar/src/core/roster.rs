@@ -1,4 +1,4 @@
-//! Who is there, as the registrar knows it.
+//! The registrar's list of nodes: which are alive, their zones and ranks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use contract::NodeName;
 use contract::messages::registrar::{ALIVE_EVERY_MS, ALIVE_FOR_MS, FleetDigest, KNOWN_FOR_MS, NodeList, Place, ReportAlive};
 use contract::version::{self, Readers};
 
-/// The most nodes that are known: twice the largest fleet that is planned for, a few MiB. A further one is answered, but has no place.
+/// The most nodes in the roster: twice the largest planned fleet, a few MiB. A further node is answered without a rank.
 const NODES_MAX: usize = 20_000;
-/// The most zones in a digest: far more than any fleet has, and a digest stays under 100 KiB. Nodes of further zones count as alive all the same.
+/// The most zones in a digest, which then stays under 100 KiB. Nodes of further zones still count as alive.
 const ZONES_MAX: usize = 1_000;
-/// What is kept of a zone's name, as long as the setting may be.
+/// How much of a zone's name is kept: the longest value of the setting.
 const ZONE_MAX_CHARS: usize = 63;
-/// What is kept of an instance; an agent's own has half of it.
+/// How much of an instance is kept: twice the length of an agent's own.
 const INSTANCE_MAX_CHARS: usize = 64;
-/// With more nodes than this, not every step counts them anew in builds with debug assertions.
-const COUNTED_ANEW: usize = 64;
-/// A new registrar does not know all before every agent had its turn, the slowest with its jitter.
+/// With more nodes than this the assertions do not recount them, because that would make each step slow.
+const CHECKED_UP_TO: usize = 64;
+/// How long a new registrar may not know all nodes: a round of reports with jitter.
 const LEARNS_FOR: Duration = Duration::from_millis(ALIVE_EVERY_MS + ALIVE_EVERY_MS / 5);
 
 const ALIVE_FOR: Duration = Duration::from_millis(ALIVE_FOR_MS);
 const KNOWN_FOR: Duration = Duration::from_millis(KNOWN_FOR_MS);
 
-/// The nodes that a registrar has heard.
+/// The nodes that have reported to a registrar.
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// Until when not every node may have been heard.
+    /// Until then, not every node may have reported.
     learns_until: Duration,
-    /// Nodes alive by zone as the registrar before said: good until this one knows.
+    /// Nodes alive by zone in the previous registrar's last digest; used until `learns_until`.
     inherited: BTreeMap<String, u64>,
     nodes: BTreeMap<NodeName, Seen>,
-    /// Who is alive, by name: the place in it is the rank.
+    /// The nodes alive, by name; the index is the rank.
     order: Vec<NodeName>,
     zones: BTreeMap<String, u64>,
-    /// What those read that are known and have not left.
+    /// The versions that known nodes read, without those that left.
     readers: Readers,
-    /// Before this time nobody can have fallen silent for too long.
+    /// No node becomes silent or is forgotten before this time.
     next_scan: Duration,
     refused_total: u64,
 }
@@ -46,14 +46,14 @@ struct Seen {
     instance: String,
     zone: String,
     reads: Vec<u32>,
-    heard: Duration,
+    reported_at: Duration,
     is_alive: bool,
-    /// It went in good order: a late message of the same start does not bring it back.
+    /// It left; a late report of the same instance does not bring it back.
     has_left: bool,
 }
 
 impl Roster {
-    /// Knows nobody yet. `inherited`: nodes alive by zone, as the registrar before said last.
+    /// An empty roster. `inherited`: nodes alive by zone in the previous registrar's last digest.
     pub(super) fn new(now: Duration, inherited: BTreeMap<String, u64>) -> Self {
         Self {
             learns_until: now + LEARNS_FOR,
@@ -67,24 +67,24 @@ impl Roster {
         }
     }
 
-    /// A node says that it is alive, or that it leaves. Hearing the same twice, or late, changes nothing.
-    pub(super) fn hear(&mut self, now: Duration, report: &ReportAlive) -> Place {
+    /// Takes a report that a node is alive or leaves. Repeated and late reports change nothing.
+    pub(super) fn record(&mut self, now: Duration, report: &ReportAlive) -> Place {
         self.scan(now);
         let zone = zone_of(&report.zone);
         let gone = self.nodes.get(&report.node).is_some_and(|seen| seen.has_left && seen.instance == instance_of(report));
         if report.leaves {
-            self.see_leaving(now, report, zone.clone());
+            self.record_leaving(now, report, zone.clone());
         } else if !gone {
-            self.see_alive(now, report, zone.clone());
+            self.record_alive(now, report, zone.clone());
         }
         self.place(now, &report.node, &zone)
     }
 
-    /// How long ago each was heard that is known and has not left.
+    /// The known nodes that have not left, with the age of their last report.
     pub(super) fn list(&mut self, now: Duration) -> NodeList {
         self.scan(now);
         let there = self.nodes.iter().filter(|(_, seen)| !seen.has_left);
-        let ago = |seen: &Seen| u64::try_from(now.saturating_sub(seen.heard).as_millis()).unwrap_or(u64::MAX);
+        let ago = |seen: &Seen| u64::try_from(now.saturating_sub(seen.reported_at).as_millis()).unwrap_or(u64::MAX);
         NodeList { heard_ms_ago: there.map(|(name, seen)| (name.clone(), ago(seen))).collect() }
     }
 
@@ -101,28 +101,28 @@ impl Roster {
         alive
     }
 
-    /// The newest version that all known nodes read, and how many do not read it; none while not every node may have been heard.
+    /// The newest version that the known nodes have in common, and how many do not read it; none before `learns_until`.
     pub(super) fn version(&mut self, now: Duration) -> Option<(u32, u64)> {
         self.scan(now);
         if now < self.learns_until { None } else { self.readers.in_common() }
     }
 
-    /// How many are known, and how many more there would be were there room.
+    /// How many nodes are known, and how many reports had no room.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.nodes.len() as u64, self.refused_total)
     }
 
-    /// What is kept agrees with itself; with many nodes, only that it is bounded.
+    /// Asserts that the roster is consistent; with many nodes, only its bounds.
     pub(super) fn assert_invariants(&self) {
         debug_assert!(self.nodes.len() <= NODES_MAX, "nodes known are bounded");
-        debug_assert!(self.order.len() <= self.nodes.len(), "who is alive is known");
-        if self.nodes.len() > COUNTED_ANEW {
+        debug_assert!(self.order.len() <= self.nodes.len(), "nodes alive are known");
+        if self.nodes.len() > CHECKED_UP_TO {
             return;
         }
         let alive: Vec<&NodeName> = self.nodes.iter().filter(|(_, seen)| seen.is_alive).map(|(name, _)| name).collect();
         debug_assert_eq!(self.order.iter().collect::<Vec<_>>(), alive, "ranks are those of the nodes alive");
         debug_assert_eq!(self.zones.values().sum::<u64>(), alive.len() as u64, "each node alive is in one zone");
-        debug_assert!(self.nodes.values().all(|seen| !(seen.is_alive && seen.has_left)), "who has left is not alive");
+        debug_assert!(self.nodes.values().all(|seen| !(seen.is_alive && seen.has_left)), "a node that has left is not alive");
     }
 
     fn place(&self, now: Duration, node: &NodeName, zone: &str) -> Place {
@@ -135,7 +135,7 @@ impl Roster {
         Place { alive, alive_in_zone, rank: rank.map(|rank| rank as u64) }
     }
 
-    fn see_alive(&mut self, now: Duration, report: &ReportAlive, zone: String) {
+    fn record_alive(&mut self, now: Duration, report: &ReportAlive, zone: String) {
         if !self.nodes.contains_key(&report.node) && self.nodes.len() >= NODES_MAX && !self.make_room() {
             self.refused_total += 1;
             return;
@@ -149,31 +149,31 @@ impl Roster {
             *self.zones.entry(zone.clone()).or_default() += 1;
         }
         let reads = version::heard(&report.reads_versions);
-        let seen = Seen { instance: instance_of(report), zone, reads, heard: now, is_alive: true, has_left: false };
+        let seen = Seen { instance: instance_of(report), zone, reads, reported_at: now, is_alive: true, has_left: false };
         self.keep(report.node.clone(), seen);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 
-    /// Kept as gone for as long as a late message may come; who was never heard needs no memory.
-    fn see_leaving(&mut self, now: Duration, report: &ReportAlive, zone: String) {
+    /// Marks a known node as left, for as long as a late report may come.
+    fn record_leaving(&mut self, now: Duration, report: &ReportAlive, zone: String) {
         let Some(seen) = self.nodes.get(&report.node) else { return };
-        // An agent that was started anew under the name is not sent away by the end of the one before.
+        // A late farewell of the node's previous instance does not concern the new one.
         if seen.instance != instance_of(report) {
             return;
         }
         if seen.is_alive {
             let old = seen.zone.clone();
-            self.strike_out(&report.node, &old);
+            self.mark_silent(&report.node, &old);
         }
-        let gone = Seen { instance: instance_of(report), zone, reads: Vec::new(), heard: now, is_alive: false, has_left: true };
+        let gone = Seen { instance: instance_of(report), zone, reads: Vec::new(), reported_at: now, is_alive: false, has_left: true };
         self.keep(report.node.clone(), gone);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 
-    /// Forgets a node that has left or was silent the longest; false if all are alive.
+    /// Forgets a node that has left, else the one silent the longest; false if all are alive.
     fn make_room(&mut self) -> bool {
         let silent = self.nodes.iter().filter(|(_, seen)| !seen.is_alive);
-        let first = silent.min_by_key(|(_, seen)| (!seen.has_left, seen.heard)).map(|(name, _)| name.clone());
+        let first = silent.min_by_key(|(_, seen)| (!seen.has_left, seen.reported_at)).map(|(name, _)| name.clone());
         first.is_some_and(|name| self.forget(&name))
     }
 
@@ -194,23 +194,23 @@ impl Roster {
         true
     }
 
-    /// Lets time do its work: who was not heard for too long is not alive, and later not known any more.
+    /// Marks nodes as silent after `ALIVE_FOR`, and forgets them after `KNOWN_FOR`.
     fn scan(&mut self, now: Duration) {
         if now < self.next_scan {
             return;
         }
-        let age = |seen: &Seen| now.saturating_sub(seen.heard);
+        let age = |seen: &Seen| now.saturating_sub(seen.reported_at);
         let silent = self.nodes.iter().filter(|(_, seen)| seen.is_alive && age(seen) >= ALIVE_FOR);
         let silent: Vec<(NodeName, String)> = silent.map(|(name, seen)| (name.clone(), seen.zone.clone())).collect();
         for (name, zone) in silent {
-            self.strike_out(&name, &zone);
+            self.mark_silent(&name, &zone);
         }
         let over = self.nodes.iter().filter(|(_, seen)| age(seen) >= if seen.has_left { ALIVE_FOR } else { KNOWN_FOR });
         let over: Vec<NodeName> = over.map(|(name, _)| name.clone()).collect();
         for name in over {
             self.forget(&name);
         }
-        let ends = |seen: &Seen| seen.heard + if seen.is_alive || seen.has_left { ALIVE_FOR } else { KNOWN_FOR };
+        let ends = |seen: &Seen| seen.reported_at + if seen.is_alive || seen.has_left { ALIVE_FOR } else { KNOWN_FOR };
         self.next_scan = self.nodes.values().map(ends).min().unwrap_or(now + ALIVE_FOR);
     }
 
@@ -220,7 +220,7 @@ impl Roster {
         }
     }
 
-    fn strike_out(&mut self, name: &NodeName, zone: &str) {
+    fn mark_silent(&mut self, name: &NodeName, zone: &str) {
         if let Ok(place) = self.order.binary_search(name) {
             self.order.remove(place);
         }
@@ -240,18 +240,18 @@ impl Roster {
     }
 }
 
-/// How many nodes are alive, and how many of them in a zone; none where a digest does not tell all.
-pub(super) fn alive_as_said(digest: &FleetDigest, zone: &str) -> Option<(u64, u64)> {
+/// How many nodes are alive, and how many in a zone; none if the digest lacks the zone or may lack others.
+pub(super) fn alive_in_digest(digest: &FleetDigest, zone: &str) -> Option<(u64, u64)> {
     let in_zone = digest.alive.get(&zone_of(zone)).copied()?;
     (digest.alive.len() < ZONES_MAX).then(|| (digest.alive.values().sum(), in_zone))
 }
 
-/// What a zone is called, as much of its name as is kept.
+/// A zone's name, shortened to its bound.
 fn zone_of(zone: &str) -> String {
     zone.chars().take(ZONE_MAX_CHARS).collect()
 }
 
-/// Which start of an agent reports, as much of it as is kept.
+/// The report's instance, shortened to its bound.
 fn instance_of(report: &ReportAlive) -> String {
     report.instance.chars().take(INSTANCE_MAX_CHARS).collect()
 }

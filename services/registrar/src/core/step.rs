@@ -1,4 +1,4 @@
-//! What goes into the registrar's core and what comes out of it.
+//! The inputs and effects of the registrar's core.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use contract::NodeName;
 use contract::messages::registrar::{FleetDigest, FleetSeen, NodeList, Place, ReportAlive};
 use lease::Answer;
 
-/// Who this agent is.
+/// The agent itself.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its name in the fleet.
     pub node: NodeName,
-    /// Different for each start of an agent.
+    /// An id of this start of the agent.
     pub instance: String,
     /// `node.zone`.
     pub zone: String,
@@ -19,31 +19,31 @@ pub struct Member {
     pub reads_versions: Vec<u32>,
 }
 
-/// What has come to pass.
+/// An input of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Time went by: see [`super::Membership::next_due`].
+    /// The time of [`super::Membership::next_due`] has come.
     Tick,
-    /// Another agent asks this one as the registrar. Answered in the same step by one [`Effect::Reply`].
+    /// A command to the registrar. The same step answers it with one [`Effect::Reply`].
     Called(Call),
-    /// The registrar answered, or nobody did.
+    /// The registrar's answer to a report; none: it did not answer.
     Reported(Option<Place>),
-    /// Asking for the lease, begun at this time, came to this.
+    /// The answer to a request for the lease that began at this time.
     Asked(Duration, Answer),
-    /// Who holds the lease as the server says, looked up from this time on.
+    /// The result of a look-up of the lease's holder that began at this time.
     Looked(Duration, Looked),
-    /// A digest that this node published.
-    DigestHeard(NodeName, FleetDigest),
-    /// The agent stops in good order.
+    /// A digest, and the node that published it.
+    DigestReceived(NodeName, FleetDigest),
+    /// The agent stops.
     Leave,
 }
 
-/// What the registrar is asked.
+/// A command to the registrar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A node is alive, or leaves.
+    /// A node reports that it is alive or leaves.
     Alive(ReportAlive),
-    /// Who is known?
+    /// Asks for the known nodes.
     List,
 }
 
@@ -58,67 +58,67 @@ pub enum Reply {
     NotRegistrar,
 }
 
-/// What looking for the lease's holder has come to.
+/// The result of looking up the lease's holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
     /// This node holds it.
     Holder(NodeName),
-    /// Nobody does.
+    /// The lease is free.
     Nobody,
-    /// Nothing is known: the bus failed.
+    /// Unknown: the bus failed.
     Unknown,
 }
 
-/// What is to be done.
+/// An effect of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Answer [`Input::Called`].
     Reply(Reply),
-    /// Tell the registrar, and give its answer back.
+    /// Report to the registrar, and feed its answer.
     Report(ReportAlive),
-    /// Tell the registrar, which need not answer.
-    Mention(ReportAlive),
-    /// Ask for the lease, and give the answer back.
+    /// Report to the registrar without an answer.
+    Notify(ReportAlive),
+    /// Ask for the lease, and feed the answer.
     TryLease,
-    /// Renew the lease of this epoch, and give the answer back.
+    /// Renew the lease of this epoch, and feed the answer.
     Renew(u64),
-    /// Look who holds the lease, and give the answer back.
+    /// Look up the lease's holder, and feed the result.
     Look,
-    /// Take the registrar's commands.
+    /// Serve the registrar's commands.
     Lead,
-    /// Take them no more.
+    /// Stop serving them.
     StepDown,
-    /// Give the lease of this epoch back, so that the next one need not wait for its end.
+    /// Give back the lease of this epoch, so that another agent gets it at once.
     GiveBack(u64),
-    /// Publish how the fleet stands.
+    /// Publish a digest.
     Publish(FleetDigest),
-    /// Tell the node's services.
+    /// Tell the node's services the fleet's state.
     Tell(FleetSeen),
-    /// Say that the fleet writes this version, which this node does not read.
-    SayApart(u32),
+    /// Log that the fleet writes this version, which this node does not read.
+    LogUnreadableVersion(u32),
 }
 
-/// Counted since the start, and as it stands.
+/// Counters and the present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Where this node stands in its fleet.
+    /// This node's place in its fleet.
     pub place: Place,
     /// Whether this agent is the registrar.
     pub is_registrar: bool,
     /// As registrar: nodes known, alive or silent.
     pub known: u64,
-    /// As registrar: reports of nodes for which there was no room.
+    /// As registrar: reports of nodes for which the roster had no room.
     pub beyond_room_total: u64,
-    /// Reports that nobody answered.
+    /// Reports without an answer.
     pub unanswered_total: u64,
     /// How often this agent became the registrar.
     pub elected_total: u64,
-    /// Digests of somebody who does not hold the lease.
+    /// Digests of nodes that did not hold the lease.
     pub digests_refused_total: u64,
-    /// In which version this node writes.
+    /// The version in which this node writes.
     pub writes_version: u32,
     /// The fleet writes a version that this node does not read.
-    pub is_apart: bool,
-    /// As registrar: nodes that do not read what the fleet writes.
-    pub apart: u64,
+    pub reads_no_common_version: bool,
+    /// As registrar: nodes that do not read the version that the fleet writes.
+    pub incompatible: u64,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clock::Now;
 
-use crate::port::{AgedEntry, BucketSpec, BucketStatus, Entry, KeyValueError, Snapshot};
+use crate::shared_state::{AgedEntry, BucketSpec, BucketStatus, Entry, KeyValueError, Snapshot};
 
 /// The state of a bucket.
 pub(super) struct Bucket {

@@ -14,11 +14,11 @@ use super::bucket::{Bucket, Content, Stored};
 use super::routes::Routes;
 use super::streams::{MESSAGE_ID, Streams};
 use crate::asker::Asker;
+use crate::error::BusError;
+use crate::event_log::{Appended, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::message::{Headers, Message};
-use crate::port::SUBSCRIPTION_CAPACITY;
-use crate::port::{
-    Appended, BucketSpec, BucketStatus, BusError, Entry, KeyValueError, Snapshot, StreamPage, StreamQuery, StreamSpec, StreamStatus,
-};
+use crate::messaging::SUBSCRIPTION_CAPACITY;
+use crate::shared_state::{BucketSpec, BucketStatus, Entry, KeyValueError, Snapshot};
 
 /// A connection, in the order of connecting.
 pub(super) type ConnectionId = u64;

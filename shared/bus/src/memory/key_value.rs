@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::bucket::Condition;
 use super::hub::{ConnectionId, Hub};
-use crate::port::{BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, Snapshot};
 use crate::rules;
+use crate::shared_state::{BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, Snapshot};
 
 /// A handle to a bucket; it makes the bucket again if it was lost.
 pub(super) struct MemoryKeyValue {

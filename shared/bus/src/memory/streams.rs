@@ -7,8 +7,8 @@ use clock::Now;
 
 use super::routes::Routes;
 use super::transform::transformed;
+use crate::event_log::{Appended, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform};
 use crate::message::Message;
-use crate::port::{Appended, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform};
 
 /// The header by which a message is stored once.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";

@@ -1,6 +1,6 @@
 //! Subjects under which a stream stores, as a server makes them.
 
-use crate::port::SubjectTransform;
+use crate::event_log::SubjectTransform;
 
 /// The subject that a message is stored under; none: as published.
 pub(super) fn transformed(transform: &SubjectTransform, subject: &str) -> Option<String> {

@@ -16,8 +16,8 @@ use tracing::{debug, warn};
 use super::link::Link;
 use super::replies::{self, Replies};
 use crate::asker::{Asker, PROBE_HEADER};
+use crate::error::BusError;
 use crate::message::{Headers, MAX_PAYLOAD_BYTES, Message};
-use crate::port::BusError;
 
 /// How long a message may wait for room in the client's queue of commands: the server takes nothing then, and the sender
 /// shall know rather than wait.

@@ -12,8 +12,10 @@ use super::connection::{Connection, other};
 use super::refusals::{self, Act};
 use super::replicas::Growing;
 use super::stored::Stored;
+use crate::error::BusError;
+use crate::event_log::Appended;
+use crate::health::BusHealth;
 use crate::message::{Headers, Message};
-use crate::port::{Appended, BusError, BusHealth};
 
 /// How long an answer of JetStream may take: a leader may have to be elected first.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

@@ -14,9 +14,10 @@ use super::refusals::Act;
 use super::snapshot;
 use super::stored::Stored;
 use super::streams::{ensure_bucket, stream_of};
+use crate::error::BusError;
 use crate::message::{Headers, Message};
-use crate::port::{BucketSpec, BucketStatus, BusError, Entry, KeyValue, KeyValueError, Snapshot};
 use crate::rules;
+use crate::shared_state::{BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, Snapshot};
 
 /// How often a key is looked at while others change it, before that counts as a conflict.
 const CREATE_ATTEMPTS: usize = 3;

@@ -15,7 +15,8 @@ use super::no_connection;
 use super::refusals::{Act, Refusals};
 use super::replies::Waiting;
 use super::target::shown_server;
-use crate::port::{BusError, BusHealth, HealthChanges};
+use crate::error::BusError;
+use crate::health::{BusHealth, HealthChanges};
 
 /// Each failed attempt waits this much longer than the one before.
 const RECONNECT_STEP: Duration = Duration::from_millis(50);

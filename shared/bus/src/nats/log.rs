@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::connection::{from_wire, other};
 use super::jetstream::JetStream;
+use crate::error::BusError;
+use crate::event_log::{StoredMessage, StreamPage, StreamQuery, StreamStart};
 use crate::message::{Headers, Message};
-use crate::port::{BusError, StoredMessage, StreamPage, StreamQuery, StreamStart};
 
 /// Bytes a page: half of what a subscription may hold of the largest messages.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use super::jetstream::{CallError, code};
-use crate::port::BusError;
+use crate::error::BusError;
 
 /// The most streams of which refusals are remembered; a fleet has eight.
 const REMEMBERED: usize = 64;

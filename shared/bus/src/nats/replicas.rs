@@ -13,7 +13,7 @@ use tracing::{debug, info};
 use super::jetstream::{CallError, JetStream, code};
 use super::link::Phase;
 use super::streams;
-use crate::port::BusError;
+use crate::error::BusError;
 
 /// The least number that is still whole without one.
 pub(super) const REPLICAS: u64 = 3;

@@ -7,8 +7,10 @@ use super::jetstream::{CallError, JetStream, code};
 use super::refusals;
 use super::replicas::{self, REPLICAS};
 use super::streams::{bucket_config, stream_config, stream_of, update};
-use crate::port::{BucketSpec, BusError, StreamSpec};
+use crate::error::BusError;
+use crate::event_log::StreamSpec;
 use crate::rules;
+use crate::shared_state::BucketSpec;
 
 /// How a bucket is set up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +80,7 @@ impl NatsBus {
     ///
     /// # Errors
     /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when JetStream, its limits or this login's
-    /// permissions do not allow it, and those of [`crate::Bus::request`].
+    /// permissions do not allow it, and those of [`crate::Messaging::request`].
     pub async fn set_up(&self, spec: &BucketSpec, options: SetupOptions) -> Result<BucketSetup, BusError> {
         rules::check_bucket(spec)?;
         self.set_up_as(&stream_of(&spec.name), bucket_config(spec), options).await

@@ -15,7 +15,8 @@ use super::connection::other;
 use super::jetstream::JetStream;
 use super::stored::is_marker;
 use super::streams::{Existing, ensure_bucket, stream_of};
-use crate::port::{AgedEntry, BucketSpec, BucketStatus, BusError, Entry, Snapshot};
+use crate::error::BusError;
+use crate::shared_state::{AgedEntry, BucketSpec, BucketStatus, Entry, Snapshot};
 
 /// Messages a page: some two MiB, and half of what a subscription holds. For each page a server may look through its index of all keys: a
 /// bucket of 160,000 took it half a minute in pages of 512.

@@ -12,7 +12,9 @@ use super::connection::other;
 use super::jetstream::{CallError, JetStream, code};
 use super::refusals::Act;
 use super::replicas;
-use crate::port::{BucketSpec, BucketStatus, BusError, StreamSpec, StreamStatus, SubjectTransform};
+use crate::error::BusError;
+use crate::event_log::{StreamSpec, StreamStatus, SubjectTransform};
+use crate::shared_state::{BucketSpec, BucketStatus};
 
 /// The server's default time of remembering message ids; a bucket uses none.
 const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

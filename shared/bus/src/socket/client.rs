@@ -20,16 +20,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
 use super::frame::{ToClient, ToServer, codec, decode, encode};
+use crate::error::BusError;
+use crate::health::{BusHealth, HealthChanges};
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
-use crate::port::{Appended, BucketSpec, KeyValue, SUBSCRIPTION_CAPACITY, StreamPage, StreamQuery, StreamSpec, StreamStatus};
-use crate::port::{Bus, BusError, BusHealth, HealthChanges, Subscription};
+use crate::messaging::{Messaging, SUBSCRIPTION_CAPACITY, Subscription};
 use crate::rules;
 
 /// Frames that wait to be written; with more, the sender waits.
 const OUTBOX_FRAMES: usize = 64;
-
-/// What is said of state and streams.
-const MESSAGES_ONLY: &str = "a socket carries messages, no state and no streams: connect to NATS for that";
 
 /// A connection to a bus behind a socket; clones are the same one. It does not connect again by itself: what is asked through it
 /// lives no longer than the agent that was asked.
@@ -98,7 +96,7 @@ fn explain(path: &Path, error: &io::Error) -> String {
 }
 
 #[async_trait]
-impl Bus for SocketBus {
+impl Messaging for SocketBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         rules::check_message(&message, MAX_PAYLOAD_BYTES)?;
         let mut waiting = self.connection.waiting()?;
@@ -132,22 +130,6 @@ impl Bus for SocketBus {
             Ok(answer) => answer?.ok_or_else(|| BusError::Other { reason: "the agent answered a request without an answer".to_owned() }),
             Err(_) => Err(BusError::TimedOut { subject, timeout }),
         }
-    }
-
-    async fn bucket(&self, _: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
-        Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
-    }
-
-    async fn stream(&self, _: &StreamSpec) -> Result<StreamStatus, BusError> {
-        Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
-    }
-
-    async fn read(&self, _: &StreamQuery) -> Result<StreamPage, BusError> {
-        Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
-    }
-
-    async fn append(&self, _: Message, _: &str) -> Result<Appended, BusError> {
-        Err(BusError::Unsupported { reason: MESSAGES_ONLY.to_owned() })
     }
 
     fn health(&self) -> BusHealth {

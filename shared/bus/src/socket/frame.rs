@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio_util::codec::LengthDelimitedCodec;
 
+use crate::error::BusError;
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
-use crate::port::BusError;
 
 /// Room in a frame beside headers and payload: subjects, which are bounded, and the names of fields.
 const FRAME_OVERHEAD_BYTES: usize = 64 * 1024;

@@ -19,8 +19,9 @@ use tracing::{debug, warn};
 
 use super::address::Address;
 use super::frame::{ToClient, ToServer, codec, decode, encode};
+use crate::error::BusError;
 use crate::message::Message;
-use crate::port::{BusError, BusRef};
+use crate::messaging::MessagingRef;
 
 /// How many clients are served at once: people and scripts on one machine. The next one is told and closed.
 pub const MAX_CONNECTIONS: usize = 64;
@@ -59,7 +60,7 @@ impl Drop for SocketServer {
 ///
 /// # Errors
 /// The file cannot be made, or what lies there is no socket.
-pub fn serve_socket(path: &Path, bus: BusRef) -> io::Result<SocketServer> {
+pub fn serve_socket(path: &Path, bus: MessagingRef) -> io::Result<SocketServer> {
     remove_left_over(path)?;
     let address = Address::of(path)?;
     let listener = UnixListener::bind(address.path())?;
@@ -77,7 +78,7 @@ fn remove_left_over(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn accept(listener: UnixListener, bus: BusRef) {
+async fn accept(listener: UnixListener, bus: MessagingRef) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut clients = tokio::task::JoinSet::new();
     loop {
@@ -116,7 +117,7 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(&[&length, frame.as_ref()].concat());
 }
 
-async fn serve_client(stream: UnixStream, bus: BusRef) {
+async fn serve_client(stream: UnixStream, bus: MessagingRef) {
     let (reader, writer) = stream.into_split();
     let (outbox, frames) = mpsc::channel(OUTBOX_FRAMES);
     let _writing = AbortOnDropHandle::new(tasks::spawn("socket-writer", write_all(writer, frames)));
@@ -142,7 +143,7 @@ type Tasks = BTreeMap<u64, AbortOnDropHandle<()>>;
 
 /// One client.
 struct Client {
-    bus: BusRef,
+    bus: MessagingRef,
     outbox: mpsc::Sender<Bytes>,
     requests: Tasks,
     subscriptions: Tasks,
@@ -187,14 +188,14 @@ impl Client {
     }
 }
 
-async fn ask(bus: BusRef, outbox: mpsc::Sender<Bytes>, id: u64, timeout: Duration, message: Message) {
+async fn ask(bus: MessagingRef, outbox: mpsc::Sender<Bytes>, id: u64, timeout: Duration, message: Message) {
     match bus.request(message, timeout).await {
         Ok(reply) => tell(&outbox, &ToClient::Reply { id, message: reply.into() }).await,
         Err(error) => fail(&outbox, id, error).await,
     }
 }
 
-async fn forward(bus: BusRef, outbox: mpsc::Sender<Bytes>, id: u64, subject: String, queue: Option<String>) {
+async fn forward(bus: MessagingRef, outbox: mpsc::Sender<Bytes>, id: u64, subject: String, queue: Option<String>) {
     let mut messages = match bus.subscribe(&subject, queue.as_deref()).await {
         Ok(messages) => messages,
         Err(error) => return fail(&outbox, id, error).await,

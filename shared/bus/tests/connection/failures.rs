@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bus::nats::NatsBus;
-use bus::{BucketSpec, Bus, BusError, BusHealth, KeyValueError, Message, StreamSpec};
+use bus::{BucketSpec, BusError, BusHealth, EventLog, KeyValueError, Message, Messaging, SharedState, StreamSpec};
 use futures::StreamExt;
 use support::nats::{NatsConfig, NatsServer, old_program};
 use support::requirement;

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bus::nats::NatsBus;
-use bus::{BucketSpec, Bus as _, KeyValueError};
+use bus::{BucketSpec, KeyValueError, SharedState as _};
 use support::far_away::FarAway;
 use support::nats::NatsConfig;
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{BucketSpec, Bus};
+use bus::{BucketSpec, Messaging, SharedState};
 use nkeys::KeyPair;
 use support::nats::{NatsConfig, Tenancy};
 use tempfile::TempDir;

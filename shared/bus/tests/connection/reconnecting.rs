@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bus::nats::NatsBus;
-use bus::{BucketSpec, Bus, BusError, BusHealth, Message};
+use bus::{BucketSpec, Bus, BusError, BusHealth, Message, Messaging, SharedState};
 use futures::StreamExt;
 use support::nats::NatsConfig;
 

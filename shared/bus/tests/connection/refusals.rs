@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bus::nats::{NatsBus, SetupOptions, SetupState};
-use bus::{BucketSpec, Bus, BusError, BusHealth, KeyValueError, Message, StreamSpec};
+use bus::{BucketSpec, BusError, BusHealth, EventLog, KeyValueError, Message, Messaging, SharedState, StreamSpec};
 use futures::StreamExt;
 use support::nats::{NatsConfig, NatsServer};
 

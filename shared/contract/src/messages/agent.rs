@@ -43,8 +43,17 @@ pub struct NodeDescription {
     pub pulling: u64,
     /// Pulls that wait for their turn.
     pub waiting: u64,
+    /// Standing pulls.
+    #[serde(default)]
+    pub standing: u64,
     /// What is held back on it, by its own failures and by what the fleet knows.
     pub backoff: u64,
+    /// How long ago the oldest event happened that waits for the stream, in milliseconds; 0: none waits.
+    #[serde(default)]
+    pub oldest_unsent_ms: u64,
+    /// How it takes part in sharing: `enforce`, `observe`, `off`.
+    #[serde(default)]
+    pub share: String,
     /// The message versions that it reads.
     #[serde(default)]
     pub reads_versions: Vec<u32>,

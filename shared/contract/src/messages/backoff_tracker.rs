@@ -1,10 +1,16 @@
 //! What the back-off tracker answers.
 
+mod clearance;
+mod operating;
+
 use serde::{Deserialize, Serialize};
+
+pub use self::clearance::*;
+pub use self::operating::*;
 
 use super::registrar::FleetSeen;
 use crate::open::open_answer;
-use crate::{AttemptId, ClearanceId, Command, FailureClass, NodeName, PodRef, Service, Stage, Target, TraceContext, View};
+use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Stage, Target, TraceContext};
 
 /// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,148 +84,6 @@ pub struct Refusal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
-
-/// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`] was clear, and
-/// again with the same id and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] while the attempt goes on,
-/// to hear of [`Clearance::Abandoned`]. A request that is not repeated for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestClearance {
-    /// The same for all attempts of one flight.
-    pub clearance: ClearanceId,
-    /// The attempt that would begin.
-    pub attempt: AttemptId,
-    /// The span of that attempt; it is sampled if the attempt will be exported should it fail.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt_span: Option<TraceContext>,
-    /// For the local rule.
-    pub key: LocalKey,
-    /// Keys of the flight's other callers, at most [`OTHER_KEYS_MOST`]: the local rule holds the flight only while it holds all keys.
-    /// Each question replaces the keys of the one before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub other_keys: Vec<LocalKey>,
-    /// What is wanted.
-    pub target: Target,
-    /// Whether a standing pull asks: it is answered only when it may go ahead, and with [`Clearance::Waiting`] when `patience_ms` is over.
-    #[serde(default)]
-    pub standing: bool,
-    /// How long the answer may be held back while nothing is decided, in milliseconds.
-    pub patience_ms: u64,
-}
-
-/// The most keys beside the first: kubelet runs 110 pods on a node by default.
-pub const OTHER_KEYS_MOST: usize = 110;
-/// How often an attempt under way asks whether it was abandoned.
-pub const CLEARANCE_WATCHED_EVERY_MS: u64 = 10_000;
-/// A request that is not repeated for so long counts as withdrawn, because its caller died.
-pub const CLEARANCE_LAPSES_AFTER_MS: u64 = 30_000;
-
-impl Command for RequestClearance {
-    type Reply = Clearance;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "clearance";
-}
-
-/// The answer to [`RequestClearance`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", rename_all = "snake_case")]
-pub enum Clearance {
-    /// Go ahead, or on.
-    Granted {
-        /// Whether the attempt is made on behalf of others too (lead or probe).
-        for_all: bool,
-        /// `until` must have answered within so many milliseconds from now, else the attempt is to be ended as failed; none: no haste.
-        #[serde(default)]
-        answer_within_ms: Option<u64>,
-        /// The stage that must have answered by then. What the attempt holds for all it holds until then.
-        #[serde(default, skip_serializing_if = "Stage::is_default")]
-        until: Stage,
-        /// The span of the attempt that succeeded, by which the entry that held this one was closed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        released_by: Option<TraceContext>,
-    },
-    /// Not before its next attempt. Not said to a standing pull, and not of what is unconfirmed.
-    Refused(Refusal),
-    /// Nothing is decided yet: ask again. Somebody else is finding out, a standing pull is held, or one other node alone reports a failure.
-    Waiting {
-        /// What holds a standing pull, or delays any, if something does.
-        #[serde(default)]
-        held: Option<Refusal>,
-    },
-    /// End the attempt without a word: it hangs, while others are answered, or it waits for a permit, and others have failed. Then ask
-    /// with a new attempt.
-    Abandoned,
-    /// What a newer version answered. Never written.
-    #[serde(skip)]
-    Unknown {
-        /// Its name.
-        name: String,
-    },
-}
-
-open_answer!(Clearance: "granted", "refused", "waiting", "abandoned");
-
-/// An attempt that had clearance has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
-/// nobody is told that it is unanswered. And clearance that is not for all lapses if others fail meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BeginAttempt {
-    /// Of which request for clearance.
-    pub clearance: ClearanceId,
-    /// Which attempt.
-    pub attempt: AttemptId,
-}
-
-impl Command for BeginAttempt {
-    type Reply = AttemptBegun;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "begin";
-}
-
-/// The answer to [`BeginAttempt`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttemptBegun {}
-
-/// What an attempt that had clearance has come to: said of each stage when it has answered, and of a failure that comes before the stage of the
-/// leave. What fails later is said by [`ReportAttempt`] alone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResolveAttempt {
-    /// Of which request for clearance.
-    pub clearance: ClearanceId,
-    /// Which attempt.
-    pub attempt: AttemptId,
-    /// None: `stage` has answered.
-    #[serde(default)]
-    pub failure: Option<AttemptFailure>,
-    /// Which stage has answered.
-    #[serde(default, skip_serializing_if = "Stage::is_default")]
-    pub stage: Stage,
-}
-
-impl Command for ResolveAttempt {
-    type Reply = AttemptResolved;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "resolve";
-}
-
-/// The answer to [`ResolveAttempt`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttemptResolved {}
-
-/// The request for clearance is over, fulfilled or not. To withdraw an unknown one changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WithdrawClearance {
-    /// The request for clearance.
-    pub clearance: ClearanceId,
-}
-
-impl Command for WithdrawClearance {
-    type Reply = ClearanceWithdrawn;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "withdraw";
-}
-
-/// The answer to [`WithdrawClearance`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClearanceWithdrawn {}
 
 /// How an attempt ended. Reporting the same attempt for the same key again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,6 +175,8 @@ pub struct BackoffCounts {
 pub struct SharedCounts {
     /// Whether the bus is gone, so that the node goes by kubelet's rule.
     pub alone: bool,
+    /// Whether the node only observes: it refuses nothing by what is shared.
+    pub observes: bool,
     /// Entries of all back-off keys that fail now.
     pub entries: u64,
     /// Of them those that hold this node back: neither alone, nor observing, nor during a pause.
@@ -382,152 +248,3 @@ impl Command for SeeFleet {
 /// The answer to [`SeeFleet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetNoted {}
-
-/// What this node knows of failures: its own back-offs and what the fleet shares.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListBackoffs {
-    /// Only what this names: a key as listed or its beginning, or an image that is held back. None: all.
-    #[serde(default)]
-    pub what: Option<String>,
-    /// Only of this registry, as images name it. None: of all.
-    #[serde(default)]
-    pub registry: Option<String>,
-    /// At most so many entries; none: [`LISTED_MOST`].
-    #[serde(default)]
-    pub limit: Option<u64>,
-    /// Of what is shared the key alone: another node has told the rest.
-    #[serde(default)]
-    pub shared_by_key: bool,
-}
-
-/// The most entries of one list: at half a kilobyte each, what a message may hold.
-pub const LISTED_MOST: usize = 1_000;
-
-impl Command for ListBackoffs {
-    type Reply = BackoffList;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "list";
-}
-
-/// The answer to [`ListBackoffs`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackoffList {
-    /// What is known and looked for, shared entries first. At most [`LISTED_MOST`]; see `left_out`.
-    pub entries: Vec<BackoffEntry>,
-    /// The keys of what is shared, if no more than these was asked for.
-    #[serde(default)]
-    pub shared_keys: Vec<String>,
-    /// How many more of these there are.
-    #[serde(default)]
-    pub left_out: u64,
-    /// How many others there are that were not looked for.
-    #[serde(default)]
-    pub others: u64,
-    /// `enforce`, `observe`, `off`.
-    pub share: String,
-    /// Whether the bus is gone, so that the node goes by kubelet's rule.
-    #[serde(default)]
-    pub alone: bool,
-    /// Pauses in force.
-    #[serde(default)]
-    pub pauses: Vec<Pause>,
-}
-
-/// One failure that is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BackoffEntry {
-    /// Names it in `explain` and `clear`: 32 hex digits for what is shared, else the image, for a pod `namespace/name image`.
-    pub key: String,
-    /// What it is about, in words: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
-    pub about: String,
-    /// The node's view of the registry; none for what is this node's own.
-    pub view: Option<View>,
-    /// What kind of failure.
-    pub class: FailureClass,
-    /// Who binds: `everybody`, `reporters` (not corroborated yet), `this node`.
-    pub binds: String,
-    /// Who says so, the newest first; at most 10.
-    pub reporters: Vec<String>,
-    /// How many say so.
-    pub reporter_count: u64,
-    /// Which failure in a row.
-    pub step: u32,
-    /// How long ago the first of them was, in milliseconds.
-    pub since_ms: u64,
-    /// How long ago the last was, in milliseconds.
-    pub last_ms_ago: u64,
-    /// Milliseconds until the next attempt; 0 when it is due.
-    pub next_attempt_ms: u64,
-    /// Who holds the lead or the probe now, if somebody does.
-    pub probed_by: Option<String>,
-    /// `<reason>: <message>` of the last failure.
-    pub cause: String,
-    /// The span of the attempt that failed last.
-    pub trace: Option<TraceContext>,
-}
-
-/// Forget what holds an image or an entry, here. To every node at once it is said on the bus.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClearBackoff {
-    /// A key as listed, or an image.
-    pub what: String,
-    /// Who clears, for the event: `user@host`.
-    pub by: String,
-}
-
-impl Command for ClearBackoff {
-    type Reply = BackoffCleared;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "clear";
-}
-
-/// The answer to [`ClearBackoff`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackoffCleared {
-    /// What was forgotten, as listed in `about`; empty: nothing matched.
-    pub cleared: Vec<String>,
-    /// What was not cleared, and why, in words.
-    #[serde(default)]
-    pub still_binding: Vec<String>,
-}
-
-/// Nobody is refused by shared knowledge for a while, on every node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PauseSharing {
-    /// Of which registry (`host[:port]`); none: all.
-    #[serde(default)]
-    pub registry: Option<String>,
-    /// For how long, in milliseconds; 0 ends a pause.
-    pub for_ms: u64,
-    /// Who pauses, for the event: `user@host`.
-    pub by: String,
-}
-
-impl Command for PauseSharing {
-    type Reply = SharingPaused;
-    const SERVICE: Service = Service::BackoffTracker;
-    const VERB: &'static str = "pause";
-}
-
-/// The answer to [`PauseSharing`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharingPaused {
-    /// The pauses in force now.
-    pub pauses: Vec<Pause>,
-    /// Why only this node was told, in words: it tells the others when it can. None: all are told.
-    #[serde(default)]
-    pub only_here: Option<String>,
-}
-
-/// A pause in force.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pause {
-    /// Of which registry; none: all.
-    #[serde(default)]
-    pub registry: Option<String>,
-    /// Milliseconds until it ends by itself.
-    pub left_ms: u64,
-    /// Who paused.
-    pub by: String,
-}

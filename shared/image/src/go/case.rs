@@ -1,4 +1,4 @@
-//! Lower case as Go's `strings.ToLower` has it.
+//! Lower case as in Go's `strings.ToLower`.
 
 use super::quote::is_printable;
 
@@ -10,10 +10,10 @@ pub(crate) fn lower_case_changes(text: &str) -> bool {
     text.chars().any(has_lower_case)
 }
 
-/// Go's `strings.ToLower`, as far as its outcome is ASCII; other characters stay as they are.
+/// Go's `strings.ToLower` where the result is ASCII; other characters are unchanged.
 pub(crate) fn lower_case(text: &str) -> String {
     let lower = |character| match character {
-        // The two characters beyond ASCII whose lower case is in ASCII.
+        // The two non-ASCII characters whose lower case is ASCII.
         '\u{130}' => 'i',
         '\u{212a}' => 'k',
         _ => character.to_ascii_lowercase(),
@@ -21,9 +21,9 @@ pub(crate) fn lower_case(text: &str) -> String {
     text.chars().map(lower).collect()
 }
 
-/// Whether the character has another one for its lower case.
+/// Whether the character has a different lower case.
 ///
-/// Rust's Unicode is newer than Go's; letters that Go does not know yet are not printable to it either.
+/// Rust's Unicode is newer than Go's. Letters that Go does not know are not printable for Go either.
 fn has_lower_case(character: char) -> bool {
     is_printable(character) && character.to_lowercase().next() != Some(character)
 }
@@ -39,7 +39,7 @@ mod tests {
     const GOLDEN: &str = include_str!("../../tests/golden/code_points.txt");
 
     #[test]
-    fn agrees_with_go_on_every_code_point() {
+    fn lower_case_equals_gos_for_every_code_point() {
         let mut changed = String::new();
         for character in '\0'..=char::MAX {
             if lower_case_changes(character.encode_utf8(&mut [0; 4])) {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn lowers_into_ascii_from_exactly_two_characters_beyond_it() {
+    fn exactly_two_non_ascii_characters_lower_to_ascii() {
         let into_ascii: Vec<char> =
             ('\u{80}'..=char::MAX).filter(|character| lower_case(character.encode_utf8(&mut [0; 4])).is_ascii()).collect();
         assert_eq!(into_ascii, ['\u{130}', '\u{212a}']);

@@ -1,13 +1,13 @@
-//! Durations as Go prints them.
+//! Prints durations as Go does.
 
 use std::time::Duration;
 
-/// The longest duration Go knows, in milliseconds (2^63 - 1 ns, 292 years).
+/// Go's longest duration, in milliseconds (2^63 - 1 ns, 292 years).
 const GO_MAX_MS: u64 = (i64::MAX / 1_000_000) as u64;
 
 /// Go's `%v` of a duration cut (not rounded) to whole milliseconds: `0s`, `350ms`, `1.5s`, `1m30.25s`, `1h2m3.004s`.
 ///
-/// Longer than Go knows prints as Go's longest.
+/// A longer duration prints as Go's longest.
 #[must_use]
 pub fn duration(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).map_or(GO_MAX_MS, |ms| ms.min(GO_MAX_MS));
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_the_forms_seen_in_kubelet_events() {
+    fn durations_print_as_in_kubelets_events() {
         let cases = [
             (0, "0s"),
             (1, "1ms"),
@@ -56,13 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn cuts_below_a_millisecond() {
+    fn fractions_of_a_millisecond_are_cut() {
         assert_eq!(duration(Duration::from_nanos(999_999)), "0s");
         assert_eq!(duration(Duration::from_nanos(1_999_999_999)), "1.999s");
     }
 
     #[test]
-    fn longer_than_go_knows_prints_as_its_longest() {
+    fn duration_beyond_gos_longest_prints_as_gos_longest() {
         assert_eq!(duration(Duration::MAX), "2562047h47m16.854s");
     }
 }

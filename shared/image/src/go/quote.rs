@@ -1,10 +1,10 @@
-//! Text quoted as Go's `%q` does it.
+//! Quotes text as Go's `%q` does.
 
 use std::fmt::Write as _;
 
 use super::printable::EDGES;
 
-/// Go's `%q` of a string (`strconv.Quote`): one line in double quotes, with whatever Go holds for not printable escaped.
+/// Go's `%q` of a string (`strconv.Quote`): one line in double quotes, in which characters that Go counts as not printable are escaped.
 #[must_use]
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -16,8 +16,8 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Whether Go prints the character as it is (`strconv.IsPrint`, Unicode 15.0.0): letters, marks, numbers, punctuation,
-/// symbols and the ASCII space.
+/// Whether Go prints the character unescaped (`strconv.IsPrint`, Unicode 15.0.0): letters, marks, numbers, punctuation, symbols and the
+/// ASCII space.
 pub(super) fn is_printable(character: char) -> bool {
     match character {
         ' '..='~' => true,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_as_go_does() {
+    fn text_is_escaped_as_in_go() {
         let cases = [
             ("", r#""""#),
             ("busybox", r#""busybox""#),

@@ -1,16 +1,16 @@
-//! Which platforms can stand in for which, and how well: the order in which containerd tries them (platforms 1.0).
+//! The compatibility of platforms, and the order in which containerd prefers them (platforms 1.0).
 
 use std::ops::RangeInclusive;
 
 use super::Platform;
 
-/// The family of instruction sets first (0 is the wanted one), then steps down within it. Least is best.
+/// The instruction set family (0 is the wanted one), then the steps down within it. The smallest is best.
 pub(super) type Distance = (u8, u32);
 
 /// The 32-bit version that every arm64 runs.
 const ARM_OF_ARM64: u32 = 8;
 
-/// Older 32-bit ARM is never a substitute.
+/// The oldest 32-bit ARM version that counts as compatible.
 const ARM_OLDEST: u32 = 5;
 
 /// Minor versions of `arm64/v8` that containerd knows.
@@ -22,7 +22,7 @@ const ARM64_V9_MINORS: RangeInclusive<u32> = 0..=7;
 /// `v9.0` contains `v8.5`, and so on upwards.
 const ARM64_V9_CONTAINS_V8: u32 = 5;
 
-/// How far `offered` is from `wanted`; none if it does not run there.
+/// The distance of `offered` from `wanted`; none if it does not run there.
 pub(super) fn between(wanted: &Platform, offered: &Platform) -> Option<Distance> {
     if wanted.os() != offered.os() {
         return None;
@@ -86,7 +86,7 @@ fn version(variant: &str) -> Option<u32> {
     number(variant.strip_prefix('v')?)
 }
 
-/// A number as a program writes it, so that one version has one spelling.
+/// Parses a number without leading zeros or a sign, so that each version has one spelling.
 fn number(text: &str) -> Option<u32> {
     let canonical = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
     canonical.then(|| text.parse().ok()).flatten()

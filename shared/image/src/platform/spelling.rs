@@ -1,6 +1,6 @@
-//! The many spellings of one platform, and the one used here.
+//! Normalises the spellings of platforms.
 
-/// Whether it can be a part of a platform's text.
+/// Whether the text can be a part of a platform.
 pub(super) fn is_component(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
@@ -10,8 +10,7 @@ pub(super) fn normal_os(os: &str) -> String {
     if os == "macos" { "darwin".to_owned() } else { os.to_owned() }
 }
 
-/// Architecture and variant in the normal form, of the spellings that containerd takes for the same (platforms 1.0);
-/// both are in lower case.
+/// Architecture and variant in the normal form, for all spellings that containerd treats as equal (platforms 1.0); both are in lower case.
 pub(super) fn normal_architecture(architecture: &str, variant: Option<&str>) -> (String, Option<String>) {
     let (architecture, variant) = match (architecture, variant) {
         ("i386", _) => ("386", None),
@@ -29,7 +28,7 @@ pub(super) fn normal_architecture(architecture: &str, variant: Option<&str>) -> 
     (architecture.to_owned(), variant.map(str::to_owned))
 }
 
-/// Go's name for an architecture of Rust (`std::env::consts::ARCH`), where the two differ beyond what the normal form knows.
+/// Go's name for an architecture of Rust (`std::env::consts::ARCH`), where the normal form does not cover the difference.
 pub(super) fn go_architecture(architecture: &str) -> &str {
     let little_endian = cfg!(target_endian = "little");
     match architecture {

@@ -1,4 +1,4 @@
-//! The runtime's socket: how it is named and how it is reached.
+//! The runtime's socket: parses its address and connects to it.
 
 use std::fmt;
 use std::io;
@@ -8,16 +8,16 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// Longest socket path that the kernel takes, in bytes, its closing zero aside.
+/// The longest socket path that the kernel takes, in bytes without the closing zero.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
-/// An error's text comes in an HTTP/2 header, up to three times as long as it is. 16 MiB is what Go's clients allow, so
-/// whatever reaches kubelet reaches us.
+/// An error's text comes in an HTTP/2 header, where it takes up to three times its length. Go's clients allow 16 MiB, so every text that
+/// reaches kubelet is read here too.
 pub(super) const HEADERS_MAX_BYTES: u32 = 16 * 1024 * 1024;
 
-/// The host name only fills the header that HTTP/2 asks for.
+/// HTTP/2 needs a host name; its value has no meaning.
 pub(super) const ORIGIN: &str = "http://localhost";
 
-/// An endpoint that cannot be one.
+/// An endpoint that is no address of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("runtime endpoint {endpoint:?}: {problem}; name its socket as unix:///run/containerd/containerd.sock")]
 pub struct EndpointError {
@@ -30,7 +30,7 @@ pub(super) fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     let refused = |problem| Err(EndpointError { endpoint: endpoint.to_owned(), problem });
     let path = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint);
     if path.contains("://") {
-        return refused("only unix sockets are spoken to");
+        return refused("only unix sockets are supported");
     }
     if !path.starts_with('/') {
         return refused("the path of a socket starts with /");
@@ -41,7 +41,7 @@ pub(super) fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     Ok(PathBuf::from(path))
 }
 
-/// A channel that connects with its first call, and again whenever the connection was lost.
+/// A channel that connects with its first call, and again after the connection was lost.
 pub(super) fn channel(path: &Path) -> Channel {
     let path = path.to_owned();
     let connect = tower::service_fn(move |_: http::Uri| {
@@ -51,7 +51,7 @@ pub(super) fn channel(path: &Path) -> Channel {
     Endpoint::from_static(ORIGIN).http2_max_header_list_size(HEADERS_MAX_BYTES).connect_with_connector_lazy(connect)
 }
 
-/// The socket cannot be connected to. Reads as grpc-go says it.
+/// The socket cannot be connected to; the text is grpc-go's.
 #[derive(Debug)]
 pub(super) struct DialError {
     path: PathBuf,
@@ -59,7 +59,7 @@ pub(super) struct DialError {
 }
 
 impl DialError {
-    /// The operating system's word, as Go prints it: `no such file or directory`.
+    /// The operating system's error as Go prints it: `no such file or directory`.
     pub(super) fn cause(&self) -> String {
         let text = self.source.to_string();
         let text = text.split(" (os error").next().unwrap_or_default();
@@ -86,13 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_socket_paths() {
+    fn endpoints_are_parsed_as_socket_paths() {
         let long = format!("unix:///{}", "x".repeat(107));
         for (endpoint, expected) in [
             ("unix:///run/containerd/containerd.sock", Ok("/run/containerd/containerd.sock")),
             ("unix:/run/x.sock", Ok("/run/x.sock")),
             ("/run/x.sock", Ok("/run/x.sock")),
-            ("tcp://127.0.0.1:1", Err("only unix sockets are spoken to")),
+            ("tcp://127.0.0.1:1", Err("only unix sockets are supported")),
             ("run/x.sock", Err("the path of a socket starts with /")),
             ("", Err("the path of a socket starts with /")),
             (&long, Err("the path of a socket has at most 107 bytes")),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn dial_errors_read_as_in_go() {
+    fn dial_errors_have_gos_text() {
         for (errno, cause) in [
             (2, "no such file or directory"),
             (13, "permission denied"),

@@ -1,4 +1,4 @@
-//! A failed call as kubelet's client words it: Go's names of the codes and Go's texts for what no server said.
+//! A failed call with the text of kubelet's client: Go's names of the codes, and Go's texts for errors that no server sent.
 
 use std::error::Error;
 
@@ -6,16 +6,16 @@ use tonic::{Code, Status};
 
 use super::endpoint::DialError;
 
-/// Longest text of a runtime that is kept, in bytes. Everything people write is shorter; an event must fit into a message.
+/// The longest text of a runtime that is kept, in bytes: an event must fit into a message, and real texts are shorter.
 const TEXT_MAX_BYTES: usize = 64 * 1024;
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallFailure {
     pub(super) code: Code,
-    /// What the runtime said, or what Go's client would say where none answered.
+    /// The runtime's message; if it did not answer, the message of Go's client.
     pub(super) message: String,
-    /// Why the socket cannot be reached, where that is the cause.
+    /// Why the socket cannot be reached, if that is the cause.
     pub(super) unreachable: Option<String>,
 }
 
@@ -24,7 +24,7 @@ impl CallFailure {
         if let Some(dial) = dial_error(status) {
             return Self { code: Code::Unavailable, message: dial.to_string(), unreachable: Some(dial.cause()) };
         }
-        // A status with a source was made on this side. Of these only a lost connection is met in practice.
+        // A status with a source was made by this client. In use only a lost connection occurs.
         if status.source().is_some()
             && !status.message().starts_with("h2 protocol error: stream error")
             && status.code() != Code::OutOfRange
@@ -44,7 +44,7 @@ impl CallFailure {
         format!("rpc error: code = {} desc = {}", go_name(self.code), self.message)
     }
 
-    /// Kubelet shows of a pull's error with code Unknown only the message, of any other the whole.
+    /// The text of a failed pull. As kubelet does, it has only the message if the code is Unknown, else also the code.
     pub(super) fn pull_text(&self) -> String {
         if self.code == Code::Unknown { self.message.clone() } else { self.text() }
     }
@@ -61,7 +61,7 @@ fn dial_error(status: &Status) -> Option<&DialError> {
     None
 }
 
-/// As much of a text as is kept.
+/// The first `TEXT_MAX_BYTES` of a text.
 pub(super) fn bounded(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX_BYTES)]
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_shows_the_code_unless_it_is_unknown() {
+    fn pull_text_has_the_code_unless_it_is_unknown() {
         let failure = |code| CallFailure::of(&Status::new(code, "it \"broke\"\n100%"));
         assert_eq!(failure(Code::Unknown).pull_text(), "it \"broke\"\n100%");
         assert_eq!(failure(Code::Unknown).text(), "rpc error: code = Unknown desc = it \"broke\"\n100%");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_kept_whole_up_to_64_kib_and_cut_between_letters() {
+    fn texts_are_kept_up_to_64_kib_and_cut_between_characters() {
         let kept = |text: String| CallFailure::of(&Status::new(Code::Unknown, text)).message.len();
         assert_eq!(kept("x".repeat(65_536)), 65_536);
         assert_eq!(kept("x".repeat(65_537)), 65_536);

@@ -1,7 +1,7 @@
-//! Where the runtime reads its `<host>/hosts.toml` files, as it says itself.
+//! Asks the runtime where it reads its `<host>/hosts.toml` files.
 //!
-//! k3s and RKE2 have them elsewhere than containerd's packages do. containerd 1.x tells its settings to whoever asks for its status in
-//! full; containerd 2.x leaves out those of registries, and then ours count.
+//! k3s and RKE2 have them elsewhere than containerd's packages. containerd 1.x states its settings in its verbose status; containerd 2.x
+//! leaves out those of registries, and then `registry.config_path` of our settings counts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,75 +17,75 @@ use super::proto::runtime::StatusRequest;
 use super::proto::runtime::runtime_service_client::RuntimeServiceClient;
 use crate::oci_layout::RouteOptions;
 
-/// For how long an answer counts: containerd reads its settings when it starts, and may start anew any time.
+/// How long an answer counts. containerd reads its settings at its start, and may be restarted any time.
 const ASK_EVERY: Duration = Duration::from_secs(60);
-/// The longest wait for an answer. A pull waits for it, and a runtime that lives answers in milliseconds.
+/// How long the runtime may take to answer; a live one takes milliseconds, and a pull waits for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Under which name containerd tells its settings.
+/// The key of containerd's settings in its status.
 const CONFIG: &str = "config";
 
-/// Where the files lie.
+/// The folder of `hosts.toml` files of one runtime.
 pub(super) struct Hosts {
     channel: Channel,
-    /// By our settings.
-    set: PathBuf,
+    /// The folder by our settings.
+    configured: PathBuf,
     clock: Clock,
-    /// What the runtime said, and when, since the clock's origin.
-    told: Mutex<Option<(Duration, Told)>>,
+    /// The runtime's last answer, and its time on the monotonic clock.
+    last: Mutex<Option<(Duration, HostsConfig)>>,
 }
 
-/// What a runtime says of its registries.
+/// A runtime's statement about its mirrors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum HostsConfig {
     /// It reads these folders; empty: none.
     ConfigPath(PathBuf),
-    /// It has mirrors in its own settings, which only its administrator can read in full.
+    /// It has mirrors in its own settings file, which cannot be read from here.
     Inline,
-    Nothing,
+    Unknown,
 }
 
 impl Hosts {
-    pub(super) fn new(channel: Channel, set: PathBuf, clock: Clock) -> Self {
-        Self { channel, set, clock, told: Mutex::default() }
+    pub(super) fn new(channel: Channel, configured: PathBuf, clock: Clock) -> Self {
+        Self { channel, configured, clock, last: Mutex::default() }
     }
 
-    /// How containerd reads its files; none if its mirrors are not in files. Its proxies are its own.
+    /// The route options that containerd uses; none if its mirrors are not in files. Its proxies are unknown.
     pub(super) async fn route(&self) -> Option<RouteOptions> {
-        let config_path = match self.told().await {
-            Told::ConfigPath(path) => path,
-            Told::Nothing => self.set.clone(),
-            Told::Inline => return None,
+        let config_path = match self.config().await {
+            HostsConfig::ConfigPath(path) => path,
+            HostsConfig::Unknown => self.configured.clone(),
+            HostsConfig::Inline => return None,
         };
         Some(RouteOptions { config_path, plain_http: false, tls_verify: true, own_proxies: false })
     }
 
-    /// As it said last; asked again after a while, and at the next pull if nobody answers now.
-    async fn told(&self) -> Told {
-        // Held while it is asked: all who want to know meanwhile get the one answer.
-        let mut told = self.told.lock().await;
+    /// The last answer; asks again after `ASK_EVERY`, and at the next pull if there is no answer now.
+    async fn config(&self) -> HostsConfig {
+        // Locked during the question, so that all concurrent callers get the one answer.
+        let mut last = self.last.lock().await;
         let now = self.clock.now().monotonic;
-        if let Some((_, known)) = told.as_ref().filter(|(at, _)| now < *at + ASK_EVERY) {
+        if let Some((_, known)) = last.as_ref().filter(|(at, _)| now < *at + ASK_EVERY) {
             return known.clone();
         }
         match tokio::time::timeout(ANSWER_WITHIN, self.ask()).await {
             Ok(Ok(answer)) => {
-                if told.as_ref().is_none_or(|(_, before)| *before != answer) {
+                if last.as_ref().is_none_or(|(_, before)| *before != answer) {
                     tracing::debug!(?answer, "where the runtime reads the settings of registries");
                 }
-                told.insert((now, answer)).1.clone()
+                last.insert((now, answer)).1.clone()
             }
-            // What it said before is likelier to hold than what is set here.
+            // Its earlier answer is more likely to be true than our settings.
             failed => {
                 tracing::debug!(?failed, "the runtime does not say where it reads the settings of registries");
-                told.as_ref().map_or(Told::Nothing, |(_, before)| before.clone())
+                last.as_ref().map_or(HostsConfig::Unknown, |(_, before)| before.clone())
             }
         }
     }
 
-    async fn ask(&self) -> Result<Told, tonic::Code> {
+    async fn ask(&self) -> Result<HostsConfig, tonic::Code> {
         let answer = RuntimeServiceClient::new(self.channel.clone()).status(StatusRequest { verbose: true }).await;
         let info = answer.map_err(|status| status.code())?.into_inner().info;
-        Ok(info.get(CONFIG).map_or(Told::Nothing, |config| read(config)))
+        Ok(info.get(CONFIG).map_or(HostsConfig::Unknown, |config| read(config)))
     }
 }
 
@@ -102,17 +102,17 @@ struct Registry {
     mirrors: Option<BTreeMap<String, Value>>,
 }
 
-fn read(config: &str) -> Told {
-    let Ok(Config { registry: Some(registry) }) = serde_json::from_str(config) else { return Told::Nothing };
+fn read(config: &str) -> HostsConfig {
+    let Ok(Config { registry: Some(registry) }) = serde_json::from_str(config) else { return HostsConfig::Unknown };
     match registry {
         Registry { config_path: Some(path), .. } if !path.is_empty() => {
-            // One that is not absolute is relative to a folder that only containerd knows.
+            // A relative path starts at a folder that only containerd knows.
             let known = std::env::split_paths(&path).all(|path| path.is_absolute());
-            if known { Told::ConfigPath(path.into()) } else { Told::Inline }
+            if known { HostsConfig::ConfigPath(path.into()) } else { HostsConfig::Inline }
         }
-        Registry { mirrors: Some(mirrors), .. } if !mirrors.is_empty() => Told::Inline,
-        Registry { config_path: Some(_), .. } => Told::ConfigPath(Path::new("").to_owned()),
-        Registry { config_path: None, .. } => Told::Nothing,
+        Registry { mirrors: Some(mirrors), .. } if !mirrors.is_empty() => HostsConfig::Inline,
+        Registry { config_path: Some(_), .. } => HostsConfig::ConfigPath(Path::new("").to_owned()),
+        Registry { config_path: None, .. } => HostsConfig::Unknown,
     }
 }
 
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containerds_settings_say_where_its_hosts_are() {
-        let folder = |path: &str| Told::ConfigPath(PathBuf::from(path));
+    fn hosts_folder_is_read_from_containerds_settings() {
+        let folder = |path: &str| HostsConfig::ConfigPath(PathBuf::from(path));
         for (config, expected) in [
             (
                 r#"{"registry":{"configPath":"/var/lib/rancher/k3s/agent/etc/containerd/certs.d","mirrors":null}}"#,
@@ -133,12 +133,12 @@ mod tests {
                 folder("/etc/containerd/certs.d:/etc/docker/certs.d"),
             ),
             (r#"{"registry":{"configPath":"","mirrors":{}}}"#, folder("")),
-            (r#"{"registry":{"configPath":"","mirrors":{"docker.io":{"endpoint":["https://m.example"]}}}}"#, Told::Inline),
-            (r#"{"registry":{"configPath":"certs.d"}}"#, Told::Inline),
-            (r#"{"registry":{}}"#, Told::Nothing),
-            (r#"{"containerd":{}}"#, Told::Nothing),
-            ("no JSON", Told::Nothing),
-            (r#"{"registry":{"configPath":5}}"#, Told::Nothing),
+            (r#"{"registry":{"configPath":"","mirrors":{"docker.io":{"endpoint":["https://m.example"]}}}}"#, HostsConfig::Inline),
+            (r#"{"registry":{"configPath":"certs.d"}}"#, HostsConfig::Inline),
+            (r#"{"registry":{}}"#, HostsConfig::Unknown),
+            (r#"{"containerd":{}}"#, HostsConfig::Unknown),
+            ("no JSON", HostsConfig::Unknown),
+            (r#"{"registry":{"configPath":5}}"#, HostsConfig::Unknown),
         ] {
             assert_eq!(read(config), expected, "{config}");
         }

@@ -1,8 +1,8 @@
-//! Which of containerd's downloads belong to a pull, and how far they are.
+//! Finds the downloads in containerd's store that belong to a pull, and their progress.
 //!
-//! CRI says nothing of layers, but containerd's store does: a download in progress has the layer's digest, and a stored
-//! manifest is labelled with the repository it came from and with its layers. So a download is ours if a manifest of our
-//! repository has it. Two pulls from one repository at once see each other's layers.
+//! CRI shows no layers, but containerd's store does: a download in progress has the layer's digest, and a stored manifest has labels with
+//! its repository and its layers. So a download belongs to a pull if a manifest of the pull's repository has that layer. Two concurrent
+//! pulls from one repository see each other's layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use image::Reference;
 use super::proto::content::{Info, Status};
 use crate::progress::LayerProgress;
 
-/// What containerd calls the download of a layer, before its digest.
+/// The prefix of containerd's name of a layer's download; the digest follows.
 const LAYER_REF: &str = "layer-";
-/// Before the host's name without port: which repositories on that host a content came from, with commas between.
+/// The prefix of a label; the host's name without port follows. Its value lists the repositories that the content came from.
 const SOURCE_LABEL: &str = "containerd.io/distribution.source.";
-/// On a manifest, before a layer's place: the layer's digest.
+/// The prefix of a manifest's label; the layer's index follows. Its value is the layer's digest.
 const LAYER_LABEL: &str = "containerd.io/gc.ref.content.l.";
 
-/// Follows the layers of one pull. Fed with what containerd says; knows when it has to be asked for more.
+/// Follows the layers of one pull. The caller feeds it with containerd's answers, and it says when more is needed.
 pub(super) struct LayerTracker {
     source_label: String,
     repository: String,
     layers: Vec<LayerProgress>,
     /// Downloads of layers in progress.
     active: BTreeMap<String, (u64, u64)>,
-    /// Downloads that are no manifest's of our repository, as far as the store knew.
+    /// Downloads that belong to no stored manifest of our repository.
     foreign: BTreeSet<String>,
 }
 
@@ -43,12 +43,12 @@ impl LayerTracker {
         }
     }
 
-    /// What to ask the store for: everything that came from our host.
+    /// The filter for the store: all content from our host.
     pub(super) fn filter(&self) -> String {
         format!("labels.\"{}\"", self.source_label)
     }
 
-    /// Takes the downloads in progress. True: the store must be listed to tell whose they are or how they ended.
+    /// Takes the downloads in progress. Returns true if the store must be listed, because a download is new or has ended.
     pub(super) fn downloads(&mut self, statuses: &[Status]) -> bool {
         self.active = statuses.iter().filter_map(layer_download).collect();
         self.foreign.retain(|digest| self.active.contains_key(digest));
@@ -56,7 +56,7 @@ impl LayerTracker {
         for layer in &mut self.layers {
             match self.active.get(&layer.digest) {
                 Some((done, total)) => (layer.done_bytes, layer.total_bytes) = (*done, *total),
-                // Begun and no longer in progress: stored by now, or given up.
+                // It began and is no longer in progress: stored by now, or given up.
                 None => ended |= layer.total_bytes > 0 && layer.done_bytes < layer.total_bytes,
             }
         }
@@ -64,7 +64,7 @@ impl LayerTracker {
         ended || !self.active.keys().all(known)
     }
 
-    /// Takes what is stored.
+    /// Takes the store's contents.
     pub(super) fn stored(&mut self, contents: &[Info]) {
         let sizes: BTreeMap<&str, u64> =
             contents.iter().map(|content| (content.digest.as_str(), u64::try_from(content.size).unwrap_or_default())).collect();
@@ -83,12 +83,12 @@ impl LayerTracker {
         self.foreign = self.active.keys().filter(|digest| !ours.contains(digest)).cloned().collect();
     }
 
-    /// What is known now, in the manifest's order.
+    /// The layers' progress, in the manifest's order.
     pub(super) fn layers(&self) -> Vec<LayerProgress> {
         self.layers.clone()
     }
 
-    /// The pull has succeeded, so every layer is there.
+    /// The progress after success: every layer is complete.
     pub(super) fn complete(&mut self) -> Vec<LayerProgress> {
         for layer in &mut self.layers {
             layer.done_bytes = layer.total_bytes;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_asked_for_without_port() {
+    fn filter_has_the_host_without_port() {
         for (reference, filter) in [
             ("localhost:5000/a:1", "labels.\"containerd.io/distribution.source.localhost\""),
             ("busybox", "labels.\"containerd.io/distribution.source.docker.io\""),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_of_our_manifest_are_followed_to_their_end() {
+    fn layers_of_our_manifest_are_followed_to_completion() {
         let mut tracker = tracker();
         assert!(!tracker.downloads(&[]));
         assert!(tracker.downloads(&[download("sha256:b", 5, 50), download("sha256:x", 1, 9)]));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_that_nothing_is_fetched_for_are_left_alone() {
+    fn manifests_without_a_download_are_ignored() {
         let mut tracker = tracker();
         tracker.downloads(&[download("sha256:x", 1, 9)]);
         tracker.stored(&[stored("sha256:m", 500, "team/app", &["sha256:a"])]);

@@ -1,14 +1,14 @@
 //! The `cri` runtime: containerd or CRI-O through CRI version 1 over its unix socket.
 //!
-//! What the runtime says is passed on letter for letter as kubelet's client words it, but for the queries and logins in URLs.
-//! Every credential that matches is tried in turn, and without one the pull is anonymous, as in kubelet. Dropping a pull's
-//! future cancels the call; containerd then throws away the layers that were not complete.
+//! The runtime's texts are passed on exactly as kubelet's client has them, without queries and logins in URLs. As in kubelet, every
+//! matching credential is tried in turn, and without one the pull is anonymous. Dropping a pull's future cancels the call; containerd then
+//! discards the layers that were not complete.
 
+mod direct_connection;
 mod endpoint;
 mod go_status;
 mod hosts;
 mod layers;
-mod line;
 pub mod proto;
 mod pull_failures;
 mod traced;
@@ -27,10 +27,10 @@ use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
+use direct_connection::DirectConnection;
 pub use endpoint::EndpointError;
 use go_status::CallFailure;
 use hosts::Hosts;
-use line::Line;
 use proto::runtime::image_service_client::ImageServiceClient;
 use proto::runtime::runtime_service_client::RuntimeServiceClient;
 use proto::runtime::{
@@ -42,9 +42,9 @@ use watch::Watcher;
 use crate::blocking::on_disk;
 use crate::failure;
 use crate::keyring::{Audience, Credential, Keyring, KeyringError, Secrets};
-use crate::oci_layout::{Prober, Timeouts, way};
+use crate::oci_layout::{Prober, Timeouts, route_summary};
 use crate::port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, SizeEstimate,
 };
 use crate::progress::Progress;
 use contract::messages::pull_coordinator::EndpointLogins;
@@ -52,20 +52,20 @@ use contract::{FailureClass, TraceContext};
 
 /// Kubelet's `runtimeRequestTimeout`. A pull itself has none, as in kubelet.
 const REQUEST_LIMIT: Duration = Duration::from_secs(120);
-/// Somebody waits for a description on a screen.
+/// How long the runtime may take to describe itself; a person waits for it.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
-/// A pull waits for its route, and a runtime that lives says who it is in milliseconds.
+/// How long a pull waits for its route; a live runtime answers in milliseconds.
 const ROUTE_LIMIT: Duration = Duration::from_secs(1);
-/// Largest answer: Go's clients of CRI allow 16 MiB.
+/// The largest answer; Go's clients of CRI allow 16 MiB.
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// Where containerd is told of mirrors, unless its administrator says otherwise.
+/// The folder of containerd's `hosts.toml` files by default.
 const HOSTS_FOLDER: &str = "/etc/containerd/certs.d";
-/// Where CRI-O is told which signatures an image must have: by itself in the first, as its packages set it up in the second. Which of
-/// them counts its own settings say; who has the same in both has the same policy.
+/// CRI-O's signature policy by default: its built-in path, and the one of its packages. Its own settings decide which counts, so nodes
+/// compare both.
 const POLICY_FILES: [&str; 2] = ["/etc/containers/policy.json", "/etc/crio/policy.json"];
-/// Bytes of a policy's hash that are told: a fleet has a handful of policies.
-const POLICY_TOLD_BYTES: usize = 8;
-/// How a pull without login is called.
+/// How many bytes of a policy's hash are used; a fleet has few policies.
+const POLICY_HASH_BYTES: usize = 8;
+/// The name of a pull without a login.
 const ANONYMOUS: &str = "anonymous";
 
 /// How to reach a runtime.
@@ -73,16 +73,16 @@ const ANONYMOUS: &str = "anonymous";
 pub struct CriOptions {
     /// `unix:///path` or the path alone.
     pub endpoint: String,
-    /// Where logins come from.
+    /// The source of logins.
     pub keyring: Keyring,
-    /// Folders of `<host>/hosts.toml` files, for a runtime that does not say where its own are (`registry.config_path`). Several have
-    /// colons between, as in containerd.
+    /// Folders of `<host>/hosts.toml` files, for a runtime that does not state its own (`registry.config_path`). Several are separated by
+    /// colons, as in containerd.
     pub config_path: PathBuf,
-    /// How long side-channel checks wait for what. The runtime's own pulls have its own limits.
+    /// The time-outs of side-channel checks. The runtime's own pulls have the runtime's limits.
     pub timeouts: Timeouts,
-    /// When an answer of the runtime is asked for anew.
+    /// The clock for cached answers of the runtime.
     pub clock: Clock,
-    /// What counts the requests of side-channel checks.
+    /// Counts the requests of side-channel checks.
     pub instruments: Instruments,
 }
 
@@ -100,8 +100,8 @@ pub struct CriRuntime {
     socket: PathBuf,
     keyring: Keyring,
     images: ImageServiceClient<Channel>,
-    /// For the question that comes before every pull.
-    lookups: ImageServiceClient<Line>,
+    /// For the status call before every pull.
+    lookups: ImageServiceClient<DirectConnection>,
     versions: RuntimeServiceClient<Channel>,
     watcher: Watcher,
     hosts: Hosts,
@@ -109,17 +109,17 @@ pub struct CriRuntime {
 }
 
 impl CriRuntime {
-    /// Connects with the first call, and again after each loss. Must be called within a tokio runtime.
+    /// A runtime that connects with the first call, and again after each loss. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The endpoint is no unix socket's.
+    /// The endpoint is no address of a unix socket.
     pub fn new(options: CriOptions) -> Result<Self, EndpointError> {
         let socket = endpoint::socket_path(&options.endpoint)?;
         let channel = endpoint::channel(&socket);
         Ok(Self {
             prober: Prober::new(options.keyring.clone(), options.timeouts, options.instruments),
             keyring: options.keyring,
-            lookups: ImageServiceClient::with_origin(Line::to(&socket), Uri::from_static(endpoint::ORIGIN))
+            lookups: ImageServiceClient::with_origin(DirectConnection::to(&socket), Uri::from_static(endpoint::ORIGIN))
                 .max_decoding_message_size(ANSWER_MAX_BYTES),
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(ANSWER_MAX_BYTES),
             versions: RuntimeServiceClient::new(channel.clone()),
@@ -129,9 +129,9 @@ impl CriRuntime {
         })
     }
 
-    /// The way that containerd takes. CRI-O's files are others, and who does not answer may be either.
-    async fn way(&self, reference: &Reference, unknown: Route) -> Route {
-        // Whether a runtime has mirrors whose settings cannot be read is not known: then a "not found" may be one mirror's.
+    /// The route that containerd takes. CRI-O reads other files, and a runtime that does not answer may be either.
+    async fn route_summary(&self, reference: &Reference, unknown: Route) -> Route {
+        // A runtime whose settings cannot be read may have mirrors; a "not found" may then be one mirror's.
         let policy = on_disk(|| policy_in(POLICY_FILES.map(Path::new))).await;
         let unreadable = Route { mirrored: true, policy, ..unknown };
         let is_containerd = tokio::time::timeout(ROUTE_LIMIT, self.watcher.is_containerd()).await;
@@ -140,12 +140,12 @@ impl CriRuntime {
         }
         let Some(hosts) = self.hosts.route().await else { return unreadable };
         let asked = reference.clone();
-        match on_disk(move || way(&asked, &hosts)).await {
+        match on_disk(move || route_summary(&asked, &hosts)).await {
             None => unreadable,
-            // containerd has verifiers instead of a policy, which are programs.
-            Some(way) => {
-                let mirrored = way.endpoints.len() > 1;
-                Route { hash: way.hash, mirrored, endpoints: way.endpoints, policy: String::new(), ..unreadable }
+            // containerd has no policy file; its verifiers are programs.
+            Some(route_summary) => {
+                let mirrored = route_summary.endpoints.len() > 1;
+                Route { hash: route_summary.hash, mirrored, endpoints: route_summary.endpoints, policy: String::new(), ..unreadable }
             }
         }
     }
@@ -153,25 +153,25 @@ impl CriRuntime {
     async fn lookup(&self, image: &str) -> Result<Response<ImageStatusResponse>, Status> {
         let request = || ImageStatusRequest { image: Some(spec(image)), verbose: false };
         match self.lookups.clone().image_status(request()).await {
-            // No runtime said that. The channel asks again, and tells what hinders it.
+            // The error was made on this side. The channel repeats the call, and its error says what is wrong.
             Err(status) if status.source().is_some() => Box::pin(self.images.clone().image_status(request())).await,
             answered => answered,
         }
     }
 
-    /// One try with one login. The text of a failure is kubelet's.
+    /// Pulls with one login. The text of a failure is kubelet's.
     async fn pull_once(&self, asked: &PullRequest, credential: Option<&Credential>) -> Result<String, (String, Option<Code>)> {
         let image = asked.reference.runtime_reference();
         let span = traced::call_span(asked, &self.socket);
         let mut request = tonic::Request::new(PullImageRequest { image: Some(spec(image)), auth: credential.map(auth_config) });
         traced::send_along(&mut request, asked, &span);
         let answered = self.images.clone().pull_image(request).await;
-        // A registry may have told the runtime what it was shown.
+        // A registry may have repeated the login in its error to the runtime.
         let secrets = Secrets::of(credential);
         traced::end(&span, answered.as_ref().err(), &secrets);
         let answer = answered.map_err(|status| {
             let failure = CallFailure::of(&status);
-            (secrets.left_out_of(&failure.pull_text()).into_owned(), Some(failure.code))
+            (secrets.redact(&failure.pull_text()).into_owned(), Some(failure.code))
         })?;
         let image_ref = answer.into_inner().image_ref;
         if image_ref.is_empty() {
@@ -204,7 +204,7 @@ impl CriRuntime {
         Err(failures.into_failure())
     }
 
-    /// Why the runtime cannot be used, in words that say what to do.
+    /// Why the runtime cannot be used, and what to do.
     fn problem(&self, failure: &CallFailure) -> String {
         let socket = self.socket.display();
         match (&failure.unreachable, failure.code) {
@@ -224,7 +224,7 @@ impl CriRuntime {
 impl ImageRuntime for CriRuntime {
     async fn image_status(&self, reference: &Reference, _platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
         let image = reference.runtime_reference();
-        // In a box: the call is some KiB that would be moved with every step out of it.
+        // Boxed, because the call's future has some KiB, which would be moved with every caller.
         let answer = within(REQUEST_LIMIT, Box::pin(self.lookup(image))).await.map_err(|failure| {
             let text = failure::scrub(&failure.text()).into_owned();
             InspectFailure { class: failure::classify_text(&text, Some(failure.code)), text }
@@ -254,19 +254,19 @@ impl ImageRuntime for CriRuntime {
                 ..PullFailure::default()
             });
         }
-        // When the runtime resolves the tag cannot be seen, so from here on who wants the newest image must ask again.
-        progress.resolved_unseen();
+        // The runtime does not show when it resolves the tag, so from here on it counts as perhaps resolved.
+        progress.maybe_resolved();
         self.watcher.follow(&request.reference, &progress, self.pull_with_logins(&request)).await
     }
 
     async fn route(&self, reference: &Reference, _platform: Option<&Platform>) -> Route {
-        // A login is given to the runtime with the pull; which endpoint it shows it to is its own affair.
+        // The runtime gets the login with the pull, and decides which endpoint sees it.
         let identity = self.keyring.identity(&[Audience::runtime(reference.repository())]).await;
-        Route::asking_as(identity, self.way(reference, Route::unknown(reference, None)).await)
+        Route::asking_as(identity, self.route_summary(reference, Route::unknown(reference, None)).await)
     }
 
     async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
-        // As kubelet gives them to the runtime; which endpoint it shows them to is its own affair.
+        // The logins are given to the runtime as by kubelet; the runtime decides which endpoint sees them.
         let runtime = format!("unix://{}", self.socket.display());
         Ok(vec![self.keyring.explain(&Audience::runtime(reference.repository()), &runtime).await?])
     }
@@ -275,14 +275,14 @@ impl ImageRuntime for CriRuntime {
         Some(self.prober.probe(&self.hosts.route().await?, reference, trace).await)
     }
 
-    async fn weigh(&self, request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
-        Some(self.prober.weigh(&self.hosts.route().await?, request).await)
+    async fn estimate_size(&self, request: &PullRequest) -> Option<Result<SizeEstimate, PullFailure>> {
+        Some(self.prober.estimate_size(&self.hosts.route().await?, request).await)
     }
 
     async fn free_bytes(&self) -> Option<u64> {
         let answer = within(DESCRIBE_LIMIT, self.images.clone().image_fs_info(ImageFsInfoRequest {})).await.ok()?;
         let system = answer.into_inner().image_filesystems.into_iter().next()?;
-        // Seen from here, which is the same where the runtime's folders are.
+        // The path is the runtime's; it is the same here if the runtime's folders are mounted.
         let mountpoint = system.fs_id?.mountpoint;
         on_disk(move || crate::free_space::free_bytes(Path::new(&mountpoint))).await
     }
@@ -313,11 +313,11 @@ fn policy_in(files: [&Path; 2]) -> String {
     }
     let mut hash = Sha256::new();
     for policy in policies {
-        // One that is not there is another than one that is empty, and none can be taken for the end of the one before.
+        // The length separates the files, and tells a missing file from an empty one.
         hash.update(policy.as_ref().map_or(u64::MAX, |policy| policy.len() as u64).to_be_bytes());
         hash.update(policy.unwrap_or_default());
     }
-    hash.finalize().iter().take(POLICY_TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize().iter().take(POLICY_HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
 async fn within<T>(limit: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<Response<T>, CallFailure> {
@@ -331,7 +331,7 @@ fn spec(image: &str) -> ImageSpec {
     ImageSpec { image: image.to_owned(), ..ImageSpec::default() }
 }
 
-/// As kubelet fills it. The server's address stays empty: containerd would then use the login for no other name of the
+/// The login as kubelet passes it. The server's address stays empty: with one, containerd would use the login for no other name of the
 /// registry, `docker.io` included.
 fn auth_config(credential: &Credential) -> AuthConfig {
     AuthConfig {
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_have_one_policy_when_both_files_are_the_same() {
+    fn policy_hash_depends_on_both_files() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, content: Option<&str>| {
             let path = folder.path().join(name);
@@ -379,7 +379,7 @@ mod tests {
             of(5, Some(""), None),
         ];
         for (index, policy) in policies.iter().enumerate() {
-            assert_eq!(policy.len(), 2 * POLICY_TOLD_BYTES);
+            assert_eq!(policy.len(), 2 * POLICY_HASH_BYTES);
             assert!(!policies[..index].contains(policy), "{index}");
         }
         assert_eq!(policies[0], of(6, Some("reject"), None));

@@ -1,12 +1,12 @@
-//! What the build makes of the protocol definitions in `proto/`.
+//! Code that the build generates from the protocol definitions in `proto/`.
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::disallowed_types, clippy::unwrap_used)]
 
-/// CRI version 1: clients and, for those who stand in for a runtime, servers.
+/// CRI version 1: clients, and servers for scripted runtimes.
 pub mod runtime {
     tonic::include_proto!("runtime.v1");
 
     impl std::fmt::Debug for AuthConfig {
-        /// Nothing of its content.
+        /// Prints no content: it may be a login.
         fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             formatter.write_str("AuthConfig")
         }

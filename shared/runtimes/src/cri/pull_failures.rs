@@ -1,4 +1,4 @@
-//! The failures of one pull with several logins, put together as kubelet does.
+//! Combines the failures of one pull with several logins, as kubelet does.
 
 use contract::FailureClass;
 use tonic::Code;
@@ -7,11 +7,11 @@ use super::go_status::bounded;
 use crate::failure::{self, Reading};
 use crate::port::PullFailure;
 
-/// What each login led to, in the order tried.
+/// The failure with each login, in the order of the logins.
 #[derive(Default)]
 pub(super) struct PullFailures {
     sources: Vec<String>,
-    /// Different texts, each once.
+    /// The distinct texts.
     texts: Vec<String>,
     readings: Vec<Reading>,
 }
@@ -26,7 +26,7 @@ impl PullFailures {
         }
     }
 
-    /// One text stands alone; several stand in brackets with commas between.
+    /// The failure of the pull. Several texts are joined with commas in brackets.
     pub(super) fn into_failure(self) -> PullFailure {
         let text = match self.texts.as_slice() {
             [text] => text.clone(),
@@ -45,7 +45,7 @@ impl PullFailures {
         }
     }
 
-    /// A login that was let in learned more than one that was refused; among equals the last one tried.
+    /// The reading that counts: that of a login which was accepted, else the last one.
     fn reading(&self) -> Reading {
         let let_in = self.readings.iter().rev().find(|reading| reading.class != FailureClass::Denied);
         let_in.or(self.readings.last()).copied().unwrap_or_default()
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_joined_as_kubelet_does() {
+    fn texts_are_joined_as_in_kubelet() {
         for (texts, expected) in [
             (&["a"][..], "a"),
             (&["a", "a"], "a"),

@@ -1,4 +1,4 @@
-//! Calls of the runtime as spans, and the trace that goes out with them as metadata: containerd's own spans hang below it.
+//! Spans of calls to the runtime. The trace is sent as metadata, so that containerd's own spans become children.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::failure;
 use crate::keyring::Secrets;
 use crate::port::PullRequest;
 
-/// The call that pulls, as its protocol names it.
+/// The protocol's name of the call that pulls.
 const PULL: &str = "runtime.v1.ImageService/PullImage";
 
 pub(super) fn call_span(request: &PullRequest, socket: &Path) -> Span {
@@ -23,7 +23,7 @@ pub(super) fn call_span(request: &PullRequest, socket: &Path) -> Span {
     span
 }
 
-/// Sends the trace along, with or without an exporter of ours: the runtime may have one.
+/// Adds the trace to a call, even without an exporter here: the runtime may have one.
 pub(super) fn send_along<T>(call: &mut Request<T>, request: &PullRequest, span: &Span) {
     let traceparent = span.context().unwrap_or(request.trace).traceparent();
     let carried = request.carried.as_ref();
@@ -41,6 +41,6 @@ pub(super) fn end(span: &Span, status: Option<&Status>, secrets: &Secrets) {
     if span.is_some() {
         let code = format!("{:?}", status.code());
         span.set("rpc.response.status_code", code.clone());
-        span.fail(code, &failure::scrub(&secrets.left_out_of(status.message())));
+        span.fail(code, &failure::scrub(&secrets.redact(status.message())));
     }
 }

@@ -1,4 +1,4 @@
-//! Watches a pull through containerd's store, while it runs.
+//! Follows the progress of a pull in containerd's store.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::proto::runtime::VersionRequest;
 use super::proto::runtime::runtime_service_client::RuntimeServiceClient;
 use crate::progress::Progress;
 
-/// Between two looks. A look costs containerd about 1.4 ms; people see a bar move at this pace.
+/// The pause between two looks. A look costs containerd about 1.4 ms, and a progress bar moves smoothly enough.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// The name by which containerd goes in CRI.
+/// containerd's name in CRI.
 const CONTAINERD: &str = "containerd";
-/// Where containerd keeps what CRI pulls.
+/// The namespace in which containerd keeps images that CRI pulls.
 const NAMESPACE: (&str, &str) = ("containerd-namespace", "k8s.io");
 
-/// Looks at the store of a runtime that turns out to be containerd.
+/// Reads the store of a runtime that is containerd.
 pub(super) struct Watcher {
     channel: Channel,
     is_containerd: OnceCell<bool>,
@@ -33,7 +33,7 @@ impl Watcher {
         Self { channel, is_containerd: OnceCell::new() }
     }
 
-    /// Runs `pull` to its end and keeps `progress` up to date meanwhile.
+    /// Runs `pull`, and keeps `progress` up to date meanwhile.
     pub(super) async fn follow<T, E>(
         &self,
         reference: &Reference,
@@ -52,7 +52,7 @@ impl Watcher {
         result
     }
 
-    /// Never ends. What cannot be seen is left out: a pull does not fail for want of progress.
+    /// Updates the progress for ever. Errors are ignored: a pull does not fail because its progress is unknown.
     async fn look_on(&self, tracker: &mut LayerTracker, progress: &Progress) -> Infallible {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -65,7 +65,7 @@ impl Watcher {
                     if layers.iter().any(|layer| layer.done_bytes > 0) {
                         progress.blob_answered();
                     }
-                    // A layer that comes is the first sign that the registry has said what the tag means.
+                    // The first layer shows that the registry has resolved the tag.
                     if layers.is_empty() { progress.layers(layers) } else { progress.resolved(layers) }
                 }
                 Err(status) => tracing::debug!(code = ?status.code(), "progress of a pull cannot be seen"),
@@ -88,14 +88,14 @@ impl Watcher {
         Ok(())
     }
 
-    /// Whether the runtime says that it is containerd; not if it does not answer.
+    /// Whether the runtime says that it is containerd; false if it does not answer.
     pub(super) async fn is_containerd(&self) -> bool {
         let ask = || async {
             let request = VersionRequest { version: String::new() };
             let answer = RuntimeServiceClient::new(self.channel.clone()).version(request).await?;
             Ok::<_, Status>(answer.into_inner().runtime_name == CONTAINERD)
         };
-        // Asked again at the next pull if nobody answers now.
+        // Without an answer it is asked again at the next pull.
         self.is_containerd.get_or_try_init(ask).await.is_ok_and(|is_containerd| *is_containerd)
     }
 }

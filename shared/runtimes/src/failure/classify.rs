@@ -1,7 +1,7 @@
-//! From a runtime's text to a class.
+//! Derives the failure class from a runtime's error text.
 //!
-//! The links of the text are read from the outermost to the cause; the first that says something decides. So what a registry
-//! wrote, which stands after the status or the code that it came with, decides nothing.
+//! The links of the error chain are read from the outermost to the cause; the first one that is known decides. A registry's own message
+//! stands after its status or code, so it decides nothing.
 
 use contract::FailureClass;
 use contract::FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, SignatureInvalid, Unknown};
@@ -10,10 +10,10 @@ use super::GrpcCode;
 use super::segments;
 use super::status;
 
-/// What a text must start with for kubelet to report its reason, and its class.
+/// Prefixes of a text for which kubelet reports a reason, with their classes.
 const PREFIXES: [(&str, FailureClass); 2] = [("SignatureValidationFailed", SignatureInvalid), ("RegistryUnavailable", RegistryUnavailable)];
 
-/// Links that decide if they are nothing else.
+/// Links that decide if they match as a whole.
 const WHOLE: [(&str, FailureClass); 26] = [
     // Codes of the distribution specification, as Go's registry client writes them.
     ("manifest unknown", NotFound),
@@ -28,7 +28,7 @@ const WHOLE: [(&str, FailureClass); 26] = [
     ("digest invalid", ContentInvalid),
     ("size invalid", ContentInvalid),
     ("json", ContentInvalid),
-    // The operating system's words.
+    // Errors of the operating system.
     ("no space left on device", NodeLocal),
     ("disk quota exceeded", NodeLocal),
     ("read-only file system", NodeLocal),
@@ -45,15 +45,15 @@ const WHOLE: [(&str, FailureClass); 26] = [
     ("i/o timeout", RegistryUnavailable),
 ];
 
-/// Links that decide by how they begin.
+/// Links that decide by their prefix.
 const BEGINNING: [(&str, FailureClass); 64] = [
-    // The runtime itself is not there, or not ready.
+    // The runtime itself is not running, or not ready.
     ("connection error", NodeLocal),
     ("error reading from server", NodeLocal),
     ("server is not initialized yet", NodeLocal),
     ("unknown service", NodeLocal),
     ("unknown method", NodeLocal),
-    // The way to the registry.
+    // The connection to the registry.
     ("read tcp", RegistryUnavailable),
     ("write tcp", RegistryUnavailable),
     ("tls handshake timeout", RegistryUnavailable),
@@ -64,7 +64,7 @@ const BEGINNING: [(&str, FailureClass); 64] = [
     ("server closed idle connection", RegistryUnavailable),
     ("stream error", RegistryUnavailable),
     ("server sent goaway", RegistryUnavailable),
-    // What a registry says of a login, as the runtimes word it.
+    // A refused login, in the runtimes' words.
     ("pull access denied", Denied),
     ("authorization failed", Denied),
     ("no basic auth credentials", Denied),
@@ -72,7 +72,7 @@ const BEGINNING: [(&str, FailureClass); 64] = [
     ("authentication required", Denied),
     ("invalid username", Denied),
     ("requested access to the resource is denied", Denied),
-    // What was sent is not what was asked for.
+    // Wrong or broken content.
     ("no match for platform", ContentInvalid),
     ("no image found in image index", ContentInvalid),
     ("no image found in manifest list", ContentInvalid),
@@ -99,11 +99,11 @@ const BEGINNING: [(&str, FailureClass); 64] = [
     ("invalid checksum", ContentInvalid),
     ("wrong diff id calculated on extraction", ContentInvalid),
     ("unexpected eof", ContentInvalid),
-    // What the node's policy refuses.
+    // Refused by the node's signature policy.
     ("source image rejected", SignatureInvalid),
     ("a signature was required", SignatureInvalid),
     ("image verifier", SignatureInvalid),
-    // What only this node has to do with: certificates, plain HTTP where TLS was expected or the reverse, its own settings.
+    // Causes on this node: certificates, plain HTTP instead of TLS or the reverse, its own settings.
     ("x509", NodeLocal),
     ("server gave http response to https client", NodeLocal),
     ("first record does not look like a tls handshake", NodeLocal),
@@ -119,42 +119,42 @@ const BEGINNING: [(&str, FailureClass); 64] = [
     ("invalid policy in", NodeLocal),
 ];
 
-/// Causes of a failed connection that lie on this side.
+/// Causes of a failed connection that are this node's own.
 const OWN_SIDE: [&str; 5] =
     ["too many open files", "cannot assign requested address", "no buffer space available", "operation not permitted", "permission denied"];
 
-/// What a proxy that was asked for a way says instead: Go gives the words of its status alone.
-const SAID_BY_A_PROXY: [(&str, FailureClass); 4] = [
+/// Refusals of a proxy's CONNECT; Go gives only the words of the status.
+const PROXY_STATUS: [(&str, FailureClass); 4] = [
     ("proxy authentication required", NodeLocal),
     ("bad gateway", RegistryUnavailable),
     ("service unavailable", RegistryUnavailable),
     ("gateway timeout", RegistryUnavailable),
 ];
 
-/// How the texts begin that say that an image is for other platforms alone.
+/// Prefixes of texts that say that an image lacks the platform.
 const NO_SUCH_PLATFORM: [&str; 3] = ["no match for platform", "no image found in image index", "no image found in manifest list"];
 
-/// What containerd puts between a status and the error body that a registry sent with it.
+/// containerd's separator between a status and the registry's error body.
 const SERVER_MESSAGE: &str = "- server message";
 
-/// What a text says.
+/// The information in a failure's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// What the failure is about.
+    /// The failure's class.
     pub class: FailureClass,
-    /// Whether the runtime tells what a registry itself has said.
+    /// Whether the text shows a registry's own answer.
     pub authoritative: bool,
-    /// The image has nothing for the platform.
+    /// The image has no manifest for the platform.
     pub no_such_platform: bool,
 }
 
-/// What a failure is about, from the text that a runtime gave and the code of its call, if it was one.
+/// The class of a failure, from the runtime's text and the code of its call, if there is one.
 #[must_use]
 pub fn classify_text(text: &str, code: Option<GrpcCode>) -> FailureClass {
     read_text(text, code).class
 }
 
-/// All that the text of a failure says.
+/// Reads a failure's text.
 #[must_use]
 pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     let prefix = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|(_, class)| *class);
@@ -162,7 +162,7 @@ pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     let links: Vec<&str> = chain.iter().map(|link| link.strip_prefix("code = ").map_or(link.as_str(), after_code)).collect();
     let said = (0..links.len()).find_map(|at| class_of_link(&links, at).map(|class| (at, class)));
     let class = match (prefix, said.map(|(_, class)| class)) {
-        // CRI-O calls a registry unavailable for several causes; two of them bind otherwise.
+        // CRI-O says "registry unavailable" for several causes; two of them belong to another class.
         (Some(RegistryUnavailable), Some(closer @ (RateLimited | NodeLocal))) => closer,
         (Some(prefix), _) => prefix,
         (None, Some(class)) => class,
@@ -172,10 +172,10 @@ pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     let deciding = decided_at.map(|at| links[at]);
     let no_such_platform = deciding.is_some_and(|link| NO_SUCH_PLATFORM.iter().any(|words| link.starts_with(words)));
     let authoritative = match class {
-        // The runtimes say so only of an answer; a page for people was read as unknown.
+        // The runtimes report this only for a registry's answer; a web page was classed as unknown.
         RateLimited => deciding.is_some(),
         NotFound | Denied => decided_at.is_some_and(|at| !status::is_bare(&links, at)),
-        // A bare status may be a proxy's.
+        // A status without an error body may come from a proxy.
         RegistryUnavailable => deciding.is_some_and(|link| link.contains(SERVER_MESSAGE)),
         ContentInvalid => no_such_platform,
         _ => false,
@@ -183,7 +183,7 @@ pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     Reading { class, authoritative, no_such_platform }
 }
 
-/// What follows `code = X desc = ` in `rpc error: code = X desc = ...`.
+/// The text after `code = X desc = ` in `rpc error: code = X desc = ...`.
 fn after_code(link: &str) -> &str {
     link.split_once(" desc = ").map_or("", |(_, said)| said)
 }
@@ -202,13 +202,13 @@ fn class_of_link(links: &[&str], at: usize) -> Option<FailureClass> {
     BEGINNING.iter().find(|(words, _)| link.starts_with(words)).map(|(_, class)| *class)
 }
 
-/// Links whose meaning depends on those before or after them.
+/// The class of a link whose meaning depends on the links around it.
 fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
     let (before, link, after) = (&links[..at], links[at], &links[at + 1..]);
     let resolving = || before.iter().any(|link| link.starts_with("failed to resolve"));
     let requested = || before.last().is_some_and(|link| is_request(link));
     match link {
-        // Snapshots, leases and contents are "not found" too, on this node.
+        // Otherwise "not found" may be about a snapshot, lease or content on this node.
         "not found" if resolving() => Some(NotFound),
         "not found" => Some(NodeLocal),
         "context deadline exceeded" if before.iter().all(|link| *link == "rpc error") => Some(NodeLocal),
@@ -223,9 +223,9 @@ fn class_in_context(links: &[&str], at: usize) -> Option<FailureClass> {
         _ if link.starts_with("content at") && link.ends_with("not found") => Some(NotFound),
         _ if link.starts_with("layer ") && link.contains("does not match config's diffid") => Some(ContentInvalid),
         _ if link.starts_with("registry ") && link.contains(" is blocked in ") => Some(NodeLocal),
-        // A connection that ends before the headers are there.
+        // The connection ended before the headers came.
         "unexpected eof" if requested() => Some(RegistryUnavailable),
-        _ if requested() => SAID_BY_A_PROXY.iter().find(|(words, _)| link == *words).map(|(_, class)| *class),
+        _ if requested() => PROXY_STATUS.iter().find(|(words, _)| link == *words).map(|(_, class)| *class),
         _ => None,
     }
 }
@@ -241,7 +241,7 @@ fn is_of_harbor(before: &[&str], link: &str) -> bool {
     reading.starts_with("reading manifest") && *code == "unknown" && ["artifact ", "repository "].iter().any(|what| link.starts_with(what))
 }
 
-/// A text that says nothing known.
+/// The class by the call's code, for a text without a known link.
 fn class_of_code(code: Option<GrpcCode>) -> FailureClass {
     match code {
         Some(GrpcCode::PermissionDenied | GrpcCode::Unauthenticated) => Denied,

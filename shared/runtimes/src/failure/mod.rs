@@ -1,4 +1,4 @@
-//! What a failure is about, read from the texts that containerd, CRI-O and the embedded runtime give.
+//! Reads class, stage and endpoint of a failure from the texts of containerd, CRI-O and the embedded runtime.
 
 mod classify;
 mod scrub;

@@ -1,13 +1,13 @@
-//! URLs in texts: what of them may leave the node.
+//! Removes from URLs in texts what must not leave the node.
 
 use std::borrow::Cow;
 
-/// What stands between a URL's scheme and its host.
+/// Separates a URL's scheme from its host.
 const SCHEME_END: &str = "://";
-/// Marks that end a sentence or a bracket and stand right behind a URL without being of it.
+/// Punctuation that may follow a URL without belonging to it.
 const PUNCTUATION: &[char] = &[':', ',', ';', '.', '!', ')', ']', '}'];
 
-/// The text with every URL in it losing its query, its fragment and its login. Nothing else changes.
+/// Removes query, fragment and login from every URL in the text.
 #[must_use]
 pub fn scrub(text: &str) -> Cow<'_, str> {
     if !text.contains(SCHEME_END) {
@@ -27,7 +27,7 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// `host:port` of the first http or https URL in the text, which in runtimes' texts is the endpoint that failed.
+/// `host:port` of the first http or https URL in the text; in runtimes' texts this is the endpoint that failed.
 #[must_use]
 pub fn endpoint_in(text: &str) -> Option<String> {
     let mut rest = text;
@@ -52,7 +52,7 @@ pub fn endpoint_in(text: &str) -> Option<String> {
     None
 }
 
-/// The text up to the first URL's host, that URL from its host on, and what follows it.
+/// The text before the first URL's host, the URL from its host on, and the rest.
 pub(super) fn split_at_url(text: &str) -> Option<(&str, &str, &str)> {
     let start = text.find(SCHEME_END)? + SCHEME_END.len();
     let ends = |letter: char| letter.is_whitespace() || letter.is_control() || "\"'<>`\\".contains(letter);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_lose_query_and_login_and_nothing_else_changes() {
+    fn urls_lose_query_fragment_and_login_alone() {
         for (text, expected) in [
             ("no URL, 100% \"odd\"\n?a=b#c", "no URL, 100% \"odd\"\n?a=b#c"),
             (r#"Get "https://a.b/token?scope=x&y=z": EOF"#, r#"Get "https://a.b/token": EOF"#),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_is_the_host_of_the_first_web_address() {
+    fn endpoint_is_the_host_of_the_first_http_url() {
         for (text, endpoint) in [
             (r#"failed to do request: Head "http://localhost:5000/v2/x": dial tcp 127.0.0.1:5000"#, Some("localhost:5000")),
             (r#"source docker://a.b/c: Get "https://registry.example/v2/?x": EOF"#, Some("registry.example:443")),

@@ -1,18 +1,17 @@
-//! A text taken apart, so that only what a program wrote of itself is looked at.
+//! Splits a text into links, and removes names that users and registries chose.
 //!
-//! Go's programs chain errors with `: ` from the outermost call to the cause. References, paths, URLs, digests and whatever is
-//! quoted are names that users and registries chose: an image may be called `x/404`. They are taken out before anything is
-//! compared.
+//! Go's programs chain errors with `: ` from the outermost call to the cause. References, paths, URLs, digests and quoted texts are names
+//! that users and registries chose: an image may be called `x/404`. They are removed before anything is compared.
 
-/// What stands for a name that was taken out.
+/// Replaces a removed name.
 const NAME: &str = "…";
-/// What is left of a quoted text.
+/// Replaces a quoted text.
 const QUOTED: &str = "\"\"";
-/// What is left of a quoted page for people. XML is what blob hosts send.
+/// Replaces a quoted web page. XML is not one: blob hosts send it.
 const QUOTED_PAGE: &str = "\"<\"";
-/// How Go writes the space before a page.
+/// Go's spellings of the space before a page.
 const QUOTED_SPACE: [&str; 5] = [" ", r"\n", r"\r", r"\t", r"\ufeff"];
-/// What CRI-O since 1.33 puts between the failure of an image's pull and that of its second try, as an artifact.
+/// CRI-O's separator (since 1.33) between the failure as an image and the second one as an artifact.
 const SECOND_TRY: &str = "; artifact err: ";
 /// Words with a slash that are no names.
 const WORDS_WITH_SLASH: [&str; 2] = ["i/o", "input/output"];
@@ -25,7 +24,7 @@ pub(super) fn links(text: &str) -> Vec<String> {
     links.map(plain).filter(|link| !link.is_empty()).collect()
 }
 
-/// Go's quoted texts become empty. A quote without its end is no quoted text.
+/// Empties Go's quoted texts; an unclosed quote is left alone.
 fn without_quotes(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -56,8 +55,8 @@ fn is_page(quoted: &str) -> bool {
     start.starts_with('<') && !start.starts_with("<?xml")
 }
 
-/// containerd puts the tag into `[manifests <tag>]`, CRI-O what each mirror said into `(Mirrors also failed: [...])`, before what
-/// the registry itself said.
+/// Empties brackets: containerd's `[manifests <tag>]`, and CRI-O's `(Mirrors also failed: [...])` with the mirrors' errors, which stands
+/// before the registry's own.
 fn without_brackets(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -83,7 +82,7 @@ fn bracketed_length(text: &str) -> Option<usize> {
     })
 }
 
-/// CRI-O unpacks in a process of its own and ends what that said with ` exit status 1`.
+/// Removes ` exit status 1`, which CRI-O appends to the text of its unpacking process.
 fn without_exit_status(link: &str) -> &str {
     let ended = link.rsplit_once(" exit status ").filter(|(_, status)| status.bytes().all(|byte| byte.is_ascii_digit()));
     ended.map_or(link, |(said, _)| said)
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_out() {
+    fn names_are_removed_from_links() {
         for (text, expected) in [
             (r#"failed to resolve "x/404:1": a.b/404:1: not found"#, &[r#"failed to resolve """#, "…", "not found"][..]),
             ("failed with status code [manifests 404]: 401 Unauthorized", &["failed with status code []", "401 unauthorized"]),

@@ -1,11 +1,11 @@
-//! Which stage of a registry failed, from a runtime's text.
+//! Derives the stage of the registry that failed from a runtime's text.
 //!
-//! containerd and CRI-O name the request that failed: by its URL, by what they were doing, or both. What says neither is taken for the
-//! manifest's, which is asked for first.
+//! containerd and CRI-O name the failed request by its URL, by the action, or both. A text with neither counts as the manifest's, which is
+//! requested first.
 
 use contract::Stage;
 
-/// What containerd's and CRI-O's (containers/image's) texts hold of a token that could not be had.
+/// Parts of containerd's and CRI-O's (containers/image's) texts about a failed token request.
 const TOKEN: [&str; 6] = [
     "failed to fetch anonymous token",
     "failed to fetch oauth token",
@@ -15,7 +15,7 @@ const TOKEN: [&str; 6] = [
     "error getting auth token",
 ];
 
-/// The same of a blob.
+/// Parts of their texts about a failed blob.
 const BLOB: [&str; 11] = [
     "/blobs/",
     "httpreadseeker",
@@ -35,7 +35,7 @@ const BLOB: [&str; 11] = [
 pub fn stage_in(text: &str) -> Stage {
     let text = text.to_ascii_lowercase();
     let holds = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    // A token may be asked for while a blob is fetched: the token server is then what failed.
+    // A token may be requested during a blob's fetch; then the token server has failed.
     if holds(&TOKEN) {
         Stage::Token
     } else if holds(&BLOB) {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runtimes_name_the_request_that_failed() {
+    fn stage_is_read_from_the_failed_request() {
         let table = [
             // containerd 1.7 and 2.
             (

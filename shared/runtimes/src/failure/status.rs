@@ -1,8 +1,8 @@
-//! HTTP statuses in texts.
+//! Finds HTTP statuses in texts.
 
 use contract::FailureClass;
 
-/// What stands before a status, at the end of its own link or of the link before.
+/// Words before a status, at the end of its own link or of the previous link.
 const ANNOUNCED_BY: [&str; 8] = [
     "unexpected status",
     "unexpected status code …",
@@ -13,18 +13,18 @@ const ANNOUNCED_BY: [&str; 8] = [
     "statuscode",
     "request to …",
 ];
-/// What stands before a status in the same link.
+/// Words before a status in the same link.
 const LEADING: [&str; 2] = ["invalid status code from registry ", "error parsing http "];
 
-/// How containers/image announces a status whose body is no registry's.
+/// containers/image's word before a status whose body is not a registry's error.
 const WITHOUT_ERROR_BODY: &str = "statuscode";
-/// How a page for people shows after a status, plain or quoted.
+/// The beginning of a web page after a status, plain or quoted.
 const PAGE: [&str; 2] = [", <", ", \"<\""];
-/// What the runtimes do before they ask for an image: whoever knows not that path is no registry, or no token server.
+/// Requests before the one for the image. A 404 for them means that the server is no registry or token server.
 const BEFORE_AN_IMAGE: [&str; 4] =
     ["pinging container registry", "error pinging docker registry", "requesting bearer token", "failed to authorize"];
 
-/// Statuses that are believed without an announcement, by their usual words.
+/// Statuses that are recognised by their usual reason phrase alone.
 const USUAL: [&str; 9] = [
     "401 unauthorized",
     "403 forbidden",
@@ -37,7 +37,7 @@ const USUAL: [&str; 9] = [
     "504 gateway timeout",
 ];
 
-/// The class of the status in the link at `at`, if one stands there.
+/// The class of the status in the link at `at`, if there is one.
 pub(super) fn class_of_status(links: &[&str], at: usize) -> Option<FailureClass> {
     let link = links[at];
     let leading = LEADING.iter().find_map(|words| link.strip_prefix(words));
@@ -48,7 +48,7 @@ pub(super) fn class_of_status(links: &[&str], at: usize) -> Option<FailureClass>
         None if announced() || usual() => number(link)?,
         None => return None,
     };
-    // A page for people is a proxy's or a portal's, not what a registry says of an image.
+    // A web page comes from a proxy or a portal, not from a registry.
     let page =
         PAGE.iter().any(|words| link.contains(words)) || links.get(at + 1).is_some_and(|next| next.starts_with("invalid character '<'"));
     let no_image_was_asked_for = links[..at].iter().any(|before| BEFORE_AN_IMAGE.iter().any(|words| before.starts_with(words)));
@@ -58,12 +58,12 @@ pub(super) fn class_of_status(links: &[&str], at: usize) -> Option<FailureClass>
     }
 }
 
-/// Whether the status in the link at `at` came without the error body that a registry sends. Something before it may have answered.
+/// Whether the status in the link at `at` came without a registry's error body. A proxy may have answered then.
 pub(super) fn is_bare(links: &[&str], at: usize) -> bool {
     at > 0 && links[at - 1].ends_with(WITHOUT_ERROR_BODY)
 }
 
-/// Three digits and then no letter or digit.
+/// The number if the text begins with three digits and no letter or digit follows.
 fn number(text: &str) -> Option<u16> {
     let digits = text.get(..3)?;
     let ends = !text[3..].starts_with(|next: char| next.is_alphanumeric());

@@ -1,10 +1,10 @@
-//! To whom a login is sent, which is narrower than for whom kubelet's rule finds it.
+//! The receiver of a login. A login is sent to fewer hosts than kubelet's rule finds it for.
 
 use url::Url;
 
 use super::matching;
 
-/// For what logins are looked up, and who will be shown them.
+/// The repository that logins are looked up for, and the receiver of the logins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audience {
     repository: String,
@@ -12,20 +12,20 @@ pub struct Audience {
 }
 
 impl Audience {
-    /// A container runtime that is given logins with a pull of this repository (registry and path, completed, without tag), as kubelet
-    /// gives them. To whom the runtime shows them is its own affair.
+    /// A container runtime that gets logins with a pull of this repository (registry and path, completed, without tag), as from kubelet.
+    /// The runtime decides which host it sends them to.
     #[must_use]
     pub fn runtime(repository: &str) -> Self {
         Self { repository: repository.to_owned(), endpoint: None }
     }
 
-    /// The registry or mirror at this address, which is asked for this repository.
+    /// The registry or mirror at this address.
     #[must_use]
     pub fn endpoint(repository: &str, address: &Url) -> Self {
         Self { repository: repository.to_owned(), endpoint: Some(address.clone()) }
     }
 
-    /// What entries of login files are matched with.
+    /// The name that entries of login files are matched with.
     pub(super) fn repository(&self) -> &str {
         &self.repository
     }
@@ -35,14 +35,14 @@ impl Audience {
         self.repository.split('/').next().unwrap_or_default()
     }
 
-    /// Whether a login that was kept under `server` is for this audience.
+    /// Whether this audience may get a login that is stored under `server`.
     pub(super) fn may_see(&self, server: &str) -> bool {
         self.endpoint.as_ref().is_none_or(|address| may_be_sent(server, address))
     }
 }
 
-/// Whether a login that was kept under `server` may be sent to `address`. Docker Hub's goes to Docker Hub's own hosts alone, over TLS:
-/// by kubelet's rule it is found for `localhost`, and for hosts without a dot in their name, too.
+/// Whether a login that is stored under `server` may be sent to `address`. Docker Hub's login goes to Docker Hub's own hosts alone, over
+/// TLS; kubelet's rule also finds it for `localhost` and for hosts without a dot in their name.
 pub(super) fn may_be_sent(server: &str, address: &Url) -> bool {
     !matching::is_docker_hub(server) || (address.scheme() == "https" && address.host_str().is_some_and(matching::is_docker_hub))
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn docker_hubs_login_goes_to_docker_hub_alone() {
+    fn docker_hub_login_goes_to_docker_hub_alone() {
         for server in ["https://index.docker.io/v1/", "index.docker.io", "docker.io", "docker.io/library", "*.docker.io", "Docker.IO"] {
             for (address, expected) in [
                 ("https://registry-1.docker.io/v2", true),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn other_logins_go_where_they_were_looked_up_for() {
+    fn other_logins_go_to_the_audience_they_were_found_for() {
         for server in ["registry.example", "localhost", "*.example", "", "notdocker.io", "docker.io.example"] {
             assert!(may_be_sent(server, &Url::parse("http://localhost/v2").unwrap()), "{server}");
         }

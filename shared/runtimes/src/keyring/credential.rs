@@ -1,4 +1,4 @@
-//! One login, and what may be said of it aloud.
+//! One login, and the text about it that may be shown.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use url::Url;
 
 use super::audience::may_be_sent;
 
-/// A login for a registry. It can be asked for its parts but is never printed or serialised with them.
+/// A login for a registry. Its secret parts are never printed or serialised.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     pub(super) username: String,
@@ -20,49 +20,49 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// The user's name; empty where a token stands for it.
+    /// The user's name; empty if there is a token instead.
     #[must_use]
     pub fn username(&self) -> &str {
         &self.username
     }
 
-    /// The password; empty where a token stands for it.
+    /// The password; empty if there is a token instead.
     #[must_use]
     pub fn password(&self) -> &str {
         &self.password
     }
 
-    /// A refresh token, to be exchanged at the registry's token server; empty if there is none.
+    /// A refresh token, exchanged at the registry's token server; empty if there is none.
     #[must_use]
     pub fn identity_token(&self) -> &str {
         &self.identity_token
     }
 
-    /// A bearer token, sent to the registry as it is; empty if there is none.
+    /// A bearer token, sent to the registry unchanged; empty if there is none.
     #[must_use]
     pub fn registry_token(&self) -> &str {
         &self.registry_token
     }
 
-    /// What the login was kept under: registry, with a path where the entry has one.
+    /// The entry that the login is stored under: a registry, perhaps with a path.
     #[must_use]
     pub fn server_address(&self) -> &str {
         &self.server_address
     }
 
-    /// Whether it may be shown to this address, a registry's or a token server's.
+    /// Whether it may be sent to this address of a registry or token server.
     pub(crate) fn may_be_sent_to(&self, address: &Url) -> bool {
         may_be_sent(&self.server_address, address)
     }
 
-    /// What it is and where it comes from, for people: `login for registry.example in /root/.docker/config.json`. Neither a secret nor
-    /// the user's name is in it, as it is told to other nodes.
+    /// Its kind and source, for people: `login for registry.example in /root/.docker/config.json`. Other nodes see it, so it has neither a
+    /// secret nor the user's name.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether two credentials would be the same to a registry, wherever they were found.
+    /// Whether two credentials are the same to a registry.
     pub(super) fn same_login(&self, other: &Self) -> bool {
         self.username == other.username
             && self.password == other.password
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_names_the_source_and_nothing_else() {
+    fn debug_prints_the_source_alone() {
         let credential = Credential {
             username: "deploy".to_owned(),
             password: "hunter2".to_owned(),

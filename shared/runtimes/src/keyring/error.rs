@@ -1,30 +1,30 @@
-//! What can be wrong with logins. No variant carries any content of a file or of a helper's answer.
+//! Errors about logins. No variant has any content of a file or of a helper's answer.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use contract::FailureClass;
 
-/// Why the logins for a registry cannot be told. Pulling without them would hide the cause, so the pull fails.
+/// Why the logins for a registry cannot be found out. Pulling without them would hide the cause, so the pull fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// A file that was named does not exist, or one that is there cannot be read.
+    /// A named file does not exist, or an existing file cannot be read.
     #[error("cannot read the registry logins in {}: {problem}; make it readable or name another file with --authfile", .path.display())]
     Unreadable {
         /// Which file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         problem: String,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("cannot use the registry logins in {}: {problem}; mend the file or log in again", .path.display())]
     Malformed {
         /// Which file.
         path: PathBuf,
-        /// What is wrong, and where, without what stands there.
+        /// What is wrong and where, without the content.
         problem: String,
     },
-    /// A file names a helper by something that is not a plain name.
+    /// A file names a helper that is no plain program name.
     #[error("credential helper {name:?}, named in {}, is no plain program name; write the part after docker-credential-", .path.display())]
     HelperName {
         /// The name as written.
@@ -42,7 +42,7 @@ pub enum KeyringError {
         name: String,
         /// Which file names it.
         path: PathBuf,
-        /// The registry it was to be asked about.
+        /// The registry to ask about.
         server: String,
     },
     /// A helper was run and gave no login.
@@ -50,7 +50,7 @@ pub enum KeyringError {
     HelperFailed {
         /// The helper's name.
         name: String,
-        /// How it ended. Never what it printed: that may hold a secret.
+        /// How it ended; never its output, which may have a secret.
         problem: String,
         /// The registry it was asked about.
         server: String,
@@ -65,13 +65,13 @@ pub enum KeyringError {
         name: String,
         /// The registry it was asked about.
         server: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
 }
 
 impl KeyringError {
-    /// Always this node's own affair.
+    /// The failure class: always the node's own.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         FailureClass::NodeLocal

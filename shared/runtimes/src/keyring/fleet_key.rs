@@ -1,4 +1,4 @@
-//! The fleet's key: who shares it can tell that two nodes have the same login, and nobody else can guess the login from that.
+//! The fleet's key for hashes of logins: nodes with the key see that two logins are equal, and nobody without it can guess a login.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -8,28 +8,28 @@ use ring::hmac;
 
 /// Bytes of a key: the length of the hash.
 pub const FLEET_KEY_BYTES: usize = 32;
-/// Bytes of a keyed hash that are told: enough that nobody meets another's by chance.
-const TOLD_BYTES: usize = 16;
+/// How many bytes of a keyed hash are used; enough to avoid collisions.
+const HASH_BYTES: usize = 16;
 
-/// Keys what is known only to this process, while there is no fleet's.
+/// The key of this process, used while there is no fleet's key.
 static PROCESS_KEY: LazyLock<hmac::Key> = LazyLock::new(|| {
     let mut random = Random::from_system();
     let bytes: Vec<u8> = (0..FLEET_KEY_BYTES / 8).flat_map(|_| random.word().to_be_bytes()).collect();
     hmac::Key::new(hmac::HMAC_SHA256, &bytes)
 });
 
-/// A handle to the fleet's key. Clones share it; it may be filled after it was handed out. Its content is never printed.
+/// A handle to the fleet's key. Clones share it; it may be filled later. Its content is never printed.
 #[derive(Clone, Default)]
 pub struct FleetKey(Arc<RwLock<Option<hmac::Key>>>);
 
 impl FleetKey {
-    /// Not filled yet.
+    /// An empty handle.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on this is the key, for all clones.
+    /// Sets the key for all clones.
     pub fn fill(&self, key: &[u8; FLEET_KEY_BYTES]) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(hmac::Key::new(hmac::HMAC_SHA256, key));
     }
@@ -40,7 +40,7 @@ impl FleetKey {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The key to hash with; none before it was filled.
+    /// A hasher with the key; none before the key was filled.
     pub(super) fn hasher(&self) -> Option<KeyedHash> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone().map(KeyedHash)
     }
@@ -52,23 +52,23 @@ impl fmt::Debug for FleetKey {
     }
 }
 
-/// Hashes under a key.
+/// Hashes with a key.
 pub(super) struct KeyedHash(hmac::Key);
 
 impl KeyedHash {
-    /// Under a key that nobody but this process has.
+    /// A hasher with a key that only this process has.
     pub(super) fn of_process() -> Self {
         Self(PROCESS_KEY.clone())
     }
 
-    /// HMAC-SHA-256 of the parts, each with its length so that none can pass for two; the first 16 bytes in hexadecimal.
+    /// HMAC-SHA-256 of the parts, each with its length so that their boundaries count; the first `HASH_BYTES` in hexadecimal.
     pub(super) fn hash<'a>(&self, parts: impl IntoIterator<Item = &'a str>) -> String {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part.as_bytes());
         }
-        context.sign().as_ref().iter().take(TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect()
+        context.sign().as_ref().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_filled_later_is_seen_by_all_and_shown_by_none() {
+    fn key_filled_later_is_shared_by_all_clones_and_never_printed() {
         let key = FleetKey::new();
         let given_away = key.clone();
         assert!(given_away.hasher().is_none());
@@ -88,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_as_the_standard_has_them_and_parts_do_not_run_together() {
+    fn hashes_equal_the_standards_and_depend_on_part_boundaries() {
         let key = FleetKey::new();
         key.fill(&[0x0b; FLEET_KEY_BYTES]);
         let hash = key.hasher().expect("it is filled");
-        assert_eq!(hash.hash(["a", "bc"]).len(), 2 * TOLD_BYTES);
+        assert_eq!(hash.hash(["a", "bc"]).len(), 2 * HASH_BYTES);
         assert_ne!(hash.hash(["a", "bc"]), hash.hash(["ab", "c"]));
         assert_ne!(hash.hash(["a", "bc"]), KeyedHash::of_process().hash(["a", "bc"]));
         assert_eq!(hash.hash(["a", "bc"]), key.hasher().expect("it is filled").hash(["a", "bc"]));

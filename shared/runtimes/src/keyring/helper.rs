@@ -1,7 +1,7 @@
-//! Asking a `docker-credential-<name>` program for a login.
+//! Asks a `docker-credential-<name>` program for a login.
 //!
-//! The server goes in on stdin, without a line end, as docker sends it; the answer is `{"Username": ..., "Secret": ...}`.
-//! The user `<token>` marks the secret as an identity token. Nothing a helper prints ever reaches an error.
+//! The helper reads the server on stdin, without a line end as from docker, and answers `{"Username": ..., "Secret": ...}`. The user
+//! `<token>` marks the secret as an identity token. No output of a helper ever gets into an error.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -17,16 +17,16 @@ use super::credential::Credential;
 use super::error::KeyringError;
 use super::options::Environment;
 
-/// Helpers ask a cloud for a token; what takes longer than that is stuck, and a pull waits for it.
+/// How long a helper may take. It may ask a cloud for a token, and a pull waits for it.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// The largest tokens seen are about 4 KiB; more than this is no login.
+/// The largest answer that is read; the largest known tokens have about 4 KiB.
 const ANSWER_MAX_BYTES: u64 = 64 * 1024;
-/// What every helper prints when it works but keeps no login for the server.
+/// Every helper's output if it has no login for the server.
 const NONE_KEPT: &str = "credentials not found in native keychain";
 /// The user that marks an identity token.
 const TOKEN_USER: &str = "<token>";
 
-/// A helper, where it was named and what it is asked.
+/// A question to a helper, with the file that names the helper.
 pub(super) struct Question<'a> {
     pub(super) name: &'a str,
     pub(super) named_in: &'a Path,
@@ -43,10 +43,10 @@ struct Answer {
 }
 
 impl Question<'_> {
-    /// The login, or `None` when the helper keeps none for this server.
+    /// The login, or `None` if the helper has none for this server.
     ///
     /// # Errors
-    /// The helper is not there, fails, is too slow, or answers something else.
+    /// The helper is missing, fails, is too slow, or gives another answer.
     pub(super) async fn ask(&self) -> Result<Option<Credential>, KeyringError> {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if self.name.is_empty() || !self.name.chars().all(plain) {
@@ -59,7 +59,7 @@ impl Question<'_> {
             server: self.server.to_owned(),
             limit: ANSWER_LIMIT,
         })?;
-        let (answer, status) = output.map_err(|error| self.failed(format!("cannot be talked to: {error}")))?;
+        let (answer, status) = output.map_err(|error| self.failed(format!("cannot be used: {error}")))?;
         if answer.len() as u64 > ANSWER_MAX_BYTES {
             return Err(self.failed(format!("answered more than {ANSWER_MAX_BYTES} bytes")));
         }
@@ -87,7 +87,7 @@ impl Question<'_> {
         })
     }
 
-    /// Looked up in the PATH of the given environment, which need not be this process's.
+    /// The helper's program, found in the PATH of the given environment, which need not be this process's.
     fn program(&self) -> Option<PathBuf> {
         let file = format!("docker-credential-{}", self.name);
         let runnable = |path: &PathBuf| path.metadata().is_ok_and(|entry| entry.is_file() && entry.permissions().mode() & 0o111 != 0);
@@ -102,7 +102,7 @@ impl Question<'_> {
             .envs(self.environment.variables())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What it prints there may hold secrets and must not mix with our own diagnostics.
+            // Its stderr may have secrets, and must not mix with our own log.
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
@@ -121,7 +121,7 @@ impl Question<'_> {
 /// Sends the server, reads the answer (at most one byte more than allowed) and waits for the end.
 async fn exchange(child: &mut Child, server: &str) -> std::io::Result<(Vec<u8>, std::process::ExitStatus)> {
     if let Some(mut stdin) = child.stdin.take() {
-        // A helper that always answers the same need not read its question.
+        // Ignored: a helper with a fixed answer may not read its input.
         let _ = stdin.write_all(server.as_bytes()).await;
     }
     let mut answer = Vec::new();

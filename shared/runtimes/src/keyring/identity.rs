@@ -1,32 +1,32 @@
-//! As whom a node asks a registry, told so that other nodes can compare it and nobody can guess the login.
+//! A node's identity at a registry, as keyed hashes that other nodes can compare and from which nobody can guess the login.
 
 use super::audience::Audience;
 use super::credential::Credential;
 use super::fleet_key::{FleetKey, KeyedHash};
 
-/// Who has no login.
+/// The scope of a node without a login.
 const ANONYMOUS: &str = "anonymous";
-/// Before what no other node may take for its own.
+/// The prefix of a scope that is not comparable between nodes.
 const NODE_ONLY: &str = "node-only:";
-/// How helpers call who has a token instead of a name.
+/// The user name that helpers give with a token.
 const TOKEN_USER: &str = "<token>";
 
-/// As whom a registry is asked. Keyed hashes: no part of a login can be read from it.
+/// A node's identity at a registry. No part of a login can be read from its hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// `anonymous`, or the same text on all nodes that ask as the same user; `node-only:...` if others cannot know.
+    /// `anonymous`, or the same text on all nodes with the same user; `node-only:...` if nodes cannot compare it.
     pub scope: String,
-    /// The scope with the secret; empty without a login.
+    /// The hash of scope and secret; empty without a login.
     pub fingerprint: String,
 }
 
 impl Identity {
-    /// Of a node without a login.
+    /// The identity of a node without a login.
     pub(super) fn anonymous() -> Self {
         Self { scope: ANONYMOUS.to_owned(), fingerprint: String::new() }
     }
 
-    /// Of a node that cannot tell its own login; the same as long as the process lives.
+    /// The identity of a node that cannot find out its own login; constant for the life of the process.
     pub(super) fn unknown(audiences: &[Audience]) -> Self {
         let hash = KeyedHash::of_process();
         let names = || audiences.iter().map(Audience::repository);
@@ -36,8 +36,8 @@ impl Identity {
         }
     }
 
-    /// Of a node with these logins, which are tried in turn. Those that `credential_group` tells apart get their logins from
-    /// helpers with different rights.
+    /// The identity of a node with these logins, in the order of use. Nodes whose helpers give logins with different rights have different
+    /// values of `credential_group`.
     pub(super) fn of(logins: &[Credential], key: &FleetKey, credential_group: &str) -> Self {
         if logins.is_empty() {
             return Self::anonymous();
@@ -55,13 +55,13 @@ impl Identity {
 fn scope_of(login: &Credential, hash: &KeyedHash, credential_group: &str) -> String {
     let server = login.server_address();
     match &login.helper {
-        // Each node gets its own secret there, and often its own name's stand-in, so the group says who is the same.
+        // A helper gives each node its own secret and often its own user name, so the group decides which nodes are equal.
         Some(helper) => {
             let user = if login.username.is_empty() { TOKEN_USER } else { &login.username };
             hash.hash(["helper", server, helper, user, credential_group])
         }
         None if !login.username.is_empty() => hash.hash(["login", server, &login.username]),
-        // A token without a name: whose it is only the token says.
+        // A token without a name can only be compared as a whole.
         None => hash.hash(["token", server, &login.identity_token, &login.registry_token]),
     }
 }
@@ -71,7 +71,7 @@ fn fingerprint_of(login: &Credential, hash: &KeyedHash, credential_group: &str) 
     hash.hash(["secret", &scope, &login.username, &login.password, &login.identity_token, &login.registry_token])
 }
 
-/// One hash stands for itself, several for their sequence.
+/// A single hash unchanged; several as the hash of their sequence.
 fn joined(hash: &KeyedHash, hashes: Vec<String>) -> String {
     match hashes.as_slice() {
         [only] => only.clone(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_with_the_same_user_share_a_scope_and_a_new_secret_is_told_apart() {
+    fn equal_users_share_a_scope_and_a_new_secret_changes_the_fingerprint() {
         let of = |login: Credential| Identity::of(&[login], &key(1), "");
         let (old, new) = (of(login("deploy", "old")), of(login("deploy", "new")));
         assert_eq!(old, of(login("deploy", "old")));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn minted_logins_are_shared_within_a_group() {
+    fn helper_logins_are_equal_within_a_group() {
         let of = |login: Credential, group: &str| Identity::of(&[login], &key(1), group);
         assert_eq!(of(minted("AWS", "a"), "blue").scope, of(minted("AWS", "b"), "blue").scope);
         assert_ne!(of(minted("AWS", "a"), "blue").fingerprint, of(minted("AWS", "b"), "blue").fingerprint);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_without_a_name_are_told_apart_by_themselves() {
+    fn tokens_without_a_name_differ_by_the_token() {
         let token = |token: &str| Credential { identity_token: token.to_owned(), ..login("", "") };
         let of = |login: Credential| Identity::of(&[login], &key(1), "");
         assert_eq!(of(token("a")).scope, of(token("a")).scope);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_nothing_is_shared_but_being_nobody() {
+    fn without_a_key_only_anonymous_is_comparable() {
         let none = FleetKey::new();
         assert_eq!(Identity::of(&[], &none, ""), Identity::anonymous());
         assert_eq!(Identity::of(&[], &key(1), "").scope, "anonymous");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn several_logins_are_one_identity_in_their_order() {
+    fn several_logins_are_one_identity_by_their_order() {
         let (a, b) = (login("a", "1"), login("b", "1"));
         let of = |logins: &[Credential]| Identity::of(logins, &key(1), "").scope;
         assert_ne!(of(&[a.clone(), b.clone()]), of(&[b.clone(), a.clone()]));

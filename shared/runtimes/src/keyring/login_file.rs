@@ -1,7 +1,7 @@
-//! A file of logins as docker, podman and kubelet write it.
+//! Reads a file of logins as docker, podman and kubelet write it.
 //!
 //! `{"auths": {"<registry>": {"auth" | "username" + "password" | "identitytoken" | "registrytoken"}},
-//!   "credHelpers": {"<registry>": "<helper>"}, "credsStore": "<helper>"}`; whatever else stands in it is not ours.
+//!   "credHelpers": {"<registry>": "<helper>"}, "credsStore": "<helper>"}`; other keys are ignored.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use super::credential::Credential;
 use super::matching;
 
-/// What a file holds, by normalised entry.
+/// The content of a file, by normalised entry.
 #[derive(Default)]
 pub(super) struct LoginFile {
-    /// Logins and helpers of each entry; looked through from the back.
+    /// Logins and helpers of each entry; searched in reverse order.
     pub(super) entries: BTreeMap<String, Vec<Login>>,
-    /// The helper for every registry without an entry that says something.
+    /// The helper for every registry without an entry of its own.
     pub(super) store: Option<String>,
 }
 
@@ -27,13 +27,13 @@ pub(super) enum Login {
     Ready(Box<Credential>),
     Helper {
         name: String,
-        /// The entry as written, if it names one server: what docker would ask the helper for.
+        /// The entry as written, if it names one server; docker asks the helper with this text.
         server: Option<String>,
     },
 }
 
 impl Login {
-    /// What it is kept under; for a helper, the server that it is asked about for `repository`.
+    /// The entry of a login; for a helper, the server to ask it about for `repository`.
     pub(super) fn server<'a>(&'a self, repository: &'a str) -> &'a str {
         match self {
             Self::Ready(credential) => credential.server_address(),
@@ -43,15 +43,15 @@ impl Login {
 }
 
 impl LoginFile {
-    /// Reads a file's content. `file`, its path, goes into the sources.
+    /// Parses a file's content. `file` is its path, for the sources.
     ///
     /// # Errors
-    /// What is wrong and where, without anything that stands there.
+    /// What is wrong and where, without the content.
     pub(super) fn parse(content: &[u8], file: &str) -> Result<Self, String> {
         let top: Value = serde_json::from_slice(content).map_err(|error| not_json(&error))?;
         let Value::Object(top) = top else { return Err("it is no JSON object".to_owned()) };
         let mut read = Self { entries: BTreeMap::new(), store: text(&top, "credsStore", "")? };
-        // Helpers before logins of the same entry: docker asks nothing else where a helper is named.
+        // Helpers come before logins of the same entry: docker uses only the helper then.
         for (entry, helper) in section(&top, "credHelpers")? {
             let Value::String(name) = helper else { return Err(format!("credHelpers[{entry:?}] is no text")) };
             let server = (!entry.contains('*')).then(|| entry.clone());
@@ -65,7 +65,7 @@ impl LoginFile {
         Ok(read)
     }
 
-    /// The logins for a repository, in the order to try.
+    /// The logins for a repository, in the order of use.
     pub(super) fn logins(&self, repository: &str) -> Vec<Login> {
         let matching: Vec<Login> = self
             .entries
@@ -93,7 +93,7 @@ impl LoginFile {
     }
 }
 
-/// serde_json's own words may quote what stands in the file.
+/// An error without serde_json's text, which may quote the file.
 fn not_json(error: &serde_json::Error) -> String {
     let what = if error.is_eof() { "the JSON ends too early" } else { "it is no JSON" };
     format!("{what} (line {}, column {})", error.line(), error.column())
@@ -107,7 +107,7 @@ fn section<'a>(top: &'a Map<String, Value>, name: &str) -> Result<impl Iterator<
     }
 }
 
-/// A text of an object; an empty one counts as not there.
+/// A text field of an object; an empty one counts as missing.
 fn text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<String>, String> {
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -116,7 +116,7 @@ fn text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<S
     }
 }
 
-/// The login of an entry of `auths`; `None` for one that says nothing (docker leaves such where a helper keeps the login).
+/// The login of an entry of `auths`; `None` for an empty one (docker writes those for logins that a helper stores).
 fn credential(entry: &str, login: &Value, file: &str) -> Result<Option<Credential>, String> {
     let place = format!("auths[{entry:?}]");
     let Value::Object(login) = login else { return Err(format!("{place} is no JSON object")) };
@@ -136,7 +136,7 @@ fn credential(entry: &str, login: &Value, file: &str) -> Result<Option<Credentia
     let kind = if !credential.registry_token.is_empty() {
         "registry token"
     } else if !credential.identity_token.is_empty() {
-        // The user beside such a token is a stand-in that the registry does not know.
+        // The user name beside such a token is a placeholder that the registry does not know.
         (credential.username, credential.password) = (String::new(), String::new());
         "identity token"
     } else if !credential.username.is_empty() {
@@ -153,7 +153,7 @@ fn user_and_password(auth: &str) -> Option<(String, String)> {
     let decoded = if auth.ends_with('=') { STANDARD.decode(auth) } else { STANDARD_NO_PAD.decode(auth) }.ok()?;
     let decoded = String::from_utf8(decoded).ok()?;
     let (user, password) = decoded.split_once(':')?;
-    // Docker itself cuts zero bytes off, which old versions had padded passwords with.
+    // As docker does: old versions padded passwords with zero bytes.
     Some((user.to_owned(), password.trim_matches('\0').to_owned()))
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_entries_come_first_and_all_that_match_are_tried() {
+    fn all_matching_entries_are_used_and_longer_ones_first() {
         let content = r#"{"auths": {
             "registry.example": {"username": "a", "password": "x"},
             "https://registry.example/team/": {"username": "b", "password": "x"},
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn the_default_registry_falls_back_to_its_old_name() {
+    fn default_registry_falls_back_to_its_old_name() {
         let content = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "ZGVwbG95OmEKOmI="}}, "credsStore": "x"}"#;
         assert_eq!(names(content, "docker.io/library/busybox"), ["login for index.docker.io in /a/config.json"]);
         assert_eq!(names(content, "quay.io/app"), ["helper x None"]);
     }
 
     #[test]
-    fn helpers_are_asked_before_logins_of_the_same_entry() {
+    fn helper_comes_before_the_login_of_the_same_entry() {
         let content = r#"{"credHelpers": {"registry.example": "x", "*.example": "y"}, "credsStore": "z",
             "auths": {"registry.example": {"auth": "ZGVwbG95OnB3"}, "quay.io": {}}}"#;
         assert_eq!(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn auth_is_read_with_and_without_padding_and_beats_the_plain_fields() {
+    fn auth_field_is_read_with_and_without_padding_and_wins() {
         for (auth, user, password) in [("dTpw", "u", "p"), ("dTpwOg==", "u", "p:"), ("dTpwOg", "u", "p:"), ("dTpwAAA=", "u", "p")] {
             assert_eq!(user_and_password(auth), Some((user.to_owned(), password.to_owned())), "{auth}");
         }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_stand_for_user_and_password() {
+    fn token_replaces_user_and_password() {
         let content = r#"{"auths": {"a.b": {"auth": "MDAwOg==", "identitytoken": "t"}, "c.d": {"registrytoken": "t"}}}"#;
         let file = LoginFile::parse(content.as_bytes(), "/a/auth.json").unwrap_or_default();
         let Some(Login::Ready(credential)) = file.logins("a.b/c").pop() else { panic!("no login") };
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_what_stands_there() {
+    fn parse_error_names_the_place_and_no_content() {
         for (content, problem) in [
             ("hunter2", "it is no JSON (line 1, column 1)"),
             (r#"{"auths": {"#, "the JSON ends too early (line 1, column 11)"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn unknown_keys_are_ignored() {
         let content = r#"{"auths": null, "HttpHeaders": {"x": "y"}, "proxies": [1], "auths2": 3}"#;
         assert_eq!(names(content, "a.b/c"), [""; 0]);
     }

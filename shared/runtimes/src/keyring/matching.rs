@@ -1,17 +1,17 @@
-//! Which entries are for a repository: kubelet's rule.
+//! Kubelet's rule by which entries match a repository.
 //!
-//! An entry matches when its port is the same, it has as many host labels and each matches as a glob, and its path is a plain
-//! prefix of the image's (`/foo` matches `/foobar`: kubelet knows no boundary there). Longer entries come first because they
-//! are looked through in reverse order of the alphabet. Images of the default registry fall back to `index.docker.io`.
+//! An entry matches if its port is equal, its host has as many labels and each matches as a glob, and its path is a plain prefix of the
+//! image's path (`/foo` matches `/foobar`, as in kubelet). Longer entries come first because entries are searched in reverse alphabetical
+//! order. Images of the default registry fall back to `index.docker.io`.
 
-/// What entries for the default registry are called once normalised.
+/// The normalised key of entries for the default registry.
 pub(super) const DEFAULT_REGISTRY_KEY: &str = "index.docker.io";
-/// The domain of all hosts of Docker Hub that are shown logins.
+/// The domain of all hosts of Docker Hub that get logins.
 const DOCKER_HUB_DOMAIN: &str = "docker.io";
-/// What the docker tools call the default registry when they ask a helper.
+/// The name of the default registry in the docker tools' questions to a helper.
 pub(super) const DEFAULT_REGISTRY_SERVER: &str = "https://index.docker.io/v1/";
 
-/// The key of an entry: scheme, `/v1/` or `/v2/`, user, query and an empty path are dropped. `None` if it is no address.
+/// The key of an entry, without scheme, `/v1/` or `/v2/`, user, query and an empty path. `None` if the entry is no address.
 pub(super) fn normalise(entry: &str) -> Option<String> {
     let rest = entry.strip_prefix("https://").or_else(|| entry.strip_prefix("http://")).unwrap_or(entry);
     let rest = &rest[..rest.find(['?', '#']).unwrap_or(rest.len())];
@@ -24,7 +24,7 @@ pub(super) fn normalise(entry: &str) -> Option<String> {
     Some(if path == "/" { host.to_owned() } else { format!("{host}{path}") })
 }
 
-/// Whether the entry called `key` is for `repository` (registry and path, no tag).
+/// Whether the entry with this key matches `repository` (registry and path, no tag).
 pub(super) fn matches(key: &str, repository: &str) -> bool {
     let (key_host, key_path) = split_path(key);
     let (host, path) = split_path(repository);
@@ -36,7 +36,7 @@ pub(super) fn matches(key: &str, repository: &str) -> bool {
         && key_name.split('.').zip(name.split('.')).all(|(pattern, label)| glob(pattern, label))
 }
 
-/// Whether `repository` belongs to the default registry, by kubelet's reading: nothing before the first slash looks like a host.
+/// Whether `repository` belongs to the default registry by kubelet's rule: the part before the first slash is no host.
 pub(super) fn is_default_registry(repository: &str) -> bool {
     match repository.split_once('/') {
         None => !repository.is_empty(),
@@ -54,7 +54,7 @@ pub(super) fn is_docker_hub(entry: &str) -> bool {
     name == DOCKER_HUB_DOMAIN || name.strip_suffix(DOCKER_HUB_DOMAIN).is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// How a helper is asked about `repository`: by host, the default registry by the docker tools' name for it.
+/// The server in a question to a helper about `repository`: its host, or `DEFAULT_REGISTRY_SERVER`.
 pub(super) fn server_of(repository: &str) -> &str {
     let (host, _) = split_path(repository);
     if matches!(host, "docker.io" | DEFAULT_REGISTRY_KEY) { DEFAULT_REGISTRY_SERVER } else { host }
@@ -66,13 +66,13 @@ fn split_path(address: &str) -> (&str, &str) {
 
 fn split_port(host: &str) -> (&str, &str) {
     match host.rsplit_once(':') {
-        // Within the brackets of an IPv6 address a colon starts no port.
+        // A colon within the brackets of an IPv6 address starts no port.
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
     }
 }
 
-/// `*` stands for any letters of one label.
+/// Matches one label; `*` matches any characters of it.
 fn glob(pattern: &str, label: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else { return pattern == label };
     let Some(rest) = label.strip_prefix(head) else { return false };
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_normalised_as_kubelet_does() {
+    fn entries_are_normalised_as_in_kubelet() {
         for (entry, key) in [
             ("https://index.docker.io/v1/", Some("index.docker.io")),
             ("http://quay.io/v2/", Some("quay.io")),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_registry_is_told_by_the_first_part() {
+    fn default_registry_is_recognised_by_the_first_part() {
         for (repository, expected) in [
             ("busybox", true),
             ("docker.io/library/busybox", true),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_are_asked_by_host() {
+    fn helpers_are_asked_with_the_host() {
         assert_eq!(server_of("docker.io/library/busybox"), "https://index.docker.io/v1/");
         assert_eq!(server_of("localhost:5000/team/app"), "localhost:5000");
     }

@@ -1,17 +1,17 @@
-//! Registry logins, found and matched as kubelet does, for both runtimes.
+//! Registry logins for both runtimes, found and matched as in kubelet.
 //!
-//! Files are read anew when they change, so a rotated login is used at the next pull. A file that cannot be understood and a
-//! helper that is named but missing or failing are errors: pulling without the login would hide the cause.
+//! Changed files are read again, so a rotated login is used at the next pull. A file that cannot be parsed, and a named helper that is
+//! missing or fails, are errors: pulling without the login would hide the cause.
 
 mod audience;
 mod credential;
 mod error;
 mod fleet_key;
 mod helper;
+mod helper_cache;
 mod identity;
 mod login_file;
 mod matching;
-mod memory;
 mod options;
 mod secrets;
 
@@ -29,14 +29,14 @@ pub use credential::Credential;
 pub use error::KeyringError;
 pub use fleet_key::{FLEET_KEY_BYTES, FleetKey};
 use helper::Question;
+use helper_cache::{CachedAnswer, HelperAnswer, HelperCache};
 pub use identity::Identity;
 use login_file::{Login, LoginFile};
-use memory::{HelperAnswer, HelperMemory, Remembered};
 pub use options::{Environment, KUBELET_LOGIN_FILE, KeyringOptions};
 use options::{Location, Need};
 pub(crate) use secrets::Secrets;
 
-/// A node with a thousand registries has a file of about 200 KiB; more than this is no file of logins.
+/// The largest login file that is read; one with 1,000 registries has about 200 KiB.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The logins of this node. Clones share what was read.
@@ -50,17 +50,17 @@ pub struct Keyring {
 struct Shared {
     environment: Environment,
     places: Vec<Place>,
-    memory: HelperMemory,
+    helper_cache: HelperCache,
     clock: Clock,
 }
 
-/// How news of helpers' logins must be.
+/// Whether helpers are asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Helpers {
-    /// Asked now: the answer is to be used.
-    Asked,
-    /// As they answered lately: only whose login it is matters.
-    Remembered,
+    /// Ask now, because the login will be used.
+    Ask,
+    /// Use cached answers, because only the identity matters.
+    Cached,
 }
 
 struct Place {
@@ -73,7 +73,7 @@ struct Cached {
     file: Arc<LoginFile>,
 }
 
-/// Tells whether a file is the one that was read: writers replace it, or write into it.
+/// Shows whether a file has changed: writers replace it, or write into it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: (i64, i64),
@@ -82,57 +82,57 @@ struct Stamp {
 }
 
 impl Keyring {
-    /// A keyring that looks where `options` say. Nothing is read yet.
+    /// A keyring with these options. Nothing is read yet.
     #[must_use]
     pub fn new(options: KeyringOptions) -> Self {
         let places = options.locations().into_iter().map(|location| Place { location, cached: Mutex::new(None) }).collect();
-        let (environment, memory, clock) = (options.environment, HelperMemory::default(), Clock::host());
-        let shared = Arc::new(Shared { environment, places, memory, clock });
+        let (environment, helper_cache, clock) = (options.environment, HelperCache::default(), Clock::host());
+        let shared = Arc::new(Shared { environment, places, helper_cache, clock });
         Self { shared, fleet_key: FleetKey::new(), credential_group: Arc::default() }
     }
 
-    /// The same logins, told to the fleet under its key, which may be filled later; until then no login is told. Nodes whose
-    /// helpers mint logins with the same rights have the same `credential_group`.
+    /// Hashes identities with the fleet's key, which may be filled later; until then identities are not comparable between nodes. Nodes
+    /// whose helpers give logins with the same rights have the same `credential_group`.
     #[must_use]
     pub fn shared_under(self, fleet_key: FleetKey, credential_group: &str) -> Self {
         Self { fleet_key, credential_group: credential_group.into(), ..self }
     }
 
-    /// The logins that this audience may see, in the order to try. None: pull without a login.
+    /// The logins that this audience may get, in the order of use. Empty: pull without a login.
     ///
     /// # Errors
-    /// A file cannot be read or understood, or a helper that is named for this repository gives no answer.
+    /// A file cannot be read or parsed, or a helper that is named for this repository gives no answer.
     pub async fn lookup(&self, audience: &Audience) -> Result<Vec<Credential>, KeyringError> {
-        self.logins(audience, Helpers::Asked).await
+        self.logins(audience, Helpers::Ask).await
     }
 
-    /// As whom these are asked, one after the other. Helpers that answered lately are not asked again.
+    /// The identity towards these audiences, which are used in turn. Helpers' answers may come from the cache.
     pub async fn identity(&self, audiences: &[Audience]) -> Identity {
         let mut logins: Vec<Credential> = Vec::new();
         for audience in audiences {
-            match self.logins(audience, Helpers::Remembered).await {
+            match self.logins(audience, Helpers::Cached).await {
                 Ok(found) => logins.extend(found),
-                // Nobody else can know what the trouble is with the logins here.
+                // Other nodes cannot know what is wrong with the logins here.
                 Err(_) => return Identity::unknown(audiences),
             }
         }
         Identity::of(&logins, &self.fleet_key, &self.credential_group)
     }
 
-    /// Which logins an audience, called `endpoint`, would be shown. Helpers that answered lately are not asked again.
+    /// The logins that an audience, called `endpoint`, would get. Helpers' answers may come from the cache.
     ///
     /// # Errors
     /// As [`Keyring::lookup`].
     pub async fn explain(&self, audience: &Audience, endpoint: &str) -> Result<EndpointLogins, KeyringError> {
-        let found = self.logins(audience, Helpers::Remembered).await?;
+        let found = self.logins(audience, Helpers::Cached).await?;
         let none_because = if found.is_empty() { Some(self.why_none(audience).await) } else { None };
         let logins = found.into_iter().map(|login| login.source).collect();
         Ok(EndpointLogins { endpoint: endpoint.to_owned(), logins, none_because })
     }
 
-    /// Why an audience is shown no login, in words.
+    /// Why an audience gets no login, for people.
     pub(crate) async fn why_none(&self, audience: &Audience) -> String {
-        let withheld = self.logins(&Audience::runtime(audience.repository()), Helpers::Remembered).await.unwrap_or_default();
+        let withheld = self.logins(&Audience::runtime(audience.repository()), Helpers::Cached).await.unwrap_or_default();
         if let Some(login) = withheld.iter().find(|login| !audience.may_see(login.server_address())) {
             return format!("the {} is sent to Docker Hub's own hosts alone, over TLS", login.source());
         }
@@ -150,14 +150,14 @@ impl Keyring {
             let logins = file.logins(audience.repository()).into_iter();
             for login in logins.filter(|login| audience.may_see(login.server(audience.repository()))) {
                 let credential = self.resolve(login, place, audience.repository(), helpers).await?;
-                // The same login in two files would only be refused twice.
+                // An equal login from another file would only be refused again.
                 found.extend(credential.filter(|new| !found.iter().any(|known| known.same_login(new))));
             }
         }
         Ok(found)
     }
 
-    /// The files that are there now, in the order in which they are looked through.
+    /// The existing files, in the order in which they are searched.
     #[must_use]
     pub fn sources(&self) -> Vec<String> {
         self.shared.places.iter().filter_map(Place::describe).collect()
@@ -174,12 +174,12 @@ impl Keyring {
     }
 
     async fn ask(&self, question: &Question<'_>, helpers: Helpers) -> HelperAnswer {
-        let slot = self.shared.memory.slot(question.name, question.server);
-        if helpers == Helpers::Asked {
+        let slot = self.shared.helper_cache.slot(question.name, question.server);
+        if helpers == Helpers::Ask {
             let answer = question.ask().await;
-            // A request at the same time will remember an answer as good.
+            // If it is locked, the concurrent request caches its own answer.
             if let Ok(mut remembered) = slot.try_lock() {
-                *remembered = Some(Remembered::new(answer.clone(), self.shared.clock.now().monotonic));
+                *remembered = Some(CachedAnswer::new(answer.clone(), self.shared.clock.now().monotonic));
             }
             return answer;
         }
@@ -188,7 +188,7 @@ impl Keyring {
             return answer;
         }
         let answer = question.ask().await;
-        *remembered = Some(Remembered::new(answer.clone(), self.shared.clock.now().monotonic));
+        *remembered = Some(CachedAnswer::new(answer.clone(), self.shared.clock.now().monotonic));
         answer
     }
 }
@@ -200,7 +200,7 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Place {
-    /// What the file holds, from memory while it is unchanged. `None` if it is not there and need not be.
+    /// The file's content, cached while the file is unchanged. `None` if it is missing and optional.
     async fn read(&self) -> Result<Option<Arc<LoginFile>>, KeyringError> {
         let path = &self.location.path;
         let Some(stamp) = self.allow_missing(tokio::fs::metadata(path).await.map(|entry| Stamp::of(&entry)))? else { return Ok(None) };
@@ -257,7 +257,7 @@ async fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Reads a login file and looks through it.
+/// Parses a login file and looks up a repository.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz_login_file(content: &[u8], repository: &str) {
     if let Ok(file) = login_file::LoginFile::parse(content, "fuzzed") {

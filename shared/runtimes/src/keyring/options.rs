@@ -1,4 +1,4 @@
-//! Where logins are looked for.
+//! The places where logins are searched.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 /// The login file that kubelet reads for the whole node.
 pub const KUBELET_LOGIN_FILE: &str = "/var/lib/kubelet/config.json";
 
-/// Environment variables, taken once. Helpers are run with exactly these. Never printed: values may be secrets.
+/// Environment variables, read once; helpers run with exactly these. Never printed: values may be secrets.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<OsString, OsString>);
 
 impl Environment {
-    /// Those of this process.
+    /// The variables of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self(std::env::vars_os().collect())
@@ -48,45 +48,45 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// Where a keyring looks.
+/// Where a keyring searches.
 #[derive(Clone, Debug)]
 pub struct KeyringOptions {
     /// `--authfile`: this file and no other.
     pub authfile: Option<PathBuf>,
-    /// Gives `REGISTRY_AUTH_FILE`, `DOCKER_CONFIG`, `XDG_RUNTIME_DIR`, `XDG_CONFIG_HOME`, `HOME` and, for helpers, `PATH`.
+    /// The source of `REGISTRY_AUTH_FILE`, `DOCKER_CONFIG`, `XDG_RUNTIME_DIR`, `XDG_CONFIG_HOME`, `HOME` and, for helpers, `PATH`.
     pub environment: Environment,
-    /// Kubelet's file, [`KUBELET_LOGIN_FILE`] but in tests.
+    /// Kubelet's file: [`KUBELET_LOGIN_FILE`], another one in tests.
     pub kubelet_file: PathBuf,
 }
 
 impl KeyringOptions {
-    /// As this process is set up, with the file named by `--authfile`, if any.
+    /// The options by this process's environment, with the file of `--authfile`, if any.
     #[must_use]
     pub fn of_process(authfile: Option<PathBuf>) -> Self {
         Self { authfile, environment: Environment::of_process(), kubelet_file: PathBuf::from(KUBELET_LOGIN_FILE) }
     }
 }
 
-/// One place where a file of logins may lie.
+/// A place where a file of logins may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) path: PathBuf,
     pub(super) need: Need,
 }
 
-/// What it means that a file cannot be read.
+/// What follows if a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Somebody named it: it must be there.
+    /// It was named explicitly: it must exist.
     Named(&'static str),
-    /// A usual place: it may be missing, but what is there must be readable.
+    /// A usual place: it may be missing, but must be readable if it exists.
     Usual,
-    /// Another program's file: left out when it is missing or not for us.
+    /// Another program's file: skipped if it is missing or not readable for us.
     Foreign,
 }
 
 impl KeyringOptions {
-    /// The places in the order in which they are tried. A file named by flag or `REGISTRY_AUTH_FILE` stands alone, as in podman and skopeo.
+    /// The places in the order of use. A file named by the flag or `REGISTRY_AUTH_FILE` is the only one, as in podman and skopeo.
     pub(super) fn locations(&self) -> Vec<Location> {
         if let Some(path) = &self.authfile {
             return vec![Location { path: path.clone(), need: Need::Named("--authfile") }];
@@ -107,11 +107,11 @@ impl KeyringOptions {
         locations
     }
 
-    /// Where podman, skopeo and buildah keep logins until the next boot.
+    /// The folder in which podman, skopeo and buildah keep logins until the next boot.
     fn runtime_folder(&self) -> PathBuf {
         self.environment.path("XDG_RUNTIME_DIR").map_or_else(
             || {
-                // Who owns this process, told without unsafe code; root where /proc is not mounted.
+                // The user of this process, read without unsafe code; root if /proc is not mounted.
                 let user = std::fs::metadata("/proc/self").map_or(0, |entry| entry.uid());
                 Path::new("/run/containers").join(user.to_string())
             },
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_stands_alone() {
+    fn named_file_is_the_only_place() {
         let environment = [("REGISTRY_AUTH_FILE", "/b.json"), ("DOCKER_CONFIG", "/c"), ("HOME", "/home/u")];
         assert_eq!(paths(Some("/a.json"), &environment), ["/a.json"]);
         assert_eq!(paths(None, &environment), ["/b.json"]);
     }
 
     #[test]
-    fn the_usual_places_in_order() {
+    fn usual_places_are_searched_in_order() {
         assert_eq!(
             paths(None, &[("HOME", "/home/u"), ("XDG_RUNTIME_DIR", "/run/user/7"), ("REGISTRY_AUTH_FILE", "")]),
             [
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_value() {
+    fn debug_prints_no_value() {
         let environment: Environment = [("TOKEN", "hunter2")].into_iter().collect();
         assert_eq!(format!("{environment:?}"), "Environment(1 variables)");
     }

@@ -1,4 +1,5 @@
-//! What was shown to a registry must not come back in what it says: its texts stand in logs, events, traces and other nodes' answers.
+//! Removes secrets that a registry got from the registry's texts, because those texts get into logs, events, traces and other nodes'
+//! answers.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,27 +9,27 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE};
 
 use super::credential::Credential;
 
-/// What stands in the place of a secret.
-const LEFT_OUT: &str = "(secret)";
-/// A shorter secret is not looked for: it would be found in any text, and what hides it would tell it.
+/// Replaces a secret.
+const REDACTED: &str = "(secret)";
+/// A shorter secret is not removed: it occurs in any text, and its removal would reveal it.
 const LENGTH_MIN: usize = 4;
-/// A part of letters and digits that is looked for by itself; the longer where it has letters alone.
+/// The shortest part of letters and digits that is removed by itself; `LONG_PART_MIN` if it has letters alone.
 const PART_MIN: usize = 8;
 const LONG_PART_MIN: usize = 16;
-/// A shorter one has no part of its own within other base64.
+/// The shortest secret that is recognisable within longer base64.
 const WITHIN_BASE64_MIN: usize = 8;
 
-/// Secrets in the forms in which a text may hold them. Neither printed nor serialised.
+/// Secrets in all forms that a text may have them in. Neither printed nor serialised.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Those of some logins.
+    /// The secrets of these logins.
     pub(crate) fn of<'a>(logins: impl IntoIterator<Item = &'a Credential>) -> Self {
         let mut secrets = Self::default();
         for login in logins {
             if !login.password.is_empty() {
-                // As a whole, so that no rest of it tells how the password begins.
+                // As a whole, so that no remaining part shows the beginning of the password.
                 secrets.0.extend(in_base64(&format!("{}:{}", login.username, login.password)));
             }
             for secret in [&login.password, &login.identity_token, &login.registry_token] {
@@ -38,7 +39,7 @@ impl Secrets {
         secrets
     }
 
-    /// One more: a token, or the value of a header.
+    /// Adds a secret: a token, or the value of a header.
     pub(crate) fn add(&mut self, secret: &str) {
         if secret.len() < LENGTH_MIN {
             return;
@@ -59,35 +60,35 @@ impl Secrets {
             percent,
         ]);
         self.0.extend(in_base64(secret));
-        // However what is between them is escaped, and how often, these stay as they are.
-        for part in secret.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|part| is_telling(part)) {
+        // Parts of letters and digits stay the same however the rest is escaped.
+        for part in secret.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|part| is_recognisable(part)) {
             self.0.push(part.to_owned());
             self.0.extend(in_base64(part));
         }
-        // What holds another one goes first.
+        // Longer forms come first, because they may contain shorter ones.
         self.0.retain(|form| form.len() >= LENGTH_MIN);
         self.0.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         self.0.dedup();
     }
 
-    /// The text without them.
-    pub(crate) fn left_out_of<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// The text with every secret replaced.
+    pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(text);
         for form in &self.0 {
             if text.contains(form.as_str()) {
-                text = Cow::Owned(text.replace(form.as_str(), LEFT_OUT));
+                text = Cow::Owned(text.replace(form.as_str(), REDACTED));
             }
         }
         text
     }
 }
 
-/// Whether a part of a secret is no word that any text may have.
-fn is_telling(part: &str) -> bool {
+/// Whether a part of a secret is not an ordinary word.
+fn is_recognisable(part: &str) -> bool {
     part.len() >= LONG_PART_MIN || part.len() >= PART_MIN && part.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// By itself, and as a part of something longer, wherever that begins, in both alphabets.
+/// The secret in base64, alone and at every offset within a longer text, in both alphabets.
 fn in_base64(secret: &str) -> Vec<String> {
     let mut forms = Vec::new();
     for alphabet in [&BASE64_STANDARD, &BASE64_URL_SAFE] {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_left_out_in_each_of_its_forms() {
+    fn secret_is_removed_in_each_of_its_forms() {
         let secrets = Secrets::of([&login()]);
         for text in [
             "hunter2\"/+ horse".to_owned(),
@@ -127,28 +128,28 @@ mod tests {
             BASE64_STANDARD.encode("hunter2\"/+ horse"),
             "refresh-me-0".to_owned(),
         ] {
-            assert_eq!(secrets.left_out_of(&format!("a {text} b")), "a (secret) b", "{text}");
+            assert_eq!(secrets.redact(&format!("a {text} b")), "a (secret) b", "{text}");
         }
         for before in ["", "a", "ab", "abc"] {
             let text = BASE64_URL_SAFE.encode(format!("{before}hunter2\"/+ horse&more"));
-            assert!(secrets.left_out_of(&text).contains("(secret)"), "{before}: {text}");
+            assert!(secrets.redact(&text).contains("(secret)"), "{before}: {text}");
         }
     }
 
     #[test]
-    fn a_part_that_tells_is_left_out_however_the_rest_is_escaped() {
+    fn recognisable_part_is_removed_in_any_escaping() {
         let secrets = Secrets::of(&[Credential { password: "pa55word4711\"/& registry.example".to_owned(), ..Credential::default() }]);
         let text = "pa55word4711\\\\\"/&amp; registry.example";
-        assert_eq!(secrets.left_out_of(text), "(secret)\\\\\"/&amp; registry.example", "a word that any text has stays");
+        assert_eq!(secrets.redact(text), "(secret)\\\\\"/&amp; registry.example", "an ordinary word stays");
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn text_without_a_secret_is_unchanged() {
         let secrets = Secrets::of([&login()]);
         for text in ["", "denied: puller may not pull", "404 Not Found"] {
-            assert!(matches!(secrets.left_out_of(text), Cow::Borrowed(same) if same == text));
+            assert!(matches!(secrets.redact(text), Cow::Borrowed(same) if same == text));
         }
         let short = Secrets::of([&Credential { password: "a".to_owned(), ..Credential::default() }]);
-        assert_eq!(short.left_out_of("a manifest"), "a manifest");
+        assert_eq!(short.redact("a manifest"), "a manifest");
     }
 }

@@ -1,4 +1,4 @@
-//! One blob: from the socket to the digest to the disk, once.
+//! Fetches one blob: receives, hashes and writes it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use super::registry::{Answer, Question, Registries, Session};
 use super::route::host_label;
 use super::sources::Purpose;
 
-/// How often a body that broke off is asked for again from where it broke. Each time must have brought something.
+/// How often an interrupted body is resumed. Each try must bring some bytes.
 const RESUMES_MAX: u32 = 5;
 
-/// What is to be fetched.
+/// A blob to fetch.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// Its place among the pull's layers, for progress.
+    /// Its index among the pull's layers, for progress.
     pub(super) index: usize,
     pub(super) digest: Digest,
     pub(super) size: u64,
-    /// Where it can be had if no registry has it.
+    /// Addresses to ask if no registry has it.
     pub(super) urls: Vec<Url>,
 }
 
-/// Who is asked for a blob.
+/// The origin of a blob.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     /// An endpoint of the route.
     Endpoint(&'a Session),
-    /// An address that the manifest names, beside all registries.
+    /// An address outside the registries that the manifest names.
     External(&'a Registries, &'a Url),
 }
 
@@ -59,7 +59,7 @@ impl Origin<'_> {
 }
 
 impl Wanted {
-    /// Fetches the blob, as a span.
+    /// Fetches the blob, with a span.
     pub(super) async fn fetch(self, pull: Arc<Pull>) -> Result<(), Vec<StepFailure>> {
         let span = Span::start("layer", Kind::Internal, pull.request.trace, None);
         if !span.is_some() {
@@ -75,7 +75,7 @@ impl Wanted {
         fetched
     }
 
-    /// Fetches the blob, unless it is there or somebody else fetches it meanwhile.
+    /// Fetches the blob, unless it is present or another pull fetches it meanwhile.
     async fn fetch_once(self, pull: Arc<Pull>) -> Result<(), Vec<StepFailure>> {
         let layout = &pull.shared.layout;
         let progress = &pull.progress;
@@ -93,7 +93,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// Fetches the blob that nobody else may fetch now. It may wait long for a connection.
+    /// Fetches the blob, whose lock this pull holds. It may wait long for a connection.
     async fn fetch_locked(&self, pull: &Pull, mut partial: Partial) -> Result<(), Vec<StepFailure>> {
         let connection = pull.connections.acquire().await;
         let outcome = self.fill(pull, &mut partial).await;
@@ -108,7 +108,7 @@ impl Wanted {
         published.map_err(failed("put a blob into the store from", &path)).map_err(|failure| vec![failure])
     }
 
-    /// Fills the partial blob from the first endpoint that can, and verifies it.
+    /// Fills the partial blob from the first endpoint that has it, and verifies it.
     async fn fill(&self, pull: &Pull, partial: &mut Partial) -> Result<(), Vec<StepFailure>> {
         let resumed = partial.resume(self.size).await.map_err(failed("read", partial.path())).map_err(|failure| vec![failure])?;
         pull.progress.advance(self.index, resumed);
@@ -129,7 +129,7 @@ impl Wanted {
                 break;
             }
         }
-        // The last endpoint is the registry itself. Others may be down: what it has not, its mirrors need not have either.
+        // The last endpoint is the registry itself. External addresses are asked only if the registry lacks the blob.
         if failures.last().is_some_and(|failure| failure.class == FailureClass::NotFound) {
             for url in &self.urls {
                 match self.fill_from(Origin::External(&pull.shared.registries, url), pull, partial).await {
@@ -141,9 +141,9 @@ impl Wanted {
         Err(failures)
     }
 
-    /// Fills the partial blob from one place, going on where a connection broke.
+    /// Fills the partial blob from one origin; resumes after a broken connection.
     async fn fill_from(&self, origin: Origin<'_>, pull: &Pull, partial: &mut Partial) -> Result<(), StepFailure> {
-        // Whether some bytes are from before: if the digest is wrong then, they may be to blame.
+        // True if some bytes come from an earlier pull; they may be the cause of a wrong digest.
         let mut from_before = partial.received() > 0;
         let mut resumes_left = RESUMES_MAX;
         let mut silence_left = 0;
@@ -156,7 +156,7 @@ impl Wanted {
                     }
                     partial.restart().map_err(failed("write", partial.path()))?;
                     if !std::mem::take(&mut from_before) {
-                        let what = format!("what came for blob {} has another digest", self.digest);
+                        let what = format!("the content of blob {} has another digest", self.digest);
                         return Err(StepFailure::at(&host, FailureClass::ContentInvalid, what));
                     }
                     continue;
@@ -177,7 +177,7 @@ impl Wanted {
         }
     }
 
-    /// Receives what is missing. Gives the host that it came from.
+    /// Receives the missing bytes; returns the host that sent them.
     async fn receive(&self, origin: Origin<'_>, pull: &Pull, partial: &mut Partial) -> Result<String, StepFailure> {
         if partial.received() == self.size && self.size > 0 {
             return Ok(origin.host());
@@ -200,7 +200,7 @@ impl Wanted {
         Ok(host)
     }
 
-    /// Asks for what is missing; where the endpoint cannot give a part, for the whole.
+    /// Asks for the missing bytes, or for the whole blob if the endpoint cannot send a part.
     async fn ask(&self, origin: Origin<'_>, partial: &mut Partial) -> Result<Answer, StepFailure> {
         let from = partial.received();
         let restart = |partial: &mut Partial| partial.restart().map_err(failed("write", partial.path()));
@@ -241,7 +241,7 @@ impl Wanted {
     }
 }
 
-/// What failed while a blob was fetched says nothing of manifests; a token server is a stage of its own.
+/// Sets the stage to the blob's, unless the token server failed.
 fn of_blobs(failure: StepFailure) -> StepFailure {
     let stage = if failure.stage == Stage::Token { Stage::Token } else { Stage::Blob };
     failure.at_stage(stage)

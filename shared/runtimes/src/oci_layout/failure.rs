@@ -1,4 +1,4 @@
-//! Why a step of a pull failed, and what is said of it in the end.
+//! Failures of a pull's steps, and the failure of the pull that follows from them.
 
 use std::fmt;
 use std::io;
@@ -11,17 +11,17 @@ use contract::{FailureClass, Stage};
 use crate::failure::scrub;
 use crate::port::PullFailure;
 
-/// Longest text of a failure: it stands in events and messages. Bytes.
+/// The longest text of a failure, in bytes: it gets into events and messages.
 const TEXT_MAX_BYTES: usize = 1_400;
-/// Longest text of one endpoint among several. Bytes.
+/// The longest text of one endpoint among several, in bytes.
 const PART_MAX_BYTES: usize = 420;
 
-/// Whether another endpoint could do better.
+/// Whether another endpoint may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Another endpoint may have what this one has not.
+    /// Another endpoint may succeed.
     Endpoint,
-    /// The pull is over: the cause is here or in the image.
+    /// No endpoint can: the cause is this node or the image.
     Pull,
 }
 
@@ -30,24 +30,24 @@ pub(super) enum Reach {
 pub(super) struct StepFailure {
     pub(super) class: FailureClass,
     pub(super) reach: Reach,
-    /// What happened, without the endpoint's name and without advice.
+    /// What happened, without the endpoint's name and the advice.
     pub(super) what: String,
     /// What to do about it.
     pub(super) advice: &'static str,
     pub(super) retry_after: Option<Duration>,
-    /// `host:port`, if a host is the matter.
+    /// `host:port`, if the failure concerns a host.
     pub(super) endpoint: Option<String>,
-    /// Whether the connection failed, so that what was received is still good and the endpoint is better left alone.
+    /// Whether the connection failed: received bytes are still good, and the endpoint should not be asked again soon.
     pub(super) transport: bool,
-    /// Whether the store has no room left.
+    /// Whether the store's disk is full.
     pub(super) full_disk: bool,
-    /// Whether a registry said so itself.
+    /// Whether this is a registry's own answer.
     pub(super) authoritative: bool,
     /// The stage of the registry that failed.
     pub(super) stage: Stage,
-    /// The image has nothing for the platform.
+    /// The image has no manifest for the platform.
     pub(super) no_such_platform: bool,
-    /// What the registry said of its limits.
+    /// The limits that the registry stated.
     pub(super) limits: Vec<RegistryLimit>,
 }
 
@@ -75,7 +75,7 @@ impl StepFailure {
         Self { transport: true, ..Self::at(endpoint, FailureClass::RegistryUnavailable, what) }
     }
 
-    /// A failure of this node, which no endpoint can mend.
+    /// A failure of this node, independent of endpoints.
     pub(super) fn here(what: impl Into<String>, advice: &'static str) -> Self {
         Self {
             class: FailureClass::NodeLocal,
@@ -101,23 +101,23 @@ impl StepFailure {
                 "make the store writable for this user, or name another folder with --store"
             }
             io::ErrorKind::TimedOut => "end that process, or name another folder with --store",
-            _ => "look after the store's file system, or name another folder with --store",
+            _ => "check the store's file system, or name another folder with --store",
         };
         let full_disk = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         Self { full_disk, ..Self::here(format!("cannot {doing} {}: {error}", path.display()), advice) }
     }
 
-    /// The same of another class.
+    /// The failure with another class.
     pub(super) fn of_class(self, class: FailureClass) -> Self {
         Self { class, ..self }
     }
 
-    /// The same at another stage.
+    /// The failure with another stage.
     pub(super) fn at_stage(self, stage: Stage) -> Self {
         Self { stage, ..self }
     }
 
-    /// The same with other advice.
+    /// The failure with other advice.
     pub(super) fn advising(self, advice: &'static str) -> Self {
         Self { advice, ..self }
     }
@@ -132,19 +132,19 @@ impl fmt::Display for StepFailure {
     }
 }
 
-/// What to do about a failure of a class where nothing better is known.
+/// The advice for a class, if there is no better one.
 fn advice(class: FailureClass) -> &'static str {
     match class {
         FailureClass::RateLimited => "wait, or log in to be allowed more",
-        FailureClass::RegistryUnavailable => "look whether the registry is up and can be reached from this node",
+        FailureClass::RegistryUnavailable => "check that the registry is up and can be reached from this node",
         FailureClass::NotFound => "check the image's name and tag",
         FailureClass::Denied => "check the name, and log in with an account that may pull it",
         FailureClass::ContentInvalid => "push the image again, or ask who runs the registry or mirror",
-        _ => "look at what stands between this node and the registry",
+        _ => "check the network and proxies between this node and the registry",
     }
 }
 
-/// The failure of a pull for which several endpoints were tried: the last one, the registry itself, decides.
+/// The failure of a pull by its endpoints' failures; the last one, of the registry itself, decides.
 pub(super) fn of_pull(mut failures: Vec<StepFailure>, auth: String) -> PullFailure {
     let Some(last) = failures.pop() else {
         return PullFailure {
@@ -156,7 +156,7 @@ pub(super) fn of_pull(mut failures: Vec<StepFailure>, auth: String) -> PullFailu
     };
     let mut text = String::new();
     if last.class == FailureClass::RegistryUnavailable {
-        // Kubelet tells this reason by the text.
+        // Kubelet recognises this reason by the prefix.
         text.push_str("RegistryUnavailable: ");
     }
     text.push_str(bounded(&last.to_string(), PART_MAX_BYTES * 2));
@@ -184,12 +184,12 @@ pub(super) fn of_pull(mut failures: Vec<StepFailure>, auth: String) -> PullFailu
     }
 }
 
-/// The first `limit` bytes of a text, cut between letters.
+/// At most the first `limit` bytes of a text, cut between characters.
 pub(super) fn bounded(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// A text of somebody else's, fit to be quoted: one line, no mark-up, no logins and queries in URLs, at most `limit` bytes.
+/// A foreign text made safe to quote: one line, no mark-up, no logins and queries in URLs, at most `limit` bytes.
 pub(super) fn quotable(text: &str, limit: usize) -> String {
     if text.contains('<') && text.contains('>') {
         return "(mark-up left out)".to_owned();
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_endpoint_decides_and_all_are_named() {
+    fn last_endpoint_decides_and_all_are_named() {
         let mirror = StepFailure::connection("mirror.example:443", "connection refused");
         let origin = StepFailure::at("registry.example:443", FailureClass::NotFound, "404 Not Found (MANIFEST_UNKNOWN: manifest unknown)");
         let failure = of_pull(vec![mirror.clone(), origin.clone()], "anonymous".to_owned());
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_stays_short_whatever_was_tried() {
+    fn failure_text_is_bounded_for_any_endpoints() {
         let long = StepFailure::at("a.example:443", FailureClass::Unknown, "é".repeat(5_000));
         let failure = of_pull(vec![long; 20], String::new());
         assert!(failure.text.len() <= TEXT_MAX_BYTES, "{}", failure.text.len());
     }
 
     #[test]
-    fn quoted_texts_lose_logins_queries_and_mark_up() {
+    fn quoted_texts_lose_logins_queries_and_markup() {
         for (text, expected) in [
             ("see https://a.example/x?token=secret now", "see https://a.example/x now"),
             ("see https://user:word@a.example/x@1?y", "see https://a.example/x@1"),

@@ -1,4 +1,4 @@
-//! Which logins a pull would show to whom, found out without asking any registry.
+//! The logins that a pull would send to each endpoint, found out without asking a registry.
 
 use contract::messages::pull_coordinator::EndpointLogins;
 use image::Reference;
@@ -8,10 +8,10 @@ use super::route::{self, RouteOptions};
 use crate::keyring::{Keyring, KeyringError};
 
 impl OciLayoutOptions {
-    /// Which logins a pull would show to each endpoint of the route. The store is not opened.
+    /// The logins that a pull would send to each endpoint of the route. The store is not opened.
     ///
     /// # Errors
-    /// A file of logins cannot be used, or a helper gives no answer: a pull would fail of it, whatever the registry says.
+    /// A file of logins cannot be used, or a helper gives no answer; a pull would fail for the same reason.
     pub async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
         logins(&self.keyring, &self.route(), reference).await
     }
@@ -22,7 +22,7 @@ impl OciLayoutOptions {
     }
 }
 
-/// As [`OciLayoutOptions::logins`]; empty if the route cannot be read, which a pull says.
+/// As [`OciLayoutOptions::logins`]; empty if the route cannot be read, which a pull would report.
 pub(super) async fn logins(keyring: &Keyring, options: &RouteOptions, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
     let mut found = Vec::new();
     for endpoint in route::endpoints(reference, options).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Manifests and lists: what is read of them, and which entry of a list is taken.
+//! Parses manifests and lists, and chooses a list's entry for a platform.
 
 use image::{Digest, Platform};
 use serde::Deserialize;
@@ -6,21 +6,21 @@ use url::Url;
 
 use super::layout::PlatformFields;
 
-/// Longest manifest or list that is taken: what registries accept at most. Bytes.
+/// The largest manifest or list, in bytes; registries accept no larger one.
 pub(super) const MANIFEST_MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// Most layers of an image. Runtimes stop at 127.
+/// The most layers of an image; runtimes support 127.
 const LAYERS_MAX: usize = 1_000;
-/// Most addresses outside the registry that are tried for a layer. Published images name one or two.
+/// The most external addresses that are tried for a layer; published images name one or two.
 const URLS_MAX: usize = 4;
 
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-/// The old form, with and without signature. Not pulled any more by anybody.
+/// The prefix of schema 1, with and without signature, which is obsolete.
 const SCHEMA_1: &str = "application/vnd.docker.distribution.manifest.v1+";
 
-/// What is asked for, the newer forms first.
+/// The accepted media types, newer ones first.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json, */*;q=0.1";
 
@@ -44,19 +44,18 @@ pub(super) struct ImageManifest {
 pub(super) struct Descriptor {
     pub(super) digest: Digest,
     pub(super) size: u64,
-    /// Where else it can be had: named for what a registry may not hand on (nondistributable layers).
+    /// External addresses of a nondistributable layer, which a registry may not serve.
     #[serde(default)]
     urls: Option<Vec<String>>,
 }
 
 impl Descriptor {
-    /// Where else the content can be had. The manifest's author chose these addresses: of other schemes than http and https none is
-    /// taken, and no login.
+    /// The external http and https addresses, without logins: the manifest's author chose them.
     pub(super) fn external_urls(&self) -> Vec<Url> {
         let urls = self.urls.iter().flatten().filter_map(|url| Url::parse(url).ok());
         let mut urls: Vec<_> = urls.filter(|url| matches!(url.scheme(), "http" | "https")).take(URLS_MAX).collect();
         for url in &mut urls {
-            // They are refused only by addresses without a host, which these schemes do not have.
+            // Fails only for addresses without a host, which these schemes do not allow.
             let _ = url.set_username("");
             let _ = url.set_password(None);
             url.set_fragment(None);
@@ -69,7 +68,7 @@ impl Descriptor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListEntry {
     pub(super) descriptor: Descriptor,
-    /// None where the list does not say.
+    /// None if the list does not name it.
     pub(super) platform: Option<Platform>,
 }
 
@@ -92,10 +91,10 @@ struct RawEntry {
 }
 
 impl Manifest {
-    /// Reads a manifest that came as `content_type`.
+    /// Parses a manifest that came as `content_type`.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// What is wrong with it, for people.
     pub(super) fn parse(text: &[u8], content_type: &str) -> Result<Self, String> {
         let header = content_type.split(';').next().unwrap_or_default().trim();
         let document: Document = serde_json::from_slice(text).map_err(|error| format!("the manifest cannot be read: {error}"))?;
@@ -136,7 +135,7 @@ impl ImageManifest {
     /// Reads an image's manifest from the store.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// What is wrong with it, for people.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         match Manifest::parse(text, "")? {
             Manifest::Image(image) => Ok(image),
@@ -144,7 +143,7 @@ impl ImageManifest {
         }
     }
 
-    /// Where else than in the registry a layer can be had.
+    /// The external addresses of a layer.
     pub(super) fn external_urls(&self, digest: &Digest) -> Vec<Url> {
         self.layers.iter().find(|layer| layer.digest == *digest).map(Descriptor::external_urls).unwrap_or_default()
     }
@@ -169,7 +168,7 @@ impl ImageManifest {
 /// The entry of a list for a platform.
 ///
 /// # Errors
-/// What the list has instead, in words.
+/// The platforms that the list has, for people.
 pub(super) fn choose<'a>(entries: &'a [ListEntry], wanted: &Platform) -> Result<&'a ListEntry, String> {
     let (known, nameless): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.platform.is_some());
     if let Some(place) = wanted.best_of(known.iter().filter_map(|entry| entry.platform.as_ref())) {
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_read_in_both_families() {
+    fn images_of_docker_and_oci_are_parsed() {
         for (media_type, header, expected) in [
             (r#""mediaType":"application/vnd.oci.image.manifest.v1+json","#, OCI_MANIFEST, OCI_MANIFEST),
             ("", OCI_MANIFEST, OCI_MANIFEST),
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_manifests_are_refused_with_the_reason() {
+    fn bad_manifests_are_refused_with_a_reason() {
         let list_as_image = r#"{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}"#;
         let traversal = image_text("").replace(&digest('b'), "sha256:../../../etc/passwd");
         let negative = image_text("").replace("\"size\":5", "\"size\":-5");
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_addresses_of_a_layer_those_are_taken_that_can_be_asked() {
+    fn external_urls_keep_http_addresses_alone() {
         for (urls, expected) in [
             ("null", vec![]),
             ("[]", vec![]),
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_that_suits_best_is_chosen() {
+    fn best_matching_entry_is_chosen() {
         let entry = |letter: char, platform: Option<&str>| ListEntry {
             descriptor: Descriptor { digest: Digest::parse(&digest(letter)).unwrap(), size: 1, urls: None },
             platform: platform.map(|text| Platform::parse(text).unwrap()),

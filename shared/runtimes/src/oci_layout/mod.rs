@@ -1,10 +1,10 @@
 //! The embedded runtime: pulls from a registry into an OCI image layout.
 //!
-//! The store is the layout itself and is shared by any number of processes. Downloads run on threads of their own, where
-//! hashing and writing block nobody else.
+//! The store is the layout itself, and any number of processes may share it. Downloads run on their own threads, where hashing and writing
+//! do not block other work.
 //!
-//! A pull asks each endpoint of the route in turn (`route`), shows logins as it is asked to (`registry`), fetches layers in
-//! parallel (`download`) and makes the image visible when all of it is there (`layout`).
+//! A pull asks each endpoint of the route in turn (`route`), sends logins when challenged (`registry`), fetches layers in parallel
+//! (`download`) and adds the image to the index when it is complete (`layout`).
 
 mod download;
 mod failure;
@@ -35,7 +35,7 @@ use tracing::Instrument as _;
 use crate::blocking::on_disk;
 use crate::keyring::{Audience, KeyringError};
 use crate::port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, Weight,
+    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, SizeEstimate,
 };
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
@@ -43,10 +43,10 @@ pub use options::{OciLayoutOptions, Timeouts};
 pub(crate) use probe::Prober;
 use pull::Shared;
 use registry::Registries;
-pub(crate) use route::{RouteOptions, endpoint_by_name, way};
-pub use view::{StoreView, check_that_it_can_be_written};
+pub(crate) use route::{RouteOptions, default_endpoint, route_summary};
+pub use view::{StoreView, check_writable};
 
-/// Threads that download. Two keep up with four connections on loopback; hashing is what they are busy with.
+/// The number of download threads. Two keep up with four connections on loopback; most of their time is hashing.
 const WORKERS: usize = 2;
 
 /// Why the embedded runtime cannot start.
@@ -57,10 +57,10 @@ pub enum OpenError {
     Store {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// There are no threads to be had.
+    /// The threads cannot be started.
     #[error("cannot start the download threads: {0}; raise the limit of processes for this user")]
     Threads(io::Error),
 }
@@ -84,7 +84,7 @@ pub struct OciLayout {
 }
 
 impl OciLayout {
-    /// Opens the store, making it if it is not there.
+    /// Opens the store; creates it if it is missing.
     ///
     /// # Errors
     /// The store cannot be written, or is no image layout of version 1.0.0.
@@ -104,7 +104,7 @@ impl OciLayout {
         Ok(Self { shared, status: Arc::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
     }
 
-    /// Asks registries without pulling.
+    /// For questions to registries without pulling.
     fn prober(&self) -> Prober {
         Prober { registries: Arc::clone(&self.shared.registries), keyring: self.shared.keyring.clone() }
     }
@@ -132,11 +132,11 @@ impl ImageRuntime for OciLayout {
         let keyring = &self.shared.keyring;
         let shared = Arc::clone(&self.shared);
         let asked = reference.clone();
-        match on_disk(move || way(&asked, &shared.route)).await {
+        match on_disk(move || route_summary(&asked, &shared.route)).await {
             None => Route::asking_as(keyring.identity(&[Audience::runtime(reference.repository())]).await, unknown),
-            Some(way) => {
-                let identity = keyring.identity(&way.audiences).await;
-                Route::asking_as(identity, Route { hash: way.hash, endpoints: way.endpoints, ..unknown })
+            Some(route_summary) => {
+                let identity = keyring.identity(&route_summary.audiences).await;
+                Route::asking_as(identity, Route { hash: route_summary.hash, endpoints: route_summary.endpoints, ..unknown })
             }
         }
     }
@@ -149,8 +149,8 @@ impl ImageRuntime for OciLayout {
         Some(self.prober().probe(&self.shared.route, reference, trace).await)
     }
 
-    async fn weigh(&self, request: &PullRequest) -> Option<Result<Weight, PullFailure>> {
-        Some(self.prober().weigh(&self.shared.route, request).await)
+    async fn estimate_size(&self, request: &PullRequest) -> Option<Result<SizeEstimate, PullFailure>> {
+        Some(self.prober().estimate_size(&self.shared.route, request).await)
     }
 
     async fn missing_bytes(&self, blobs: &[(Digest, u64)]) -> Option<u64> {
@@ -178,11 +178,11 @@ impl ImageRuntime for OciLayout {
 }
 
 fn install_cryptography() {
-    // The first to come has installed the same.
+    // An error means that it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A download that ends when nobody waits for it any more; what it fetched is kept.
+/// A download that is cancelled when it is dropped; received bytes are kept.
 struct Download(JoinHandle<Result<PulledImage, PullFailure>>);
 
 impl Drop for Download {
@@ -191,7 +191,7 @@ impl Drop for Download {
     }
 }
 
-/// The threads that download.
+/// The download threads.
 struct Downloads(Option<Runtime>);
 
 impl Downloads {
@@ -206,7 +206,7 @@ impl Downloads {
     ) -> JoinHandle<Result<PulledImage, PullFailure>> {
         match &self.0 {
             Some(runtime) => tasks::contained_on(runtime.handle(), "download", pull),
-            // Only a runtime being dropped has none, and then nobody calls.
+            // There is none only while the runtime is being dropped; then there are no callers.
             None => tasks::contained_on(&Handle::current(), "download", pull),
         }
     }
@@ -215,7 +215,7 @@ impl Downloads {
 impl Drop for Downloads {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // Waiting for the threads here would panic inside of another runtime.
+            // Waiting for the threads would panic within another runtime.
             runtime.shutdown_background();
         }
     }
@@ -224,7 +224,7 @@ impl Drop for Downloads {
 #[cfg(feature = "fuzzing")]
 pub(crate) use fuzzing::{fuzz_challenge, fuzz_hosts_file, fuzz_manifest, fuzz_rate_limits};
 
-/// What of this adapter is parsed from outside.
+/// The parsers of this adapter.
 #[cfg(feature = "fuzzing")]
 mod fuzzing {
     use std::path::Path;

@@ -1,4 +1,4 @@
-//! How the embedded runtime is set up.
+//! The options of the embedded runtime.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,39 +8,39 @@ use metrics::Instruments;
 
 use crate::keyring::Keyring;
 
-/// Everything the embedded runtime needs.
+/// Options of the embedded runtime.
 #[derive(Clone, Debug)]
 pub struct OciLayoutOptions {
-    /// The folder that is the image layout; made if it is not there.
+    /// The folder of the image layout; created if it is missing.
     pub store: PathBuf,
-    /// Which logins are used.
+    /// The source of logins.
     pub keyring: Keyring,
-    /// The folder of `<host>/hosts.toml` files, as containerd has it (`/etc/containerd/certs.d`). Need not be there.
+    /// The folder of `<host>/hosts.toml` files, as in containerd (`/etc/containerd/certs.d`). It may be missing.
     pub config_path: PathBuf,
-    /// Speak plain HTTP to the registry itself. Registries on this host are spoken to so anyway.
+    /// Use plain HTTP for the registry itself. Registries on this host are always reached by plain HTTP.
     pub plain_http: bool,
     /// Whether certificates are checked.
     pub tls_verify: bool,
-    /// How long to wait for what.
+    /// The time-outs.
     pub timeouts: Timeouts,
-    /// Connections for one pull.
+    /// The most connections of one pull.
     pub connections_per_pull: usize,
-    /// Connections to one endpoint, over all pulls.
+    /// The most connections to one endpoint, over all pulls.
     pub connections_per_registry: usize,
-    /// Whether what was pulled survives a power failure; without it, a killed process.
+    /// Whether a pulled image outlives a power failure; without it, it outlives the process.
     pub fsync: bool,
-    /// When tokens end.
+    /// The clock for the lifetimes of tokens.
     pub clock: Clock,
-    /// What counts the requests.
+    /// Counts the requests.
     pub instruments: Instruments,
 }
 
-/// How long to wait for what.
+/// Time-outs of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection, TLS included.
+    /// To connect, including TLS.
     pub connect: Duration,
-    /// From asking to the head of the answer.
+    /// From the request to the head of the answer.
     pub first_byte: Duration,
     /// Between two pieces of a body.
     pub no_progress: Duration,

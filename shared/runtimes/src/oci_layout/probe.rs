@@ -1,7 +1,6 @@
-//! Asking for a manifest without fetching it.
+//! Asks for a manifest without fetching it.
 //!
-//! It costs a registry little, and Docker Hub does not count it. So it is how a node learns of limits that its runtime does not
-//! show.
+//! This is cheap for a registry, and Docker Hub does not count it. A node learns so of limits that its runtime does not show.
 
 use std::sync::Arc;
 
@@ -19,10 +18,10 @@ use super::route::{self, Endpoint, RouteOptions};
 use crate::keyring::Keyring;
 use crate::port::Probe;
 
-/// Questions to one endpoint at a time beside another runtime: they are rare and small.
+/// The most concurrent probes of one endpoint beside another runtime; they are rare and small.
 const PROBES_PER_REGISTRY: usize = 2;
 
-/// Asks registries for manifests.
+/// Makes probes and size estimates.
 #[derive(Clone)]
 pub(crate) struct Prober {
     pub(super) registries: Arc<Registries>,
@@ -30,7 +29,7 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// Asks beside another runtime.
+    /// A prober beside another runtime.
     pub(crate) fn new(keyring: Keyring, timeouts: Timeouts, instruments: Instruments) -> Self {
         install_cryptography();
         let registries = Registries::new(timeouts, PROBES_PER_REGISTRY, Clock::host(), instruments);

@@ -1,4 +1,4 @@
-//! One pull: resolve, choose, fetch, enter.
+//! One pull: resolves the tag, chooses the platform, fetches the blobs, and adds the image to the index.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::keyring::Keyring;
 use crate::port::{PullFailure, PullRequest, PulledImage};
 use crate::progress::{LayerProgress, Progress};
 
-/// Longest config that is read for its platform. Bytes.
+/// The largest config that is read for its platform, in bytes.
 const CONFIG_MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// Lists may name lists; more than this is a circle or a joke.
+/// The deepest nesting of lists; deeper ones are circular or malicious.
 pub(super) const LISTS_MAX: usize = 2;
 
-/// Blobs at a time for each connection: one is received while another is written out, or waits for somebody else's fetch.
+/// Blobs in progress for each connection: one is received while another is written, or waits for another pull.
 const TASKS_PER_CONNECTION: usize = 2;
 
 /// What all pulls share.
@@ -42,30 +42,30 @@ pub(super) struct Pull {
     pub(super) request: PullRequest,
     pub(super) progress: Progress,
     pub(super) sources: Sources,
-    /// As many blobs of this pull are received at the same time.
+    /// Bounds how many blobs of this pull are received at the same time.
     pub(super) connections: Semaphore,
 }
 
-/// A manifest as it came.
+/// A manifest as received.
 pub(super) struct Fetched {
     content: Vec<u8>,
     pub(super) digest: Digest,
     pub(super) manifest: Manifest,
-    /// What the registry said of its limits with it.
+    /// The limits that the registry stated with it.
     limits: Vec<RegistryLimit>,
 }
 
-/// The image that a reference means here.
+/// The image that a reference was resolved to.
 struct Resolved {
     content: Vec<u8>,
-    /// Of the manifest.
+    /// The manifest's digest.
     digest: Digest,
-    /// What the reference itself was resolved to: the list's, where there is one.
+    /// The digest that the reference itself was resolved to: the list's, if there is one.
     top: Digest,
     image: ImageManifest,
-    /// As the list says.
+    /// The platform in the list.
     platform: Option<Platform>,
-    /// As the last answer that told of any.
+    /// The limits in the last answer that stated any.
     limits: Vec<RegistryLimit>,
 }
 
@@ -117,13 +117,13 @@ impl Pull {
         })
     }
 
-    /// Asks what the reference means, and takes the image for the platform out of a list.
+    /// Resolves the reference, and chooses the image for the platform from a list.
     async fn resolve(&self) -> Steps<Resolved> {
         let reference = &self.request.reference;
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let purpose = if reference.digest().is_some() { Purpose::Pull } else { Purpose::Resolve };
         let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
-        self.progress.tell_limits(fetched.limits.clone());
+        self.progress.set_limits(fetched.limits.clone());
         self.progress.resolved(Vec::new());
         let top = fetched.digest.clone();
         let (mut platform, mut limits) = (None, Vec::new());
@@ -150,7 +150,7 @@ impl Pull {
         unsuitable(&self.request.reference, &what)
     }
 
-    /// A manifest that a list names: out of the store if it is there.
+    /// A manifest that a list names; from the store if it is present.
     async fn listed(&self, entry: &Descriptor) -> Steps<Fetched> {
         let layout = &self.shared.layout;
         let stored =
@@ -185,14 +185,13 @@ impl Pull {
     async fn manifest_from(&self, source: &Source, name: &str, digest: Option<&Digest>) -> Result<Fetched, StepFailure> {
         let session = source.session(self).await?;
         let fetched = fetch_manifest(session, name, digest).await;
-        if session.was_given_a_token().await {
+        if session.has_token().await {
             self.progress.token_given();
         }
         fetched
     }
 
-    /// Where a platform was named and the image is in no list, its config says whether it is the right one. It is fetched
-    /// before the layers then.
+    /// The platform in the config, if a platform was asked for and the image is in no list. The config is then fetched before the layers.
     async fn platform_of_single(self: &Arc<Self>, resolved: &Resolved, wanted: &[Wanted]) -> Steps<Option<Platform>> {
         let (Some(asked), Some(config)) = (&self.request.platform, wanted.first()) else { return Ok(None) };
         config.clone().fetch(Arc::clone(self)).await?;
@@ -211,19 +210,19 @@ impl Pull {
             .read_blob(config, CONFIG_MAX_BYTES)
             .map_err(failed("read", &layout.blob_path(config)))
             .map_err(|failure| vec![failure])?;
-        // What is no image (a chart, a signature) has a config without a platform.
+        // Other artifacts (a chart, a signature) have a config without a platform.
         Ok(content.and_then(|content| serde_json::from_slice::<PlatformFields>(&content).ok()).and_then(|fields| fields.platform()))
     }
 
-    /// Fetches all blobs, the largest first so that none is left to run alone at the end.
+    /// Fetches all blobs, the largest first, so that no large one runs alone at the end.
     async fn fetch_all(self: Arc<Self>, mut wanted: Vec<Wanted>) -> Steps<()> {
         wanted.sort_by_key(|blob| std::cmp::Reverse(blob.size));
         let mut running = JoinSet::new();
         let outcome = self.fetch_in(&mut running, wanted.iter().cloned()).await;
-        // Nothing of this pull runs on, or holds a lock, once it has failed.
+        // After a failure no task of this pull goes on or holds a lock.
         running.shutdown().await;
         if outcome.as_ref().is_err_and(|failures| failures.last().is_some_and(|failure| failure.full_disk)) {
-            // Where there is no room, what was received is better given back than kept for later.
+            // On a full disk, partial blobs are removed instead of kept.
             wanted.iter().for_each(|blob| self.shared.layout.discard_partial(&blob.digest));
         }
         outcome
@@ -252,7 +251,7 @@ impl Pull {
         }
     }
 
-    /// Makes the image visible.
+    /// Adds the image to the index.
     async fn enter(&self, resolved: &Resolved, platform: Option<Platform>) -> Steps<()> {
         let layout = &self.shared.layout;
         let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
@@ -269,16 +268,16 @@ impl Pull {
     }
 }
 
-/// The image has nothing for the platform.
+/// The failure that the image has no manifest for the platform.
 pub(super) fn unsuitable(reference: &Reference, what: &str) -> StepFailure {
     let advice = "name another platform with --platform, or push the image for this one";
     let what = format!("{}: {what}", reference.registry());
-    // The list was found to be what its digest says, so this is the registry's own word.
+    // The list matched its digest, so this is the registry's own answer.
     let said = StepFailure { authoritative: true, no_such_platform: true, ..StepFailure::here(what, advice) };
     said.of_class(FailureClass::ContentInvalid)
 }
 
-/// No end of lists is in sight.
+/// The failure of too deeply nested lists.
 pub(super) fn lists_of_lists() -> StepFailure {
     StepFailure::here("the manifest list names lists of lists", "push the image again").of_class(FailureClass::ContentInvalid)
 }
@@ -290,7 +289,7 @@ pub(super) async fn fetch_manifest(session: &Session, name: &str, digest: Option
     Ok(Fetched { limits, ..receive_manifest(session, answer, digest).await? })
 }
 
-/// Reads a manifest and checks that it is what was asked for and what the registry says it is.
+/// Receives a manifest, and checks its digest against the request and the registry's header.
 async fn receive_manifest(session: &Session, mut answer: Answer, asked: Option<&Digest>) -> Result<Fetched, StepFailure> {
     let host = answer.host();
     let invalid = |what: String| StepFailure::at(&host, FailureClass::ContentInvalid, what);
@@ -300,7 +299,7 @@ async fn receive_manifest(session: &Session, mut answer: Answer, asked: Option<&
     if let Some(asked) = asked
         && !Hasher::verifies(&content, asked)
     {
-        return Err(invalid(format!("what came for manifest {asked} has another digest")));
+        return Err(invalid(format!("the content of manifest {asked} has another digest")));
     }
     if answer.is_web_page(&content) {
         return Err(StepFailure::at(&host, FailureClass::Unknown, "a web page came instead of a manifest: this is no registry's answer"));

@@ -1,5 +1,4 @@
-//! What an image consists of, asked of its registry without fetching it: one request for the manifest, and one more for each
-//! list of manifests on the way.
+//! Size estimates: asks the registry which blobs an image has, with one request for the manifest and one more for each list of manifests.
 
 use image::{Digest, Platform};
 
@@ -9,19 +8,19 @@ use super::probe::Prober;
 use super::pull::{LISTS_MAX, fetch_manifest, lists_of_lists, unsuitable};
 use super::registry::Session;
 use super::route::{self, Endpoint, RouteOptions};
-use crate::port::{PullFailure, PullRequest, Weight};
+use crate::port::{PullFailure, PullRequest, SizeEstimate};
 
 impl Prober {
-    /// Asks each endpoint of a route in turn until one says what the image consists of.
-    pub(crate) async fn weigh(&self, route: &RouteOptions, request: &PullRequest) -> Result<Weight, PullFailure> {
-        // As whom is nobody's question here.
+    /// Asks each endpoint of a route in turn until one gives the manifest.
+    pub(crate) async fn estimate_size(&self, route: &RouteOptions, request: &PullRequest) -> Result<SizeEstimate, PullFailure> {
+        // The login is not reported here.
         let failed = |failures| of_pull(failures, String::new());
         let by_digest = request.reference.digest().is_some();
         let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
         let endpoints = route::endpoints(&request.reference, route).map_err(|failure| failed(vec![failure]))?;
         let mut failures = Vec::new();
         for endpoint in endpoints.into_iter().filter(able) {
-            match self.weigh_at(endpoint, request).await {
+            match self.estimate_size_at(endpoint, request).await {
                 Ok(weight) => return Ok(weight),
                 Err(failure) => {
                     let over = failure.reach == Reach::Pull;
@@ -35,8 +34,8 @@ impl Prober {
         Err(failed(failures))
     }
 
-    /// What is listed is asked of the endpoint that gave the list: its digest says whether it is the right one.
-    async fn weigh_at(&self, endpoint: Endpoint, request: &PullRequest) -> Result<Weight, StepFailure> {
+    /// Asks one endpoint. Listed manifests are asked of the same endpoint, because their digests verify them.
+    async fn estimate_size_at(&self, endpoint: Endpoint, request: &PullRequest) -> Result<SizeEstimate, StepFailure> {
         let reference = &request.reference;
         let session = Session::open(&self.registries, &self.keyring, endpoint, reference, request.into()).await?;
         let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
@@ -45,7 +44,7 @@ impl Prober {
         let wanted = request.platform.clone().unwrap_or_else(Platform::host);
         for _ in 0..=LISTS_MAX {
             match fetched.manifest {
-                Manifest::Image(image) => return Ok(Weight { digest, blobs: image.blobs() }),
+                Manifest::Image(image) => return Ok(SizeEstimate { digest, blobs: image.blobs() }),
                 Manifest::List(entries) => {
                     let entry = manifest::choose(&entries, &wanted).map_err(|what| unsuitable(reference, &what))?;
                     let listed = &entry.descriptor.digest;

@@ -1,4 +1,4 @@
-//! The endpoints of one pull, and how they did so far.
+//! The endpoints of one pull, and which of them have failed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,12 +10,12 @@ use super::pull::Pull;
 use super::registry::Session;
 use super::route::Endpoint;
 
-/// What an endpoint is needed for.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To say what a tag means.
+    /// To resolve a tag.
     Resolve,
-    /// To give content by its digest.
+    /// To get content by its digest.
     Pull,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Sources(Vec<Source>);
 pub(super) struct Source {
     endpoint: Endpoint,
     session: OnceCell<Session>,
-    /// It could not be reached, sent us away or has not the image: not asked again in this pull while there are others.
+    /// It could not be reached, refused or lacks the image; not asked again in this pull while there are others.
     down: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ impl Sources {
         Self(endpoints.into_iter().map(|endpoint| Source { endpoint, session: OnceCell::new(), down: AtomicBool::new(false) }).collect())
     }
 
-    /// Whom to ask, in order.
+    /// The endpoints to ask, in order.
     pub(super) fn candidates(&self, purpose: Purpose) -> Vec<&Source> {
         let able = |source: &&Source| match purpose {
             Purpose::Resolve => source.endpoint.resolve,
@@ -45,7 +45,7 @@ impl Sources {
         if up.is_empty() { self.0.iter().filter(able).collect() } else { up }
     }
 
-    /// Which login was used by the last endpoint that was talked to.
+    /// The login that was used with the last endpoint asked.
     pub(super) async fn auth(&self) -> String {
         match self.0.iter().rev().find_map(|source| source.session.get()) {
             Some(session) => session.auth().await,
@@ -55,7 +55,7 @@ impl Sources {
 }
 
 impl Source {
-    /// The endpoint with its logins, which are looked up when they are first needed.
+    /// The endpoint's session; logins are looked up when first needed.
     pub(super) async fn session(&self, pull: &Pull) -> Result<&Session, StepFailure> {
         self.session.get_or_try_init(|| self.open(pull)).await
     }
@@ -65,14 +65,14 @@ impl Source {
         Session::open(&shared.registries, &shared.keyring, self.endpoint.clone(), &request.reference, request.into()).await
     }
 
-    /// Remembers a failure of a blob that makes the endpoint not worth asking again soon.
+    /// Marks the endpoint as down if a blob's failure shows that.
     pub(super) fn note(&self, failure: &StepFailure) {
         if failure.transport || matches!(failure.class, FailureClass::RegistryUnavailable | FailureClass::RateLimited) {
             self.pass_over();
         }
     }
 
-    /// It has not given the manifest: it is not asked for what the manifest names either, while others can be.
+    /// Marks the endpoint as down because it did not give the manifest: it will lack the blobs too.
     pub(super) fn pass_over(&self) {
         self.down.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Looking at a store, or at where one would be made, without making or changing anything.
+//! Reads a store without changing anything, and checks whether one could be created.
 
 use std::io;
 use std::path::Path;
@@ -12,23 +12,23 @@ use super::OpenError;
 use super::layout::{Layout, StatusCache};
 use crate::port::{ImageStatus, InspectFailure};
 
-/// A store that is only looked at.
+/// A store opened for reading.
 pub struct StoreView(Layout);
 
 impl StoreView {
-    /// Opens the store for a look; none if there is nothing at its path.
+    /// Opens the store for reading; none if there is nothing at its path.
     ///
     /// # Errors
-    /// What is there cannot be used as a store by this process.
+    /// The folder cannot be used as a store by this process.
     pub fn open(store: &Path) -> Result<Option<Self>, OpenError> {
-        match Layout::open_as_it_is(store) {
+        match Layout::open_read_only(store) {
             Ok(layout) => Ok(Some(Self(layout))),
             Err(source) if source.kind() == io::ErrorKind::NotFound && store.symlink_metadata().is_err() => Ok(None),
             Err(source) => Err(OpenError::Store { path: store.to_owned(), source }),
         }
     }
 
-    /// Whether the image is there, as the embedded runtime would find it.
+    /// The status of an image, as the embedded runtime would answer.
     ///
     /// # Errors
     /// The store's index cannot be read.
@@ -38,12 +38,11 @@ impl StoreView {
     }
 }
 
-/// Checks that a pull could write into the store, or could make it, as far as that can be told without doing so: quotas and disks that
-/// fail show only when something is written.
+/// Checks that a pull could write into the store or create it, without doing so. Quotas and failing disks are not noticed.
 ///
 /// # Errors
 /// It could not.
-pub fn check_that_it_can_be_written(store: &Path) -> Result<(), OpenError> {
+pub fn check_writable(store: &Path) -> Result<(), OpenError> {
     let whole = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
     let there = whole.ancestors().find(|place| place.symlink_metadata().is_ok()).unwrap_or(&whole);
     let below = [".fleetpull", ".fleetpull/partial", "blobs", "blobs/sha256"].map(|name| whole.join(name));
@@ -64,7 +63,7 @@ fn can_be_written(folder: &Path) -> io::Result<()> {
     }
     accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(explained)?;
     match statfs(folder) {
-        // Root may write everything there by its mode, and still nothing can be made.
+        // By its mode root may write to `/proc`, but nothing can be created there.
         Ok(system) if system.f_type == PROC_SUPER_MAGIC => Err(explained(Errno::PERM)),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! A process that pulls with variables of its own: proxies and trusted certificates are read from the environment.
+//! A child process that pulls with its own environment, from which proxies and trusted certificates are read.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::net::Ipv4Addr;
@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 
 use super::{Node, keyring};
 
-/// Names its image to the process of a child.
+/// The variable with the child's image.
 const CHILD: &str = "FLEETPULL_TEST_CHILD_IMAGE";
 
-/// Not a test of its own: run by others in a process with another environment.
+/// Not a test: the code of a child process, run by other tests with another environment.
 #[tokio::test]
 async fn child_that_pulls() {
     let Ok(image) = std::env::var(CHILD) else { return };
@@ -31,12 +31,12 @@ async fn child_that_pulls() {
     node.pull(&image).await.unwrap();
 }
 
-/// Whether a process with these variables can pull.
+/// Whether a child with these variables can pull.
 pub async fn child_pulls(image: &str, variables: &[(&str, &str)]) -> bool {
     child(image, variables).await.status.success()
 }
 
-/// What a process with these variables says when it fails to pull.
+/// The failure of a pull by a child with these variables.
 pub async fn child_says(image: &str, variables: &[(&str, &str)]) -> String {
     let output = child(image, variables).await;
     assert!(!output.status.success());
@@ -53,9 +53,9 @@ pub async fn child(image: &str, variables: &[(&str, &str)]) -> std::process::Out
     tokio::task::spawn_blocking(move || child.output().unwrap()).await.unwrap()
 }
 
-/// A proxy that connects whoever asks for any host (`CONNECT`) to the same one.
+/// A proxy that connects every `CONNECT`, for any host, to the same server.
 pub struct Tunnel {
-    /// What `HTTPS_PROXY` is set to.
+    /// The value for `HTTPS_PROXY`.
     pub url: String,
     asked: Arc<Mutex<Vec<String>>>,
     serving: JoinHandle<()>,
@@ -76,7 +76,7 @@ impl Tunnel {
         Self { url, asked, serving }
     }
 
-    /// `host:port` of each connection that was asked for.
+    /// `host:port` of each `CONNECT`.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! What the tests of the embedded runtime share.
+//! Helpers of the embedded runtime's tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 pub mod child;
@@ -16,10 +16,10 @@ use runtimes::oci_layout::{OciLayout, OciLayoutOptions, Timeouts};
 use runtimes::{ImageRuntime, ImageStatus, Progress, PullFailure, PullRequest, PulledImage};
 use tempfile::TempDir;
 
-/// Longest that a test waits for anything.
+/// The time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// A store of its own, without any logins of this host.
+/// An embedded runtime with its own store, without logins of this host.
 pub struct Node {
     pub folder: TempDir,
     pub runtime: OciLayout,
@@ -60,13 +60,13 @@ impl Node {
         names_in(&self.store().join("blobs/sha256"))
     }
 
-    /// Files of pulls under way.
+    /// The partial blobs.
     pub fn partials(&self) -> Vec<String> {
         names_in(&self.store().join(".fleetpull/partial"))
     }
 }
 
-/// The options that tests start from: nothing of this host is read.
+/// The default options of tests, which read nothing of this host.
 pub fn options(folder: &Path) -> OciLayoutOptions {
     let mut options = OciLayoutOptions::new(folder.join("store"), keyring(folder, None), Clock::host());
     options.config_path = folder.join("certs.d");
@@ -76,7 +76,7 @@ pub fn options(folder: &Path) -> OciLayoutOptions {
     options
 }
 
-/// A keyring of one file's text, or none.
+/// A keyring with one login file, or none.
 pub fn keyring(folder: &Path, logins: Option<&str>) -> Keyring {
     let path = folder.join("logins/config.json");
     if let Some(logins) = logins {
@@ -114,7 +114,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(LIMIT, waiting).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
 }
 
-/// Checks that the blobs of a manifest are in the store and are what their names say.
+/// Checks that the blobs of a manifest are in the store and match their digests.
 pub fn assert_complete(node: &Node, manifest: &AddedManifest) {
     use sha2::{Digest, Sha256};
     let names = std::iter::once(&manifest.digest).chain(manifest.blobs().map(|blob| &blob.digest));

@@ -1,16 +1,16 @@
-//! Certificates of registries.
+//! Certificates for registries.
 
 use memory_registry::Tls;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// A CA, and a certificate of it for 127.0.0.1.
+/// A CA, and its certificate for 127.0.0.1.
 pub struct Certificates {
     pub ca_pem: String,
     pub tls: Tls,
     pub client_pem: String,
 }
 
-/// `change` is made to the certificate before it is signed.
+/// Makes certificates; `change` is applied before signing.
 pub fn certificates(change: impl Fn(&mut CertificateParams)) -> Certificates {
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::new(Vec::new()).unwrap();

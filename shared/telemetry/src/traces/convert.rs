@@ -1,4 +1,4 @@
-//! Spans as the exporter takes them.
+//! Converts spans for the exporter.
 
 use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
-use spans::{Ended, Kind, Said, TraceContext};
+use spans::{Content, Ended, Kind, TraceContext};
 
-/// Whatever is exported counts as sampled.
+/// The SDK's record of a span; every exported span counts as sampled.
 pub(crate) fn span_data(span: Ended, scope: &InstrumentationScope) -> SpanData {
-    let Ended { name, kind, ids, parent, state, began, took, mut said } = span;
-    said.make_late_attributes();
-    let Said { attributes, events, links, failed, dropped, .. } = said;
+    let Ended { name, kind, ids, parent, state, began, took, mut content } = span;
+    content.make_late_attributes();
+    let Content { attributes, events, links, failed, dropped, .. } = content;
     let state = if state.is_empty() { TraceState::NONE } else { TraceState::from_str(&state).unwrap_or_default() };
     let start_time = at(began);
     let mut of_span = SpanEvents::default();

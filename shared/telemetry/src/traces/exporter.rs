@@ -1,4 +1,4 @@
-//! The exporter of the `opentelemetry-otlp` crate, made of our options.
+//! Makes the exporter of the `opentelemetry-otlp` crate from our options.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
@@ -6,19 +6,19 @@ use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig as _
 
 use super::options::{Options, Protocol};
 
-/// Where OTLP over HTTP takes traces, below the collector's address.
+/// OTLP's path for traces over HTTP.
 const HTTP_PATH: &str = "v1/traces";
 
-/// Why nothing can be exported.
+/// Why the export cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// What is set does not make an exporter.
+    /// The options are not accepted by the exporter.
     #[error("traces cannot be exported as OTEL_* says: {0}")]
     Build(#[from] ExporterBuildError),
-    /// A header that cannot be sent.
+    /// A header is invalid.
     #[error("OTEL_EXPORTER_OTLP_HEADERS: {0:?} is no name and value of a header")]
     Header(String),
-    /// The thread or its runtime could not be made.
+    /// The thread or its runtime could not be started.
     #[error("no thread for the export of traces")]
     Thread(#[source] std::io::Error),
     /// The thread ended before it was ready.
@@ -28,7 +28,7 @@ pub enum ExportError {
 
 /// Must be called within a tokio runtime.
 pub(crate) fn make(options: &Options) -> Result<SpanExporter, ExportError> {
-    // TLS needs one provider for the process; a second call has no effect.
+    // TLS needs one provider per process; a second call has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match options.protocol {
         Protocol::Grpc => {
@@ -45,7 +45,7 @@ pub(crate) fn make(options: &Options) -> Result<SpanExporter, ExportError> {
 }
 
 impl Options {
-    /// An endpoint for traces alone is used as it stands; the one for all signals is a base.
+    /// The URL for traces. An endpoint for traces alone is used unchanged; one for all signals gets the path appended.
     fn http_endpoint(&self) -> String {
         let endpoint = self.endpoint.as_str();
         if self.is_for_traces { endpoint.to_owned() } else { format!("{}/{HTTP_PATH}", endpoint.trim_end_matches('/')) }

@@ -1,9 +1,9 @@
 //! The export of spans over OTLP.
 //!
-//! `options` reads the standard variables. [`Exporting`] keeps a bounded queue and a thread of its own with its own tokio runtime:
-//! a collector that is gone, hangs or answers nonsense costs spans, which are counted, and never a pull. The SDK's batch processor
-//! does not serve: it neither shows what it dropped nor exports what was not sampled and turned out to matter (`undecided`). Only
-//! what is exported becomes the SDK's span (`convert`).
+//! `options` reads the standard variables. [`Exporting`] has a bounded queue, and a thread with its own tokio runtime: a collector that is
+//! down, hangs or gives invalid answers costs spans, which are counted, and never a pull. The SDK's batch processor is not used, because it
+//! neither counts dropped spans nor exports unsampled spans that turn out to matter (`undecided`). Only an exported span is converted to
+//! the SDK's (`convert`).
 
 mod convert;
 mod exporter;
@@ -29,7 +29,7 @@ use tracing_subscriber::registry::LookupSpan;
 use queue::Queue;
 use undecided::Deciding;
 
-/// What a process says of itself: `service.instance.id`, `host.name` and the like.
+/// Attributes of a process: `service.instance.id`, `host.name` and others.
 pub type Attributes = Vec<(&'static str, String)>;
 
 /// The export of one process. Clones share it.
@@ -40,7 +40,7 @@ pub struct Exporting {
 }
 
 impl Exporting {
-    /// Begins to export. `about` is what the process says of itself, beside what the variables say; requests that take longer than
+    /// Begins to export. `about` are attributes of the process, in addition to those of the variables. Requests that take longer than
     /// `keep_slow` are exported whatever the sampler decides.
     ///
     /// # Errors
@@ -53,8 +53,8 @@ impl Exporting {
         Ok(Self { sink, queue })
     }
 
-    /// Makes the spans of all code under its subscriber go here. What is a `tracing` span, because code runs within it, has the context
-    /// of ours; to be given a filter for [`spans::TARGET`].
+    /// A layer that exports the spans of all code under its subscriber, and gives `tracing` spans the context of ours. Add a filter for
+    /// [`spans::TARGET`].
     #[must_use]
     pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
         let contexts = tracing_opentelemetry::layer()
@@ -68,13 +68,13 @@ impl Exporting {
         self.sink.clone().and_then(contexts)
     }
 
-    /// Waits until what waits is exported, at most for `limit`; whether it was. Blocks.
+    /// Waits until the waiting spans are exported, at most for `limit`; returns whether they were. Blocks.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
     }
 
-    /// What became of spans so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.queue.counts()

@@ -1,7 +1,7 @@
-//! What the standard variables say of the export of traces.
+//! Reads the standard variables for the export of traces.
 //!
-//! A value that makes no sense is refused with a warning, and its default used; one that says where or how to export refuses the
-//! export, because a guess would send spans to a stranger. Neither ends a command.
+//! An invalid value is refused with a warning, and the default is used. An invalid value for the endpoint or protocol disables the export,
+//! because a guess might send spans to a stranger. Neither ends a command.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,28 +11,28 @@ use opentelemetry_sdk::trace::Sampler;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// Where collectors listen for gRPC.
+/// The default endpoint for gRPC.
 const GRPC_ENDPOINT: &str = "http://localhost:4317";
-/// Where collectors listen for HTTP.
+/// The default endpoint for HTTP.
 const HTTP_ENDPOINT: &str = "http://localhost:4318";
-/// The port by which an endpoint is known to speak gRPC where no protocol is set.
+/// An endpoint with this port uses gRPC if no protocol is set.
 const GRPC_PORT: u16 = 4317;
-/// How long one export may take, as the standard has it.
+/// The standard's default time limit of one export.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// As the standard has it.
+/// The standard's default queue size.
 const QUEUE: usize = 2048;
-/// The most spans that may wait, whatever is set: a span takes about 1 KiB.
+/// The largest queue size that may be set; a span takes about 1 KiB.
 const QUEUE_MAX: usize = 1 << 20;
-/// As the standard has it.
+/// The standard's default batch size.
 const BATCH: usize = 512;
-/// As the standard has it.
+/// The standard's default delay of a batch.
 const DELAY: Duration = Duration::from_secs(5);
 /// The longest time that a variable may set.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How much of a value that is refused is shown.
+/// How many characters of a refused value are shown.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// How spans travel.
+/// The protocol of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OTLP over gRPC.
@@ -41,26 +41,26 @@ pub enum Protocol {
     Http,
 }
 
-/// Where and how spans are exported.
+/// The options of the export.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The collector.
     pub endpoint: Url,
-    /// The endpoint is for traces alone, and its path is whole.
+    /// The endpoint is for traces alone, so its path is complete.
     pub is_for_traces: bool,
-    /// How spans travel.
+    /// The protocol.
     pub protocol: Protocol,
-    /// How long one export may take.
+    /// The time limit of one export.
     pub timeout: Duration,
     /// Sent with each export.
     pub headers: Vec<(String, String)>,
-    /// Which requests are exported.
+    /// The sampler.
     pub sampler: Sampler,
-    /// How many spans may wait.
+    /// The most waiting spans.
     pub queue: usize,
-    /// How many go in one export.
+    /// The most spans of one export.
     pub batch: usize,
-    /// How long a span waits for others.
+    /// The longest wait for a full batch.
     pub delay: Duration,
     /// `OTEL_RESOURCE_ATTRIBUTES`.
     pub resource: BTreeMap<String, String>,
@@ -68,17 +68,17 @@ pub struct Options {
     pub service: Option<String>,
 }
 
-/// What was read.
+/// The result of reading the variables.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// None: nothing is exported.
     pub options: Option<Options>,
-    /// What was refused, in words; no value of a header is among them.
+    /// The refused values, for people, without values of headers.
     pub warnings: Vec<String>,
 }
 
 impl Options {
-    /// Reads the variables; `variable` gives the value of one. An empty one counts as not set, as the standard has it.
+    /// Reads the variables; `variable` returns a value. As in the standard, an empty value counts as not set.
     #[must_use]
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Reading {
         let mut reader = Reader { variable: &variable, warnings: Vec::new() };
@@ -153,7 +153,7 @@ impl Reader<'_> {
         (self.variable)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// The variable for traces, else the one for all signals; with its name.
+    /// The name and value of the variable for traces, else of the one for all signals.
     fn of_traces(&self, what: &str) -> Option<(String, String)> {
         [format!("OTEL_EXPORTER_OTLP_TRACES_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")].into_iter().find_map(|name| {
             let value = self.get(&name)?;
@@ -221,12 +221,12 @@ impl Reader<'_> {
         self.parsed("OTEL_TRACES_SAMPLER_ARG", fits, "a number from 0 to 1 is expected").unwrap_or(1.0)
     }
 
-    /// Names and values as the standard writes them; of a pair that cannot be read, no part is shown.
+    /// The headers in the standard's form. An invalid pair is not shown, because it may be a secret.
     fn headers(&mut self) -> Vec<(String, String)> {
         let Some((name, value)) = self.of_traces("HEADERS") else { return Vec::new() };
         let pairs: Vec<_> = value.split(',').filter(|pair| !pair.trim().is_empty()).map(pair).collect();
         if pairs.iter().any(Option::is_none) {
-            self.refuse(&name, "", "what is no NAME=VALUE in it was left out");
+            self.refuse(&name, "", "parts that are no NAME=VALUE were ignored");
         }
         pairs.into_iter().flatten().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect()
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_exported_unless_a_variable_says_so() {
+    fn nothing_is_exported_without_a_variable() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
         for (variables, exports) in [
             (&[][..], false),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn where_and_how_spans_go() {
+    fn endpoint_and_protocol_are_read_from_variables() {
         let of = |variables: &[(&str, &str)]| {
             let options = read(variables).options.unwrap();
             (options.endpoint.to_string(), options.protocol, options.is_for_traces)
@@ -303,10 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_in_words_and_no_secret_is_shown() {
+    fn invalid_values_are_refused_without_showing_secrets() {
         let long = "x".repeat(2 << 20);
         let on = ("OTEL_TRACES_EXPORTER", "otlp");
-        for (variables, exports, said) in [
+        for (variables, exports, expected) in [
             (&[("OTEL_TRACES_EXPORTER", "zipkin")][..], false, "OTEL_TRACES_EXPORTER=\"zipkin\""),
             (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317")], false, "OTEL_EXPORTER_OTLP_ENDPOINT: a URL such as"),
             (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://")], false, "OTEL_EXPORTER_OTLP_ENDPOINT: no URL"),
@@ -322,14 +322,14 @@ mod tests {
             (&[on, ("OTEL_RESOURCE_ATTRIBUTES", "a")], true, "OTEL_RESOURCE_ATTRIBUTES"),
         ] {
             let Reading { options, warnings } = read(variables);
-            assert_eq!((options.is_some(), warnings.len()), (exports, 1), "{said}: {warnings:.200?}");
-            assert!(warnings[0].contains(said) && warnings[0].len() < 300, "{said}: {:.400}", warnings[0]);
+            assert_eq!((options.is_some(), warnings.len()), (exports, 1), "{expected}: {warnings:.200?}");
+            assert!(warnings[0].contains(expected) && warnings[0].len() < 300, "{expected}: {:.400}", warnings[0]);
             assert!(!warnings[0].contains("s3cret"));
         }
     }
 
     #[test]
-    fn headers_and_resource_are_decoded() {
+    fn headers_and_resource_attributes_are_decoded() {
         let variables = [
             ("OTEL_TRACES_EXPORTER", "otlp"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20YTpi, x-team = a"),

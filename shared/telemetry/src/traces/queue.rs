@@ -1,4 +1,4 @@
-//! The queue of spans, and the thread that exports them.
+//! The queue of spans to export, and the exporting thread.
 #![expect(clippy::vec_box, reason = "a span is 300 bytes and moves from hand to hand, as a pointer")]
 
 use std::collections::VecDeque;
@@ -18,27 +18,27 @@ use super::options::Options;
 
 /// The name of the instrumentation scope.
 const SCOPE: &str = "fleetpull";
-/// A collector that does not take spans is complained of so often at most.
+/// How often a failing collector is logged at most.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
-/// What became of spans.
+/// Counters of spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Handed to the collector, which took them.
+    /// Accepted by the collector.
     pub exported: u64,
     /// Dropped because the queue was full.
     pub dropped: u64,
-    /// Given up because the collector did not take them.
+    /// Lost because the collector did not accept them.
     pub failed: u64,
-    /// In the queue, or on their way.
+    /// In the queue or being exported.
     pub waiting: u64,
 }
 
-/// Spans that wait to be exported.
+/// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// There is something to do for the thread, or something was done.
+    /// Notified when the queue or the counters change.
     changed: Condvar,
     size: usize,
     batch: usize,
@@ -65,7 +65,7 @@ impl Queue {
             let ready = Ready::make(&options, &resource);
             match ready {
                 Ok(ready) => {
-                    // If the process ends by now, the receiver is gone.
+                    // Fails only if the process is ending.
                     let _ = tell.send(Ok(()));
                     own.work(&ready);
                 }
@@ -77,7 +77,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Takes a span, or counts it as dropped. Never waits for the collector.
+    /// Queues a span, or counts it as dropped. Never waits for the collector.
     pub(crate) fn push(&self, span: Box<Ended>) {
         let mut state = self.lock();
         if state.spans.len() >= self.size {
@@ -110,7 +110,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Exports batch after batch, for as long as the process lives.
+    /// Exports one batch after the other for the life of the process.
     fn work(&self, ready: &Ready) {
         let (clock, mut complained) = (Clock::host(), None::<Duration>);
         loop {
@@ -118,7 +118,7 @@ impl Queue {
             let count = batch.len();
             let outcome = ready.export(batch);
             let counted = u64::try_from(count).unwrap_or(u64::MAX);
-            // Before it counts: who flushes may end the process then.
+            // Logged before the count changes, because a flushing caller may then end the process.
             if let Err(error) = &outcome {
                 let now = clock.now().monotonic;
                 if complained.is_none_or(|last| now.saturating_sub(last) >= COMPLAIN_EVERY) {
@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// Waits until there is a batch: it is full, its delay is over, or a flush is asked for.
+    /// Waits for the next batch: it is full, its delay is over, or a flush is requested.
     fn next_batch(&self) -> Vec<Box<Ended>> {
         let is_empty = |state: &mut State| state.spans.is_empty();
         let state = self.changed.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +151,7 @@ impl Queue {
     }
 }
 
-/// The exporter with the runtime that it lives on.
+/// The exporter and its runtime.
 struct Ready {
     runtime: tokio::runtime::Runtime,
     exporter: opentelemetry_otlp::SpanExporter,

@@ -1,6 +1,6 @@
-//! Head sampling: decided where a request enters the process, by the sampler that is set; everything below goes by that.
+//! Head sampling: the configured sampler decides when a request enters the process, and the decision applies to the whole request.
 //!
-//! What is not sampled is recorded all the same, because only its end shows whether it must be exported.
+//! Unsampled spans are recorded too, because only their end shows whether they must be exported.
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
@@ -9,9 +9,9 @@ use spans::{Kind, TraceContext};
 
 use super::convert::kind_of;
 
-/// Asks the sampler that is set, once a request.
+/// Asks the configured sampler, once per request.
 pub(crate) fn is_sampled(set: &Sampler, trace_id: u128, name: &str, kind: Kind, caller: Option<TraceContext>) -> bool {
-    // The others do not look at it.
+    // Other samplers ignore it.
     let caller = caller.filter(|_| matches!(set, Sampler::ParentBased(_))).map(remote);
     let decided = set.should_sample(caller.as_ref(), TraceId::from(trace_id), name, &kind_of(kind), &[], &[]);
     decided.decision == SamplingDecision::RecordAndSample

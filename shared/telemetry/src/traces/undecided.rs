@@ -1,7 +1,7 @@
-//! Which spans are exported.
+//! Decides which spans are exported.
 //!
-//! What was sampled is exported when it ends. What was not waits until the last span of its trace in this process has ended: if by
-//! then something of it was marked to be kept, or took too long, all of it is exported.
+//! A sampled span is exported when it ends. An unsampled one waits until the last span of its trace in this process has ended; if one of
+//! them was marked to be kept or took too long, all are exported.
 #![expect(clippy::vec_box, reason = "a span is 300 bytes and moves from hand to hand, as a pointer")]
 
 use std::collections::HashMap;
@@ -16,12 +16,12 @@ use spans::{Ended, Kind, Sink, TraceContext};
 use super::queue::Queue;
 use super::sampler::is_sampled;
 
-/// The most traces under way whose spans wait for a decision: as many as wait for their turn on a node (`pull.queue`).
+/// The most traces that wait for a decision: the default of `pull.queue`, the most waiting pulls of a node.
 const TRACES_MAX: usize = 1000;
-/// The most spans of one trace that wait: a pull of sixty layers has about so many.
+/// The most waiting spans of one trace; a pull of 60 layers has about as many.
 const SPANS_MAX: usize = 128;
 
-/// Hands on what is to be exported.
+/// Passes on the spans to export.
 #[derive(Debug)]
 pub(crate) struct Deciding {
     queue: Arc<Queue>,
@@ -33,13 +33,13 @@ pub(crate) struct Deciding {
 
 #[derive(Debug, Default)]
 struct Undecided {
-    /// By trace id. A map that keeps its room: it is empty again after most requests.
+    /// The waiting traces by id. A hash map keeps its memory, because it is empty again after most requests.
     traces: HashMap<u128, Waiting, BuildHasherDefault<OfTraceId>>,
-    /// How many traces began.
+    /// The number of traces so far.
     begun: u64,
 }
 
-/// A trace id is chosen at random, so it is its own hash. A caller that chooses colliding ones makes a lookup pass over [`TRACES_MAX`] at most.
+/// Uses a trace id as its own hash, because it is random. A caller with colliding ids makes a look-up check at most [`TRACES_MAX`] entries.
 #[derive(Debug, Default)]
 struct OfTraceId(u64);
 
@@ -57,15 +57,15 @@ impl Hasher for OfTraceId {
     }
 
     fn write_u128(&mut self, id: u128) {
-        // The upper half is a time in some callers' ids.
+        // Some callers' ids have a time in the upper half.
         self.0 ^= (id >> 64) as u64 ^ id as u64;
     }
 }
 
-/// What one trace waits with.
+/// The waiting spans of one trace.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Which of all it was.
+    /// The trace's number, by age.
     number: u64,
     /// How many of its spans have not ended.
     open: usize,
@@ -82,13 +82,13 @@ impl Deciding {
         self.undecided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The spans that are to be exported now.
+    /// Takes an ended span; returns the spans to export now.
     fn decide(&self, span: Box<Ended>) -> Vec<Box<Ended>> {
-        let keep = span.said.keep || self.is_slow(span.took);
+        let keep = span.content.keep || self.is_slow(span.took);
         let mut undecided = self.lock();
         let trace_id = span.ids.trace_id;
         let Some(waiting) = undecided.traces.get_mut(&trace_id) else {
-            // There was no room for what else belongs to it.
+            // The trace was dropped to make room, so decide by this span alone.
             return if keep { vec![span] } else { Vec::new() };
         };
         waiting.open = waiting.open.saturating_sub(1);
@@ -106,7 +106,7 @@ impl Deciding {
 }
 
 impl Undecided {
-    /// The trace that began first makes room.
+    /// Drops the oldest trace if there is no room.
     fn make_room(&mut self) {
         let first = self.traces.iter().min_by_key(|(_, waiting)| waiting.number).map(|(trace_id, _)| *trace_id);
         if let Some(first) = first {

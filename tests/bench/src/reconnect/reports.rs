@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, BusHealth};
+use bus::{BusHealth, Messaging as _};
 use clock::Clock;
 use contract::know::{Found, REPORTS, ReportKey, StoredReport, decode};
 use contract::subject::Fleet;

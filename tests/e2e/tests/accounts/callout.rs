@@ -1,7 +1,7 @@
 //! `fleetpull nats-auth` lets in whom a cluster or an authority vouches for, and says of everybody else why not.
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, BusHealth};
+use bus::{BusHealth, Messaging as _};
 use e2e::{Agent, Registry, Signal, Started, until};
 use futures::StreamExt as _;
 use memory_registry::MadeImage;

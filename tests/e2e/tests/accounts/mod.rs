@@ -8,7 +8,7 @@ mod tokens;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, BusError, Message};
+use bus::{BusError, Message, Messaging as _};
 use e2e::{Finished, Workplace, until};
 use serde_json::Value;
 use support::nats::{Authority, NatsConfig, NatsServer};

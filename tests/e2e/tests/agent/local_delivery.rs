@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, Message};
+use bus::{Message, Messaging as _};
 use e2e::{Agent, Registry, Workplace};
 use futures::StreamExt as _;
 use memory_registry::MadeImage;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus, Message};
+use bus::{Message, Messaging};
 use contract::subject::SERVICES_API;
 use e2e::{Registry, Workplace};
 use futures::StreamExt;

@@ -28,7 +28,7 @@ const EXPORTED_WITHIN: Duration = Duration::from_millis(1_500);
 /// From the export to the backend's showing it: Jaeger has a queue of its own.
 const SHOWN_WITHIN: Duration = Duration::from_secs(20);
 /// What is said to a caller that has waited in vain: for another node to find out, or for the fleet's budget.
-const WAITED_IN_VAIN: [&str; 2] = ["no leave within", "the fleet's budget for"];
+const WAITED_IN_VAIN: [&str; 2] = ["no clearance within", "the fleet's budget for"];
 /// The span of a request.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
 

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, StoredMessage, StreamQuery, StreamSpec, StreamStart};
+use bus::{EventLog as _, StoredMessage, StreamQuery, StreamSpec, StreamStart};
 use clock::{Clock, Random};
 use contract::subject::Fleet;
 use e2e::spans::{Jaeger, Spans, named_program};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, Message};
+use bus::{Message, Messaging as _};
 use clock::Random;
 use contract::know::encode;
 use contract::messages::agent::{DescribeNode, NodeDescription};
@@ -38,8 +38,11 @@ fn description() -> NodeDescription {
         runtime: BAD.to_owned(),
         labels: BTreeMap::from([(BAD.to_owned(), BAD.to_owned())]),
         pulling: 1,
-        waiting: 0,
-        backoff: 0,
+        waiting: 1,
+        standing: 1,
+        backoff: 1,
+        oldest_unsent_ms: 1,
+        share: BAD.to_owned(),
         reads_versions: vec![1],
     }
 }
@@ -116,8 +119,8 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
     });
     let place = Workplace::new().with("NATS_URL", server.url());
     until("the agent answers", || (place.run(&["nodes"]).status == 0).then_some(()));
-    let commands: [&[&str]; 5] =
-        [&["nodes"], &["events"], &["pulls"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
+    let commands: [&[&str]; 6] =
+        [&["status"], &["nodes"], &["events"], &["pulls"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
     for command in commands {
         for format in ["text", "json"] {
             let written = place.run(&[command, &["-o", format]].concat());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, Message};
+use bus::{Message, Messaging as _};
 use e2e::Workplace;
 use serde_json::{Value, json};
 use support::nats::{NatsConfig, NatsServer, current_program};

@@ -19,7 +19,7 @@ fn login_file(host: &str, user: &str, password: &str) -> String {
 fn pull(place: &Workplace, more: &[&str], image: &str, status: i32) -> Value {
     let arguments = [&["pull", "-o", "json", "--policy", "Always", "--store", "store", "--log-level", "trace"], more, &[image]].concat();
     let done = place.run(&arguments).expect(status);
-    for secret in [PASSWORD, "wrong-horse", &BASE64_STANDARD.encode(format!("{}:{}", USER, PASSWORD)), "practice-token"] {
+    for secret in [PASSWORD, "wrong-horse", &BASE64_STANDARD.encode(format!("{}:{}", USER, PASSWORD)), "memory-token"] {
         assert!(!done.output().contains(secret), "{secret} leaks: {done}");
     }
     let row = done.object();

@@ -69,7 +69,7 @@ fn a_hosts_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn certificates_are_checked_against_the_systems_roots_unless_told_otherwise() {
-    let authority = Authority::new("practice authority");
+    let authority = Authority::new("test authority");
     let (certificate, key) = authority.issue("127.0.0.1");
     let pem = |path| std::fs::read_to_string(path).unwrap();
     let tls = Some(Tls { certificate_pem: pem(certificate), key_pem: pem(key), client_ca_pem: None });

@@ -126,8 +126,8 @@ impl Failing {
     fn fault(self, kind: Kind) -> Option<Fault> {
         let (echo, core) = (kind.echo(), kind.core());
         let error = |code: &str| json!({"errors": [{"code": code, "message": echo, "detail": echo}]}).to_string();
-        let basic = ("www-authenticate", "Basic realm=\"practice\"");
-        let own = format!("Bearer realm=\"http://{{host}}/token\",service=\"practice\",scope=\"repository:shop/{CANARY}:pull\"");
+        let basic = ("www-authenticate", "Basic realm=\"memory\"");
+        let own = format!("Bearer realm=\"http://{{host}}/token\",service=\"memory\",scope=\"repository:shop/{CANARY}:pull\"");
         let asks = if kind.has_token_server() { ("www-authenticate", own.as_str()) } else { basic };
         let manifests = |status, headers: &[(&str, &str)], body: &str| Some(Fault::answer("/manifests/", status, headers, body));
         let of_token = |fault: Fault| Some(fault).filter(|_| kind.has_token_server());

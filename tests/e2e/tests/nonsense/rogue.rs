@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{Bus as _, KeyValue, KeyValueError, Message};
+use bus::{KeyValue, KeyValueError, Message, Messaging as _, SharedState as _};
 use clock::Random;
 use contract::know::{AboutKind, Found, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
 use contract::subject::Fleet;

@@ -146,7 +146,7 @@ impl Node {
             planted_bug: None,
         };
         let throttler = Throttler::sharing(UNLIMITED, clock.clone(), panic_guard("throttler"), parts).start();
-        let wiring = Wiring { bus: Arc::clone(&bus), fleet, node, delivery: Delivery::Local };
+        let wiring = Wiring { bus: bus.clone(), fleet, node, delivery: Delivery::Local };
         let served = throttler::serve(&wiring, &throttler).await.expect("the bus is open");
         let seen = FleetSeen { place: Place { alive: count as u64, ..Place::default() }, ..FleetSeen::default() };
         throttler.send(Ask(root_envelope(SeeFleet(seen)))).await.expect("it lives").expect("it answers");

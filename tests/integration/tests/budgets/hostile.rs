@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::Bus as _;
+use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::Clock;
 use contract::NodeName;

@@ -175,7 +175,7 @@ pub(crate) fn words(calls: Vec<ScriptedCall>) -> Vec<&'static str> {
         ScriptedCall::Pull(_) => "PullImage",
         ScriptedCall::GivenUp(_) => "given up",
         ScriptedCall::Probe(_) => "probe",
-        ScriptedCall::Weigh(_) => "weigh",
+        ScriptedCall::EstimateSize(_) => "weigh",
     };
     calls.into_iter().map(word).collect()
 }

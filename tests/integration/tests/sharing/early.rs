@@ -74,7 +74,7 @@ fn a_registry_that_told_of_no_limits_is_told_from_a_runtime_that_shows_none() {
             runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
             runtime.show(IMAGE, |progress| {
                 if shows {
-                    progress.tell_limits(Vec::new());
+                    progress.set_limits(Vec::new());
                 }
                 progress.resolved(Vec::new());
             });
@@ -96,7 +96,7 @@ fn behind_a_silent_runtime(probe: Option<Probe>) -> (Script, ScriptedRuntime) {
         let node = Node::sharing(&runtime, &script, None);
         let pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
-        runtime.show(IMAGE, Progress::resolved_unseen);
+        runtime.show(IMAGE, Progress::maybe_resolved);
         tokio::time::sleep(Duration::from_millis(900)).await;
         assert_eq!((probes(&runtime), script.told()), (0, vec![]), "the runtime has its time first");
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -132,7 +132,7 @@ fn who_does_not_ask_for_all_sends_no_head() {
         let node = Node::sharing(&runtime, &script, None);
         let _pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
-        runtime.show(IMAGE, Progress::resolved_unseen);
+        runtime.show(IMAGE, Progress::maybe_resolved);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(probes(&runtime), 0);
     });
@@ -151,7 +151,7 @@ impl ImageRuntime for Unseen {
     }
 
     fn pull<'a: 'c, 'c>(&'a self, request: PullRequest, progress: Progress) -> BoxFuture<'c, Result<PulledImage, PullFailure>> {
-        progress.resolved_unseen();
+        progress.maybe_resolved();
         self.0.pull(request, progress)
     }
 

@@ -35,7 +35,7 @@ impl ImageRuntime for Opaque {
     }
 
     fn pull<'a: 'c, 'c>(&'a self, request: PullRequest, progress: Progress) -> BoxFuture<'c, Result<PulledImage, PullFailure>> {
-        progress.resolved_unseen();
+        progress.maybe_resolved();
         self.runtime.pull(request, progress)
     }
 

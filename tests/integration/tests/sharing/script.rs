@@ -21,7 +21,7 @@ use contract::messages::throttler::{LimitsReported, ReportLimits};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, FailureClass, Meta, Stage, TraceContext};
 use integration::ask;
-use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Locality, Neighbours, PullCoordinator, Sharing, StandingPullFile};
+use pull_coordinator::{Extras, FleetNeighbours, Locality, MidPullSenders, Neighbours, PullCoordinator, Sharing, StandingPullFile};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
 use runtimes::{PullFailure, RuntimeRef};
 use tokio::sync::oneshot;
@@ -218,7 +218,7 @@ impl Node {
                 max_wait: Duration::from_secs(10),
             }),
             standing_pulls: standing_pulls.map(|path| Arc::new(StandingPullFile::new(path.to_owned())) as _),
-            early: Some(EarlyWord {
+            mid_pull: Some(MidPullSenders {
                 begin: Sender::local(wiring.clone(), tracker.clone().recipient()),
                 limits: Sender::local(wiring.clone(), tracker.clone().recipient()),
             }),

@@ -1,4 +1,4 @@
-//! What a node does with its clearance, as a pull coordinator does: its turn, a request to stage after stage, and what it says of them.
+//! An attempt of a simulated node, as in the pull coordinator: clearance, permit, one request to each stage, and the reports.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use contract::messages::backoff_tracker::{AttemptFailure, ReportAttempt};
 use contract::{AttemptId, PermitId, Stage};
 use throttler::core as throttle;
 
-use super::budget::Word;
+use super::budget::PullFeedback;
 use super::node::{Tried, failure, key, refused, served};
 use super::{Event, Simulation};
 use crate::registry::Reply;
 use crate::scenario::Answer;
 
-/// Who waits for a permit or uses one says so again this often: three times within the time after which it lapses.
+/// How often a node renews a permit that it waits for or uses: three times within the time after which the permit lapses.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// A standing pull asks for clearance again no sooner than so long after it did.
+/// The shortest time between two requests of a standing pull for clearance.
 const RUN_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
-/// The same where nothing says when.
+/// The time between them if the answer names no next attempt.
 const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Who has its permit when its clearance is nearly over keeps it for so long while it asks for another.
+/// How long a node keeps its permit while it asks for another clearance, because the first has nearly expired.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
 
 impl Simulation {
-    /// Clearance was given: who has no permit asks the node's own bucket and slots.
+    /// Handles clearance: without a permit, the node's own token bucket and slots are asked.
     pub(super) fn cleared(&mut self, node: usize, answer_by: Option<Duration>, until: Stage) {
         let given = self.now;
         let tried = Tried {
@@ -32,7 +32,7 @@ impl Simulation {
             given,
             answer_by,
             until,
-            told: false,
+            resolve_sent: false,
             lapsed: false,
             asks_again: false,
             throttled: false,
@@ -52,7 +52,7 @@ impl Simulation {
         self.throttle(node, throttle::Input::Acquire { permit, image: key(self.image_of(node)).image });
     }
 
-    /// The time of its clearance is over before its turn came: others may ask in its place. It still hears that others fail.
+    /// Handles a clearance that expired before the permit was granted: other nodes may attempt instead. The node still learns of failures.
     pub(super) fn due(&mut self, node: usize, permit: PermitId) {
         let waits = |tried: &&mut Tried| tried.permit == permit && tried.attempt.is_none() && !tried.asks_again;
         if let Some(tried) = self.nodes[node].tried.as_mut().filter(waits) {
@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// Its turn has come too late for its clearance: it asks for another.
+    /// Asks for another clearance, because the permit was granted too late for the present one.
     fn ask_again(&mut self, node: usize, permit: PermitId) {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| !tried.asks_again) else { return };
         tried.asks_again = true;
@@ -69,20 +69,20 @@ impl Simulation {
         self.ask(node);
     }
 
-    /// It has no other clearance yet: its permit is for others.
+    /// Gives the permit back if there is no other clearance yet.
     pub(super) fn patience_over(&mut self, node: usize, permit: PermitId) {
         if self.nodes[node].tried.as_ref().is_some_and(|tried| tried.permit == permit && tried.asks_again) {
             self.give_up(node);
         }
     }
 
-    /// What is asked from now on is another request.
+    /// Withdraws the request; the node's next one has another id.
     fn withdraw(&mut self, node: usize) {
         self.step(node, Input::Withdraw(self.nodes[node].request));
         self.nodes[node].request.0 += 1;
     }
 
-    /// Who waits or pulls asks again, so that its place is kept.
+    /// Renews the permit that the node waits for or uses, so that it does not lapse.
     pub(super) fn renew(&mut self, node: usize) {
         let image = key(self.image_of(node)).image;
         let Some((permit, throttled)) = self.nodes[node].tried.as_ref().map(|tried| (tried.permit, tried.throttled)) else {
@@ -113,14 +113,14 @@ impl Simulation {
         }
     }
 
-    /// The node's own bucket and slots let it go; the fleet's budget is next, where there is one.
+    /// Handles the grant of the node's own token bucket and slots: the fleet's budget is asked next, if there is one.
     fn granted_here(&mut self, node: usize, permit: PermitId) {
         let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && !tried.throttled) else { return };
         tried.throttled = true;
         if self.options.policy.shares { self.want(node, permit) } else { self.attempt(node, permit, None) }
     }
 
-    /// Begins an attempt, or ends it at once with the throttler's words.
+    /// Begins an attempt, or ends it at once with the throttler's refusal.
     pub(super) fn attempt(&mut self, node: usize, permit: PermitId, refusal: Option<String>) {
         let attempt = AttemptId::random(&mut self.random);
         let request = self.nodes[node].request;
@@ -150,11 +150,11 @@ impl Simulation {
         self.queue.plan(ends, Event::Answered(node, attempt, stage, reply));
     }
 
-    /// What comes of an attempt that was given up counts for nothing.
+    /// Handles the reply of a stage; ignored if the attempt has been abandoned.
     pub(super) fn answered(&mut self, node: usize, attempt: AttemptId, stage: Stage, reply: &Reply) {
         self.hanging.remove(&attempt);
         let Some(tried) = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)) else { return };
-        let (permit, told) = (tried.permit, tried.told);
+        let (permit, resolve_sent) = (tried.permit, tried.resolve_sent);
         let next = self.scenario.stages().iter().find(|next| **next > stage).filter(|_| reply.answer == Answer::Served);
         if let Some(next) = next {
             self.reached(node, attempt, stage);
@@ -162,24 +162,24 @@ impl Simulation {
         }
         let served = served(reply);
         if served == Some(true) {
-            self.told(node, permit, reply.limits.clone());
+            self.report_limits(node, permit, reply.limits.clone());
         }
         self.give_up_with(node, (reply.limits.clone(), served));
         let failure = failure(reply.answer, stage);
         match &failure {
             None => self.resolve(node, attempt, Outcome::Reached(stage)),
-            Some(failure) if !told => self.resolve(node, attempt, Outcome::Failed(Failure::from(failure))),
+            Some(failure) if !resolve_sent => self.resolve(node, attempt, Outcome::Failed(Failure::from(failure))),
             Some(_) => {}
         }
         if self.scenario.stages().len() > 1 {
-            self.land(node, attempt, failure, told);
+            self.finish_pull(node, attempt, failure, resolve_sent);
         }
     }
 
-    /// A stage has answered. When that is the one that the clearance was for, the fleet does not wait for the attempt any more.
+    /// Handles the answer of a stage. After the stage that the clearance was for, the fleet no longer waits for the attempt.
     fn reached(&mut self, node: usize, attempt: AttemptId, stage: Stage) {
         if let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| stage >= tried.until) {
-            (tried.told, tried.answer_by) = (true, None);
+            (tried.resolve_sent, tried.answer_by) = (true, None);
         }
         self.resolve(node, attempt, Outcome::Reached(stage));
     }
@@ -188,21 +188,20 @@ impl Simulation {
         self.step(node, Input::AttemptResolved { request: self.nodes[node].request, attempt, outcome });
     }
 
-    /// The pull is over, and is reported for who wanted it; if it has failed, it still stands.
-    fn land(&mut self, node: usize, attempt: AttemptId, failure: Option<AttemptFailure>, told: bool) {
+    /// Ends the pull and reports it. If it has failed, the standing pull remains.
+    fn finish_pull(&mut self, node: usize, attempt: AttemptId, failure: Option<AttemptFailure>, resolve_sent: bool) {
         let has_failed = failure.is_some();
         if !has_failed {
             self.resolve(node, attempt, Outcome::Reached(Stage::Whole));
         }
         self.withdraw(node);
-        let now = Now { monotonic: self.now, wall: self.now };
         let report = ReportAttempt { key: key(self.image_of(node)), attempt, attempt_span: None, failure };
-        let (reported, effects) = self.nodes[node].core.report(now, report);
+        let (reported, effects) = self.nodes[node].core.report(self.now, report);
         self.follow(node, effects);
         if has_failed {
             let next = match reported.next_attempt_ms {
-                // The tracker says when if it is asked for clearance.
-                Some(_) if !told => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,
+                // The tracker names the next attempt when it is asked for clearance.
+                Some(_) if !resolve_sent => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,
                 Some(left) => self.now + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),
                 None => self.now + RUN_AGAIN_AFTER,
             };
@@ -210,15 +209,15 @@ impl Simulation {
         }
     }
 
-    /// Gives back what a node has of an attempt that the registry has not answered.
+    /// Abandons an attempt that the registry has not answered: gives back its permit and clearance.
     pub(super) fn give_up(&mut self, node: usize) {
-        self.give_up_with(node, Word::default());
+        self.give_up_with(node, PullFeedback::default());
     }
 
-    fn give_up_with(&mut self, node: usize, word: Word) {
+    fn give_up_with(&mut self, node: usize, feedback: PullFeedback) {
         if let Some(tried) = self.nodes[node].tried.take() {
             self.throttle(node, throttle::Input::Release { permit: tried.permit });
-            self.give_back(node, tried.permit, word);
+            self.give_back(node, tried.permit, feedback);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The fleet's budget: nodes ask its leader, one of them, for every request.
+//! The fleet's budget: nodes ask its leader, which is one of them, for every permit.
 
 use std::time::Duration;
 
@@ -10,43 +10,43 @@ use throttler::core::budget::{Effect, Input, LEADER_LEASE, Term};
 use super::{Event, Simulation};
 use crate::bus::{Campaigned, Letter, Spread, Upward};
 
-/// One registry and no login: one budget.
+/// The only budget: there is one registry and no login.
 const OWNER: &str = "registry.example/anonymous";
 
-/// What the registry has shown in a pull.
-pub(super) type Word = (Vec<RegistryLimit>, Option<bool>);
+/// What a pull has shown of the registry: its limits, and whether it could serve the request.
+pub(super) type PullFeedback = (Vec<RegistryLimit>, Option<bool>);
 
-/// A timer has whole milliseconds: nothing that is due already is looked at twice in one.
+/// The resolution of a timer: a due event is handled at most once in this time.
 const TIMER: Duration = Duration::from_millis(1);
 
 impl Simulation {
-    /// Asks the fleet for a permit, or again for one that is waited for or in use.
+    /// Requests a permit from the fleet, or renews one that the node waits for or uses.
     pub(super) fn want(&mut self, node: usize, permit: PermitId) {
         self.budget(node, Input::Want { owner: OWNER.to_owned(), permit });
-        // Who leads was heard before anything was wanted.
-        if let Some(leader) = self.nodes[node].heard_leader.take() {
+        // The leader was known before the node wanted a permit.
+        if let Some(leader) = self.nodes[node].early_leader.take() {
             self.budget(node, Input::Lead { owner: OWNER.to_owned(), leader: Some(leader) });
         }
     }
 
-    /// The lease of the budget was taken.
-    pub(super) fn hear_leader(&mut self, node: usize, owner: &str, leader: (NodeName, u64)) {
+    /// Handles the message that a node has taken the lease of the budget.
+    pub(super) fn on_leader_changed(&mut self, node: usize, owner: &str, leader: (NodeName, u64)) {
         if self.nodes[node].budgets.list(Now::default()).budgets.is_empty() {
-            self.nodes[node].heard_leader = Some(leader);
+            self.nodes[node].early_leader = Some(leader);
         } else {
             self.budget(node, Input::Lead { owner: owner.to_owned(), leader: Some(leader) });
         }
     }
 
-    /// The registry answered, and this is what it told of limits.
-    pub(super) fn told(&mut self, node: usize, permit: PermitId, limits: Vec<RegistryLimit>) {
+    /// Passes the limits in an answer of the registry to the budget.
+    pub(super) fn report_limits(&mut self, node: usize, permit: PermitId, limits: Vec<RegistryLimit>) {
         if self.options.policy.shares {
             self.budget(node, Input::Report { permit, limits });
         }
     }
 
-    /// A permit is not needed any more. `word`: what the registry told of limits, and whether it could do what was asked.
-    pub(super) fn give_back(&mut self, node: usize, permit: PermitId, (limits, served): Word) {
+    /// Gives a permit back, with the limits in the registry's answer and whether it could serve the request.
+    pub(super) fn give_back(&mut self, node: usize, permit: PermitId, (limits, served): PullFeedback) {
         if self.options.policy.shares {
             self.budget(node, Input::Release { permit, limits, served });
         }
@@ -70,7 +70,7 @@ impl Simulation {
         let asked = self.now;
         match effect {
             Effect::Call { to, asked, call } => self.post(node, &to, Letter::Call { from: node, asked, call }),
-            // Answered where it is called: see `open`.
+            // `open` handles these effects itself.
             Effect::Reply { .. } | Effect::Lapsed { .. } | Effect::RanOut { .. } | Effect::RateChanged { .. } => {}
             Effect::Turn { to, turn } => self.post(node, &to, Letter::Told(Input::Turn(turn))),
             Effect::Campaign { owner } => self.send(node, Upward::Campaign(owner, asked)),
@@ -87,7 +87,7 @@ impl Simulation {
         }
     }
 
-    /// A letter from another node.
+    /// Handles a letter from another node.
     pub(super) fn open(&mut self, node: usize, letter: Letter) {
         match letter {
             Letter::Told(input) => self.budget(node, input),
@@ -102,13 +102,13 @@ impl Simulation {
                         self.carry_out_budget(node, effect);
                     }
                 }
-                // What a question changed may be due sooner than what was waited for.
+                // The request may have made something due sooner than the planned timer.
                 self.budget(node, Input::Tick);
             }
         }
     }
 
-    /// What the server does about the leases of budgets.
+    /// Handles the server's part of budget leases.
     pub(super) fn at_server_budget(&mut self, node: usize, upward: Upward) {
         match upward {
             Upward::Letter(to, letter) => self.deliver(to, *letter),
@@ -141,7 +141,7 @@ impl Simulation {
         }
     }
 
-    /// Nodes that want their image now and were told how long that takes, and those that were not.
+    /// The numbers of waiting nodes that know how long they will wait, and of those that do not.
     pub(super) fn stated(&self) -> (usize, usize) {
         let now = Now { monotonic: self.now, wall: self.now };
         let waiting = self.nodes.iter().filter_map(|node| Some((node, node.tried.as_ref().filter(|tried| tried.attempt.is_none())?)));

@@ -1,4 +1,4 @@
-//! A node that says whatever could keep the others from a good image.
+//! A lying node: it reports failures of a good image.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::node::target;
 use super::{Event, Simulation};
 use crate::bus::Upward;
 
-/// How often a liar says that the image is not there, not to be had, and not now.
+/// The time between two rounds of lies: image not found, registry unavailable, rate limited.
 const LIES_EVERY: Duration = Duration::from_secs(3);
 
 impl Simulation {
-    /// The last node lies.
+    /// Sends the lies of the last node.
     pub(super) fn lie(&mut self, number: u64) {
         let target = target(0);
         let about = match number % 3 {

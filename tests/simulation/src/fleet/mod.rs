@@ -1,4 +1,4 @@
-//! The same storm with the real cores: what each node knows, who goes ahead, who waits.
+//! Runs a scenario with the real cores of every node.
 
 mod attempt;
 mod budget;
@@ -25,42 +25,42 @@ use crate::scenario::Scenario;
 /// How a run differs from the plain storm.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How each node behaves.
+    /// The policies of every node.
     pub policy: Policy,
-    /// A rule of every core broken on purpose.
+    /// A rule that is broken on purpose in every core.
     pub planted_bug: Option<PlantedBug>,
-    /// The last node forges failures of the image all the time.
+    /// Whether the last node forges failures of the image all the time.
     pub liar: bool,
-    /// When nodes first ask, if not all at the start: nodes of even number at the start, the others then.
+    /// If set, only nodes of even number want their image at the start, and the others from this time on.
     pub second_wave: Option<Duration>,
-    /// Nodes that are well first ask within this, one by one, so that the registry is idle for each.
+    /// If set, healthy nodes begin one by one within this time, so that each finds the registry idle.
     pub one_by_one: Option<Duration>,
-    /// No message gets through in this time, and what was said meanwhile is caught up with at its end.
+    /// If set, the bus is down in this time; at its end all nodes catch up.
     pub bus_gone: Option<(Duration, Duration)>,
-    /// When the registry's trouble begins, if not when the scenario says.
+    /// When the registry's trouble begins, instead of the scenario's time.
     pub breaks_at: Option<Duration>,
-    /// How many images the nodes want, one each, if not as many as the scenario says.
+    /// How many images the nodes want, one each, instead of the scenario's number.
     pub images: Option<usize>,
 }
 
-/// A run that is over.
+/// A finished run.
 #[derive(Debug)]
 pub struct Run {
-    /// What the registry saw.
+    /// The registry with its recorded requests.
     pub registry: Registry,
-    /// Of everything that happened, in order: two runs of one seed have the same.
+    /// A hash of all events in order: two runs of one seed have the same.
     pub hash: u64,
-    /// The most resolutions that hung at the same time.
+    /// The most unanswered resolutions at any time.
     pub most_hanging: usize,
-    /// Reports written.
+    /// How many reports were written.
     pub reports: u64,
-    /// Leases asked for.
+    /// How many times nodes asked for a lease.
     pub questions: u64,
-    /// Leases given.
+    /// How many leases were granted.
     pub leases: u64,
-    /// Everything that happened, counted.
+    /// The number of events.
     pub events: u64,
-    /// Nodes that wait for the budget at the end and were told how long that takes, and those that were not.
+    /// The numbers of nodes that wait for the budget at the end and know how long, and of those that do not know.
     pub stated: (usize, usize),
 }
 
@@ -74,7 +74,7 @@ enum Event {
     Reply(usize, LeaseName, LeaseAnswer),
     At(usize, Spread),
     Answered(usize, AttemptId, Stage, Reply),
-    /// The time of a clearance is over; the patience of who asks for another.
+    /// A clearance expires; the next event ends the time for which a node keeps its permit while it asks for another clearance.
     Due(usize, PermitId),
     Patience(usize, PermitId),
     Lie(u64),
@@ -91,7 +91,7 @@ struct Simulation {
     nodes: Vec<Node>,
     by_name: BTreeMap<NodeName, usize>,
     options: Options,
-    /// What was written, for whoever has to catch up.
+    /// Everything that was written, for nodes that catch up.
     written: Vec<Spread>,
     hash: u64,
     questions: u64,
@@ -164,7 +164,7 @@ impl Simulation {
                 self.nodes[node].asked_at = self.now;
                 self.ask(node);
             }
-            // A tick that was planned for later than the one that counts now is void.
+            // A later tick than the planned one was replaced and is ignored.
             Event::Tick(node) => {
                 if self.nodes[node].tick.take_if(|planned| *planned == self.now).is_some() {
                     self.step(node, Input::Tick);
@@ -215,7 +215,7 @@ impl Simulation {
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Answer(_, Decision::Granted { answer_by, until, .. }) => self.cleared(node, answer_by, until),
-            Effect::Answer(..) | Effect::Announce(_) => {}
+            Effect::Answer(..) | Effect::Announce(_) | Effect::Checked(_) | Effect::Reported(_) => {}
             Effect::Abandon(_) => {
                 self.give_up(node);
                 self.ask(node);
@@ -230,7 +230,7 @@ impl Simulation {
         self.options.images.map_or_else(|| self.scenario.image_of(node), |images| node % images)
     }
 
-    /// Asks for clearance, for the first time or because an attempt was to end without a word.
+    /// Asks for clearance, for the first time or again.
     fn ask(&mut self, node: usize) {
         let image = self.image_of(node);
         let shows_blobs = self.scenario.stages().contains(&Stage::Blob);
@@ -288,7 +288,7 @@ impl Simulation {
             Spread::Freed(name) => Input::LeaseFreed(*name),
             Spread::Leads { owner, leader, epoch } => {
                 let leader = (self.nodes[*leader].name.clone(), *epoch);
-                return self.hear_leader(node, owner, leader);
+                return self.on_leader_changed(node, owner, leader);
             }
         };
         self.step(node, input);
@@ -298,7 +298,7 @@ impl Simulation {
         !self.options.policy.shares || self.options.bus_gone.is_some_and(|(from, back)| self.now >= from && self.now < back)
     }
 
-    /// Every node reads all that was written, as a replica does after a gap.
+    /// Makes every node read everything that was written, as a replica does after a gap.
     fn catch_up(&mut self) {
         for node in 0..self.nodes.len() {
             for spread in self.written.clone() {
@@ -308,7 +308,7 @@ impl Simulation {
         }
     }
 
-    /// FNV-1a over what each node is told and when.
+    /// Adds an input of a node and its time to the FNV-1a hash.
     fn note(&mut self, node: usize, input: &Input) {
         let kind = match input {
             Input::Request { .. } => 1,

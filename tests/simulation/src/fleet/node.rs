@@ -1,4 +1,4 @@
-//! One simulated node: its cores, and what it wants.
+//! One simulated node: its cores, and the image that it wants.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::registry::Reply;
 use crate::scenario::Answer;
 
 const REGISTRY: &str = "registry.example";
-/// Keeps the chance of each node apart from that of other seeds.
+/// Makes the random generators of nodes differ between neighbouring seeds.
 const OTHER_CHANCE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A node.
+/// The state of a node.
 pub(super) struct Node {
     pub(super) name: NodeName,
     pub(super) core: Knowledge,
@@ -25,38 +25,38 @@ pub(super) struct Node {
     pub(super) throttle_tick: Option<Duration>,
     pub(super) budgets: Budgets,
     pub(super) budget_tick: Option<Duration>,
-    /// Who leads the budget, heard before this node wanted anything of it.
-    pub(super) heard_leader: Option<(NodeName, u64)>,
-    /// One request at a time: of each run of its standing pull another.
+    /// The leader of the budget, learned before this node wanted a permit.
+    pub(super) early_leader: Option<(NodeName, u64)>,
+    /// The present request; each run of the standing pull has another one.
     pub(super) request: RequestId,
-    /// When that run began.
+    /// When the present run began.
     pub(super) asked_at: Duration,
-    /// What its request is at.
+    /// The state of the request, if it has clearance.
     pub(super) tried: Option<Tried>,
 }
 
 /// An attempt, or the wait for its permit.
 pub(super) struct Tried {
     pub(super) permit: PermitId,
-    /// When its clearance was given, and until when.
+    /// When the clearance was given, and until when it is valid.
     pub(super) given: Duration,
     pub(super) answer_by: Option<Duration>,
-    /// The stage that its clearance is for.
+    /// The stage that the clearance is for.
     pub(super) until: Stage,
-    /// That stage has answered: the fleet does not wait for it.
-    pub(super) told: bool,
-    /// That time is over.
+    /// Whether that stage has answered, so that the fleet no longer waits for the attempt.
+    pub(super) resolve_sent: bool,
+    /// Whether the clearance has expired.
     pub(super) lapsed: bool,
-    /// It has a permit, and asks for clearance once more.
+    /// Whether the node has a permit and asks for another clearance.
     pub(super) asks_again: bool,
-    /// The node's own bucket and slots have let it go.
+    /// Whether the node's own token bucket and slots have granted a start.
     pub(super) throttled: bool,
-    /// None as long as it waits.
+    /// The running attempt; none while the node waits for a permit.
     pub(super) attempt: Option<AttemptId>,
 }
 
 impl Tried {
-    /// Whether there is time enough left for the registry to answer: half of what was given.
+    /// Whether at least half of the clearance is left for the registry to answer.
     pub(super) fn is_in_time(&self, now: Duration) -> bool {
         !self.lapsed && self.answer_by.is_none_or(|by| now <= self.given + by.saturating_sub(self.given) / 2)
     }
@@ -85,7 +85,7 @@ impl Node {
             throttle_tick: None,
             budgets,
             budget_tick: None,
-            heard_leader: None,
+            early_leader: None,
             request: RequestId(1),
             asked_at: Duration::ZERO,
             tried: None,
@@ -93,7 +93,7 @@ impl Node {
     }
 }
 
-/// How an attempt has failed by the answer of a stage, if it has.
+/// The failure that the answer of a stage means, if it means one.
 pub(super) fn failure(answer: Answer, stage: Stage) -> Option<AttemptFailure> {
     let (class, authoritative, cause) = match answer {
         Answer::Served => return None,
@@ -116,7 +116,7 @@ pub(super) fn failure(answer: Answer, stage: Stage) -> Option<AttemptFailure> {
     })
 }
 
-/// Whether the registry could do what was asked, as the pull coordinator tells it.
+/// Whether the registry could serve the request, by the pull coordinator's rule; none if the answer does not show it.
 pub(super) fn served(reply: &Reply) -> Option<bool> {
     match reply.answer {
         Answer::Served | Answer::NotFound => Some(true),
@@ -126,7 +126,7 @@ pub(super) fn served(reply: &Reply) -> Option<bool> {
     }
 }
 
-/// The node's own throttler refused: nobody else's matter.
+/// The outcome of a refusal by the node's own throttler, which is not shared.
 pub(super) fn refused(text: String) -> Outcome {
     Outcome::Failed(Failure { class: FailureClass::NodeLocal, cause: format!("ErrImagePull: {text}"), ..Failure::default() })
 }

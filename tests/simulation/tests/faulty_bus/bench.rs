@@ -1,4 +1,4 @@
-//! What the suite needs of a bus: two connections through fair weather.
+//! The test bench of the bus suite: two connections through a network without faults.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 
 use super::faulty::Weather;
 
-/// Far more than anything here takes.
+/// The longest a test waits, far more than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Bench {
@@ -36,7 +36,7 @@ impl Bench {
         &self.other
     }
 
-    /// A subscription of the other connection: there is one hub, which knows of it at once.
+    /// A subscription of the other connection. Both use one hub, so it is active at once.
     pub(crate) async fn other_hears(&self, subject: &str) -> Subscription {
         self.other.subscribe(subject, None).await.unwrap()
     }

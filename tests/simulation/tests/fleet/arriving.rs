@@ -1,4 +1,4 @@
-//! What arrives at a node, each message after its time under way.
+//! The messages that arrive at a node, each after its delay.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,20 +10,20 @@ use futures::StreamExt as _;
 use futures::stream::Stream;
 use tokio::time::Sleep;
 
-use super::faulty_bus::{Fate, Way, Weather};
+use super::faulty_bus::{Direction, Fate, Weather};
 
-/// So many messages are under way to a node at most.
+/// The most messages under way to a node.
 const UNDER_WAY: usize = 4_096;
 
-/// The messages of one subscription. None overtakes another: what is late holds up what comes after it, but several that are late are so
-/// together.
+/// The messages of one subscription. No message overtakes another: a late message delays those after it, but the delays of several
+/// late messages overlap.
 pub struct Arriving {
     arriving: Subscription,
     weather: Weather,
     node: usize,
-    /// In the order of their coming, with when each is there.
+    /// The messages in order, each with its time of arrival.
     under_way: VecDeque<(Message, Duration)>,
-    /// Until the first of them is there, if it is set.
+    /// Wakes when the first message arrives, if set.
     timer: Option<Pin<Box<Sleep>>>,
     is_set: bool,
     ended: bool,
@@ -34,7 +34,7 @@ impl Arriving {
         Self { arriving, weather, node, under_way: VecDeque::new(), timer: None, is_set: false, ended: false }
     }
 
-    /// Takes what the server has sent.
+    /// Receives the messages that the server has sent.
     fn take(&mut self, context: &mut Context<'_>) {
         let mut now = None;
         while !self.ended && self.under_way.len() < UNDER_WAY {
@@ -46,7 +46,7 @@ impl Arriving {
                 }
                 Poll::Pending => return,
             };
-            let (fate, takes) = self.weather.fate(self.node, Way::In);
+            let (fate, takes) = self.weather.fate(self.node, Direction::In);
             if fate == Fate::Lost {
                 continue;
             }

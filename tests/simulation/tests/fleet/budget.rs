@@ -1,4 +1,4 @@
-//! Whether the fleet keeps to its budgets: what leaders let go apart from what nodes that reach no leader do.
+//! Checks that the fleet keeps to its budgets: separately for the permits of leaders and for nodes that reach no leader.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,19 @@ use crate::registry::{Asked, PermitFrom};
 use crate::world::Story;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// After so long without a leader a node goes alone; it comes back to one within a second of the line, three attempts of the bus and
-/// the last leader's lease.
+/// How long a node may still pull without a leader after its line is up again: 1 s of the line, three attempts of the bus, and the
+/// lease of the last leader.
 const REACHES_AGAIN: Duration = Duration::from_secs(5);
 
-/// And so much later if somebody crashed meanwhile, who may have been the new leader: its lease, and what the next one learns.
+/// The additional time if a node crashed meanwhile, which may have been the new leader: its lease of 3 s, and 3 s in which the next
+/// leader learns.
 const LOST_AGAIN: Duration = Duration::from_secs(3 + 3);
 
-/// A share is of the nodes that are alive, which may be fewer than there are.
+/// The share of nodes assumed to be alive: a node's share of the budget is computed from the nodes that are alive.
 const FEWER_ALIVE: f64 = 0.5;
 
-/// Looks at a run.
-pub fn look(story: &Story) -> Vec<Finding> {
+/// The findings about the budgets of a run.
+pub fn check(story: &Story) -> Vec<Finding> {
     let mut budgets: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
     for one in &story.asked {
         budgets.entry(one.budget()).or_default().push(one);
@@ -32,13 +33,15 @@ pub fn look(story: &Story) -> Vec<Finding> {
     };
     let mut findings = vec![
         worst("pulls in a second by leaders' permits", story.budget.per_second.ceil(), &|asked| in_a_second(&led(asked))),
-        worst("pulls of a node alone beside another, beyond its share", 0.0, &|asked| beside_another(story, asked)),
-        worst("pulls alone of nodes that reach the bus", 0.0, &|asked| needlessly_alone(story, asked)),
-        worst("pulls that nobody permitted", 0.0, &|asked| counted(asked.iter().filter(|one| one.permit_from == PermitFrom::None))),
+        worst("pulls of a node without a leader that overlap another one beyond its share", 0.0, &|asked| {
+            overlapping_without_leader(story, asked)
+        }),
+        worst("pulls without a leader of nodes that reach the bus", 0.0, &|asked| needlessly_without_leader(story, asked)),
+        worst("pulls without a permit", 0.0, &|asked| counted(asked.iter().filter(|one| one.permit_from == PermitFrom::None))),
     ];
     if let Some(quota) = story.quota {
         findings.push(worst("pulls in a window of a quota by leaders' permits", quota as f64, &|asked| in_a_window(&led(asked))));
-        let without = (0..story.plan.nodes).filter(|node| !story.there.contains_key(&(*node, HUB.to_owned()))).count();
+        let without = (0..story.plan.nodes).filter(|node| !story.present_since.contains_key(&(*node, HUB.to_owned()))).count();
         let what = "nodes that a quota kept from their image";
         findings.push(Finding { invariant: Invariant::Budget, what, value: without as f64, at_most: 0.0, at: None });
     }
@@ -48,15 +51,15 @@ pub fn look(story: &Story) -> Vec<Finding> {
     findings
 }
 
-/// Those that a leader let go.
+/// The pulls with a leader's permit.
 fn led<'a>(asked: &[&'a Asked]) -> Vec<&'a Asked> {
     asked.iter().filter(|one| one.permit_from == PermitFrom::Leader).copied().collect()
 }
 
-/// A figure, and where it was.
+/// The highest count, and the node and time where it occurred.
 type Worst = (usize, Option<(usize, Duration)>);
 
-/// The most that began in any sliding second.
+/// The most pulls that began in any sliding second.
 fn in_a_second(asked: &[&Asked]) -> Worst {
     let (mut most, mut first) = ((0, None), 0);
     for (index, one) in asked.iter().enumerate() {
@@ -70,7 +73,7 @@ fn in_a_second(asked: &[&Asked]) -> Worst {
     most
 }
 
-/// The most in one window of a quota.
+/// The most pulls in one window of a quota.
 fn in_a_window(asked: &[&Asked]) -> Worst {
     let mut windows: BTreeMap<u64, Worst> = BTreeMap::new();
     for one in asked {
@@ -81,7 +84,7 @@ fn in_a_window(asked: &[&Asked]) -> Worst {
     windows.into_values().max_by_key(|(count, _)| *count).unwrap_or_default()
 }
 
-/// The most in flight at any time, but for those whose permit ran out meanwhile.
+/// The most pulls in flight at any time, without those whose permit ran out.
 fn at_once(asked: &[&Asked]) -> Worst {
     let mut ends: Vec<(Duration, bool, usize)> = Vec::new();
     for one in asked {
@@ -89,7 +92,7 @@ fn at_once(asked: &[&Asked]) -> Worst {
         ends.push((one.at, true, one.node));
         ends.extend(over.map(|over| (over, false, one.node)));
     }
-    // What ends makes room for what begins at the same time.
+    // At the same instant, ends are sorted before begins: an ending pull makes room for a beginning one.
     ends.sort_unstable();
     let (mut now, mut most) = (0_usize, (0, None));
     for (at, begins, node) in ends {
@@ -101,27 +104,27 @@ fn at_once(asked: &[&Asked]) -> Worst {
     most
 }
 
-/// Pulls that a node began alone while another of its own was under way, though its share of the budget was not due yet: beyond that
-/// share it has one at a time.
-fn beside_another(story: &Story, asked: &[&Asked]) -> Worst {
+/// Pulls without a leader that a node began while another of its pulls was running, before its share of the budget allowed it: beyond
+/// that share a node may run one at a time.
+fn overlapping_without_leader(story: &Story, asked: &[&Asked]) -> Worst {
     let share = Duration::from_secs_f64(story.plan.nodes as f64 / story.budget.per_second).mul_f64(FEWER_ALIVE);
     let mut nodes: BTreeMap<usize, Vec<&&Asked>> = BTreeMap::new();
-    for one in asked.iter().filter(|one| one.permit_from == PermitFrom::Alone) {
+    for one in asked.iter().filter(|one| one.permit_from == PermitFrom::NoLeader) {
         nodes.entry(one.node).or_default().push(one);
     }
     let early = |pair: &&[&&Asked]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share;
     counted(nodes.values().flat_map(|asked| asked.windows(2).filter(early).map(|pair| pair[1])))
 }
 
-/// Pulls without a permit of nodes whose line was up for long enough to reach a leader.
-fn needlessly_alone(story: &Story, asked: &[&Asked]) -> Worst {
+/// Pulls without a leader's permit of nodes whose line was up long enough to reach a leader.
+fn needlessly_without_leader(story: &Story, asked: &[&Asked]) -> Worst {
     let crashes: Vec<Duration> = story.plan.acts.iter().filter(|(_, act)| matches!(act, Act::Crash(_))).map(|(at, _)| *at).collect();
     let reaches = |back: Duration| {
         let by = back + REACHES_AGAIN;
         if crashes.iter().any(|at| (back..=by).contains(at)) { by + LOST_AGAIN } else { by }
     };
     let cut = |one: &&Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= reaches(*to));
-    counted(asked.iter().filter(|one| one.permit_from == PermitFrom::Alone && !cut(one)))
+    counted(asked.iter().filter(|one| one.permit_from == PermitFrom::NoLeader && !cut(one)))
 }
 
 fn counted<'a>(asked: impl Iterator<Item = &'a &'a Asked>) -> Worst {

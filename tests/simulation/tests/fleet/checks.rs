@@ -1,4 +1,4 @@
-//! What must hold in every run.
+//! The invariants of every run.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,37 +12,37 @@ use crate::refusals;
 use crate::registry::{Asked, Mood, RETRY_AFTER};
 use crate::world::Story;
 
-/// What a checker looks at.
+/// An invariant that a finding belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     /// Among nodes that reach a leader, no sliding second sees more pulls than the budget allows.
     Budget,
-    /// One lease for an entry and epoch, and nobody asks without: what fails does not grow with the fleet.
+    /// A lease has one holder for an entry and epoch, and no node asks without one: failing requests do not grow with the fleet.
     OneLease,
-    /// Nobody refuses longer than until the next attempt and one probe deadline, without a newer failure.
+    /// Without a newer failure, refusals end after the next attempt and one probe deadline.
     NextAttempt,
-    /// After healing every wanted image arrives, held by the budget alone once one has it.
+    /// After healing every wanted image arrives; once one node has it, only the budget delays the others.
     Healing,
-    /// Sick and lying nodes keep nobody else.
+    /// Sick and lying nodes do not block others.
     OthersUnharmed,
-    /// A node that starts anew knows what the fleet knows.
+    /// A restarted node knows what the fleet knows.
     KeptAtRestart,
-    /// What was neither elected nor released is no quicker than kubelet's rule.
+    /// An attempt that was neither elected nor released comes no sooner than by kubelet's rule.
     Floor,
-    /// Logins of their own, and wrong ones, neither block others nor keep them from sharing.
+    /// Nodes with another or a wrong login neither block others nor stop them from sharing.
     Logins,
     /// Each refusal names the attempt that failed.
     Explained,
 }
 
-/// A figure of a run, and what it must not exceed.
+/// A figure of a run, and its upper bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub invariant: Invariant,
     pub what: &'static str,
     pub value: f64,
     pub at_most: f64,
-    /// Where to look.
+    /// The node and time to look at.
     pub at: Option<(usize, Duration)>,
 }
 
@@ -52,34 +52,34 @@ impl Finding {
     }
 }
 
-/// What sick and lying nodes may cost others; besides, those who are sick or want what is not there are released with the others, and use
-/// permits too.
+/// How many seconds sick and lying nodes may delay others. In addition, nodes that are sick or want a missing image are released with the
+/// others, and use permits too.
 const OTHERS_WAIT_AT_MOST: f64 = 10.0;
-/// How long a node that was away may take until it knows again what the fleet knows: a snapshot after 2 s, and one more round of a
-/// registrar that may be new.
+/// How long a node that was away may take until it knows what the fleet knows: a snapshot after 2 s, and one more round of the
+/// registrar, which may be new.
 const KNOWS_AGAIN: Duration = Duration::from_secs(20);
-/// Longer than a node that begins waits for what is known.
+/// An attempt within this time of a node's start counts as "at once". It is longer than a starting node waits for what the fleet knows.
 const AT_ONCE: Duration = Duration::from_millis(700);
-/// A lead or a probe has so long to come to a result.
+/// The seconds in which a lead or a probe must have a result.
 const PROBE_DEADLINE: f64 = 15.0;
-/// Its turn, an answer of the bus and a permit: so long whoever goes next takes to ask. Where the budget's leader died, that shows after
-/// three answers, and the next one learns for three seconds who pulls, and lets nobody go meanwhile.
+/// The seconds until the next node asks: 1 s for its turn, 0.75 s for three answers of the bus, and 3 s if the budget's leader died, in
+/// which the next leader learns which nodes pull and grants no permit.
 const TO_ASK: f64 = 1.0 + 0.75 + 3.0;
-/// Once it is the next one's turn: its turn, its lease and its permit, and its usual answer for those who wait for that.
+/// The seconds after the turn of the next node has come: its turn, its lease and permit, and its usual answer, for which others wait.
 const AND_THEN: f64 = 0.1 + 0.1 + USUAL_ANSWER;
-/// Manifest and first blob mostly take so long.
+/// The seconds that a manifest and the first blob usually take.
 const USUAL_ANSWER: f64 = 0.1;
-/// And a pull so long.
+/// The seconds that a pull usually takes.
 const USUAL_PULL: f64 = 0.4;
 const FIRST_PULLS: usize = 3;
-/// A leader of a budget that dies, or hears or says nothing any more, leads for three seconds; the next one learns as long.
+/// How long a budget grants no permits if its leader dies or is cut off: it leads for 3 s more, and the next leader learns for 3 s.
 const LOST_LEADER: Duration = Duration::from_secs(3 + 3);
-/// The longest that a server restarts, and its nodes take to notice that it is back.
+/// The seconds of the longest restart of the server, and those that its nodes take to reconnect.
 const NO_SERVER: f64 = 12.0 + 3.0;
 
-/// Looks at a run.
-pub fn look(story: &Story) -> Vec<Finding> {
-    let mut findings = budget::look(story);
+/// All findings about a run.
+pub fn check(story: &Story) -> Vec<Finding> {
+    let mut findings = budget::check(story);
     findings.extend(one_lease(story));
     findings.push(next_attempt(story));
     findings.extend(healing(story));
@@ -91,7 +91,7 @@ pub fn look(story: &Story) -> Vec<Finding> {
     findings
 }
 
-/// Of every story, whatever its plan.
+/// The finding about kubelet's rule, which holds for every plan.
 pub fn floor(story: &Story) -> Finding {
     let too_soon = floor::too_soon(story);
     let what = "attempts quicker than kubelet's rule";
@@ -104,7 +104,7 @@ fn explained(story: &Story) -> Finding {
     Finding { invariant: Invariant::Explained, what, value: unexplained.len() as f64, at_most: 0.0, at }
 }
 
-/// Requests that failed because of the outage, of nodes that are well and know what the fleet knows.
+/// Requests that failed because of the outage, of nodes that are connected and know what the fleet knows.
 fn failing(story: &Story) -> impl Iterator<Item = &Asked> {
     let of_outage = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
     story.asked.iter().filter(of_outage).filter(|one| !away(story, one.node, one.at))
@@ -112,7 +112,7 @@ fn failing(story: &Story) -> impl Iterator<Item = &Asked> {
 
 fn one_lease(story: &Story) -> [Finding; 3] {
     let lasts = HEALS_AT.saturating_sub(story.plan.fails_at).as_secs_f64();
-    // Each round one; while messages are lost a few more go ahead without an answer of the bus, and a wiped store begins anew.
+    // One for each round; while messages are lost, a few more nodes go ahead without an answer of the bus, and a wiped store starts empty.
     let most = 20.0 + 2.0 * lasts / shortest_round(story.plan.outage);
     let (count, twice) = (failing(story).count(), story.leases.held_twice());
     let without = failing(story)
@@ -127,8 +127,7 @@ fn one_lease(story: &Story) -> [Finding; 3] {
     ]
 }
 
-/// Whether a node that went ahead without an answer of the bus had to wait for its permit until a registry that had asked for it was left
-/// alone for long enough.
+/// Whether a node that went ahead without an answer of the bus had to wait for its permit because of a registry's Retry-After.
 fn held_by_retry_after(story: &Story, one: &Asked) -> bool {
     let limited = story.asked.iter().filter(|other| other.got == Mood::Limited && other.budget() == one.budget() && other.at < one.at);
     limited
@@ -136,22 +135,22 @@ fn held_by_retry_after(story: &Story, one: &Asked) -> bool {
         .any(|(from, to)| one.at <= to + GOES_WITHOUT && story.leases.was_unanswered(one.node, from, to))
 }
 
-/// The same of one whose budget had lost its leader meanwhile.
+/// Whether such a node had to wait because its budget had lost the leader.
 fn held_by_lost_leader(story: &Story, one: &Asked) -> bool {
     let from = one.at.saturating_sub(GOES_WITHOUT + LOST_LEADER);
     let lost = |(_, began, _): &(usize, Duration, Duration)| (from..=one.at).contains(began);
     story.leases.was_unanswered(one.node, from, one.at) && story.plan.away.iter().any(lost)
 }
 
-/// The same of one that waited while as many pulls as the budget allows at once were under way, which end after ten seconds where a registry
-/// hangs. While any node is silent, one permit fewer is given out.
+/// Whether such a node had to wait because as many pulls were running as the budget allows at once; they end after 10 s if the registry
+/// does not answer. While any node is silent, one permit fewer is granted.
 fn held_by_full_budget(story: &Story, one: &Asked) -> bool {
     let Some(asked) = story.leases.last_unanswered(one.node, one.at) else { return false };
     let same = |other: &&Asked| other.budget() == one.budget();
     one.at <= asked + GOES_WITHOUT + full(story.budget.at_once.saturating_sub(1), asked, one.at, story.asked.iter().filter(same))
 }
 
-/// Between two tries of the fleet, the time in which there was no server aside: nobody could be asked then who goes first.
+/// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted.
 fn next_attempt(story: &Story) -> Finding {
     let whole = matches!(story.plan.outage, Mood::Limited | Mood::Refused | Mood::Hang);
     let of_outage = |one: &&Asked| (whole || one.image == story.plan.app) && one.got != Mood::Denied;
@@ -159,7 +158,7 @@ fn next_attempt(story: &Story) -> Finding {
     let heals = HEALS_AT + Duration::from_secs_f64(longest_round(story.plan.outage) + PROBE_DEADLINE);
     let attempts: Vec<&Asked> =
         story.asked.iter().filter(of_outage).filter(|one| one.at >= story.plan.fails_at && one.at <= heals).collect();
-    // The time after the last try counts too: a fleet that gives up tries no more.
+    // The time after the last attempt counts too, because a fleet that gave up would not attempt again.
     let ends = attempts.iter().skip(1).map(|next| (next.at, next.node)).chain(attempts.last().map(|last| (heals, last.node)));
     let waits = attempts.iter().zip(ends).map(|(one, (until, node))| {
         let without = if down.is_some_and(|(from, to)| one.at < to && from < until) { NO_SERVER } else { 0.0 };
@@ -167,17 +166,17 @@ fn next_attempt(story: &Story) -> Finding {
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
     let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + TO_ASK;
-    Finding { invariant: Invariant::NextAttempt, what: "seconds without a try", value, at_most, at: Some((node, since)) }
+    Finding { invariant: Invariant::NextAttempt, what: "seconds without an attempt", value, at_most, at: Some((node, since)) }
 }
 
-/// The attempt of each node by which it has an image. When it began counts: how long a registry takes for its answers and layers is its
-/// own affair.
+/// The attempt of each node that delivered an image. Checks use the time when it began, because the duration of answers and layers
+/// depends only on the registry.
 fn served_attempts<'a>(story: &'a Story, image: &str) -> BTreeMap<usize, &'a Asked> {
     let served = story.asked.iter().filter(|one| one.image == image && one.got == Mood::Well);
-    served.filter(|one| story.there.contains_key(&(one.node, image.to_owned()))).map(|one| (one.node, one)).collect()
+    served.filter(|one| story.present_since.contains_key(&(one.node, image.to_owned()))).map(|one| (one.node, one)).collect()
 }
 
-/// When the server restarted: all lines were cut at once.
+/// When the server restarted, if it did: all lines were cut at the same time.
 fn no_server(story: &Story) -> Option<(Duration, Duration)> {
     let all = |from: Duration, to: Duration| story.plan.away.iter().filter(|(_, began, ended)| (*began, *ended) == (from, to)).count();
     story.plan.away.iter().map(|(_, from, to)| (*from, *to)).find(|(from, to)| all(*from, *to) == story.plan.nodes)
@@ -215,28 +214,29 @@ fn healing(story: &Story) -> Vec<Finding> {
     ]
 }
 
-/// How long a budget takes to be at its cap: it begins at a twentieth of it, at 5 a second at least, and doubles each 0.4 s once the registry
-/// has answered, which mostly takes less than two.
+/// The seconds that a budget takes to reach its cap: it begins at a twentieth of it, at least at 5 a second, and doubles every 0.4 s once
+/// the registry has answered, which usually takes less than 2 s.
 fn begins_low(story: &Story) -> f64 {
     let cap = story.budget.per_second;
     let first = (cap / 20.0).max(5.0).min(cap);
     if first < cap { 2.0 + (cap / first).log2().ceil() * 0.4 } else { 0.0 }
 }
 
-/// By how much the first pulls took longer than they mostly do: until three have told of no limits, a budget's leader lets one go at a time.
+/// The seconds by which the first pulls took longer than usual: until three pulls have shown no limits, a budget's leader grants one at a
+/// time.
 fn slow_first_pulls(story: &Story, image: &str, from: Duration) -> f64 {
     let served = story.asked.iter().filter(|one| one.at >= from && one.image == image && one.got == Mood::Well);
     let took = served.take(FIRST_PULLS).filter_map(|one| Some(one.over?.saturating_sub(one.at).as_secs_f64()));
     (took.sum::<f64>() - FIRST_PULLS as f64 * USUAL_PULL).max(0.0)
 }
 
-/// For how long as many attempts as may be under way at once were so, while the fleet healed: nobody could be let go then.
+/// The seconds in which all permits were in use while the fleet healed, so that none could be granted.
 fn all_permits_out(story: &Story) -> f64 {
     let healing = story.asked.iter().filter(|one| one.at >= HEALS_AT && one.at < CALM_FROM && one.image == story.plan.app);
     full(story.budget.at_once, HEALS_AT, CALM_FROM, healing).as_secs_f64()
 }
 
-/// For how long between these times as many of these attempts as may be under way at once were so.
+/// How long, between `from` and `to`, at least `at_once` of these attempts were running.
 fn full<'a>(at_once: usize, from: Duration, to: Duration, attempts: impl Iterator<Item = &'a Asked>) -> Duration {
     let ends = attempts.filter_map(|one| Some([(one.at, 1_i64), (one.over?, -1)]));
     let mut ends: Vec<(Duration, i64)> = ends.flatten().collect();
@@ -281,15 +281,15 @@ fn kept_at_restart(story: &Story) -> Finding {
     Finding { invariant: Invariant::KeptAtRestart, what, value: f64::from(rash), at_most: 0.0, at }
 }
 
-/// Whether a message of this node was lost or late meanwhile.
+/// Whether a message of this node was lost or late in this time.
 fn was_disturbed(story: &Story, node: usize, meanwhile: RangeInclusive<Duration>) -> bool {
     let from = story.disturbed.partition_point(|(at, _)| at < meanwhile.start());
     story.disturbed[from..].iter().take_while(|(at, _)| meanwhile.contains(at)).any(|(_, of)| *of == node)
 }
 
-/// Whether a node that came back asks at once for what another has just asked in vain: before it is due again. What was asked by a node
-/// that has had no line to the server since, nobody else can know; nor what a node asked that was suspended with clearance to ask, as it drops
-/// what comes after its lease has run out.
+/// Whether a restarted node asks at once for an image for which another node's attempt has just failed, before the next attempt is due.
+/// An attempt does not count if other nodes cannot know its result: its node has had no line to the server since, or was suspended with
+/// clearance, because a node discards results that come after its lease has run out.
 fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
     let of_app = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
     let asks = story.asked.iter().filter(of_app).find(|one| one.node == node && one.at >= came_back);
@@ -309,7 +309,7 @@ fn lately_cut(story: &Story, node: usize, came_back: Duration) -> bool {
     story.plan.away.iter().any(|(of, from, to)| cut(*of, *from, *to))
 }
 
-/// Whether the server has lost what was known, and those who know it have not been told yet that they are to say it again.
+/// Whether the server has lost the reports so lately that the nodes have not yet been asked to publish them again.
 fn lately_wiped(story: &Story, came_back: Duration) -> bool {
     let wiped = |at: Duration| at <= came_back && came_back < at + KNOWS_AGAIN;
     story.plan.acts.iter().any(|(at, act)| *act == Act::Wipe("reports") && wiped(*at))
@@ -335,7 +335,7 @@ fn logins(story: &Story) -> Vec<Finding> {
             at_most: right_login_waits(plan) + slowest_answer(story, BASE) + slow_first_pulls(story, BASE, Duration::ZERO),
             at: None,
         },
-        // 60 s, then 300 s, for each image that needs a login; and once more for a restart.
+        // Attempts come at once, after 60 s and then every 300 s, for each image that needs a login; and once more for a restart.
         Finding {
             invariant: Invariant::Logins,
             what: "401s to wrong logins",
@@ -346,27 +346,27 @@ fn logins(story: &Story) -> Vec<Finding> {
     ]
 }
 
-/// The longest that the registry took beyond its usual answer, to the attempts of an image, for manifest and first blob or a refusal: as
-/// long others wait for the node that leads.
+/// The most seconds beyond the usual answer that the registry took for manifest and first blob, or for a refusal, of an image: other
+/// nodes wait as long for the node that leads.
 fn slowest_answer(story: &Story, image: &str) -> f64 {
     let of_image = story.asked.iter().filter(|one| one.image == image && one.at < CALM_FROM);
     let took = of_image.filter_map(|one| Some(one.answered.or(one.over)?.saturating_sub(one.at).as_secs_f64()));
     (took.fold(0.0, f64::max) - USUAL_ANSWER).max(0.0)
 }
 
-/// A wrong login that leads is waited for as one without an answer is; then it is the next one's turn, of which there are more in a
-/// larger fleet. In one of 50 the next one comes that much later.
+/// The seconds that a node with a right login may wait: for a leading node with a wrong login as for one without an answer, and then for
+/// the turn of the next node. Turns are longer in a larger fleet; the bound of 2 s is for 50 nodes.
 fn right_login_waits(plan: &Plan) -> f64 {
     let turns = |nodes: usize| (0.002 * nodes as f64).min(0.5);
     2.0 + AND_THEN + (turns(plan.nodes) - turns(50)).max(0.0)
 }
 
-/// Whether a node was away, or has come back so lately that it may not know all yet.
+/// Whether a node was away, or has come back so lately that it may not know everything yet.
 pub fn away(story: &Story, node: usize, at: Duration) -> bool {
     story.plan.away.iter().any(|(of, from, to)| *of == node && *from <= at && at <= *to + KNOWS_AGAIN)
 }
 
-/// The last and longest step between two tries.
+/// The seconds of the last and longest step between two attempts.
 fn longest_round(outage: Mood) -> f64 {
     match outage {
         Mood::NotFound => 60.0,
@@ -375,8 +375,7 @@ fn longest_round(outage: Mood) -> f64 {
     }
 }
 
-/// When the fleet may try again at the soonest, by that time of an outage: of a step jitter takes up to a tenth, and to what a registry
-/// asks for it adds.
+/// The seconds after which the fleet may try again: jitter shortens a step by up to a tenth, but lengthens a Retry-After.
 fn due_after(outage: Mood) -> f64 {
     if outage == Mood::Limited { shortest_round(outage) } else { shortest_round(outage) * 0.9 }
 }

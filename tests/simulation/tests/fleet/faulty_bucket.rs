@@ -1,4 +1,4 @@
-//! A bucket at the far end of a node's line.
+//! A key-value bucket that a node reaches over its faulty line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use async_trait::async_trait;
 use bus::{BucketStatus, BusError, Entry, KeyValue, KeyValueError, Snapshot};
 use bytes::Bytes;
 
-use super::faulty_bus::{Fate, LONG_WAY, Line, STORE_TIMEOUT, Way, Weather};
+use super::faulty_bus::{Direction, Fate, LONG_WAY, Line, STORE_TIMEOUT, Weather};
 
-/// A bucket at the far end of a line.
+/// A bucket behind a faulty line.
 pub struct FaultyBucket {
     pub inner: Arc<dyn KeyValue>,
     pub node: usize,
     pub name: String,
-    /// Who knows that it holds one is written down.
+    /// Whether this is the bucket of leases, whose grants are recorded.
     pub of_leases: bool,
     pub weather: Weather,
 }
 
 impl FaultyBucket {
-    /// Carries out what is asked, and perhaps loses the question or the answer.
+    /// Performs a request, unless the request is lost; the answer may be lost too.
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
         let (began, line) = (self.weather.now(), self.weather.line(self.node));
-        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
         let long = |takes: Duration| {
             if self.of_leases && takes >= LONG_WAY {
                 self.weather.unanswered(self.node, began)
@@ -50,7 +50,7 @@ impl FaultyBucket {
         answer
     }
 
-    /// No answer comes.
+    /// Ends a request without an answer, after its time-out.
     async fn unheard<T>(&self, began: Duration) -> Result<T, KeyValueError> {
         tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
         Err(BusError::TimedOut { subject: self.name.clone(), timeout: STORE_TIMEOUT }.into())

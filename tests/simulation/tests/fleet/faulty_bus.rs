@@ -1,4 +1,4 @@
-//! A bus between a node and the hub that does what networks do: it takes its time, loses, doubles, delays, and is cut, both ways or one.
+//! A bus between a node and the hub with the faults of networks: latency, loss, duplication, delay, and cuts in one direction or both.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bus::memory::MemoryBus;
 use bus::{
-    Appended, Asker, BucketSpec, Bus, BusError, BusHealth, HealthChanges, KeyValue, Message, StreamPage, StreamQuery, StreamSpec,
-    StreamStatus, Subscription,
+    Appended, Asker, BucketSpec, Bus, BusError, BusHealth, EventLog, HealthChanges, KeyValue, Message, Messaging, SharedState, StreamPage,
+    StreamQuery, StreamSpec, StreamStatus, Subscription,
 };
 use clock::{Clock, Random};
 use contract::know::LEASES;
@@ -22,32 +22,32 @@ use super::faulty_bucket::FaultyBucket;
 use super::latency::ONE_WAY;
 use super::leases::Leases;
 
-/// How long a change of a bucket is waited for, as on a real server.
+/// The time-out of a change of a bucket, as on a real server.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest that a message is delayed.
+/// The longest delay of a message.
 const LONGEST_DELAY: Duration = Duration::from_millis(1_500);
-/// A node goes ahead without an answer of the bus after 250 ms, and may have to ask twice within that time: a way that takes so long may
-/// be one too many.
+/// A message that takes this long counts as disturbed: a node goes ahead without an answer of the bus after 250 ms, and may have to ask
+/// twice in that time, so a long way may make it too late.
 pub const LONG_WAY: Duration = Duration::from_millis(60);
 
-/// What may happen to a message.
+/// The kinds of faults of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It is gone.
+    /// The message is lost.
     Loss,
-    /// It comes twice.
+    /// The message arrives twice.
     Duplication,
-    /// It comes late.
+    /// The message arrives late.
     Delay,
-    /// The line that it was to take is cut.
+    /// The line of the node is cut.
     Partition,
-    /// The line that it was to take is cut, but only this way.
+    /// The line of the node is cut in the direction of the message only.
     OneWay,
-    /// Its node is slow.
+    /// The node is slow.
     Slow,
 }
 
-/// How often what happens, of 1.
+/// The probability of each fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Odds {
     pub loss: f64,
@@ -55,42 +55,42 @@ pub struct Odds {
     pub delay: f64,
 }
 
-/// How a node's line is.
+/// The state of a node's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     Up,
-    /// Nothing gets through, and the node knows.
+    /// No message passes, and the node's bus reports it.
     Cut,
-    /// Nothing gets through, and the node has to find out.
+    /// No message passes, and the node must detect it.
     Silent,
-    /// What the node says gets through, and nothing reaches it.
+    /// Messages of the node pass; messages to it do not.
     Deaf,
-    /// All reaches the node, and nothing that it says gets through.
+    /// Messages to the node pass; messages of it do not.
     Mute,
 }
 
 impl Line {
-    /// Whether it lets nothing through this way.
-    fn blocks(self, way: Way) -> bool {
+    /// Whether the line blocks this direction.
+    fn blocks(self, direction: Direction) -> bool {
         match self {
             Self::Up => false,
             Self::Cut | Self::Silent => true,
-            Self::Deaf => way == Way::In,
-            Self::Mute => way == Way::Out,
+            Self::Deaf => direction == Direction::In,
+            Self::Mute => direction == Direction::Out,
         }
     }
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the node to the server.
     Out,
     /// From the server to the node.
     In,
 }
 
-/// What the network does to all nodes of a fleet.
+/// The state of the network of a fleet.
 #[derive(Clone)]
 pub struct Weather(Arc<Mutex<State>>, Clock);
 
@@ -98,21 +98,21 @@ struct State {
     random: Random,
     odds: Odds,
     lines: BTreeMap<usize, Line>,
-    /// How many times as long everything takes on a node that is slow.
+    /// The factor by which everything takes longer on a slow node.
     slow: BTreeMap<usize, f64>,
-    /// When the last message of each node reaches the server: one does not overtake another.
+    /// When the last message of each node reaches the server, because no message overtakes another.
     sent: BTreeMap<usize, Duration>,
-    /// Who wants to know of each line. Not tokio's `watch`, which wakes its listeners in no order that repeats.
+    /// The listeners of each line. tokio's `watch` is not used, because it wakes its listeners in an order that differs between runs.
     listeners: BTreeMap<usize, Vec<mpsc::UnboundedSender<BusHealth>>>,
     counts: BTreeMap<Kind, u64>,
-    /// Whose message was lost or late, and when, in the order of time.
+    /// The times and nodes of lost and late messages, in order of time.
     disturbed: Vec<(Duration, usize)>,
     leases: Leases,
     clock: Clock,
 }
 
 impl Weather {
-    /// Fair.
+    /// A network without faults.
     pub fn new(random: Random, clock: Clock) -> Self {
         let state = State {
             random,
@@ -142,29 +142,29 @@ impl Weather {
         }
     }
 
-    /// From now on everything takes so many times as long on a node as on others.
+    /// From now on everything takes `slowness` times as long on a node.
     pub fn set_slowness(&self, node: usize, slowness: f64) {
         self.state().slow.insert(node, slowness);
     }
 
-    /// How often what has happened.
+    /// How often each fault has occurred.
     pub fn counts(&self) -> BTreeMap<Kind, u64> {
         self.state().counts.clone()
     }
 
-    /// Whose message was lost or late, and when, in the order of time.
+    /// The times and nodes of lost and late messages, in order of time.
     pub fn disturbed(&self) -> Vec<(Duration, usize)> {
         std::mem::take(&mut self.state().disturbed)
     }
 
-    /// What nodes know of their leases.
+    /// Reads or changes the record of leases.
     pub fn leases<T>(&self, act: impl FnOnce(&mut Leases, Duration) -> T) -> T {
         let mut state = self.state();
         let now = state.clock.now().monotonic;
         act(&mut state.leases, now)
     }
 
-    /// A connection of a node through this weather.
+    /// A connection of a node through this network.
     pub fn over(&self, inner: MemoryBus, node: usize) -> FaultyBus {
         FaultyBus { inner, node, weather: self.clone() }
     }
@@ -177,22 +177,22 @@ impl Weather {
         self.1.now().monotonic
     }
 
-    /// What becomes of a message from or to this node, as the odds have it, and how long it is under way.
-    pub fn fate(&self, node: usize, way: Way) -> (Fate, Duration) {
+    /// Draws the fate of a message from or to this node, and how long it is under way.
+    pub fn fate(&self, node: usize, direction: Direction) -> (Fate, Duration) {
         let mut state = self.state();
-        let (fate, delay) = state.fate(node, way);
-        let takes = if fate == Fate::Lost { Duration::ZERO } else { state.takes(node, way) + delay };
+        let (fate, delay) = state.fate(node, direction);
+        let takes = if fate == Fate::Lost { Duration::ZERO } else { state.takes(node, direction) + delay };
         (fate, takes)
     }
 
-    /// How long the answer to what a node has asked is on its way back; none: its line is cut this way. The odds have had their say when it
-    /// asked.
+    /// How long the answer to a node's request is under way; none if its line is cut in this direction. Loss and delay were drawn with the
+    /// request.
     pub fn answer(&self, node: usize) -> Option<Duration> {
         let mut state = self.state();
-        if state.is_blocked(node, Way::In) { None } else { Some(state.takes(node, Way::In)) }
+        if state.is_blocked(node, Direction::In) { None } else { Some(state.takes(node, Direction::In)) }
     }
 
-    /// A node goes without the answer to a question for a lease, or may have to.
+    /// Records that a request for a lease gets no answer, or may get none in time.
     pub fn unanswered(&self, node: usize, asked: Duration) {
         self.state().leases.unanswered(node, asked);
     }
@@ -207,8 +207,8 @@ impl Weather {
 }
 
 impl State {
-    fn fate(&mut self, node: usize, way: Way) -> (Fate, Duration) {
-        if self.is_blocked(node, way) {
+    fn fate(&mut self, node: usize, direction: Direction) -> (Fate, Duration) {
+        if self.is_blocked(node, direction) {
             return (Fate::Lost, Duration::ZERO);
         }
         let odds = self.odds;
@@ -234,17 +234,17 @@ impl State {
         }
     }
 
-    /// Whether the line is cut this way, which is counted.
-    fn is_blocked(&mut self, node: usize, way: Way) -> bool {
+    /// Whether the line is cut in this direction; counts the fault.
+    fn is_blocked(&mut self, node: usize, direction: Direction) -> bool {
         let line = self.lines.get(&node).copied().unwrap_or(Line::Up);
-        if line.blocks(way) {
+        if line.blocks(direction) {
             self.count(if matches!(line, Line::Deaf | Line::Mute) { Kind::OneWay } else { Kind::Partition });
         }
-        line.blocks(way)
+        line.blocks(direction)
     }
 
-    /// How long a message is under way, if nothing delays it.
-    fn takes(&mut self, node: usize, way: Way) -> Duration {
+    /// How long a message is under way without a delay.
+    fn takes(&mut self, node: usize, direction: Direction) -> Duration {
         let slowness = self.slow.get(&node).copied().unwrap_or(1.0);
         if slowness > 1.0 {
             self.count(Kind::Slow);
@@ -253,7 +253,7 @@ impl State {
         if takes >= LONG_WAY {
             self.disturb(node);
         }
-        if way == Way::In {
+        if direction == Direction::In {
             return takes;
         }
         let now = self.clock.now().monotonic;
@@ -272,7 +272,7 @@ impl State {
     }
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Arrives,
@@ -280,7 +280,7 @@ pub enum Fate {
     Doubled,
 }
 
-/// A node's connection.
+/// The connection of a node.
 pub struct FaultyBus {
     inner: MemoryBus,
     node: usize,
@@ -290,7 +290,7 @@ pub struct FaultyBus {
 impl FaultyBus {
     fn cut(&self) -> Result<(), BusError> {
         if self.weather.line(self.node) == Line::Cut {
-            self.weather.fate(self.node, Way::Out);
+            self.weather.fate(self.node, Direction::Out);
             return Err(BusError::Disconnected { reason: "the line is cut".to_owned() });
         }
         Ok(())
@@ -298,10 +298,10 @@ impl FaultyBus {
 }
 
 #[async_trait]
-impl Bus for FaultyBus {
+impl Messaging for FaultyBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         self.cut()?;
-        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
         if fate == Fate::Lost {
             return Ok(());
         }
@@ -321,8 +321,8 @@ impl Bus for FaultyBus {
         self.cut()?;
         let (began, subject) = (self.weather.now(), message.subject.clone());
         let left = || (began + timeout).saturating_sub(self.weather.now());
-        let (fate, takes) = self.weather.fate(self.node, Way::Out);
-        // The question is lost, or its answer.
+        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+        // Either the request is lost, or its answer.
         let arrives = fate != Fate::Lost || (self.weather.line(self.node) == Line::Up && self.weather.either());
         let mut answer = None;
         if arrives && takes < timeout {
@@ -348,7 +348,7 @@ impl Bus for FaultyBus {
     }
 
     async fn asker(&self, request: &Message) -> Asker {
-        let (fate, takes) = self.weather.fate(self.node, Way::Out);
+        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
         if fate == Fate::Lost {
             return Asker::Unknown;
         }
@@ -361,43 +361,6 @@ impl Bus for FaultyBus {
 
     fn new_inbox(&self) -> String {
         self.inner.new_inbox()
-    }
-
-    async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
-        self.cut()?;
-        let inner = self.inner.bucket(spec).await?;
-        let of_leases = spec.name == Fleet::default().bucket(LEASES);
-        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), of_leases, weather: self.weather.clone() }))
-    }
-
-    async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
-        self.cut()?;
-        self.inner.stream(spec).await
-    }
-
-    async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
-        self.cut()?;
-        self.inner.read(query).await
-    }
-
-    async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {
-        self.cut()?;
-        let (fate, takes) = self.weather.fate(self.node, Way::Out);
-        let lost = BusError::TimedOut { subject: message.subject.clone(), timeout: STORE_TIMEOUT };
-        let began = self.weather.now();
-        let appended = if fate == Fate::Lost {
-            None
-        } else {
-            tokio::time::sleep(takes).await;
-            let appended = self.inner.append(message, message_id).await;
-            self.weather.answer(self.node).map(|takes| (takes, appended))
-        };
-        let Some((takes, appended)) = appended else {
-            tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
-            return Err(lost);
-        };
-        tokio::time::sleep(takes).await;
-        appended
     }
 
     fn health(&self) -> BusHealth {
@@ -421,6 +384,51 @@ impl Bus for FaultyBus {
         self.inner.drain().await;
     }
 }
+
+#[async_trait]
+impl SharedState for FaultyBus {
+    async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
+        self.cut()?;
+        let inner = self.inner.bucket(spec).await?;
+        let of_leases = spec.name == Fleet::default().bucket(LEASES);
+        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), of_leases, weather: self.weather.clone() }))
+    }
+}
+
+#[async_trait]
+impl EventLog for FaultyBus {
+    async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
+        self.cut()?;
+        self.inner.stream(spec).await
+    }
+
+    async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError> {
+        self.cut()?;
+        self.inner.read(query).await
+    }
+
+    async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {
+        self.cut()?;
+        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+        let lost = BusError::TimedOut { subject: message.subject.clone(), timeout: STORE_TIMEOUT };
+        let began = self.weather.now();
+        let appended = if fate == Fate::Lost {
+            None
+        } else {
+            tokio::time::sleep(takes).await;
+            let appended = self.inner.append(message, message_id).await;
+            self.weather.answer(self.node).map(|takes| (takes, appended))
+        };
+        let Some((takes, appended)) = appended else {
+            tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
+            return Err(lost);
+        };
+        tokio::time::sleep(takes).await;
+        appended
+    }
+}
+
+impl Bus for FaultyBus {}
 
 fn health(line: Line) -> BusHealth {
     if line == Line::Cut { BusHealth::Disconnected { reason: "the line is cut".to_owned() } } else { BusHealth::Connected }

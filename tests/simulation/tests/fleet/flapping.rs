@@ -1,4 +1,4 @@
-//! A registry that is down time after time.
+//! A registry with repeated outages.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::plan::{Act, ENDS, Plan, slow_budget};
 use crate::registry::Mood;
 use crate::world::Story;
 
-/// An image of its own for each outage: all nodes want it a second after that began.
+/// One image for each outage: all nodes want it 1 s after the outage began.
 const IMAGES: [&str; 6] = [
     "r.example/team/one:1",
     "r.example/team/two:1",
@@ -19,7 +19,7 @@ const FIRST: Duration = Duration::from_secs(100);
 const APART: Duration = Duration::from_secs(140);
 const LASTS: Duration = Duration::from_secs(20);
 
-/// As often down as there are images.
+/// A plan with one outage for each image.
 pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     for (at, image) in outages() {
@@ -45,7 +45,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
     }
 }
 
-/// The failing requests of each outage, and how long after it the last node had its image.
+/// The failing requests of each outage, and how long after the outage the last node had the image.
 pub fn seen(story: &Story) -> Vec<(usize, Option<Duration>)> {
     let seen = outages().map(|(at, image)| {
         let failing = story.asked.iter().filter(|one| one.image == image && one.got != Mood::Well).count();

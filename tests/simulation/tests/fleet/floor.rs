@@ -1,8 +1,8 @@
-//! The floor: what nothing but a node's own patience allows is no quicker than kubelet's rule.
+//! The floor: an attempt that only the node's own back-off allows comes no sooner than by kubelet's rule.
 //!
-//! Of a node and an image, an attempt that was neither elected (the node held a lease) nor released (what had failed answered somebody
-//! lately) begins no sooner than kubelet's delay after the last failure; the delay doubles with each such attempt that fails. A node without
-//! a bus makes no attempt that kubelet would not have made by then, had it tried since the image began to fail.
+//! For a node and an image, an attempt that was neither elected (the node held a lease) nor released (the failing part has lately answered
+//! some node) begins no sooner than kubelet's delay after the last failure; the delay doubles with each such attempt that fails. A node
+//! without a bus makes no attempt that kubelet would not have made by then, had it tried since the image began to fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::world::Story;
 
 const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
-/// A success lets go on for ten seconds; who goes on may wait for its permit before it asks.
+/// How long after a success an attempt counts as released: 10 s, and 15 s for the wait for a permit.
 const RELEASES_FOR: Duration = Duration::from_secs(10 + 15);
 
-/// Of a node and an image: when the last attempt failed, and what the delay after it is.
+/// The floor of a node and an image: when the last attempt failed, and the delay after it.
 struct Floor<'a> {
     last: &'a Asked,
     failed_at: Duration,
     delay: Duration,
 }
 
-/// Attempts that came too soon, as node and time.
+/// Attempts that came too soon, with node and time.
 pub fn too_soon(story: &Story) -> Vec<(usize, Duration)> {
     let mut floors: BTreeMap<(usize, &str), Floor<'_>> = BTreeMap::new();
     let mut too_soon = Vec::new();
@@ -56,24 +56,24 @@ pub fn too_soon(story: &Story) -> Vec<(usize, Duration)> {
 }
 
 fn is_elected(story: &Story, one: &Asked) -> bool {
-    // The permit may come after the lease that the attempt was cleared for.
+    // The permit may come after the end of the lease by which the attempt was cleared.
     story.leases.may_go(one.node, one.at)
 }
 
-/// Whether what `last` failed by has answered anybody since, and lately.
+/// Whether the part that `last` failed at has answered a node since, and lately.
 fn is_released(story: &Story, last: &Asked, one: &Asked) -> bool {
     let unreached = |got: Mood| matches!(got, Mood::Refused | Mood::Hang);
-    // Who was not reached is shown to be there by any answer.
+    // Any answer shows that a registry that was not reached is reachable.
     let shows = |other: &&Asked| if unreached(last.got) { !unreached(other.got) } else { other.got == Mood::Well };
     let since = |other: &&Asked| other.at >= last.at && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
     story.asked.iter().filter(since).any(|other| shows(&other))
 }
 
 fn is_alone(story: &Story, one: &Asked) -> bool {
-    one.permit_from == PermitFrom::Alone || checks::away(story, one.node, one.at)
+    one.permit_from == PermitFrom::NoLeader || checks::away(story, one.node, one.at)
 }
 
-/// Whether kubelet would have tried between the last failure and this attempt, had it wanted the image since it began to fail.
+/// Whether kubelet would have tried between the last failure and this attempt, had it wanted the image since the first failure.
 fn is_due_by_kubelet(story: &Story, floor: &Floor<'_>, one: &Asked) -> bool {
     let fails = |other: &&Asked| other.image == one.image && other.got != Mood::Well;
     let served = story.asked.iter().filter(|other| other.image == one.image && other.got == Mood::Well && other.at <= one.at);
@@ -87,7 +87,7 @@ fn is_due_by_kubelet(story: &Story, floor: &Floor<'_>, one: &Asked) -> bool {
     due <= one.at
 }
 
-/// Whether the node began anew meanwhile, and so remembers nothing of its own.
+/// Whether the node restarted meanwhile, and so has forgotten its own failures.
 fn is_new(story: &Story, last: &Asked, one: &Asked) -> bool {
     story.restarts.iter().any(|(node, at)| *node == one.node && last.at <= *at && *at <= one.at)
 }

@@ -1,4 +1,4 @@
-//! A node that was broken into: it has its own name on the bus and the buckets that all nodes write, and uses both against the others.
+//! A hostile node: it has the rights of a node on the bus and in the buckets that all nodes write, and uses them against the others.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use actors::bucket_spec;
 use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::memory::MemoryBus;
-use bus::{BucketStatus, Bus as _, Entry, KeyValue, Message};
+use bus::{BucketStatus, Entry, KeyValue, Message, Messaging as _, SharedState as _};
 use bytes::Bytes;
 use clock::Random;
 use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
@@ -22,32 +22,32 @@ use crate::plan::{Act, Plan, TOOL, slow_budget};
 use crate::registry::Mood;
 use crate::world::{Story, view};
 
-/// The node that is hostile.
+/// The number of the hostile node.
 pub const HOSTILE: usize = 0;
-/// The image that all nodes want while it fails, and when it is well again.
+/// The image that all nodes want while it fails, and when it is available again.
 pub const APP: &str = "r.example/team/app:1";
 pub const HEALED: Duration = Duration::from_secs(140);
-/// From here on it is.
+/// When the node is hostile.
 const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(160);
-/// Leases are kept from the others for so long, and written again so often.
+/// The term of the leases that it takes from the others, and how often it writes them again.
 const KEEPS_FOR: Duration = Duration::from_secs(400);
-/// It sees within this time what another writes.
+/// How often it looks for leases that others have written.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 const KEEPS_EVERY: Duration = Duration::from_secs(1);
-/// So often it forges: more often than permits lapse.
+/// How often it forges requests: more often than permits lapse.
 const EVERY: Duration = Duration::from_secs(1);
-/// So many permits it asks for each time, beside those that it claims to hold.
+/// How many permits it requests each time, besides those that it claims to hold.
 const ASKED: usize = 100;
-/// Permits that it asks for in the name of each other node.
+/// How many permits it requests in the name of each other node.
 const FORGED_FOR_EACH: usize = 2;
-/// How long an answer is waited for.
+/// How long it waits for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// All nodes want [`TOOL`] one after the other while one node forges budget requests.
 pub fn forged_requests(seed: u64, nodes: usize) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
-    // Somebody leads the budget before.
+    // An earlier pull makes sure that the budget has a leader.
     acts.push((FROM - Duration::from_secs(10), Act::Want(1, "r.example/team/first:1")));
     let rounds = ((UNTIL - FROM).as_millis() / EVERY.as_millis()) as u32;
     acts.extend((0..rounds).map(|round| (FROM + EVERY * round, Act::Forge)));
@@ -90,7 +90,7 @@ fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
     }
 }
 
-/// The longest that a node waited for an image, from some time on.
+/// The longest that a node waited for an image that it wanted after `from`.
 pub fn longest_wait(story: &Story, image: &'static str, from: Duration) -> Duration {
     let of_image = story.wanted.iter().filter(|((node, wanted), _)| *wanted == image && *node != HOSTILE);
     let waited = of_image
@@ -98,24 +98,24 @@ pub fn longest_wait(story: &Story, image: &'static str, from: Duration) -> Durat
     waited.max().unwrap_or_default()
 }
 
-/// What it does on the bus, with what it may.
+/// The hostile node, with its rights on the bus.
 pub struct Hostile {
     bus: MemoryBus,
     name: NodeName,
     others: Vec<NodeName>,
-    /// Claimed of each budget again and again, as if it held them.
+    /// The permits of each budget that it claims to hold.
     claimed: BTreeMap<String, Vec<PermitId>>,
     random: Random,
-    /// How often it has written a lease over that of another, or over its own.
+    /// How many leases it has overwritten, its own included.
     pub kept: Arc<AtomicU64>,
 }
 
-/// What came of one round.
+/// The result of one round of forged requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forged {
-    /// Requests in the names of others.
+    /// Requests in the names of other nodes.
     pub as_others: u64,
-    /// Of these, refused.
+    /// Those of [`Self::as_others`] that were refused.
     pub refused: u64,
     /// Requests in its own name.
     pub as_itself: u64,
@@ -126,11 +126,11 @@ impl Hostile {
         Self { bus, name, others, claimed: BTreeMap::new(), random, kept: Arc::default() }
     }
 
-    /// Claims permits and asks for more, of each budget that somebody leads: in its own name, and in others' names.
+    /// Claims permits and requests more, of each budget with a leader: in its own name and in the names of other nodes.
     pub async fn forge(&mut self) -> Forged {
         let mut forged = Forged::default();
         for entry in self.leaders().await.snapshot(None).await.expect("the bus is open").entries {
-            // Of no owner, it is the registrar's.
+            // A lease without an owner belongs to the registrar.
             let Some(lease) = decode::<StoredLease>(&entry.entry.value).ok().filter(|lease| !lease.of.is_empty()) else { continue };
             let (name, owner, leader) = (self.name.clone(), lease.of, lease.holder);
             let random = &mut self.random;
@@ -158,8 +158,8 @@ impl Hostile {
         forged
     }
 
-    /// Keeps every lease that it has seen or can think of, without an end: the keys of leads, slots and probes, of budgets' leaders and of
-    /// the registrar. It writes over whatever another writes, and all of them again each second.
+    /// Keeps all leases that it has seen or can guess, for ever: the keys of leads, slots and probes, of budget leaders and of the
+    /// registrar. It overwrites the leases of others, and writes all of them again each second.
     pub async fn keep_leases(&self) {
         let fleet = Fleet::default();
         let leases = self.bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.expect("the bus is open");
@@ -187,7 +187,7 @@ impl Hostile {
         self.bus.bucket(&bucket_spec(SharedBucket::leaders(&Fleet::default()))).await.expect("the bus is open")
     }
 
-    /// On the subject that a server lets it send on: its own.
+    /// A message on its own subject, the only one that a server lets it send on.
     fn message<C: Command>(&self, leader: &NodeName, body: &C) -> Message {
         let subject = Fleet::default().command_from(&self.name, leader, C::SERVICE, C::VERB);
         let payload = rmp_serde::to_vec_named(body).expect("it is encoded");
@@ -205,7 +205,7 @@ impl Hostile {
     }
 }
 
-/// Writes `value` under each of these keys and each that another writes, for as long as it goes on.
+/// Writes `value` under each of these keys and under each key that another node writes, until it is stopped.
 async fn keep(bucket: Arc<dyn KeyValue>, keys: BTreeSet<String>, kept: Arc<AtomicU64>, value: impl Fn(&str, &Bytes) -> Option<Bytes>) {
     let mut own: BTreeMap<String, Bytes> = keys.iter().filter_map(|key| Some((key.clone(), value(key, &Bytes::new())?))).collect();
     let write = async |key: &str, value: Bytes| {

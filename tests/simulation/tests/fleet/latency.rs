@@ -1,35 +1,35 @@
-//! How long things take: drawn from distributions, never nothing and never always the same.
+//! Random latencies, always above zero.
 
 use std::time::Duration;
 
 use clock::Random;
 
-/// A least time, an exponential beyond it, and now and then one that is many times as long. Timers have whole milliseconds, so that what
-/// is drawn ends with the next one.
+/// A distribution: a least time, an exponentially distributed time beyond it, and a tail of much longer times. Timers have a resolution
+/// of 1 ms, so times are rounded up to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
     least_ms: f64,
-    /// The mean of what is drawn beyond the least.
+    /// The mean of the time beyond the least.
     mean_ms: f64,
-    /// So many times as long are the draws of the tail, one in a hundred.
+    /// The factor of a time in the tail.
     tail: f64,
-    /// Nothing takes longer on a node that is not slow.
+    /// The longest time on a node that is not slow.
     most_ms: f64,
 }
 
 const IN_THE_TAIL: f64 = 0.01;
 
-/// One way between a node and the server, within a data centre.
+/// One way between a node and the server in the same data centre.
 pub const ONE_WAY: Latency = Latency { least_ms: 0.2, mean_ms: 0.6, tail: 20.0, most_ms: 80.0 };
 /// An answer, or a refusal, of the registry.
 pub const ANSWER: Latency = Latency { least_ms: 15.0, mean_ms: 35.0, tail: 8.0, most_ms: 1_000.0 };
-/// The layers of an image. Those of the tail take longer than a permit lasts without a renewal.
+/// The layers of an image. In the tail they take longer than a permit is valid without a renewal.
 pub const LAYERS: Latency = Latency { least_ms: 120.0, mean_ms: 180.0, tail: 25.0, most_ms: 8_000.0 };
-/// The layers of a large image: most pulls take longer than a permit lasts without a renewal.
+/// The layers of a large image: most pulls take longer than a permit is valid without a renewal.
 pub const LARGE_LAYERS: Latency = Latency { least_ms: 2_000.0, mean_ms: 2_500.0, tail: 2.0, most_ms: 10_000.0 };
 
 impl Latency {
-    /// One more, for a node that takes `slowness` times as long as others.
+    /// Draws a latency for a node that takes `slowness` times as long as others.
     pub fn draw(&self, random: &mut Random, slowness: f64) -> Duration {
         let beyond = -self.mean_ms * (1.0 - random.fraction()).ln();
         let tail = if random.fraction() < IN_THE_TAIL { self.tail } else { 1.0 };
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_is_never_nothing_has_a_tail_and_an_end() {
+    fn latency_is_positive_and_bounded_with_a_tail() {
         let mut random = Random::seeded(1);
         let mut drawn: Vec<Duration> = (0..10_000).map(|_| ONE_WAY.draw(&mut random, 1.0)).collect();
         drawn.sort_unstable();

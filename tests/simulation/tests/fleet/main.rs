@@ -1,9 +1,9 @@
-//! The fleet simulation: the real actors of many nodes on one paused runtime, a bus that takes its time, loses, doubles, delays and is cut
-//! both ways or one, a registry that fails, and nodes that crash, are slow, suspended or sick, lie, have a wrong clock, or a login of their
-//! own.
+//! The fleet simulation: the real actors of many nodes on one paused runtime; a bus that loses, duplicates and delays messages and is cut
+//! in one direction or both; a registry that fails; and nodes that crash, are slow, suspended or sick, lie, or have a wrong clock or
+//! another login.
 //!
-//! A seed draws a plan (see [`plan`]); [`world`] lives it; [`checks`] look at what came of it. `cargo xtask test` says how many
-//! seeds; in an ordinary `cargo test` there are few and small fleets. A seed that fails says how it is run again.
+//! A plan is drawn from a seed (see [`plan`]); [`world`] runs it; [`checks`] check the result. `cargo xtask test` sets how many
+//! seeds are run; an ordinary `cargo test` runs a few small fleets. The message of a failing seed has the command to run it again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests speak on stderr")]
 #![allow(missing_docs, unreachable_pub, reason = "nobody else uses it")]
 
@@ -39,23 +39,23 @@ use registry::Mood;
 use seeds::{Fleet, found_within, many};
 use throttler::core::budget::PlantedBug as BudgetBug;
 
-/// Nodes make and drop millions of small things: the system's allocator takes a fifth of the time of a run.
+/// Nodes allocate and free millions of small objects: with the system's allocator this takes a fifth of the time of a run.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How many seeds of fleets of 50 nodes are asked for (`FLEET_SEEDS`); none in an ordinary `cargo test`.
+/// How many seeds of fleets of 50 nodes to run (`FLEET_SEEDS`); none in an ordinary `cargo test`.
 fn seeds_asked() -> Option<u64> {
     std::env::var("FLEET_SEEDS").ok().and_then(|value| value.parse().ok())
 }
 
-/// Whether all that can be said is asked for.
+/// Whether the full number of seeds is to be run, so that statements about rare faults are possible.
 fn all_seeds() -> bool {
     seeds_asked().is_some_and(|seeds| seeds >= SEEDS)
 }
 
-/// A kind of fault that acts less often over all seeds says nothing.
+/// How often each kind of fault must act over all seeds, so that the run tests it.
 const SELDOM: u64 = 1_000;
-/// Every kind of fault that acts: one that never does is not counted at all.
+/// Every kind of fault. A kind that never acts has no count.
 const KINDS: [&str; 20] = [
     "401",
     "404",
@@ -79,14 +79,14 @@ const KINDS: [&str; 20] = [
     "clock set",
 ];
 
-/// `cargo xtask test` asks for so many, beside the large ones. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
+/// How many seeds `cargo xtask test` runs, without the large fleets. `FLEET_SEEDS=60 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
 const SEEDS: u64 = 500;
-/// Fleets as large as is promised for.
+/// How many fleets of the largest supported size are run.
 const LARGE: u64 = 5;
 const LARGE_NODES: usize = 1_000;
-/// For so many seeds that are always the same there is one that comes from the sources, so that each change meets new ones.
+/// For this many fixed seeds there is one that is derived from the sources, so that each change is tested with new seeds.
 const OF_TREE: u64 = 20;
-/// The seeds of large fleets come after this.
+/// The offset of the seeds of large fleets.
 const LARGE_SEEDS: u64 = 1_000;
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -94,10 +94,10 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 #[test]
-fn every_fleet_keeps_every_promise_whatever_the_seed() {
+fn every_invariant_holds_in_every_seeded_fleet() {
     let large = number("FLEET_LARGE", LARGE);
     let fleets: Vec<Fleet> = if let Some(seeds) = seeds_asked() {
-        // Those that take the longest first.
+        // The longest runs come first.
         let large = (1..=large).map(|seed| Fleet { seed: LARGE_SEEDS + seed, nodes: LARGE_NODES });
         let first = number("FLEET_FIRST", 1);
         let fixed = (first..first + seeds).map(|seed| Fleet { seed, nodes: 50 });
@@ -108,7 +108,7 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
         (1..=5).map(|seed| Fleet { seed, nodes: 20 }).collect()
     };
     let account = many(&fleets);
-    eprintln!("{}", account.told());
+    eprintln!("{}", account.describe());
     assert!(account.broken.is_empty(), "{:#?}", account.broken);
     if all_seeds() {
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
@@ -122,12 +122,12 @@ fn every_fleet_keeps_every_promise_whatever_the_seed() {
 fn one_seed() {
     let fleet = Fleet { seed: number("FLEET_SEED", 1), nodes: number("FLEET_NODES", 12) as usize };
     let story = world::run(Plan::draw(fleet.seed, fleet.nodes), Planted::default());
-    eprintln!("{}", seeds::told(&story));
-    assert!(checks::look(&story).iter().all(|finding| !finding.is_broken()));
+    eprintln!("{}", seeds::describe(&story));
+    assert!(checks::check(&story).iter().all(|finding| !finding.is_broken()));
 }
 
 #[test]
-fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
+fn repeated_outage_is_recognised_each_time() {
     let nodes = if seeds_asked().is_some() { 50 } else { 20 };
     for outage in [Mood::Refused, Mood::Unavailable] {
         let story = world::run(flapping::plan(1, nodes, outage), Planted::default());
@@ -143,7 +143,7 @@ fn a_registry_that_is_down_time_after_time_is_known_to_be_each_time() {
 
 #[test]
 fn forged_budget_requests_fill_neither_permits_nor_queue() {
-    // Of a seed that three divides few may pull at once.
+    // A seed that is divisible by three limits the pulls at once.
     let story = world::run(hostile::forged_requests(3, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
     let waited = hostile::longest_wait(&story, TOOL, Duration::ZERO);
     eprintln!("the longest wait was {waited:?}; {:?}", story.counts);
@@ -151,25 +151,25 @@ fn forged_budget_requests_fill_neither_permits_nor_queue() {
     assert!(count("budget request in its own name") > 5_000);
     assert!(count("budget request in another's name") > 1_000);
     assert_eq!(count("budget request in another's name"), count("budget request refused"));
-    // Where few may pull at once, a pull that takes long may have to end first.
+    // If the pulls at once are limited, a node may have to wait for the end of a long pull.
     assert!(waited < Duration::from_secs(5) + story.longest_pull(), "a node waited {waited:?}");
 }
 
 #[test]
-fn a_node_that_keeps_every_lease_blocks_nobody_for_longer_than_two_terms() {
+fn node_that_keeps_every_lease_blocks_others_for_at_most_two_terms() {
     let story = world::run(hostile::kept_leases(2, if seeds_asked().is_some() { 50 } else { 20 }), Planted::default());
     let well = hostile::longest_wait(&story, TOOL, Duration::ZERO);
     let healed = hostile::longest_wait(&story, hostile::APP, hostile::HEALED);
     eprintln!("the longest wait was {well:?}, and {healed:?} after an outage; {:?}", story.counts);
     assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept > 1_000));
-    // Two terms of an image's lead, then as long without a leader of the budget as makes a node go by its own share of it.
+    // Two terms of an image's lead of 15 s each, and 15 s without a leader of the budget, after which a node uses its own share.
     assert!(well < Duration::from_secs(30 + 15 + 4), "a node waited {well:?}");
-    // And what kubelet's rule comes to after so many failures in 60 s.
+    // And the delay of kubelet's rule after the failures of 60 s.
     assert!(healed < Duration::from_secs(30 + 15 + 4 + 80), "a node waited {healed:?} after an outage");
 }
 
 #[test]
-fn of_an_outage_that_all_met_without_a_bus_three_nodes_tell() {
+fn failure_met_by_all_nodes_without_a_bus_is_published_by_about_three() {
     let nodes = if seeds_asked().is_some() { 300 } else { 150 };
     let mut broken = Vec::new();
     for outage in [Mood::Refused, Mood::Unavailable, Mood::NotFound, Mood::Hang] {
@@ -182,12 +182,12 @@ fn of_an_outage_that_all_met_without_a_bus_three_nodes_tell() {
 }
 
 #[test]
-fn outages_behind_the_manifest_are_no_storms() {
+fn outage_of_token_server_or_blobs_causes_no_storm() {
     let outages = [
         (Mood::TokenUnavailable, 24, 15),
         (Mood::BlobUnavailable, 24, 15),
         (Mood::BlobHang, 14, 15),
-        // All that had begun before the first was found wrong, and then one at a time; the longest step is a minute.
+        // All pulls that had begun before the first failure, and then one at a time; the longest step is 60 s.
         (Mood::WrongBytes, 70, 75),
     ];
     let mut broken = Vec::new();
@@ -206,7 +206,7 @@ fn outages_behind_the_manifest_are_no_storms() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// What is broken on purpose, and which invariant is to show it.
+/// The planted bugs, each with the invariant that must show it.
 fn planted_bugs() -> Vec<(Planted, Invariant)> {
     use knowledge::PlantedBug;
     let knows = |planted_bug| Planted { knowledge: Some(planted_bug), ..Planted::default() };
@@ -227,7 +227,7 @@ fn planted_bugs() -> Vec<(Planted, Invariant)> {
 
 #[test]
 fn each_planted_bug_is_found_within_50_seeds() {
-    // Most show only where more wait for one than a small fleet has.
+    // Most bugs show only if more nodes wait for one than a small fleet has.
     let (planted, seeds, nodes) = if all_seeds() { (planted_bugs(), 50, 50) } else { (planted_bugs()[..1].to_vec(), 5, 12) };
     for (planted, invariant) in planted {
         let seed = found_within(seeds, nodes, planted, invariant);

@@ -1,4 +1,4 @@
-//! A node of the simulated fleet: the real actors, composed as the program does, with chance and planted bug of the test's.
+//! A node of the simulated fleet: the real actors, composed as in the program, with a seeded random generator and a planted bug.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use actix::{Actor as _, Addr};
@@ -12,7 +12,7 @@ use contract::messages::pull_coordinator::{EnsureImage, PullOutcome, PullPolicy}
 use contract::subject::Fleet;
 use contract::{Envelope, Meta, NodeName};
 use event_recorder::EventRecorder;
-use pull_coordinator::{EarlyWord, Extras, FleetNeighbours, Locality, Neighbours, PullCoordinator};
+use pull_coordinator::{Extras, FleetNeighbours, Locality, MidPullSenders, Neighbours, PullCoordinator};
 use registrar::{Registrar, RegistrarParts};
 use runtimes::RuntimeRef;
 use std::cell::Cell;
@@ -28,11 +28,11 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use crate::refusals::Refusals;
 
-/// The node's own bucket is of no interest here.
+/// The node's own token bucket and slots are turned off.
 const NO_THROTTLE: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
-/// How long a standing pull of a caller stands: longer than a run.
+/// How long a standing pull is valid: longer than a run.
 const STANDS: Duration = Duration::from_secs(3_600);
-/// Events are of no interest here.
+/// The capacity of the node's events, which the simulation does not use.
 const EVENTS_KEPT: usize = 4;
 
 /// A rule of the cores that is broken on purpose.
@@ -42,7 +42,7 @@ pub struct Planted {
     pub budget: Option<throttler::core::budget::PlantedBug>,
 }
 
-/// What a node is made of.
+/// The parts that a node is composed of.
 pub struct Parts {
     pub name: NodeName,
     pub instance: String,
@@ -56,11 +56,11 @@ pub struct Parts {
     pub refusals: Refusals,
 }
 
-/// All tasks of a node: its actors, their timers, and what they have asked of the bus and of the registry.
+/// All tasks of a node: its actors, their timers, and their requests to the bus and the registry.
 ///
-/// A suspended node is a process that was stopped, or a machine that its hypervisor does not run: its clock goes on, its timers are late
-/// together, and what has come meanwhile waits, up to the buffers' bounds. What is not covered: a connection that the server ends because
-/// its client does not answer, and a monotonic clock that stands still as well, as on a laptop that sleeps.
+/// A suspended node is like a stopped process, or a machine that its hypervisor does not run: its clock goes on, its timers fire late
+/// and together, and messages wait, up to the bounds of the buffers. Two cases are not covered: a server that closes the connection
+/// because its client does not answer, and a monotonic clock that stops too, as on a sleeping laptop.
 struct Life {
     tasks: LocalSet,
     suspension: Rc<Suspension>,
@@ -84,10 +84,10 @@ impl Future for Life {
     }
 }
 
-/// A node at work. Dropping it is a crash: nothing is said to anybody.
+/// A running node. Dropping it is a crash: it sends no messages.
 pub struct Node {
     bus: BusRef,
-    /// All that it has begun, and goes on beginning.
+    /// The task that drives all tasks of the node.
     life: JoinHandle<()>,
     suspension: Rc<Suspension>,
     coordinator: Addr<PullCoordinator>,
@@ -155,15 +155,16 @@ impl Node {
             },
             max_wait: Duration::from_secs(10),
         };
-        let early = EarlyWord {
+        let mid_pull = MidPullSenders {
             begin: Sender::local(wiring.clone(), tracker.clone().recipient()),
             limits: Sender::local(wiring.clone(), throttler.clone().recipient()),
         };
-        let extras = Extras { sharing: Some(sharing), early: Some(early), ..Extras::default() };
+        let extras = Extras { sharing: Some(sharing), mid_pull: Some(mid_pull), ..Extras::default() };
         let coordinator = PullCoordinator::new(name, runtime, neighbours, clock.clone(), None, panic_guard("pull-coordinator"));
         let coordinator = coordinator.with(extras).start();
         let registrar = Registrar::new(RegistrarParts {
             wiring: wiring.clone(),
+            state: bus.clone(),
             instance,
             zone: "default".to_owned(),
             clock,
@@ -180,7 +181,7 @@ impl Node {
         Self { bus, life, suspension: Rc::default(), coordinator, tracker, _registrar: registrar, _served: served }
     }
 
-    /// A standing pull that stands until the image is there.
+    /// Makes a standing pull and waits until the image is present.
     pub fn standing_pull(&self, image: &str) -> impl Future<Output = Option<PullOutcome>> + 'static {
         let ask = EnsureImage {
             image: image.to_owned(),
@@ -192,7 +193,7 @@ impl Node {
         async move { asked.await.ok()?.ok() }
     }
 
-    /// What it knows to fail for all.
+    /// The back-off entries of the node.
     pub async fn entries(&self) -> Vec<BackoffEntry> {
         let listed = self.tracker.send(Ask(root(ListBackoffs::default()))).await;
         let mut entries = listed.ok().and_then(Result::ok).map(|list| list.entries).unwrap_or_default();
@@ -200,7 +201,7 @@ impl Node {
         entries
     }
 
-    /// None of its tasks goes on until it is resumed.
+    /// Suspends all tasks of the node until it is resumed.
     pub fn suspend(&self) {
         self.suspension.suspended.set(true);
     }
@@ -210,7 +211,7 @@ impl Node {
         self.suspension.waker.take().iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Nothing of it is heard any more.
+    /// Ends the node without any further message.
     pub async fn crash(self) {
         let Self { bus, life, .. } = self;
         life.abort();
@@ -222,7 +223,7 @@ fn root<B>(body: B) -> Envelope<B> {
     Envelope { meta: Meta::root(&mut Random::from_system()), body }
 }
 
-/// A bus for a node.
+/// A shared bus for a node.
 pub fn shared(bus: impl bus::Bus) -> BusRef {
     Arc::new(bus)
 }

@@ -1,4 +1,4 @@
-//! What happens in a run: drawn from its seed alone.
+//! The events of a run, drawn from its seed only.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use clock::Random;
 use crate::faulty_bus::{Line, Odds};
 use crate::registry::Mood;
 
-/// How long a run lasts, in seconds of its own time: an outage, a healing, and a calm time with sick and lying nodes.
+/// The simulated length of a run: an outage, the healing, and a calm time with sick and lying nodes.
 pub const ENDS: Duration = Duration::from_secs(905);
-/// All nodes are up, and want their first image, from here on.
+/// From this second on all nodes are up and want their first image.
 const FIRST_STANDING_PULL: f64 = 20.0;
-/// The registry is well again.
+/// When the registry serves again.
 pub const HEALS_AT: Duration = Duration::from_secs(420);
-/// The bus is well again, so that what heals at [`HEALS_AT`] is told to all.
+/// When the bus works again, so that all nodes learn of the healing at [`HEALS_AT`].
 pub const BUS_HEALS_AT: Duration = Duration::from_secs(380);
-/// From here on the registry is well; some nodes may be sick, and one may lie.
+/// From this time on the registry is healthy; some nodes may be sick, and one may lie.
 pub const CALM_FROM: Duration = Duration::from_secs(660);
-/// How often a liar lies.
+/// The seconds between two lies of a lying node.
 const LIES_EVERY: f64 = 7.0;
-/// So many millionths a bad oscillator is off, and so many seconds clocks are set by.
+/// The largest drift of a clock in millionths, and the most seconds by which a clock is set.
 const MOST_DRIFT: f64 = 200.0;
 const SET_BY: f64 = 600.0;
-/// Of so many some are in trouble, and in a larger fleet messages are lost only for a minute: whatever happens to one is told to all
-/// others.
+/// In a larger fleet only this many nodes can be in trouble, and messages are lost only for [`LOSSES_OF_LARGE`] seconds, because every
+/// event of one node is sent to all others.
 const IN_TROUBLE: usize = 50;
 const LOSSES_OF_LARGE: f64 = 60.0;
 
-/// All want it before anything happens; whose login is wrong never gets it.
+/// An image that all nodes want before the faults begin; nodes with a wrong login never get it.
 pub const BASE: &str = "r.example/private/base:1";
-/// Healthy nodes want it one after the other when all is calm.
+/// An image that healthy nodes want one after the other in the calm time.
 pub const TOOL: &str = "r.example/team/tool:1";
-/// Where few may pull at once, all nodes of some fleets want it at the same time, and each pull takes seconds. All have it before anything
-/// happens.
+/// An image whose pull takes seconds. If the pulls at once are limited, all nodes of some fleets want it at the same time, and have it
+/// before the faults begin.
 pub const LARGE: &str = "r.example/team/large:1";
 pub const LARGE_WANTED_AT: Duration = Duration::from_secs(50);
 
-/// Each wanted by one node in the calm time, and never there.
+/// Images that do not exist; in the calm time one node wants each of them.
 pub const MISSPELT: [&str; 4] = ["r.example/misspelt/a:1", "r.example/misspelt/b:1", "r.example/misspelt/c:1", "r.example/misspelt/d:1"];
 
-/// Something that happens.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     Start(usize),
@@ -48,12 +48,12 @@ pub enum Act {
     Registry(&'static str, Mood),
     Odds(Odds),
     Line(usize, Line),
-    /// Everything takes so many times as long on a node.
+    /// From now on everything takes this many times as long on a node.
     Slow(usize, f64),
-    /// A node's tasks stand still, and go on.
+    /// A node's tasks are suspended.
     Suspend(usize),
     Resume(usize),
-    /// A node's wall clock is set by so many seconds.
+    /// A node's wall clock is moved by this many seconds.
     SetClock(usize, i64),
     Wipe(&'static str),
     Sick(Vec<usize>),
@@ -63,11 +63,11 @@ pub enum Act {
     Forge,
     /// The hostile node keeps every lease from now on.
     KeepLeases,
-    /// What each node knows to fail is written down.
+    /// The back-off entries of each node are recorded.
     List,
 }
 
-/// A node without a line, or with half of one.
+/// A time in which a node's line is cut, in one direction or both.
 #[derive(Clone, Copy)]
 struct Cut {
     node: usize,
@@ -76,32 +76,32 @@ struct Cut {
     to: f64,
 }
 
-/// A run.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub seed: u64,
     pub nodes: usize,
-    /// Pulls a second that the fleet's budget allows.
+    /// The pulls per second that the fleet's budget allows.
     pub per_second: f64,
-    /// How the registry fails.
+    /// The kind of the registry's outage.
     pub outage: Mood,
-    /// When.
+    /// When the outage begins.
     pub fails_at: Duration,
-    /// The image that all want then.
+    /// The image that all nodes want in the outage.
     pub app: &'static str,
-    /// What is wrong with nodes, and how their wall clocks are set.
+    /// Nodes that reach no registry.
     pub sick: Vec<usize>,
     pub rotated: Vec<usize>,
     pub liar: usize,
     pub skews: Vec<i64>,
-    /// How much faster each node's wall clock runs than it should, in millionths.
+    /// The drift of each node's wall clock in millionths; positive if it is fast.
     pub drifts: Vec<i64>,
-    /// When a node had no line or half of one, was down, suspended or slow.
+    /// When a node's line was cut in a direction, or the node was down, suspended or slow.
     pub away: Vec<(usize, Duration, Duration)>,
     pub acts: Vec<(Duration, Act)>,
 }
 
-/// So few that the budget shows: all nodes pull one image within five seconds.
+/// A budget low enough to have an effect: all nodes pull one image within 5 s.
 pub fn slow_budget(nodes: usize) -> f64 {
     nodes as f64 / 5.0
 }
@@ -110,7 +110,7 @@ impl Plan {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
         let outages = [Mood::NotFound, Mood::Limited, Mood::Unavailable, Mood::Refused, Mood::Hang];
-        // So long before it heals that the longest step of what fails then is reached, and waited for.
+        // Early enough before the healing for the fleet to reach the longest step of its probes, and to wait it once.
         let fails_at = seconds(draw.between(210.0, 290.0));
         let sick = draw.some(nodes, (nodes / 10).clamp(3, 5));
         let mut plan = Self {
@@ -138,7 +138,7 @@ impl Plan {
         plan
     }
 
-    /// Nodes start, want, and some crash and come back.
+    /// Starts the nodes and plans their images; some nodes crash and restart.
     fn lives(&mut self, draw: &mut Draw) {
         let outage = self.fails_at.as_secs_f64();
         self.at(1.0, Act::Rotate(self.rotated.clone()));
@@ -147,7 +147,7 @@ impl Plan {
             self.at(FIRST_STANDING_PULL + draw.between(0.0, 10.0), Act::Want(node, BASE));
             self.at(outage + 1.0 + draw.between(0.0, 0.5), Act::Want(node, self.app));
         }
-        // What a registry says of one image, or what happens to all that is asked of it.
+        // Some outages concern one image, the others the whole registry.
         let where_to = if matches!(self.outage, Mood::NotFound | Mood::Unavailable) { "app" } else { "r.example" };
         self.at(outage, Act::Registry(where_to, self.outage));
         self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Mood::Well));
@@ -159,7 +159,7 @@ impl Plan {
         }
     }
 
-    /// Returns whose line is cut when.
+    /// Plans the faults of the bus; returns the cuts.
     fn bus_troubles(&mut self, draw: &mut Draw) -> Vec<Cut> {
         let (from, to) = self.troubled();
         if draw.takes_part() {
@@ -178,7 +178,7 @@ impl Plan {
                 cuts.extend(some.into_iter().map(|node| Cut { node, line, from: begins, to: ends }));
             }
         }
-        // A server that restarts has nobody's line for a few seconds, and may come back with an empty store.
+        // During a restart of the server all lines are cut for a few seconds, and its store may be empty afterwards.
         if draw.takes_part() {
             let restarts = draw.between(from, to - 40.0);
             let back = restarts + draw.between(2.0, 12.0);
@@ -196,7 +196,7 @@ impl Plan {
         cuts
     }
 
-    /// Lines that are cut one way, beside those that are cut altogether.
+    /// Plans lines that are cut in one direction, besides those that are cut in both.
     fn half_lines(&mut self, draw: &mut Draw, mut cuts: Vec<Cut>) {
         let (from, to) = self.troubled();
         if draw.takes_part() {
@@ -210,14 +210,14 @@ impl Plan {
         for cut in &cuts {
             self.at(cut.from, Act::Line(cut.node, cut.line));
             self.away.push((cut.node, seconds(cut.from), seconds(cut.to)));
-            // Of two that overlap the later end is the end: nobody has a line to a server that is down.
+            // If two cuts overlap, only the later end reconnects the line: while the server is down no line works.
             if !cuts.iter().any(|other| other.node == cut.node && other.from < cut.to && cut.to < other.to) {
                 self.at(cut.to, Act::Line(cut.node, Line::Up));
             }
         }
     }
 
-    /// Wall clocks that run too fast or too slow, and such as are set.
+    /// Plans wall clocks that drift, and wall clocks that are set.
     fn clocks(&mut self, draw: &mut Draw) {
         if draw.takes_part() {
             self.drifts = (0..self.nodes).map(|_| draw.between(-MOST_DRIFT, MOST_DRIFT) as i64).collect();
@@ -231,7 +231,7 @@ impl Plan {
         }
     }
 
-    /// Nodes that are slow in all they do, and nodes that do nothing for a while.
+    /// Plans nodes that are slow, and nodes that are suspended for a while.
     fn slow_and_suspended(&mut self, draw: &mut Draw) {
         let (from, to) = self.troubled();
         if draw.takes_part() {
@@ -252,12 +252,12 @@ impl Plan {
         }
     }
 
-    /// When the bus and the nodes are in trouble: while the registry fails.
+    /// When the bus and the nodes have faults: while the registry fails.
     fn troubled(&self) -> (f64, f64) {
         (self.fails_at.as_secs_f64() + 20.0, BUS_HEALS_AT.as_secs_f64())
     }
 
-    /// A registry that is well, nodes that are not.
+    /// Plans the calm time: the registry is healthy, and some nodes are not.
     fn calm(&mut self, draw: &mut Draw) {
         let calm = CALM_FROM.as_secs_f64();
         if !draw.takes_part() {
@@ -271,7 +271,7 @@ impl Plan {
             self.at(calm + draw.between(10.0, 200.0), Act::Want(node, TOOL));
         }
         self.at(1.0, Act::Registry("misspelt", Mood::NotFound));
-        // In the other fleets the registry is idle: that it is asked for anything else shows that it is well.
+        // In the other fleets the registry is idle; requests for other images would show that it is healthy.
         if draw.takes_part() {
             for image in MISSPELT {
                 let node = draw.below(self.nodes);
@@ -297,7 +297,7 @@ impl Plan {
     }
 }
 
-/// Chance of a plan.
+/// The random generator of a plan.
 struct Draw(Random);
 
 impl Draw {
@@ -309,13 +309,13 @@ impl Draw {
         (self.0.fraction() * bound as f64) as usize
     }
 
-    /// Whether a kind of trouble is part of a run. Half of them are, so that each is seen alone as well as beside each other: where all
-    /// happens at once, one hides what another does.
+    /// Whether a kind of trouble is part of a run. Each is with a probability of one half, so that troubles occur alone as well as
+    /// together: if all occurred in every run, the effects of one would hide those of another.
     fn takes_part(&mut self) -> bool {
         self.below(2) == 0
     }
 
-    /// So many different nodes.
+    /// Draws `count` different nodes.
     fn some(&mut self, nodes: usize, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..nodes).collect();
         for place in 0..count.min(nodes) {
@@ -328,6 +328,6 @@ impl Draw {
 }
 
 fn seconds(seconds: f64) -> Duration {
-    // Timers have whole milliseconds.
+    // The resolution of timers is 1 ms.
     Duration::from_millis((seconds * 1_000.0) as u64)
 }

@@ -1,4 +1,4 @@
-//! A registry that lets so many pulls go in a window and tells how many are left, as Docker Hub does.
+//! A registry that allows a number of pulls in a window and reports how many are left, as Docker Hub does.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use contract::messages::throttler::RegistryLimit;
 
 use crate::registry::Mood;
 
-/// The image that all nodes of some fleets want of it.
+/// The image of that registry; all nodes of some fleets want it.
 pub const HUB: &str = "hub.example/library/base:1";
-/// How long a window lasts; it begins with its first pull.
+/// The length of a window, which begins with its first pull.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Nodes want it one after the other, from so long after the outage of the other registry began.
+/// When the first node wants the image, counted from the beginning of the other registry's outage.
 const WANTED_AFTER: Duration = Duration::from_secs(30);
 const WANTED_EVERY: Duration = Duration::from_millis(200);
 
-/// When all nodes of a fleet want it.
+/// When each node of a fleet wants the image.
 pub fn wants(fails_at: Duration, nodes: usize) -> impl Iterator<Item = (Duration, usize)> {
     (0..nodes).map(move |node| (fails_at + WANTED_AFTER + WANTED_EVERY * node as u32, node))
 }
 
-/// How it stands.
+/// The state of the quota.
 #[derive(Debug)]
 pub struct Quota {
     limit: u64,
     began: Option<Duration>,
     used: u64,
-    /// Which window it is.
+    /// The number of the present window.
     pub window: u64,
 }
 
@@ -34,7 +34,7 @@ impl Quota {
         Self { limit, began: None, used: 0, window: 0 }
     }
 
-    /// One asks.
+    /// Answers a pull and counts it.
     pub fn ask(&mut self, now: Duration) -> (Mood, RegistryLimit) {
         let began = match self.began.filter(|began| now < *began + WINDOW) {
             Some(began) => began,

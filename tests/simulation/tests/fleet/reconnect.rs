@@ -1,4 +1,4 @@
-//! A bus that is gone for ten minutes while the registry is down: each node fails by itself, and then all of them come back.
+//! A bus that is down for ten minutes during an outage of the registry: each node fails by itself, and then all reconnect at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,28 +8,28 @@ use throttler::core::budget::BudgetPolicy;
 use crate::faulty_bus::Line;
 use crate::plan::{Act, ENDS, Plan};
 use crate::registry::Mood;
-use crate::republished::Told;
+use crate::republished::PublishedReport;
 use crate::world::Story;
 
 /// The image that all nodes want.
 const APP: &str = "r.example/team/app:1";
 const FAILS_AT: Duration = Duration::from_secs(100);
-/// The bus is gone for ten minutes.
+/// When the bus goes down, ten minutes before [`BACK`].
 const GONE: Duration = Duration::from_secs(130);
 const BACK: Duration = Duration::from_secs(730);
-/// When the first node wants the image, and over how long the others begin to: as long as the longest step of kubelet's rule, so that at any
-/// time as many nodes try.
+/// When the first node wants the image, and the time over which the others begin to want it: the longest step of kubelet's rule, so that
+/// attempts are spread evenly over time.
 const WANTED_FROM: Duration = Duration::from_secs(140);
 const WANTED_WITHIN: Duration = Duration::from_secs(300);
-/// All nodes know the same by then.
+/// How long after the bus is back all nodes must know the same.
 const CONVERGED: Duration = Duration::from_secs(60);
 
-/// Nodes that tell of what they found out without the bus, of each back-off key.
-const TELL_AT_MOST: usize = 3;
-/// How long after the bus, or the registry if it heals later, the last node is served: a round, its lease, and the turns of all, at a rate that
-/// begins anew and of which a share is kept for nodes that have not been heard yet.
+/// The most nodes that publish, for one back-off key, a finding that they made without the bus.
+const PUBLISH_AT_MOST: usize = 3;
+/// How long after both bus and registry are back the last node is served: one round, its lease, and the turns of all nodes. The rate of the
+/// budget starts low, and a share of it is reserved for nodes that the leader does not know yet.
 const SERVED_WITHIN: Duration = Duration::from_secs(20);
-/// The same of what is asked for again within a minute.
+/// The same for an image whose next attempt is within 60 s.
 const SERVED_WITHIN_A_MINUTE: Duration = Duration::from_secs(65);
 
 /// When the registry is well again.
@@ -42,15 +42,15 @@ pub enum Heals {
 impl Heals {
     fn at(self) -> Duration {
         match self {
-            // By kubelet's rule few nodes have tried since then.
+            // Late enough that few nodes have tried since then by kubelet's rule.
             Self::BeforeTheBus => BACK.saturating_sub(Duration::from_secs(15)),
-            // Longer than the longest step after the bus is back.
+            // Later than the longest step after the return of the bus.
             Self::AfterTheBus => BACK + CONVERGED + Duration::from_secs(5),
         }
     }
 }
 
-/// One such outage.
+/// The plan of such an outage.
 pub fn plan(seed: u64, nodes: usize, outage: Mood, heals: Heals) -> Plan {
     let each = |at: Duration, act: fn(usize) -> Act| (0..nodes).map(move |node| (at, act(node)));
     let mut acts: Vec<(Duration, Act)> = each(Duration::from_secs(1), Act::Start).collect();
@@ -81,25 +81,25 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood, heals: Heals) -> Plan {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Seen {
-    /// The most nodes that told, of one back-off key, of a failure that they had met without the bus.
+    /// The most nodes that published, for one back-off key, a failure that they had met without the bus.
     failures: usize,
-    /// The same of a success.
+    /// The same for successes.
     successes: usize,
-    /// Reports of attempts that began when the bus was back: of the back-off key with the most, failures, and successes.
+    /// Reports of attempts that began after the bus was back, of the back-off key with the most: failures and successes.
     since: (usize, usize),
-    /// All reports since the bus was back.
+    /// All reports after the bus was back.
     reports: usize,
-    /// Requests that failed since then.
+    /// Requests that failed after the bus was back.
     failing: usize,
-    /// In how many different ways nodes know what fails.
+    /// The number of different sets of back-off entries among the nodes; 1 if all nodes know the same.
     views: usize,
-    /// How long after all was there the last node was served.
+    /// How long after both bus and registry were back the last node was served.
     served: Option<Duration>,
     served_within: Duration,
-    /// Most that may be told of failures since: rounds of probes, and who was asking already.
+    /// The most reports of failures allowed after the bus was back: rounds of probes, and attempts that had already begun.
     since_at_most: usize,
 }
 
@@ -107,11 +107,11 @@ impl Seen {
     pub fn broken(&self) -> impl Iterator<Item = String> {
         let served = self.served.is_some_and(|served| served <= self.served_within);
         let rules = [
-            (self.failures <= TELL_AT_MOST, format!("{} nodes told of a failure", self.failures)),
-            (self.successes <= TELL_AT_MOST, format!("{} nodes told of a success", self.successes)),
-            (self.since.0 <= self.since_at_most, format!("{} nodes told of a failure since", self.since.0)),
-            // Who told of a failure tells of its success.
-            (self.since.1 <= TELL_AT_MOST + self.since_at_most, format!("{} nodes told of a success since", self.since.1)),
+            (self.failures <= PUBLISH_AT_MOST, format!("{} nodes published a failure", self.failures)),
+            (self.successes <= PUBLISH_AT_MOST, format!("{} nodes published a success", self.successes)),
+            (self.since.0 <= self.since_at_most, format!("{} nodes published a failure since", self.since.0)),
+            // A node that published a failure also publishes the success that ends it.
+            (self.since.1 <= PUBLISH_AT_MOST + self.since_at_most, format!("{} nodes published a success since", self.since.1)),
             (self.failing <= 2 * self.since_at_most, format!("{} requests failed", self.failing)),
             (self.reports <= 12 * self.since_at_most, format!("{} reports", self.reports)),
             (self.views <= 1, format!("nodes know {} different things", self.views)),
@@ -122,11 +122,11 @@ impl Seen {
 }
 
 pub fn seen(story: &Story, heals: Heals) -> Seen {
-    let told: Vec<&Told> = story.told.iter().filter(|one| one.at >= BACK).collect();
-    let before = |one: &&&Told| one.at.saturating_sub(one.age) < BACK;
-    let most = |which: &dyn Fn(&&&Told) -> bool| {
+    let reports: Vec<&PublishedReport> = story.reports.iter().filter(|one| one.at >= BACK).collect();
+    let before = |one: &&&PublishedReport| one.at.saturating_sub(one.age) < BACK;
+    let most = |which: &dyn Fn(&&&PublishedReport) -> bool| {
         let mut nodes: BTreeMap<u128, BTreeSet<&str>> = BTreeMap::new();
-        for one in told.iter().filter(which) {
+        for one in reports.iter().filter(which) {
             nodes.entry(one.backoff_key).or_default().insert(&one.node);
         }
         nodes.values().map(BTreeSet::len).max().unwrap_or_default()
@@ -143,12 +143,12 @@ pub fn seen(story: &Story, heals: Heals) -> Seen {
         failures: most(&|one| one.failed && before(one)),
         successes: most(&|one| !one.failed && before(one)),
         since: (most(&|one| one.failed && !before(one)), most(&|one| !one.failed && !before(one))),
-        reports: told.len(),
+        reports: reports.len(),
         failing,
         views: views.len(),
         served: last.map(|last| last.saturating_sub(all_there)),
         served_within: if story.plan.outage == Mood::NotFound { SERVED_WITHIN_A_MINUTE } else { SERVED_WITHIN },
-        // Each step of 8 s one, three at first, and one more for each step that is shorter.
-        since_at_most: TELL_AT_MOST + CONVERGED.as_secs() as usize / 8 + 4,
+        // One for each step of 8 s, three at first, and one more for each shorter step.
+        since_at_most: PUBLISH_AT_MOST + CONVERGED.as_secs() as usize / 8 + 4,
     }
 }

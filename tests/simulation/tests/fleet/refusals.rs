@@ -1,8 +1,8 @@
-//! Refusals: each names the attempt that failed, of this node or of another.
+//! Checks that each refusal names the failed attempt, of this node or another.
 //!
-//! A standing pull that is held says so by an event, and what holds it has failed. The attempt that an event names is one that the registry
-//! saw: of the node that is said to have found out, begun before, and not the one by which that node has its image. It may go on, as nodes
-//! tell of attempts that have no answer for long.
+//! A standing pull that is in back-off records an event, which names the failed attempt. The registry must have seen this attempt: made by
+//! the node that the event names, begun before the refusal, and not the one that delivered the image. It may still be running, because
+//! nodes also report attempts that have had no answer for long.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,32 +19,32 @@ use event_recorder::EventRecorder;
 use crate::registry::{Asked, Mood};
 use crate::world::{Story, name};
 
-/// A refusal, as its event tells it.
+/// A refusal, read from its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub at: Duration,
     pub node: usize,
     pub image: String,
-    /// The other node that found out; none: this one did.
+    /// The other node that found the failure; none if this node found it.
     pub learned_by: Option<String>,
     pub learned: Option<TraceContext>,
 }
 
-/// Refusals of all nodes, as they say them.
+/// The refusals of all nodes, in order.
 #[derive(Clone)]
 pub struct AllRefusals {
     clock: Clock,
     said: Rc<RefCell<Vec<Refusal>>>,
 }
 
-/// Those of one node.
+/// Records the refusals of one node.
 pub struct Refusals {
     all: AllRefusals,
     node: usize,
 }
 
 impl AllRefusals {
-    /// By the time of the registry.
+    /// Uses the clock of the registry.
     pub fn new(clock: Clock) -> Self {
         Self { clock, said: Rc::default() }
     }
@@ -59,7 +59,7 @@ impl AllRefusals {
 }
 
 impl Refusals {
-    /// What is put before a node's recorder: it looks at each event and passes it on.
+    /// An actor in front of a node's recorder that sees each event and passes it on.
     pub fn before(self, recorder: Addr<EventRecorder>) -> Tap {
         Tap { refusals: self, recorder }
     }
@@ -94,11 +94,11 @@ impl Handler<Ask<RecordEvent>> for Tap {
     }
 }
 
-/// Refusals that name no attempt, or one that has not failed.
+/// Refusals that name no attempt, or an attempt that has not failed.
 pub fn unexplained(story: &Story) -> Vec<&Refusal> {
     let attempts: BTreeMap<TraceContext, &Asked> = story.asked.iter().map(|one| (unsampled(one.span), one)).collect();
     let liar = name(story.plan.liar).to_string();
-    // What is forged names what it likes.
+    // Refusals because of forged reports are ignored: forged reports may name any attempt.
     let honest = story.refusals.iter().filter(|refusal| refusal.learned_by.as_deref() != Some(liar.as_str()));
     honest
         .filter(|refusal| {
@@ -110,12 +110,12 @@ pub fn unexplained(story: &Story) -> Vec<&Refusal> {
 
 fn explains(story: &Story, refusal: &Refusal, attempt: &Asked) -> bool {
     let finder = refusal.learned_by.clone().unwrap_or_else(|| name(refusal.node).to_string());
-    let there = story.there.get(&(attempt.node, attempt.image.clone()));
-    let served = attempt.got == Mood::Well && attempt.over.is_some_and(|over| over <= refusal.at && there == Some(&over));
+    let present_since = story.present_since.get(&(attempt.node, attempt.image.clone()));
+    let served = attempt.got == Mood::Well && attempt.over.is_some_and(|over| over <= refusal.at && present_since == Some(&over));
     name(attempt.node).as_str() == finder && attempt.at <= refusal.at && !served
 }
 
-/// Whether links to it are of use is not what tells one from another.
+/// The span without its sampling flag, because the flag does not identify a span.
 fn unsampled(span: TraceContext) -> TraceContext {
     TraceContext { sampled: false, ..span }
 }

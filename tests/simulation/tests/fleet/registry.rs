@@ -15,77 +15,77 @@ use throttler::core::budget::{Effect, FLEET_PERMIT_LEASE, RENEW_EVERY};
 use crate::latency::{ANSWER, LARGE_LAYERS, LAYERS, Latency};
 use crate::quota::Quota;
 
-/// So long a runtime waits for an answer.
+/// How long a runtime waits for an answer.
 const TIME_OUT: Duration = Duration::from_secs(10);
-/// What a registry asks for that limits its rate.
+/// The Retry-After of a registry that answers 429.
 pub const RETRY_AFTER: Duration = Duration::from_secs(20);
 
 /// The registry with a quota.
 const HUB_HOST: &str = "hub.example";
-/// The scope of logins for what is private.
+/// The scope of logins for private images.
 const MINTED: &str = "minted";
 
-/// How the registry is, or what a request comes to.
+/// The condition of the registry, and the result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mood {
-    /// It serves.
+    /// It serves requests.
     Well,
-    /// The image is not there.
+    /// The image does not exist.
     NotFound,
     /// 429 with Retry-After.
     Limited,
     /// 503 with an error body.
     Unavailable,
-    /// No connection.
+    /// The connection is refused.
     Refused,
-    /// No answer.
+    /// Requests get no answer.
     Hang,
     /// 401.
     Denied,
-    /// The token server answers 503; manifests would be served.
+    /// The token server answers 503; without it manifests would be served.
     TokenUnavailable,
-    /// Manifests are served; blobs get 503 without a word of the registry's own.
+    /// Manifests are served; blobs get 503 without an error body of the registry.
     BlobUnavailable,
-    /// Manifests are served; a blob is never answered.
+    /// Manifests are served; requests for blobs get no answer.
     BlobHang,
-    /// Manifests are served; blobs have other bytes than they should.
+    /// Manifests are served; blobs have wrong bytes.
     WrongBytes,
 }
 
-/// Who permitted a pull.
+/// The source of a pull's permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PermitFrom {
-    /// The budget's leader gave a permit.
+    /// The budget's leader granted a permit.
     Leader,
-    /// Its node reached no leader.
-    Alone,
-    /// Nobody's.
+    /// The node granted it itself, because it reached no leader.
+    NoLeader,
+    /// The pull had no permit.
     None,
 }
 
-/// One request, and the pull that it begins.
+/// The first request of a pull, and the course of the pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub at: Duration,
     pub node: usize,
     pub image: String,
-    /// Of the attempt.
+    /// The span of the attempt.
     pub span: TraceContext,
     pub got: Mood,
     pub permit_from: PermitFrom,
     permit: Option<PermitId>,
-    /// When a blob had been answered, and so others could know that all is well.
+    /// When the first blob was answered, so that other nodes could learn that the registry serves.
     pub answered: Option<Duration>,
-    /// When the pull was over; none: it goes on.
+    /// When the pull ended; none if it is still running.
     pub over: Option<Duration>,
-    /// When the permit ran out while it went on.
+    /// When the permit ran out during the pull.
     pub ran_out: Option<Duration>,
-    /// In which window of the registry's quota, if it has one.
+    /// The window of the registry's quota, if it has one.
     pub window: Option<u64>,
 }
 
 impl Asked {
-    /// Each login has a budget of its own: that of private images, and that of the others.
+    /// The name of the budget: private images have another login than the others, and each login has its own budget.
     pub fn budget(&self) -> &'static str {
         budget_of(&self.image)
     }
@@ -108,23 +108,23 @@ pub struct Registry(Arc<Mutex<State>>);
 struct State {
     clock: Clock,
     random: Random,
-    /// How many times as long everything takes on a node that is slow.
+    /// The factor by which everything takes longer on a slow node.
     slow: BTreeMap<usize, f64>,
-    /// How it is towards whom that asks for an image with this in its name.
+    /// The condition of the registry for images whose name contains the key.
     moods: BTreeMap<&'static str, Mood>,
-    /// The image whose layers are large, if there is one.
+    /// The image with large layers, if there is one.
     large: Option<&'static str>,
-    /// Of the registry that has one.
+    /// The quota of the registry [`HUB_HOST`].
     quota: Option<Quota>,
     /// Nodes that reach no registry.
     sick: BTreeSet<usize>,
-    /// Whose login was changed and is wrong.
+    /// Nodes whose login was changed and is wrong.
     rotated: BTreeSet<usize>,
     asked: Vec<Asked>,
-    there: BTreeMap<(usize, String), Duration>,
-    /// Which start of a node is the one that lives.
+    present_since: BTreeMap<(usize, String), Duration>,
+    /// The number of the present start of each running node.
     lives: BTreeMap<usize, u64>,
-    /// What has been granted to each node on each budget and not been begun with; all that were granted to it are remembered.
+    /// The permits of each node and budget that have not been used yet, and all permits that were granted.
     granted: BTreeMap<(usize, &'static str), Granted>,
 }
 
@@ -146,7 +146,7 @@ impl Registry {
             sick: BTreeSet::new(),
             rotated: BTreeSet::new(),
             asked: Vec::new(),
-            there: BTreeMap::new(),
+            present_since: BTreeMap::new(),
             lives: BTreeMap::new(),
             granted: BTreeMap::new(),
         };
@@ -157,12 +157,12 @@ impl Registry {
         self.state().moods.insert(image, mood);
     }
 
-    /// From now on everything takes so many times as long on a node as on others.
+    /// From now on everything takes `slowness` times as long on a node.
     pub fn set_slowness(&self, node: usize, slowness: f64) {
         self.state().slow.insert(node, slowness);
     }
 
-    /// Pulls of this image take seconds.
+    /// Makes pulls of this image take seconds.
     pub fn set_large(&self, image: &'static str) {
         self.state().large = Some(image);
     }
@@ -179,7 +179,7 @@ impl Registry {
         self.state().rotated = nodes.into_iter().collect();
     }
 
-    /// A node begins anew: what it was doing is over.
+    /// Starts a node again: its running pulls end.
     pub fn start(&self, node: usize) -> SimulatedRuntime {
         let mut state = self.state();
         let life = state.lives.entry(node).or_default();
@@ -187,7 +187,7 @@ impl Registry {
         SimulatedRuntime { registry: self.clone(), node, life: *life }
     }
 
-    /// A node is suspended: nobody renews its permits, the last of which was renewed within the last second.
+    /// Suspends a node: its permits are not renewed. The last renewal was at most 1 s ago.
     pub fn suspend(&self, node: usize) {
         let mut state = self.state();
         let runs_out = state.clock.now().monotonic + FLEET_PERMIT_LEASE.saturating_sub(RENEW_EVERY);
@@ -195,7 +195,7 @@ impl Registry {
         open.for_each(|one| one.ran_out = Some(one.ran_out.unwrap_or(runs_out).min(runs_out)));
     }
 
-    /// A node has crashed.
+    /// Ends the pulls of a crashed node.
     pub fn stop(&self, node: usize) {
         let mut state = self.state();
         *state.lives.entry(node).or_default() += 1;
@@ -204,7 +204,7 @@ impl Registry {
         state.granted.retain(|(of, _), _| *of != node);
     }
 
-    /// What the budgets of a node decide.
+    /// Records the decisions of a node's budgets.
     pub fn watch(&self, node: usize) -> throttler::Watch {
         let (registry, life) = (self.clone(), self.state().lives.get(&node).copied());
         Box::new(move |of_node, effect| match effect {
@@ -235,13 +235,13 @@ impl Registry {
         self.state().asked.clone()
     }
 
-    pub fn is_there(&self, node: usize, image: &str) -> bool {
-        self.state().there.contains_key(&(node, image.to_owned()))
+    pub fn is_present(&self, node: usize, image: &str) -> bool {
+        self.state().present_since.contains_key(&(node, image.to_owned()))
     }
 
-    /// When each image was there, by node.
-    pub fn there(&self) -> BTreeMap<(usize, String), Duration> {
-        self.state().there.clone()
+    /// When each node had each image.
+    pub fn present_since(&self) -> BTreeMap<(usize, String), Duration> {
+        self.state().present_since.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -264,7 +264,7 @@ impl State {
         let permit_from = match granted {
             Some((_, alone)) => {
                 if alone {
-                    PermitFrom::Alone
+                    PermitFrom::NoLeader
                 } else {
                     PermitFrom::Leader
                 }
@@ -283,7 +283,7 @@ impl State {
     }
 }
 
-/// What pulls on one node, until that crashes.
+/// The runtime of one node, until the node crashes.
 pub struct SimulatedRuntime {
     registry: Registry,
     node: usize,
@@ -297,7 +297,7 @@ impl SimulatedRuntime {
         (got, limits, Open { registry: &self.registry, number: state.asked.len() - 1 })
     }
 
-    /// Waits as long as it takes on this node.
+    /// Waits for a random time, multiplied by the slowness of the node.
     async fn wait(&self, latency: Latency) {
         let takes = {
             let mut state = self.registry.state();
@@ -307,7 +307,7 @@ impl SimulatedRuntime {
         tokio::time::sleep(takes).await;
     }
 
-    /// Waits for an answer that may not come.
+    /// Waits for an answer; if `hangs`, until the time-out.
     async fn wait_unless(&self, hangs: bool) {
         if hangs {
             tokio::time::sleep(TIME_OUT).await;
@@ -325,8 +325,8 @@ impl SimulatedRuntime {
 impl ImageRuntime for SimulatedRuntime {
     async fn image_status(&self, reference: &Reference, _: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
         let key = (self.node, reference.normalised().to_owned());
-        let there = self.registry.state().there.contains_key(&key);
-        Ok(there.then(|| ImageStatus { image_ref: key.1, ..ImageStatus::default() }))
+        let is_present = self.registry.state().present_since.contains_key(&key);
+        Ok(is_present.then(|| ImageStatus { image_ref: key.1, ..ImageStatus::default() }))
     }
 
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
@@ -344,7 +344,7 @@ impl ImageRuntime for SimulatedRuntime {
             return Err(failure);
         }
         if !limits.is_empty() {
-            progress.tell_limits(limits.clone());
+            progress.set_limits(limits.clone());
         }
         progress.resolved(Vec::new());
         progress.blob_asked();
@@ -365,17 +365,17 @@ impl ImageRuntime for SimulatedRuntime {
         drop(pull);
         let mut state = self.registry.state();
         let now = state.clock.now().monotonic;
-        state.there.entry((self.node, image.clone())).or_insert(now);
+        state.present_since.entry((self.node, image.clone())).or_insert(now);
         Ok(PulledImage { image_ref: image, auth: "anonymous".to_owned(), limits, ..PulledImage::default() })
     }
 
-    /// Who pulls something private does so with a login of the node's own, minted by one helper for all.
+    /// The route. Private images have a login of the node, which one helper mints for all nodes.
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
-        let way = Route { hash: "direct".to_owned(), shows_blobs: true, ..Route::unknown(reference, platform) };
+        let route = Route { hash: "direct".to_owned(), shows_blobs: true, ..Route::unknown(reference, platform) };
         if reference.normalised().contains("private") {
-            return Route { scope: MINTED.to_owned(), fingerprint: format!("minted-for-{}", self.node), ..way };
+            return Route { scope: MINTED.to_owned(), fingerprint: format!("minted-for-{}", self.node), ..route };
         }
-        way
+        route
     }
 
     async fn describe(&self) -> RuntimeDescription {
@@ -383,7 +383,7 @@ impl ImageRuntime for SimulatedRuntime {
     }
 }
 
-/// A pull under way. Whatever ends it is seen.
+/// A running pull. Dropping it records its end.
 struct Open<'a> {
     registry: &'a Registry,
     number: usize,

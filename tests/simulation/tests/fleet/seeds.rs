@@ -1,4 +1,4 @@
-//! Many runs, on all cores, and what they come to.
+//! Runs many seeds on all cores and summarises the findings.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,29 +11,29 @@ use crate::node::Planted;
 use crate::plan::Plan;
 use crate::world::{self, Story};
 
-/// So much is shown before and after what is broken.
+/// How much time before and after a broken invariant is shown.
 const SEEN_AROUND: Duration = Duration::from_secs(20);
 
-/// Every so manyth seed is run twice: both runs must be the same.
+/// One of this many seeds is run twice; both runs must be the same.
 const TWICE: u64 = 5;
-/// Seeds that follow from the sources come after this.
+/// The offset of seeds that are derived from the sources.
 const TREE_SEEDS: u64 = 1_000_000;
 
-/// What a run is drawn from.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     pub seed: u64,
     pub nodes: usize,
 }
 
-/// What many runs come to.
+/// The summary of many runs.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// What does not hold, and how it is seen again.
+    /// The broken invariants, each with the command to run it again.
     pub broken: Vec<String>,
-    /// How often each kind of fault acted.
+    /// How often each kind of fault occurred.
     pub counts: BTreeMap<&'static str, u64>,
-    /// The worst of each figure, as a share of its bound.
+    /// The highest value of each figure as a share of its bound, and its seed.
     worst: BTreeMap<(Invariant, &'static str), (f64, u64)>,
     runs: usize,
 }
@@ -44,7 +44,7 @@ impl Account {
         for (kind, count) in &story.counts {
             *self.counts.entry(kind).or_default() += count;
         }
-        for Finding { invariant, what, value, at_most, .. } in checks::look(story) {
+        for Finding { invariant, what, value, at_most, .. } in checks::check(story) {
             let worst = self.worst.entry((invariant, what)).or_default();
             if value / at_most > worst.0 {
                 *worst = (value / at_most, fleet.seed);
@@ -55,8 +55,8 @@ impl Account {
         }
     }
 
-    /// In lines: how often each fault acted, and how near each bound was.
-    pub fn told(&self) -> String {
+    /// The summary as text: how often each fault occurred, and how near each figure came to its bound.
+    pub fn describe(&self) -> String {
         let mut text = format!("{} fleets, every fifth run twice\n", self.runs);
         for (kind, count) in &self.counts {
             let _ = writeln!(text, "  {count:>9} x {kind}");
@@ -68,13 +68,13 @@ impl Account {
     }
 }
 
-/// So many that follow from the sources (`FLEET_TREE`, a hash that `cargo xtask test` sets); none without it.
+/// `count` seeds derived from the sources (`FLEET_TREE`, a hash that `cargo xtask test` sets); none without it.
 pub fn of_tree(count: u64) -> Vec<u64> {
     let hash = std::env::var("FLEET_TREE").ok().and_then(|hash| u64::from_str_radix(hash.get(..12)?, 16).ok());
     hash.map(|hash| (0..count).map(|number| TREE_SEEDS + hash + number).collect()).unwrap_or_default()
 }
 
-/// Runs all of them, every fifth twice.
+/// Runs all fleets, every fifth seed twice.
 pub fn many(fleets: &[Fleet]) -> Account {
     let (account, next) = (Mutex::new(Account::default()), AtomicUsize::new(0));
     let work = || {
@@ -98,22 +98,22 @@ pub fn many(fleets: &[Fleet]) -> Account {
     account.into_inner().unwrap()
 }
 
-/// The first seed by which an invariant shows a planted bug.
+/// The first seed whose run breaks the invariant because of the planted bug.
 pub fn found_within(seeds: u64, nodes: usize, planted: Planted, invariant: Invariant) -> Option<u64> {
     let shows = |seed: &u64| {
         let story = world::run(Plan::draw(*seed, nodes), planted);
-        checks::look(&story).iter().any(|finding| finding.invariant == invariant && finding.is_broken())
+        checks::check(&story).iter().any(|finding| finding.invariant == invariant && finding.is_broken())
     };
     (1..=seeds).find(shows)
 }
 
-/// One run in lines.
-pub fn told(story: &Story) -> String {
+/// One run as text.
+pub fn describe(story: &Story) -> String {
     let mut text = format!(
         "{:?} from {:?} on, {}; hash {:016x}\n{:?}\n",
         story.plan.outage, story.plan.fails_at, story.plan.app, story.hash, story.counts
     );
-    for finding in checks::look(story) {
+    for finding in checks::check(story) {
         let word = if finding.is_broken() { "BROKEN" } else { "holds " };
         let Finding { invariant, what, value, at_most, at } = &finding;
         let _ = writeln!(text, "  {word} {invariant:?}: {what}: {value:.2}, at most {at_most:.2}");
@@ -124,7 +124,7 @@ pub fn told(story: &Story) -> String {
     text
 }
 
-/// What the registry saw around a time, and where a node was away.
+/// The requests around a time, and the nodes that were away.
 fn around(story: &Story, node: usize, at: Duration) -> String {
     let mut text = String::new();
     let away: Vec<_> = story.plan.away.iter().filter(|(of, _, _)| *of == node).collect();
@@ -134,7 +134,7 @@ fn around(story: &Story, node: usize, at: Duration) -> String {
     for (node, from, to) in meanwhile {
         let _ = writeln!(text, "    n{node} away from {from:?} to {to:?}");
     }
-    for lease in story.leases.told(node, near) {
+    for lease in story.leases.describe(node, near) {
         let _ = writeln!(text, "    {lease}");
     }
     for one in story.asked.iter().filter(|one| near(one.at) || (one.node == node && one.at >= at)) {

@@ -8,13 +8,13 @@ use super::plan::{Act, ENDS, Plan};
 use super::registry::Mood;
 use super::world::Story;
 
-/// All nodes want these a second after it began.
+/// All nodes want these images 1 s after the outage began.
 const IMAGES: [&str; 3] = ["r.example/team/one:1", "r.example/team/two:1", "r.example/team/three:1"];
 const FAILS_AT: Duration = Duration::from_secs(100);
-/// How long it lasts.
+/// How long the outage lasts.
 pub const LASTS: Duration = Duration::from_secs(60);
 
-/// One outage.
+/// The plan of one outage.
 pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
     let heals_at = FAILS_AT + LASTS;
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
@@ -39,7 +39,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
     }
 }
 
-/// Attempts that failed, and how long after healing the last node had the last image.
+/// The failed attempts, and how long after the healing the last node had its last image.
 pub fn seen(story: &Story) -> (usize, Option<Duration>) {
     let failing = story.asked.iter().filter(|one| one.got != Mood::Well).count();
     let wanted = (0..story.plan.nodes).flat_map(|node| IMAGES.map(|image| (node, image)));

@@ -1,4 +1,4 @@
-//! A run: nodes, bus, registry and callers on one paused runtime.
+//! Runs a plan: nodes, bus, registry and callers on one paused runtime.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use actix::System;
 use actors::bucket_spec;
 use backoff_tracker::Reader;
 use backoff_tracker::core::knowledge::{About, BackoffKey};
-use bus::Bus as _;
+use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
 use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
@@ -29,39 +29,39 @@ use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
 use crate::quota::{self, HUB};
 use crate::refusals::{AllRefusals, Refusal};
 use crate::registry::{Asked, Mood, Registry};
-use crate::republished::{AllTold, Told};
+use crate::republished::{PublishedReport, PublishedReports};
 
-/// Where the wall clock of the server stands at first.
+/// The initial time of the server's wall clock, since 1970.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// What a forged report asks for.
+/// The Retry-After of a forged report: 10 years.
 const FORGED_RETRY_AFTER_MS: u64 = 10 * 365 * 24 * 3_600_000;
 /// How long a server keeps a forged report.
 const FORGED_TTL: Duration = Duration::from_secs(600);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Story {
     pub plan: Plan,
     pub budget: BudgetPolicy,
-    /// Pulls in a window that another registry allows, in some fleets.
+    /// The pulls in a window that the registry with a quota allows; some fleets have it.
     pub quota: Option<u64>,
     pub asked: Vec<Asked>,
-    pub there: BTreeMap<(usize, String), Duration>,
+    pub present_since: BTreeMap<(usize, String), Duration>,
     pub wanted: BTreeMap<(usize, &'static str), Duration>,
-    /// Which node came back when.
+    /// The restarted nodes, and when.
     pub restarts: Vec<(usize, Duration)>,
     pub leases: Leases,
-    /// In the order of time.
+    /// The refusals, in order of time.
     pub refusals: Vec<Refusal>,
-    /// Whose message was lost or late, and when, in the order of time.
+    /// The times and nodes of lost and late messages, in order of time.
     pub disturbed: Vec<(Duration, usize)>,
-    /// Every report, in the order in which the server has stored them.
-    pub told: Vec<Told>,
-    /// What each node knew to fail when it was asked for that, by node.
+    /// All reports, in the order in which the server stored them.
+    pub reports: Vec<PublishedReport>,
+    /// The back-off entries of each node when they were recorded, indexed by node.
     pub listed: Vec<Vec<BackoffEntry>>,
-    /// How often each kind of fault acted.
+    /// How often each kind of fault occurred.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Over all of it, in order.
+    /// A hash of all of these, in order.
     pub hash: u64,
 }
 
@@ -70,15 +70,15 @@ impl Story {
         self.asked.iter().filter_map(|one| Some(one.over?.saturating_sub(one.at))).max().unwrap_or_default()
     }
 
-    /// When a node began the attempt by which it has an image: how long the layers take is the registry's affair.
+    /// When a node began the attempt that delivered an image; the time of the layers, which depends on the registry, does not count.
     pub fn served_at(&self, node: usize, image: &str) -> Option<Duration> {
-        self.there.get(&(node, image.to_owned()))?;
+        self.present_since.get(&(node, image.to_owned()))?;
         let served = |one: &&Asked| one.node == node && one.image == image && one.got == Mood::Well;
         self.asked.iter().rev().find(served).map(|one| one.at)
     }
 }
 
-/// Runs a plan on a thread of its own, so that nothing of one run is left to the next.
+/// Runs a plan on its own thread, so that no state remains for the next run.
 pub fn run(plan: Plan, planted: Planted) -> Story {
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
         Random::repeat_on_this_thread(plan.seed);
@@ -99,10 +99,10 @@ struct World {
     registry: Registry,
     hostile: Hostile,
     refusals: AllRefusals,
-    told: AllTold,
+    reports: PublishedReports,
     listed: Vec<Vec<BackoffEntry>>,
     nodes: BTreeMap<usize, Node>,
-    /// What sets the nodes' wall clocks.
+    /// The handles that set the nodes' wall clocks.
     clocks: BTreeMap<usize, Jumps>,
     starts: u64,
     restarts: Vec<(usize, Duration)>,
@@ -112,15 +112,15 @@ struct World {
 
 async fn live(plan: Plan, planted: Planted) -> Story {
     let clock = Clock::simulated(WALL);
-    // In every third fleet no more than a few pull at once: about as many as begin while one takes its time.
+    // In every third fleet only a few nodes may pull at once: about as many as begin during one pull.
     let at_once = if plan.seed.is_multiple_of(3) { (plan.nodes / 12).max(2) } else { 0 };
     let budget = BudgetPolicy { per_second: plan.per_second, at_once, ..BudgetPolicy::default() };
-    // In every fourth fleet all want an image of a registry with a quota as well, which a quarter of them may have in a minute.
+    // In every fourth fleet all nodes also want an image of a registry with a quota, which allows a quarter of them in each minute.
     let quota = (plan.seed % 4 == 1).then_some(plan.nodes.div_ceil(4) as u64);
     let hub = MemoryBus::new(clock.clone());
     let others = (0..plan.nodes).filter(|node| *node != HOSTILE).map(name).collect();
     let hostile = Hostile::new(hub.connect(), name(HOSTILE), others, Random::seeded(!plan.seed));
-    let told = AllTold::on(&hub, clock.clone()).await;
+    let reports = PublishedReports::on(&hub, clock.clone()).await;
     let mut world = World {
         planted,
         budget,
@@ -131,7 +131,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
         refusals: AllRefusals::new(clock.clone()),
-        told,
+        reports,
         listed: Vec::new(),
         nodes: BTreeMap::new(),
         clocks: BTreeMap::new(),
@@ -144,7 +144,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
     if world.is_by_policy() {
         world.set_policy().await;
     }
-    // Where few may pull at once, in every second fleet they do so for longer than a permit lasts without a renewal.
+    // If only a few may pull at once, in every second fleet their pulls take longer than a permit is valid without a renewal.
     let mut acts = world.plan.acts.clone();
     if at_once > 0 && world.plan.seed.is_multiple_of(2) {
         world.registry.set_large(LARGE);
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// In every fifth fleet the fleet policy says what the budget is.
+    /// In every fifth fleet the fleet policy sets the budget.
     fn is_by_policy(&self) -> bool {
         self.plan.seed % 5 == 2
     }
@@ -237,8 +237,8 @@ impl World {
         bucket.put(POLICY_KEY, encode(&stored).expect("it fits").into(), None).await.expect("it is stored");
     }
 
-    /// The budget by a node's settings. Where the policy says what it is, they say four times as much. Not those of a node that crashes in
-    /// the middle: it may start anew without a line, when it cannot know better.
+    /// The budget in a node's settings. If the policy sets the budget, the settings have four times as much. This does not apply to a node
+    /// that crashes during the run: it may restart without a line, when it cannot read the policy.
     fn settings_of(&self, node: usize) -> BudgetPolicy {
         let crashes = self.plan.acts.iter().any(|(_, act)| matches!(act, Act::Crash(crashed) if *crashed == node));
         let times: u8 = if self.is_by_policy() && !crashes { 4 } else { 1 };
@@ -277,7 +277,7 @@ impl World {
         };
         self.nodes.insert(node, Node::start(parts).await);
         let of_node = self.wanted.range((node, "")..(node + 1, "")).map(|(wanted, _)| *wanted);
-        let wanted: Vec<_> = of_node.filter(|(_, image)| !self.registry.is_there(node, image)).collect();
+        let wanted: Vec<_> = of_node.filter(|(_, image)| !self.registry.is_present(node, image)).collect();
         for (node, image) in wanted {
             self.standing_pull(node, image);
         }
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Writes, under the liar's own token, whatever could keep the others from a good image.
+    /// Writes reports, under the liar's own key, that could keep the others from a good image.
     async fn lie(&mut self, liar: usize, number: u64) {
         self.count("lie", 1);
         let view = view();
@@ -372,22 +372,37 @@ impl World {
             };
             self.count(kind, 1);
         }
-        let there = self.registry.there();
+        let present_since = self.registry.present_since();
         let mut hash = Hash::default();
         for one in &asked {
             hash.add(&format!("{one:?}"));
         }
         let refusals = self.refusals.take();
         self.count("refusal", refusals.len() as u64);
-        hash.add(&format!("{there:?}{refusals:?}{:?}", self.counts));
+        hash.add(&format!("{present_since:?}{refusals:?}{:?}", self.counts));
         let (leases, disturbed) = (self.weather.leases(|leases, _| std::mem::take(leases)), self.weather.disturbed());
-        let told = self.told.take();
+        let reports = self.reports.take();
         let Self { plan, budget, quota, wanted, restarts, listed, counts, .. } = self;
-        Story { plan, budget, quota, asked, there, wanted, restarts, leases, refusals, disturbed, told, listed, counts, hash: hash.0 }
+        Story {
+            plan,
+            budget,
+            quota,
+            asked,
+            present_since,
+            wanted,
+            restarts,
+            leases,
+            refusals,
+            disturbed,
+            reports,
+            listed,
+            counts,
+            hash: hash.0,
+        }
     }
 }
 
-/// The view of the registry that all nodes share.
+/// The view of the registry, which is the same for all nodes.
 pub fn view() -> View {
     View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() }
 }

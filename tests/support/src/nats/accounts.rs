@@ -1,4 +1,4 @@
-//! The accounts of deploy/, with keys and certificates that a test knows.
+//! The accounts of deploy/nats, with keys and certificates that the test creates.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use tempfile::TempDir;
 
 use super::{Authority, NatsConfig};
 
-/// The accounts of deploy/nats. What it made goes when it is dropped.
+/// The accounts of deploy/nats. Dropping it removes its files.
 pub struct Accounts {
     text: String,
     authority: Authority,
-    /// The seed of each user in a file of the user's name, and what JetStream keeps.
+    /// The seed of each user in a file with the user's name, and the data of JetStream.
     folder: TempDir,
 }
 
 impl Accounts {
-    /// The accounts as they are in deploy/, each user with a new key.
+    /// The accounts as in deploy/nats, with a new key for each user.
     ///
     /// # Panics
-    /// When the example is not as it was: it names no user, or other files.
+    /// When the example has changed so that it has no users or includes other files.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each has other keys")]
     pub fn new() -> Self {
@@ -37,7 +37,7 @@ impl Accounts {
             assert!(text.contains(example), "the example names {example}");
             text = text.replace(example, own.to_str().expect("paths of tests are text"));
         }
-        // `nkey: U... # name`, also within braces.
+        // The line is `nkey: U... # name`, also within braces.
         let user = |line: &str| Some((line.split("nkey: ").nth(1)?.get(..56)?.to_owned(), line.rsplit(' ').next()?.to_owned()));
         let users: Vec<(String, String)> = text.lines().filter_map(user).filter(|(key, _)| key.starts_with('U')).collect();
         assert!(!users.is_empty(), "the example has users");
@@ -49,23 +49,23 @@ impl Accounts {
         Self { text, authority, folder }
     }
 
-    /// The whole example, as `nats-server -t` checks it.
+    /// The whole example, in a file that `nats-server -t` can check.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// A server with these accounts; it listens where there is room.
+    /// The configuration of a server with these accounts; it listens on free ports.
     #[must_use]
     pub fn config(&self) -> NatsConfig {
         let lines: Vec<&str> = self.text.lines().filter(|line| !line.starts_with("listen")).collect();
         NatsConfig::default().without_jetstream().with(&lines.join("\n"))
     }
 
-    /// Loses what JetStream keeps. The server must not run.
+    /// Deletes the data of JetStream. The server must not run.
     ///
     /// # Panics
-    /// When there is nothing kept.
+    /// When there is no data.
     pub fn wipe_store(&self) {
         std::fs::remove_dir_all(self.folder.path().join("store")).expect("the store can be removed");
     }

@@ -1,18 +1,18 @@
-//! A certificate authority of the test's own.
+//! A certificate authority for one test.
 
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// An authority with the files that it has issued; they go when it is dropped.
+/// An authority with the files of its certificates; dropping it removes the files.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
 }
 
 impl Authority {
-    /// A new authority; its certificate lies at [`Authority::certificate`].
+    /// Creates an authority; [`Authority::certificate`] is the path of its certificate.
     ///
     /// # Panics
     /// When the folder cannot be written.
@@ -34,7 +34,7 @@ impl Authority {
         self.folder.path().join("ca.pem")
     }
 
-    /// Issues a certificate for a host name, an address or a client, and gives its file and that of its key.
+    /// Issues a certificate for a host name, an address or a client; returns the files of the certificate and of its key.
     ///
     /// # Panics
     /// When the folder cannot be written.
@@ -43,7 +43,7 @@ impl Authority {
         self.signed(name, CertificateParams::new([name.to_owned()]).expect("the name is valid"))
     }
 
-    /// The same for a client of an organization, by names that are none of a host.
+    /// Issues a certificate for a client of an organization, without a host name.
     ///
     /// # Panics
     /// When the folder cannot be written.

@@ -1,4 +1,4 @@
-//! Three nats-servers that are one JetStream.
+//! A JetStream cluster of three nats-servers.
 
 use std::time::{Duration, Instant};
 
@@ -8,36 +8,36 @@ use crate::held_port::HeldPort;
 
 use super::{Member, NatsConfig, NatsServer};
 
-/// Servers of a cluster: as many as can lose one.
+/// The servers of a cluster: the smallest number of which one can fail.
 const SERVERS: usize = 3;
 
-/// A server that lost its leader elects another after nine seconds at the latest, and again if the vote was split.
+/// The longest until the cluster is complete: servers elect a new leader after at most 9 s, and again if the vote was split.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// The time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A cluster of three nats-servers; killed when dropped.
 pub struct NatsCluster {
     servers: Vec<NatsServer>,
-    /// Where they listen for each other.
+    /// The ports on which the servers listen for each other.
     _routes: Vec<HeldPort>,
 }
 
 impl NatsCluster {
-    /// Starts three servers of this configuration and waits until they are one cluster with a leader.
+    /// Starts three servers with this configuration and waits until they form a cluster with a leader.
     ///
     /// # Panics
-    /// When no fit nats-server is found or they do not come together: the text says what to do.
+    /// When no suitable nats-server is found or the servers form no cluster: the text says what to do.
     #[must_use]
     pub fn start(config: &NatsConfig) -> Self {
-        let held: Vec<HeldPort> = (0..SERVERS).map(|_| HeldPort::any()).collect();
-        let routes: Vec<u16> = held.iter().map(|port| port.address().port()).collect();
+        let ports: Vec<HeldPort> = (0..SERVERS).map(|_| HeldPort::any()).collect();
+        let routes: Vec<u16> = ports.iter().map(|port| port.address().port()).collect();
         let start = |number| {
             let member = Member { name: name(number), port: routes[number], routes: routes.clone() };
             NatsServer::start(NatsConfig { member: Some(member), ..config.clone() })
         };
-        let cluster = Self { servers: (0..SERVERS).map(start).collect(), _routes: held };
+        let cluster = Self { servers: (0..SERVERS).map(start).collect(), _routes: ports };
         cluster.until_whole();
         cluster
     }
@@ -48,7 +48,7 @@ impl NatsCluster {
         self.servers.len()
     }
 
-    /// Where to connect: all servers, beginning with this one and going round.
+    /// The URLs of all servers, beginning with server `first` and wrapping around.
     #[must_use]
     pub fn urls_from(&self, first: usize) -> String {
         let urls: Vec<String> = (0..SERVERS).map(|number| self.servers[(first + number) % SERVERS].url()).collect();
@@ -61,17 +61,17 @@ impl NatsCluster {
         &self.servers[number]
     }
 
-    /// Ends a server at once, as a crash does.
+    /// Kills a server, like a crash.
     pub fn kill(&mut self, number: usize) {
         self.servers[number].kill();
     }
 
-    /// Ends a server in good order: the others know at once that it is gone.
+    /// Shuts a server down: the others learn of its end at once.
     pub fn stop(&mut self, number: usize) {
         self.servers[number].stop();
     }
 
-    /// Starts a server again, with what it has stored.
+    /// Starts a server again with its stored data.
     pub fn restart(&mut self, number: usize) {
         self.servers[number].restart();
     }
@@ -80,8 +80,8 @@ impl NatsCluster {
     #[must_use]
     pub fn leader_of(&self, stream: &str) -> Option<usize> {
         (0..SERVERS).find(|number| {
-            let told = self.ask(*number, "/jsz?accounts=true&streams=true");
-            let accounts = told["account_details"].as_array().into_iter().flatten();
+            let answer = self.ask(*number, "/jsz?accounts=true&streams=true");
+            let accounts = answer["account_details"].as_array().into_iter().flatten();
             let mut streams = accounts.flat_map(|account| account["stream_detail"].as_array().into_iter().flatten());
             streams.any(|known| known["name"] == stream && known["cluster"]["leader"] == name(*number))
         })
@@ -90,33 +90,33 @@ impl NatsCluster {
     /// Waits until all three are part of the cluster, and it has a leader that all three know.
     ///
     /// # Panics
-    /// When that takes longer than it can.
+    /// When that takes longer than `WHOLE_WITHIN`.
     #[expect(clippy::disallowed_methods, reason = "real servers take real time")]
     pub fn until_whole(&self) {
         let began = Instant::now();
         loop {
-            let told: Vec<Value> = (0..SERVERS).map(|number| self.ask(number, "/jsz")["meta_cluster"].take()).collect();
-            if is_whole(&told) {
+            let answers: Vec<Value> = (0..SERVERS).map(|number| self.ask(number, "/jsz")["meta_cluster"].take()).collect();
+            if is_whole(&answers) {
                 return;
             }
-            assert!(began.elapsed() < WHOLE_WITHIN, "three nats-servers are no cluster within {WHOLE_WITHIN:?}: {told:?}");
+            assert!(began.elapsed() < WHOLE_WITHIN, "three nats-servers are no cluster within {WHOLE_WITHIN:?}: {answers:?}");
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// What a server says of itself; null of one that does not answer.
+    /// The monitoring answer of a server; null if it does not answer.
     fn ask(&self, number: usize, path: &str) -> Value {
         self.servers[number].monitoring().map(|monitoring| monitoring.ask(path)).unwrap_or_default()
     }
 }
 
-/// Whether the leader has heard of both others lately, and all know it.
-fn is_whole(told: &[Value]) -> bool {
-    let leader = told.iter().zip(0..).find(|(told, number)| told["leader"] == name(*number));
+/// Whether the leader sees both others as current, and all three know the leader.
+fn is_whole(answers: &[Value]) -> bool {
+    let leader = answers.iter().zip(0..).find(|(answer, number)| answer["leader"] == name(*number));
     let Some((leader, number)) = leader else { return false };
     let others = leader["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
     let well = |peer: &Value| peer["current"] == true && peer["offline"] != true;
-    others.len() == SERVERS - 1 && others.iter().all(well) && told.iter().all(|told| told["leader"] == name(number))
+    others.len() == SERVERS - 1 && others.iter().all(well) && answers.iter().all(|answer| answer["leader"] == name(number))
 }
 
 fn name(number: usize) -> String {

@@ -1,4 +1,4 @@
-//! What a nats-server says of itself over HTTP.
+//! The monitoring endpoint of a nats-server.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A server that stands still does not answer.
+/// How long an answer is waited for: a stopped server does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where a server says how it is.
+/// The monitoring port of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitoring(pub(super) u16);
 
 impl Monitoring {
-    /// What the server answers to this path, for example `/varz`; null of one that does not answer.
+    /// The answer to this path, for example `/varz`; null if the server does not answer.
     #[must_use]
     pub fn ask(self, path: &str) -> Value {
         get(self.0, path).ok().and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default()

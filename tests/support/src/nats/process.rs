@@ -8,28 +8,28 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// It takes milliseconds; a machine under load takes longer.
+/// The longest a start may take: it usually takes milliseconds, and longer on a machine under load.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// Before the address at which it tells over HTTP how it is.
+/// The text before the monitoring address in the log.
 const MONITORING: &str = "Starting http monitor on ";
 
-/// What a server says when clients can come.
+/// The log line of a server that accepts clients.
 const READY: &str = "Server is ready";
 
-/// What a member of a cluster says after that, unless it cannot listen for the others, and ends.
+/// The text that a member of a cluster logs after [`READY`]. If it cannot listen for the others, it ends instead.
 const ROUTING: &str = "Listening for route connections on ";
 
 /// A running nats-server; killed when dropped.
 pub(super) struct ServerProcess {
     child: Child,
-    /// Where it tells over HTTP how it is, if it does.
+    /// The monitoring port, if monitoring is on.
     monitor: Option<u16>,
     log: Arc<Mutex<String>>,
 }
 
 impl ServerProcess {
-    /// Starts the program and waits until it takes connections, those of the other servers too if it is one of several.
+    /// Starts the program and waits until it accepts connections, including those of other servers if it is a member of a cluster.
     pub(super) fn start(program: &Path, configuration: &Path, is_member: bool) -> Self {
         let mut command = Command::new(program);
         command.arg("-c").arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -50,34 +50,34 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// All that it has logged so far.
+    /// The log so far.
     pub(super) fn log(&self) -> String {
         self.log.lock().expect("nothing panics while it writes").clone()
     }
 
-    /// Ends the process in good order.
+    /// Terminates the process (SIGTERM) and waits for its end.
     pub(super) fn terminate(mut self) {
         self.signal(libc::SIGTERM);
         self.child.wait().expect("the process can be waited for");
     }
 
-    /// Stops the process; when this returns it does nothing any more.
+    /// Stops the process (SIGSTOP) and waits until it has stopped.
     #[allow(unsafe_code, reason = "the standard library does not wait for a process to stop")]
     pub(super) fn pause(&self) {
         self.signal(libc::SIGSTOP);
-        // SAFETY: a null status is allowed, and a stopped child is not taken away by waiting for it.
+        // SAFETY: a null status is allowed, and waiting for a stopped child does not reap it.
         let stopped = unsafe { libc::waitpid(self.id(), std::ptr::null_mut(), libc::WUNTRACED) };
         assert_eq!(stopped, self.id(), "the process stops");
     }
 
-    /// Lets a stopped process go on.
+    /// Continues a stopped process (SIGCONT).
     pub(super) fn resume(&self) {
         self.signal(libc::SIGCONT);
     }
 
     #[allow(unsafe_code, reason = "the standard library sends SIGKILL alone")]
     fn signal(&self, signal: libc::c_int) {
-        // SAFETY: kill has no memory effects, and the child is not waited for yet, so the id is still its own.
+        // SAFETY: kill has no memory effects, and the child has not been reaped, so the id still belongs to it.
         let sent = unsafe { libc::kill(self.id(), signal) };
         assert_eq!(sent, 0, "signal {signal} reaches process {}", self.id());
     }
@@ -89,26 +89,26 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // This fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads on until the server ends, so that its log never blocks it.
+/// Reads the log until the server ends, so that a full pipe never blocks the server.
 fn lines_of(log: ChildStderr, kept: Arc<Mutex<String>>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             kept.lock().expect("nothing panics while it reads").push_str(&format!("{line}\n"));
-            // Nobody reads after the start.
+            // After the start the receiver is gone.
             let _ = sender.send(line);
         }
     });
     receiver
 }
 
-/// Where it tells over HTTP how it is.
+/// Waits for the line `last` in the log; returns the monitoring port, if it was logged.
 fn wait_until_ready(lines: &Receiver<String>, last: &str) -> Option<u16> {
     let mut log = String::new();
     let mut monitor = None;
@@ -128,7 +128,7 @@ fn wait_until_ready(lines: &Receiver<String>, last: &str) -> Option<u16> {
     }
 }
 
-/// No orphan is left when a test run is killed.
+/// Makes the kernel kill the process when the test process is killed.
 #[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
 fn die_with_the_test(command: &mut Command) {
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.

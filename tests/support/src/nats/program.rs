@@ -1,4 +1,4 @@
-//! Where the nats-server program is.
+//! Finds the nats-server program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +8,11 @@ const OLDEST: (u32, u32, u32) = (2, 11, 7);
 
 const ADVICE: &str = "run `cargo xtask tools`, or name a nats-server of at least 2.11.7 in FLEETPULL_NATS_SERVER";
 
-/// A nats-server that can do all that is needed: the one named in `FLEETPULL_NATS_SERVER`, else that of the workspace's
-/// tools, else one on `PATH` that is new enough.
+/// A supported nats-server: the one named in `FLEETPULL_NATS_SERVER`, else that of the workspace's tools, else the one on `PATH`
+/// if it is new enough.
 ///
 /// # Errors
-/// There is none: the text says what to do.
+/// When none is found: the text says what to do.
 pub fn current_program() -> Result<PathBuf, String> {
     let fit = |program: &PathBuf| version(program).is_some_and(|version| version >= OLDEST);
     if let Some(named) = std::env::var_os("FLEETPULL_NATS_SERVER") {
@@ -27,7 +27,7 @@ pub fn current_program() -> Result<PathBuf, String> {
 /// The oldest supported nats-server.
 ///
 /// # Errors
-/// There is none: the text says what to do.
+/// When none is found: the text says what to do.
 pub fn oldest_program() -> Result<PathBuf, String> {
     let tool = tools().join("nats-server-oldest");
     match version(&tool) {
@@ -36,10 +36,10 @@ pub fn oldest_program() -> Result<PathBuf, String> {
     }
 }
 
-/// A nats-server that is too old, to see what is said of it.
+/// A nats-server that is too old, for testing how it is refused.
 ///
 /// # Errors
-/// There is none: the text says what to do.
+/// When none is found: the text says what to do.
 pub fn old_program() -> Result<PathBuf, String> {
     let tool = tools().join("nats-server-old");
     match version(&tool) {
@@ -52,7 +52,7 @@ fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools")
 }
 
-/// Of `nats-server: v2.15.1`, 2, 15 and 1.
+/// The version: 2, 15 and 1 for the output `nats-server: v2.15.1`.
 fn version(program: &Path) -> Option<(u32, u32, u32)> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,4 +1,4 @@
-//! Decentralised logins as companies have them: an operator, an account, and users with credentials files.
+//! Decentralised logins, which companies use: an operator, an account, and users with credentials files.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 pub struct Tenancy {
     operator: KeyPair,
     account: KeyPair,
-    /// JetStream wants one, for itself.
+    /// The system account, which JetStream needs.
     system_account: KeyPair,
 }
 
 impl Tenancy {
-    /// A new operator and a new account.
+    /// Creates an operator and an account.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         Self { operator: KeyPair::new_operator(), account: KeyPair::new_account(), system_account: KeyPair::new_account() }
     }
 
-    /// The lines of configuration with which a server trusts this operator and knows the account.
+    /// The lines of configuration that make a server trust this operator and load the account.
     #[must_use]
     pub fn configuration(&self) -> String {
         let operator = token(&self.operator, &self.operator, "operator", json!({}));
@@ -52,14 +52,14 @@ impl Tenancy {
     }
 }
 
-/// A signed token: who (`subject`) is what (`kind`), says `issuer`.
+/// A JWT for `subject` of the kind `kind`, signed by `issuer`.
 fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> String {
     claims["type"] = json!(kind);
     claims["version"] = json!(2);
     let header = json!({ "typ": "JWT", "alg": "ed25519-nkey" });
     let body = json!({
         "jti": subject.public_key(),
-        // Some day in 2020: it must only lie in the past.
+        // A day in 2020. Any time in the past will do.
         "iat": 1_600_000_000,
         "iss": issuer.public_key(),
         "sub": subject.public_key(),
@@ -72,7 +72,7 @@ fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> 
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// No limits; JetStream or not.
+/// Unlimited limits, with or without JetStream.
 fn limits(jetstream: bool) -> Value {
     let mut limits = json!({
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,

@@ -1,4 +1,4 @@
-//! Spans as a collector keeps them.
+//! Received spans in a simple form, and their tree as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,27 +11,27 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 /// One span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// 32 hex digits.
     pub trace_id: String,
     /// 16 hex digits.
     pub span_id: String,
-    /// 16 hex digits; empty: it is a root.
+    /// 16 hex digits; empty for a root span.
     pub parent_id: String,
-    /// `SERVER`, `CLIENT` and so on.
+    /// The kind, such as `SERVER` or `CLIENT`.
     pub kind: String,
-    /// Its attributes, as text.
+    /// The attributes, as text.
     pub attributes: BTreeMap<String, String>,
-    /// What the process says of itself, as text.
+    /// The attributes of the resource, which describes the process, as text.
     pub resource: BTreeMap<String, String>,
-    /// Names of its events.
+    /// The names of the events.
     pub events: Vec<String>,
-    /// Its links.
+    /// The links.
     pub links: Vec<Link>,
-    /// Whether its status is an error.
+    /// Whether the status is an error.
     pub failed: bool,
-    /// The status in words.
+    /// The message of the status.
     pub description: String,
     /// The `tracestate`.
     pub trace_state: String,
@@ -48,18 +48,18 @@ pub struct Link {
     pub trace_id: String,
     /// 16 hex digits.
     pub span_id: String,
-    /// What the other span is to this one: `fleetpull.link`.
+    /// The relation of the other span to this one: the attribute `fleetpull.link`.
     pub what: String,
 }
 
 impl Span {
-    /// An attribute as text; empty if it is not there.
+    /// An attribute as text; empty if the span does not have it.
     #[must_use]
     pub fn attribute(&self, key: &str) -> &str {
         self.attributes.get(key).map(String::as_str).unwrap_or_default()
     }
 
-    /// Whether it links to `other`.
+    /// Whether this span links to `other`.
     #[must_use]
     pub fn links_to(&self, other: &Self) -> bool {
         self.links.iter().any(|link| (&link.trace_id, &link.span_id) == (&other.trace_id, &other.span_id))

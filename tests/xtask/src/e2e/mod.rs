@@ -8,6 +8,8 @@ mod promtool;
 
 use std::path::Path;
 
+use crate::tools;
+
 /// Which program.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Program {
@@ -22,8 +24,12 @@ pub(crate) enum Program {
     Promtool,
 }
 
-/// Builds the program if it is not there yet, and runs what it checks.
+/// Gets the program and the servers that are not there yet, and runs the check.
 pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
+    match program {
+        Program::Image => tools::docker()?,
+        Program::Chaos | Program::Jaeger | Program::Promtool => tools::run(root)?,
+    }
     match program {
         Program::Chaos => chaos::run(root),
         Program::Image => image::run(root),

@@ -16,11 +16,25 @@ const SERVERS: [(&str, &str, &str); 6] = [
     ("systemd-analyze", "systemd", "what systemd says of the unit"),
 ];
 
+/// The same for Docker Engine.
+const DOCKER: [(&str, &str, &str); 2] =
+    [("dockerd", "docker.io", "building and running the image"), ("docker-compose", "docker-compose", "what Compose says of its file")];
+
 /// The servers and tools that Debian has.
 pub(super) fn servers() -> Vec<Part> {
-    let missing: Vec<&str> = SERVERS.iter().filter(|(program, ..)| find(program).is_none()).map(|(_, package, _)| *package).collect();
+    ensure(&SERVERS)
+}
+
+/// Docker Engine and Compose.
+pub(super) fn docker() -> Vec<Part> {
+    ensure(&DOCKER)
+}
+
+/// Installs what is missing of these programs.
+fn ensure(programs: &[(&'static str, &str, &'static str)]) -> Vec<Part> {
+    let missing: Vec<&str> = programs.iter().filter(|(program, ..)| find(program).is_none()).map(|(_, package, _)| *package).collect();
     let outcome = if missing.is_empty() { Ok(()) } else { install(&missing) };
-    let part = |(program, package, used_for): (&'static str, &str, &'static str)| Part {
+    let part = |&(program, package, used_for): &(&'static str, &str, &'static str)| Part {
         name: program,
         used_for,
         found: find(program).map(|place| place.display().to_string()).ok_or_else(|| match &outcome {
@@ -28,7 +42,7 @@ pub(super) fn servers() -> Vec<Part> {
             Err(why) => why.clone(),
         }),
     };
-    SERVERS.map(part).into()
+    programs.iter().map(part).collect()
 }
 
 /// Installs packages. Needs root and apt-get.

@@ -31,6 +31,13 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Gets Docker Engine and Compose, which `e2e image` alone needs. Fails if they could not be had.
+pub(crate) fn docker() -> anyhow::Result<()> {
+    let missing: Vec<String> = debian::docker().iter().filter(|part| part.found.is_err()).map(Part::line).collect();
+    anyhow::ensure!(missing.is_empty(), "{}", missing.join("\n"));
+    Ok(())
+}
+
 /// Gets what is missing; returns a line for each part that could not be had.
 pub(crate) fn ensure(root: &Path) -> anyhow::Result<Vec<String>> {
     let tools = root.join(".tools");

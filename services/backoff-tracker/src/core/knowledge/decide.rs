@@ -13,8 +13,8 @@ use super::lease::{LeaseName, RequestId, Standing};
 use super::node::Knowledge;
 use super::planted_bug::PlantedBug;
 use super::report::Finding;
-use super::request::{Going, Request, State};
-use super::target::Aim;
+use super::request::{Request, RunningAttempt, State};
+use super::target::TargetKeys;
 use super::without_bus::BACK_WITHIN;
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
@@ -42,61 +42,68 @@ impl Knowledge {
     /// Decides, asks for leases and changes the state of the request.
     pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Decision {
         request.awaits = None;
-        let exempt = self.is_exempt(now, &request.aim.target.view);
-        if let Some(held) = self.still_held(now, &request.aim).filter(|_| !exempt) {
+        let exempt = self.is_exempt(now, &request.target_keys.target.view);
+        if let Some(refusal) = self.still_held(now, &request.target_keys).filter(|_| !exempt) {
             request.state = State::Delayed;
-            request.wake = Some(held.next_attempt);
-            return Decision::Refused(held);
+            request.wake = Some(refusal.next_attempt);
+            return Decision::Refused(refusal);
         }
         if std::mem::take(&mut request.unanswered) || exempt || self.is_without_bus() {
-            let going = Going { by_own_rule: true, ..Going::by_clearance(Duty::None) };
-            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, going));
+            let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
+            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, running));
         }
-        if let Some((until, failure)) = self.retry_pauses.until(now, request.aim.owner, &request.key) {
+        if let Some((until, failure)) = self.retry_pauses.until(now, request.target_keys.owner, &request.key) {
             request.state = State::Delayed;
             request.wake = Some(until);
             // A short pause is waited out.
-            return Decision::Refused(Refusal { unconfirmed: until <= now + UNCONFIRMED_FOR, ..self.held_by_own(now, &failure, until) });
+            return Decision::Refused(Refusal {
+                unconfirmed: until <= now + UNCONFIRMED_FOR,
+                ..self.refusal_by_own_rule(now, &failure, until)
+            });
         }
-        let binding = self.binding(now, &request.aim);
+        let binding = self.binding(now, &request.target_keys);
         if let Some(entry) = not_due(now, &binding) {
-            self.lease_waits.pause(now, &request.aim.ids);
+            self.lease_waits.pause(now, &request.target_keys.ids);
             request.state = State::Delayed;
             request.wake = Some(entry.next_attempt);
-            return Decision::Refused(held(now, entry));
+            return Decision::Refused(refusal_by(now, entry));
         }
         if let Some(decision) = self.by_local_rule(now, request, &binding) {
             return decision;
         }
         let quiet = self.quiet(now, request);
-        if binding.is_empty() && quiet.is_some() && self.requests.is_behind(id, request.aim.endpoint) {
+        if binding.is_empty() && quiet.is_some() && self.requests.is_behind(id, request.target_keys.endpoint) {
             // The node did not use its lead lease in time, so nodes that asked before it have their slots first.
-            return self.wait(now, id, request, Some(request.aim.endpoint), now + PROBE_DEADLINE);
+            return self.wait(now, id, request, Some(request.target_keys.endpoint), now + PROBE_DEADLINE);
         }
         let (duty, clearance) = match binding.first() {
             Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, entry, &binding, self.others_first(request), effects)),
             None if self.resolved_lately(now, request) => (Duty::None, Clearance::Given),
-            None => (Duty::Lead, self.abreast(now, id, request.aim.image, LeaseName::Lead, self.others_first(request), effects)),
+            None => (Duty::Lead, self.abreast(now, id, request.target_keys.image, LeaseName::Lead, self.others_first(request), effects)),
         };
         let awaits = match (&clearance, duty) {
-            (Clearance::Given, _) => quiet.map(|_| request.aim.endpoint),
-            (Clearance::Until(_), Duty::Lead) if quiet.is_some() => Some(request.aim.endpoint),
-            (_, Duty::Lead) => Some(request.aim.image),
+            (Clearance::Given, _) => quiet.map(|_| request.target_keys.endpoint),
+            (Clearance::Until(_), Duty::Lead) if quiet.is_some() => Some(request.target_keys.endpoint),
+            (_, Duty::Lead) => Some(request.target_keys.image),
             (_, Duty::Probe(backoff_key)) => Some(backoff_key),
             (_, Duty::None) => None,
         };
         let clearance = match clearance {
-            Clearance::Given if quiet.is_some() => self.abreast(now, id, request.aim.endpoint, LeaseName::Slot, Duration::ZERO, effects),
+            Clearance::Given if quiet.is_some() => {
+                self.abreast(now, id, request.target_keys.endpoint, LeaseName::Slot, Duration::ZERO, effects)
+            }
             Clearance::Given if duty == Duty::None => self.in_its_turn(now, request),
             clearance => clearance,
         };
         let until =
             binding.iter().map(|entry| entry.backoff_key.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         let wake = match clearance {
-            Clearance::Given => return self.go(now, id, request, Going { until, ..Going::by_clearance(duty) }),
+            Clearance::Given => return self.go(now, id, request, RunningAttempt { until, ..RunningAttempt::by_clearance(duty) }),
             Clearance::Until(wake) => wake,
             Clearance::HeldByAnother(backoff_key, wake) => match self.waits_until(now, request, backoff_key, quiet) {
-                ends if ends <= now => return self.go(now, id, request, Going { by_own_rule: true, ..Going::by_clearance(Duty::None) }),
+                ends if ends <= now => {
+                    return self.go(now, id, request, RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) });
+                }
                 ends => wake.min(ends),
             },
         };
@@ -120,19 +127,21 @@ impl Knowledge {
     /// otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for `BACK_WITHIN`; and any
     /// pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it for `BACK_WITHIN` if the next attempt is due.
     pub(super) fn has_lapsed(&self, now: Duration, request: &Request) -> bool {
-        let State::Going(Going { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &request.state else {
+        let State::RunningAttempt(RunningAttempt { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &request.state
+        else {
             return false;
         };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
-        let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.aim.target.view);
-        let (binding, keeps) = (self.binding(now, &request.aim), *by_own_rule && now < *begun + BACK_WITHIN);
+        let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.target_keys.target.view);
+        let (binding, keeps) = (self.binding(now, &request.target_keys), *by_own_rule && now < *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }
 
     /// The entries that refuse this node an attempt at the image.
-    pub(super) fn binding(&self, now: Duration, aim: &Aim) -> Vec<Entry> {
-        let mut binding: Vec<Entry> = aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
+    pub(super) fn binding(&self, now: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
+        let mut binding: Vec<Entry> =
+            target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
         if !self.has(PlantedBug::BelievesAnybody) {
             wait_for_confirmation(&mut binding);
         }
@@ -161,11 +170,11 @@ impl Knowledge {
         let left = self.held_here(now, &request.key, binding)?;
         request.state = State::Fresh;
         request.wake = Some(now + left);
-        Some(Decision::Refused(self.held_by_own(now, &self.local.failure_of(now, &request.key), now + left)))
+        Some(Decision::Refused(self.refusal_by_own_rule(now, &self.local.failure_of(now, &request.key), now + left)))
     }
 
     /// A refusal by this node's own back-off.
-    fn held_by_own(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {
+    fn refusal_by_own_rule(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {
         Refusal {
             class: failure.class,
             cause: failure.cause.clone(),
@@ -179,27 +188,27 @@ impl Knowledge {
     }
 
     /// Grants clearance. Nothing else does.
-    fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, going: Going) -> Decision {
+    fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, running: RunningAttempt) -> Decision {
         let deadline = self.leases.runs_out(now, id);
-        let elected = going.duty != Duty::None || deadline.is_some();
+        let elected = running.duty != Duty::None || deadline.is_some();
         let released = self.is_released(now, request);
         // Without a bus the node's own rule is kubelet's, counted from when the image began to fail for any node.
-        let without_fleet = self.is_without_bus() || self.is_exempt(now, &request.aim.target.view);
-        if let Some(held) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
+        let without_fleet = self.is_without_bus() || self.is_exempt(now, &request.target_keys.target.view);
+        if let Some(refusal) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
             request.state = State::Delayed;
-            request.wake = Some(held.next_attempt);
-            return Decision::Refused(held);
+            request.wake = Some(refusal.next_attempt);
+            return Decision::Refused(refusal);
         }
-        self.lease_waits.forget(&request.aim.ids);
-        let steps = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
+        self.lease_waits.forget(&request.target_keys.ids);
+        let steps = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
             // An entry that refuses nobody yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
         });
-        let (duty, until) = (going.duty, going.until);
-        let going = Going { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..going };
+        let (duty, until) = (running.duty, running.until);
+        let running = RunningAttempt { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..running };
         request.wake = Some(now + UNANSWERED_AFTER);
-        request.state = State::Going(going);
+        request.state = State::RunningAttempt(running);
         Decision::Granted { duty, answer_by: deadline, until }
     }
 
@@ -210,7 +219,7 @@ impl Knowledge {
         }
         let floors: Option<Vec<_>> = request.keys().map(|key| self.floors.under(now, key)).collect();
         let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
-        Some(self.held_by_own(now, &floor.failure, now + left))
+        Some(self.refusal_by_own_rule(now, &floor.failure, now + left))
     }
 
     /// True if another attempt succeeded for a back-off key that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
@@ -249,8 +258,9 @@ impl Knowledge {
 
     /// Until when this node waits while another holds a lease about `backoff_key`. An answered manifest says nothing of blobs.
     fn waits_until(&mut self, now: Duration, request: &Request, backoff_key: BackoffKeyId, quiet: Option<Stage>) -> Duration {
-        let backoff_key = if backoff_key == request.aim.endpoint && quiet == Some(Stage::Blob) { request.aim.blobs } else { backoff_key };
-        let entries = request.aim.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
+        let backoff_key =
+            if backoff_key == request.target_keys.endpoint && quiet == Some(Stage::Blob) { request.target_keys.blobs } else { backoff_key };
+        let entries = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
         let failures: Vec<_> =
             entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten().collect();
         self.lease_waits.until(now, backoff_key, self.replica.succeeded_at(backoff_key), &failures)
@@ -322,7 +332,7 @@ impl Knowledge {
     /// A request that has waited goes on in its turn, so that all together stay within the budget; one that has not goes at once.
     fn in_its_turn(&self, now: Duration, request: &mut Request) -> Clearance {
         if request.waits() {
-            let at = now + self.fleet.release(&self.node, purpose(request.aim.image, 1));
+            let at = now + self.fleet.release(&self.node, purpose(request.target_keys.image, 1));
             request.state = State::Released { at };
         }
         match request.state {
@@ -337,25 +347,25 @@ impl Knowledge {
         let fails = |backoff_key: &BackoffKeyId| {
             self.replica.word(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
         };
-        match self.replica.succeeded_at(request.aim.endpoint) {
-            Some(answered) if request.aim.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
+        match self.replica.succeeded_at(request.target_keys.endpoint) {
+            Some(answered) if request.target_keys.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
             _ => Duration::ZERO,
         }
     }
 
     fn resolved_lately(&self, now: Duration, request: &Request) -> bool {
-        self.replica.succeeded_at(request.aim.image).is_some_and(|at| now < at + RESOLVED_LATELY)
+        self.replica.succeeded_at(request.target_keys.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
     /// The last stage that this pull needs and that no node is known to have had an answer of lately. An image that was pulled without a blob
     /// shows that others may need none either.
     fn quiet(&self, now: Duration, request: &Request) -> Option<Stage> {
         let lately = |backoff_key, within| self.replica.succeeded_at(backoff_key).is_some_and(|at| now < at + within);
-        let aim = &request.aim;
-        if aim.target.shows_blobs && !lately(aim.blobs, QUIET_AFTER) && !lately(aim.content, RESOLVED_LATELY) {
+        let target_keys = &request.target_keys;
+        if target_keys.target.shows_blobs && !lately(target_keys.blobs, QUIET_AFTER) && !lately(target_keys.content, RESOLVED_LATELY) {
             return Some(Stage::Blob);
         }
-        (!lately(aim.endpoint, QUIET_AFTER)).then_some(Stage::Manifest)
+        (!lately(target_keys.endpoint, QUIET_AFTER)).then_some(Stage::Manifest)
     }
 }
 
@@ -380,7 +390,7 @@ pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
     binding.iter().filter(|entry| now < entry.next_attempt).max_by_key(|entry| entry.next_attempt)
 }
 
-pub(super) fn held(now: Duration, entry: &Entry) -> Refusal {
+pub(super) fn refusal_by(now: Duration, entry: &Entry) -> Refusal {
     Refusal {
         class: entry.backoff_key.class(),
         cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),

@@ -77,7 +77,7 @@ pub(super) struct Viewpoint<'a> {
     /// Nodes alive in the fleet, likewise.
     pub(super) alive: usize,
     /// A planted bug: one report counts as three.
-    pub(super) credulous: bool,
+    pub(super) trusts_anyone: bool,
     /// Another planted bug: each step is twice as long as the one before.
     pub(super) endless: bool,
 }
@@ -152,11 +152,11 @@ impl Entry {
         let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
         let degraded = is_degraded(&backoff_key, standing, newest, success, viewpoint);
-        let shared = viewpoint.credulous || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, viewpoint));
+        let shared = viewpoint.trusts_anyone || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, viewpoint));
         let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
         let step = step(standing);
-        let next_attempt = if shared && reporters == 1 && !mine && !viewpoint.credulous {
+        let next_attempt = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
             // The first step of the reporter, counted from when it began to fail.
             newest.failing_since + cadence::delay(&backoff_key, 1, None).min(UNCONFIRMED_FOR)
         } else {

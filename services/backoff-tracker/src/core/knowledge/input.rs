@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::LocalKey;
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
@@ -16,6 +16,9 @@ use contract::Target;
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
+    /// A caller asks whether a pull may be attempted now, before it requests clearance. Answered by [`Effect::Checked`], by what is known
+    /// here: nothing is asked of the bus.
+    Check(CheckBackoff),
     /// A flight requests clearance, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
     Request {
         /// Its id, which the caller never uses twice.
@@ -63,6 +66,8 @@ pub enum Input {
         /// How.
         outcome: Outcome,
     },
+    /// A whole pull has ended, for one of its callers. Answered by [`Effect::Reported`].
+    PullEnded(ReportAttempt),
     /// A report of another node, or a stored one of this node, was received.
     ReportReceived {
         /// The report. Its reporter is the node under whose name the bus stored it.
@@ -152,6 +157,10 @@ pub enum Outcome {
 /// Something that the shell has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
+    /// The answer to [`Input::Check`].
+    Checked(BackoffAnswer),
+    /// The answer to [`Input::PullEnded`].
+    Reported(AttemptReported),
     /// Answer the caller of a request: the decision has changed.
     Answer(RequestId, Decision),
     /// End the attempt of this request and report nothing of it: it hangs while others are answered, or it waits for a permit while others

@@ -14,7 +14,7 @@ impl Knowledge {
         debug_assert!(self.misses() < MISSES_TO_GONE || self.is_without_bus(), "a bus that misses so many answers counts as gone");
         self.requests.assert_invariants();
         for (id, request) in self.requests.iter() {
-            debug_assert!(request.wake.is_some() || matches!(request.state, State::Going(_)), "{id:?} is looked at again");
+            debug_assert!(request.wake.is_some() || matches!(request.state, State::RunningAttempt(_)), "{id:?} is looked at again");
         }
     }
 }

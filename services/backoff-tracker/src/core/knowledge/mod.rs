@@ -19,6 +19,7 @@ mod derived;
 mod entry;
 mod exemptions;
 mod fleet;
+mod hanging;
 mod input;
 mod invariants;
 mod key_reports;

@@ -4,37 +4,34 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::Now;
-use contract::messages::backoff_tracker::{BackoffCounts, LocalKey};
-use contract::{FailureClass, NodeName, Stage, Target};
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, ReportAttempt};
+use contract::{FailureClass, NodeName, Target};
 
-use super::UNANSWERED_AFTER;
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::entry::{Binding, Entry, Viewpoint};
 use super::exemptions::Exemptions;
 use super::fleet::Fleet;
-use super::input::{Decision, Duty, Effect, Input, LeaseAnswer, Refusal};
+use super::input::{Decision, Effect, Input, LeaseAnswer, Refusal};
 use super::lease::{LeaseName, Leases, MISSES_TO_GONE, RequestId};
 use super::lease_waits::LeaseWaits;
 use super::openings::Openings;
 use super::planted_bug::PlantedBug;
 use super::recent_attempts::RecentAttempts;
 use super::replica::{Replica, ReplicaCounts};
-use super::report::{FailureDetails, Finding, Report};
-use super::request::{Going, Request, State};
+use super::report::{Finding, Report};
+use super::request::{Request, State};
 use super::requests::{Fate, Requests};
 use super::retry_pauses::RetryPauses;
-use super::target::Aim;
+use super::target::TargetKeys;
 use super::unpublished::Unpublished;
-use super::without_bus::{BACK_WITHIN, WithoutBus};
+use super::without_bus::WithoutBus;
 use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
 
-/// An attempt without an answer for this long hangs, if other nodes had one meanwhile. A slow registry answers within it.
-const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Requests of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
 pub const MAX_REQUESTS: usize = 2_048;
+
 /// Counts since start, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnowledgeCounts {
@@ -70,7 +67,7 @@ pub struct Knowledge {
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
     /// No bus: every node for itself.
-    pub(super) alone: Option<WithoutBus>,
+    pub(super) without_bus: Option<WithoutBus>,
     pub(super) exemptions: Exemptions,
     pub(super) requests: Requests,
     pub(super) recent_attempts: RecentAttempts,
@@ -97,7 +94,7 @@ impl Knowledge {
             floors: Floors::new(policy),
             retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),
-            alone: None,
+            without_bus: None,
             exemptions: Exemptions::default(),
             requests: Requests::default(),
             recent_attempts: RecentAttempts::default(),
@@ -139,6 +136,24 @@ impl Knowledge {
         self.look_at_all(now, touched, &mut effects);
         self.assert_invariants();
         effects
+    }
+
+    /// [`Input::Check`], with its answer.
+    pub fn check(&mut self, now: Duration, check: CheckBackoff) -> BackoffAnswer {
+        let effects = self.step(now, Input::Check(check));
+        let answers = effects.into_iter().filter_map(|effect| if let Effect::Checked(answer) = effect { Some(answer) } else { None });
+        answers.last().unwrap_or(BackoffAnswer::Allowed)
+    }
+
+    /// [`Input::PullEnded`], with its answer and its other effects.
+    pub fn report(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
+        let (mut reported, mut effects) = (AttemptReported::default(), self.step(now, Input::PullEnded(report)));
+        effects.retain_mut(|effect| {
+            let Effect::Reported(answer) = effect else { return true };
+            reported = std::mem::take(answer);
+            false
+        });
+        (reported, effects)
     }
 
     /// When [`Input::Tick`] is due.
@@ -188,14 +203,14 @@ impl Knowledge {
 
     /// The node's own counts.
     #[must_use]
-    pub fn own_counts(&self, now: Now) -> BackoffCounts {
+    pub fn own_counts(&self, now: Duration) -> BackoffCounts {
         self.local.counts(now)
     }
 
     /// Whether the node goes by its own rule, for want of a bus.
     #[must_use]
     pub fn is_without_bus(&self) -> bool {
-        self.alone.is_some()
+        self.without_bus.is_some()
     }
 
     /// The reports of this node that others may still need, with the age of each.
@@ -215,19 +230,19 @@ impl Knowledge {
     }
 
     pub(super) fn viewpoint(&self, now: Duration) -> Viewpoint<'_> {
-        let credulous = self.has(PlantedBug::BelievesAnybody);
+        let trusts_anyone = self.has(PlantedBug::BelievesAnybody);
         let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
         let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
         let endless = self.has(PlantedBug::StepsGrow);
-        Viewpoint { node: &self.node, now, alive_in_zone, alive, credulous, endless }
+        Viewpoint { node: &self.node, now, alive_in_zone, alive, trusts_anyone, endless }
     }
 
     /// A target with its back-off keys.
-    pub(super) fn aim(&self, mut target: Target) -> Aim {
+    pub(super) fn target_keys(&self, mut target: Target) -> TargetKeys {
         if self.has(PlantedBug::LoginsIgnored) {
             target.fingerprint.clear();
         }
-        Aim::new(target)
+        TargetKeys::new(target)
     }
 
     pub(crate) fn has(&self, planted_bug: PlantedBug) -> bool {
@@ -237,7 +252,12 @@ impl Knowledge {
     /// Takes the input in; returns the requests that it touches.
     fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         match input {
-            Input::Request { request, key, target } => self.ask(now, request, key, self.aim(target), effects),
+            Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target), effects),
+            Input::Check(check) => {
+                effects.push(Effect::Checked(self.checked(now, &check)));
+                vec![]
+            }
+            Input::PullEnded(report) => self.pull_ended(now, report, effects),
             Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
                 if changed == Some(true) { vec![request] } else { vec![] }
@@ -256,7 +276,7 @@ impl Knowledge {
                 vec![]
             }
             Input::AttemptResolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),
-            Input::ReportReceived { report, age } => self.heard(now, report, age, effects),
+            Input::ReportReceived { report, age } => self.report_received(now, report, age, effects),
             Input::ReportStored(backoff_key) => {
                 self.own_is_stored(now, backoff_key, effects);
                 vec![]
@@ -310,13 +330,13 @@ impl Knowledge {
         }
     }
 
-    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, aim: Aim, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, target_keys: TargetKeys, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.refused_total += 1;
             effects.push(Effect::Answer(id, Decision::Refused(self.no_room(now))));
             return vec![];
         }
-        self.requests.add(id, Request::new(key, aim));
+        self.requests.add(id, Request::new(key, target_keys));
         vec![id]
     }
 
@@ -335,7 +355,7 @@ impl Knowledge {
         }
     }
 
-    fn heard(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn report_received(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // This success makes a node that failed distrusted, but that node may have failed as all did: it tries once more.
@@ -349,46 +369,6 @@ impl Knowledge {
             self.abandon_hanging(now, backoff_key, answered_at, effects);
         }
         self.requests.touching(backoff_key)
-    }
-
-    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
-    /// [`HANGS_AFTER`]; not where nothing is done by what others say. An answer from before it began says nothing: a node that joins reads
-    /// old ones.
-    fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration, effects: &mut Vec<Effect>) {
-        let waits_for = |request: &Request| match request.going_stage() {
-            Some(Stage::Blob) => request.aim.blobs == backoff_key,
-            _ => request.aim.endpoint == backoff_key,
-        };
-        for id in self.requests.touching(backoff_key) {
-            let hangs = |request: &Request| {
-                let exempt = self.exemptions.holds(now, &request.aim.target.view);
-                let silent = |going: &Going| going.reported_unanswered && answered_at >= going.begun;
-                !request.abandoned && waits_for(request) && !exempt && matches!(&request.state, State::Going(going) if silent(going))
-            };
-            if self.requests.get(id).is_some_and(hangs) {
-                self.with_request(id, |knowledge, request| {
-                    if let State::Going(going) = &mut request.state {
-                        going.others_answered = true;
-                        request.wake = Some(going.begun + HANGS_AFTER);
-                    }
-                    knowledge.abandon_if_hanging(now, id, request, effects);
-                    ((), Fate::Stays)
-                });
-            }
-        }
-    }
-
-    fn abandon_if_hanging(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) {
-        let State::Going(Going { others_answered: true, attempt, begun, .. }) = &request.state else { return };
-        if now < *begun + HANGS_AFTER {
-            return;
-        }
-        attempt.iter().for_each(|(attempt, _)| self.recent_attempts.abandoned(*attempt, &request.aim));
-        request.state = State::Fresh;
-        request.told = None;
-        request.abandoned = true;
-        effects.push(Effect::Abandon(id));
-        effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
     }
 
     /// Ends the local rule's delay of pulls that failed by this key, because another node has shown that it is in order.
@@ -444,8 +424,8 @@ impl Knowledge {
         }
     }
 
-    fn set_without_bus(&mut self, alone: Option<WithoutBus>) -> Vec<RequestId> {
-        self.alone = alone.map(|alone| self.alone.unwrap_or(alone));
+    fn set_without_bus(&mut self, without_bus: Option<WithoutBus>) -> Vec<RequestId> {
+        self.without_bus = without_bus.map(|without_bus| self.without_bus.unwrap_or(without_bus));
         self.lease_waits.start_again();
         self.misses = 0;
         self.requests.ids()
@@ -491,7 +471,7 @@ impl Knowledge {
                 effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);
             }
-            if matches!(request.state, State::Going(_)) {
+            if matches!(request.state, State::RunningAttempt(_)) {
                 knowledge.abandon_if_hanging(now, id, request, effects);
                 knowledge.watch(now, request, effects);
             } else {
@@ -499,43 +479,10 @@ impl Knowledge {
                 if let Decision::Refused(_) = decision {
                     knowledge.give_back(now, id, |_| true, effects);
                 }
-                tell(id, request, decision, effects);
+                answer_if_changed(id, request, decision, effects);
             }
             ((), Fate::Stays)
         });
-    }
-
-    /// Reports an attempt without an answer, once.
-    fn watch(&mut self, now: Duration, request: &mut Request, effects: &mut Vec<Effect>) {
-        let State::Going(going) = &mut request.state else { return };
-        if going.attempt.is_none() {
-            // It waits in a queue of this node, so it says nothing of the registry. See `has_lapsed`.
-            if going.deadline.is_some_and(|deadline| now >= deadline) {
-                // Others may ask for all in its place.
-                (going.duty, going.deadline) = (Duty::None, None);
-            }
-            let outdated = going.by_own_rule.then_some(going.begun + BACK_WITHIN).filter(|at| now < *at);
-            request.wake = outdated.into_iter().chain(going.deadline).min();
-            return;
-        }
-        let late_at = going.begun + UNANSWERED_AFTER;
-        request.wake = match going.reported_unanswered {
-            false => (now < late_at).then_some(late_at),
-            true => going.others_answered.then_some(going.begun + HANGS_AFTER),
-        };
-        if going.reported_unanswered || now < late_at {
-            return;
-        }
-        going.reported_unanswered = true;
-        let stage = going.stage();
-        let endpoint = request.aim.stage_backoff_key(stage);
-        let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= going.begun);
-        if let (Some(_), false) = (going.attempt, answered_since) {
-            let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
-            let message = format!("{of} from {} for {} s", request.aim.target.endpoint, UNANSWERED_AFTER.as_secs());
-            let details = FailureDetails { message, step: going.step_of(endpoint.id()), ..FailureDetails::default() }.bounded();
-            self.publish(now, going, endpoint, Finding::Unanswered(details), effects);
-        }
     }
 
     pub(super) fn give_back(&mut self, now: Duration, id: RequestId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
@@ -549,16 +496,16 @@ impl Knowledge {
 }
 
 /// Answers a request if the decision differs from the last one, apart from its age.
-fn tell(id: RequestId, request: &mut Request, decision: Decision, effects: &mut Vec<Effect>) {
-    let known = match (&request.told, &decision) {
-        (Some(Decision::Refused(told)), Decision::Refused(held)) => {
-            told.next_attempt == held.next_attempt && told.learned_by == held.learned_by && told.cause == held.cause
+fn answer_if_changed(id: RequestId, request: &mut Request, decision: Decision, effects: &mut Vec<Effect>) {
+    let known = match (&request.last_decision, &decision) {
+        (Some(Decision::Refused(last)), Decision::Refused(refusal)) => {
+            last.next_attempt == refusal.next_attempt && last.learned_by == refusal.learned_by && last.cause == refusal.cause
         }
-        (Some(told), decision) => told == decision,
+        (Some(last), decision) => last == decision,
         (None, _) => false,
     };
     if !known {
-        request.told = Some(decision.clone());
+        request.last_decision = Some(decision.clone());
         effects.push(Effect::Answer(id, decision));
     }
 }

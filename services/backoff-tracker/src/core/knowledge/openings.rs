@@ -17,7 +17,7 @@ use super::input::Effect;
 use super::node::Knowledge;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
-use super::request::Going;
+use super::request::RunningAttempt;
 use super::{Duty, MAX_KEYS_OF_ONE};
 
 /// Open entries that are remembered: those of every registry and bad tag of a fleet. At one more none is known, and what opens then may be
@@ -165,8 +165,8 @@ impl Knowledge {
     }
 
     /// The prober has failed.
-    pub(super) fn note_probe(&self, now: Duration, going: &Going, backoff_keys: &[Arc<BackoffKey>], effects: &mut Vec<Effect>) {
-        let Duty::Probe(probed) = going.duty else { return };
+    pub(super) fn note_probe(&self, now: Duration, running: &RunningAttempt, backoff_keys: &[Arc<BackoffKey>], effects: &mut Vec<Effect>) {
+        let Duty::Probe(probed) = running.duty else { return };
         let Some(backoff_key) = backoff_keys.iter().find(|backoff_key| backoff_key.id() == probed) else { return };
         let own = self.replica.word(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
         if let (Some(entry), Some(own)) = (self.entry(now, backoff_key.id()), own) {

@@ -4,22 +4,22 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use clock::Now;
 use contract::TraceContext;
 use contract::know::MAX_KEYS_CLEARED;
-use contract::messages::backoff_tracker::{self as told, BackoffAnswer, BackoffEntry, CheckBackoff, LocalKey};
+use contract::messages::backoff_tracker::{self as messages, BackoffAnswer, BackoffEntry, CheckBackoff, LocalKey};
 use image::Reference;
 
 use super::backoff_key::BackoffKeyId;
-use super::decide::{held, not_due};
+use super::decide::{not_due, refusal_by};
 use super::entry::{Binding, Entry};
 use super::exemptions::PauseInForce;
 use super::input::Refusal;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::request::State;
+use crate::core::causes::Cause;
+use crate::core::delays::milliseconds;
 use crate::core::local_list;
-use crate::core::tracker::{Cause, milliseconds};
 use crate::entry_query::EntryQuery;
 
 /// Reporters named of one entry; more say nothing more.
@@ -36,45 +36,43 @@ pub struct Clearing {
 
 impl Knowledge {
     /// May this be tried now, by what is known here? Looks only: nothing is asked of the bus.
-    pub fn check(&mut self, now: Now, check: &CheckBackoff) -> BackoffAnswer {
+    pub(super) fn checked(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
         let Some(target) = check.target.as_ref() else {
             return self.local.check(now, check);
         };
-        let aim = self.aim(target.clone());
-        let binding = if self.is_without_bus() { vec![] } else { self.binding(now.monotonic, &aim) };
-        let exempt = self.is_exempt(now.monotonic, &target.view);
-        let not_due = || not_due(now.monotonic, &binding).map(|entry| held(now.monotonic, entry));
+        let target_keys = self.target_keys(target.clone());
+        let binding = if self.is_without_bus() { vec![] } else { self.binding(now, &target_keys) };
+        let exempt = self.is_exempt(now, &target.view);
+        let not_due = || not_due(now, &binding).map(|entry| refusal_by(now, entry));
         // What one other node alone reports is waited for, where the fleet's clearance is asked for: it refuses nobody.
-        let refusing = self.still_held(now.monotonic, &aim).or_else(not_due).filter(|held| check.peek || !held.unconfirmed);
-        if let Some(held) = refusing {
+        let refusing = self.still_held(now, &target_keys).or_else(not_due).filter(|refusal| check.peek || !refusal.unconfirmed);
+        if let Some(refusal) = refusing {
             let count = u64::from(!check.peek);
             if !exempt {
                 self.counts.refused_by_shared_total += count;
                 if !check.peek {
                     self.local.refused();
                 }
-                return BackoffAnswer::Refused(self.told(now.monotonic, held));
+                return BackoffAnswer::Refused(self.refusal_message(now, refusal));
             }
             self.counts.observed_total += count;
         }
-        let decided_by_fleet = !exempt
-            && self.local.held(now.monotonic, &check.key).is_some()
-            && self.held_here(now.monotonic, &check.key, &binding).is_none();
+        let decided_by_fleet = !exempt && self.local.held(now, &check.key).is_some() && self.held_here(now, &check.key, &binding).is_none();
         if decided_by_fleet { BackoffAnswer::Allowed } else { self.local.check(now, check) }
     }
 
     /// A refusal as it travels.
     #[must_use]
-    pub fn told(&self, now: Duration, held: Refusal) -> told::Refusal {
-        told::Refusal {
-            cause: held.cause,
-            class: held.class,
-            next_attempt_ms: milliseconds(held.next_attempt.saturating_sub(now)),
-            learned_by: Some(held.learned_by).filter(|node| *node != self.node),
-            learned_ms_ago: u64::try_from(held.learned_ago.as_millis()).unwrap_or(u64::MAX),
-            learned_trace: held.trace,
-            unconfirmed: held.unconfirmed,
-            entry: held.entry.map(|backoff_key| format!("{:032x}", backoff_key.0)),
+    pub fn refusal_message(&self, now: Duration, refusal: Refusal) -> messages::Refusal {
+        messages::Refusal {
+            cause: refusal.cause,
+            class: refusal.class,
+            next_attempt_ms: milliseconds(refusal.next_attempt.saturating_sub(now)),
+            learned_by: Some(refusal.learned_by).filter(|node| *node != self.node),
+            learned_ms_ago: u64::try_from(refusal.learned_ago.as_millis()).unwrap_or(u64::MAX),
+            learned_trace: refusal.trace,
+            unconfirmed: refusal.unconfirmed,
+            entry: refusal.entry.map(|backoff_key| format!("{:032x}", backoff_key.0)),
         }
     }
 
@@ -86,9 +84,9 @@ impl Knowledge {
 
     /// What is known of failures: shared entries, then the node's own.
     #[must_use]
-    pub fn list(&self, now: Now) -> Vec<BackoffEntry> {
-        let shared = self.entries(now.monotonic).into_iter().map(|entry| self.listed(now.monotonic, &entry));
-        shared.chain(local_list::own(&self.local, now.monotonic, |cause| self.decided(now.monotonic, cause))).collect()
+    pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
+        let shared = self.entries(now).into_iter().map(|entry| self.listed(now, &entry));
+        shared.chain(local_list::own(&self.local, now, |cause| self.decided(now, cause))).collect()
     }
 
     /// How long the fleet holds what failed by a cause, where it decides that and not the node's own rule.
@@ -200,7 +198,8 @@ impl Knowledge {
         news.iter().for_each(|backoff_key| self.openings.forget(*backoff_key));
         self.counts.cleared_total += u64::from(!news.is_empty() || image.is_some());
         let touched = |request: &super::request::Request| {
-            Some(request.aim.target.reference.as_str()) == image || backoff_keys.iter().any(|backoff_key| request.aim.touches(*backoff_key))
+            Some(request.target_keys.target.reference.as_str()) == image
+                || backoff_keys.iter().any(|backoff_key| request.target_keys.touches(*backoff_key))
         };
         let ids: Vec<RequestId> = self.requests.iter().filter(|(_, request)| touched(request)).map(|(id, _)| id).collect();
         for id in &ids {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use contract::{AttemptId, View};
 
 use super::backoff_key::BackoffKey;
-use super::request::Going;
-use super::target::Aim;
+use super::request::RunningAttempt;
+use super::target::TargetKeys;
 
 /// Attempts remembered; their reports come within the time of a pull.
 const MAX_TRIED: usize = 1_024;
@@ -21,11 +21,11 @@ pub(super) struct RecentAttempts {
 
 #[derive(Debug)]
 struct Attempt {
-    aim: Aim,
+    target_keys: TargetKeys,
     /// The keys that its failure is about.
     backoff_keys: Vec<Arc<BackoffKey>>,
     /// How it went; none: nothing of it counts.
-    going: Option<Going>,
+    running: Option<RunningAttempt>,
     /// Ended and not reported, because it hung while others were answered. Its result counts for nothing.
     abandoned: bool,
     /// The manifest is there, and the rest goes on.
@@ -33,17 +33,32 @@ struct Attempt {
 }
 
 impl RecentAttempts {
-    pub(super) fn failed(&mut self, attempt: AttemptId, aim: &Aim, backoff_keys: Vec<Arc<BackoffKey>>, going: &Going) {
-        self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys, going: Some(going.clone()), abandoned: false, goes_on: false });
+    pub(super) fn failed(
+        &mut self,
+        attempt: AttemptId,
+        target_keys: &TargetKeys,
+        backoff_keys: Vec<Arc<BackoffKey>>,
+        running: &RunningAttempt,
+    ) {
+        self.remember(
+            attempt,
+            Attempt { target_keys: target_keys.clone(), backoff_keys, running: Some(running.clone()), abandoned: false, goes_on: false },
+        );
     }
 
-    pub(super) fn resolved(&mut self, attempt: AttemptId, aim: &Aim, going: &Going) {
-        let going = Some(going.clone());
-        self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys: Vec::new(), going, abandoned: false, goes_on: true });
+    pub(super) fn resolved(&mut self, attempt: AttemptId, target_keys: &TargetKeys, running: &RunningAttempt) {
+        let running = Some(running.clone());
+        self.remember(
+            attempt,
+            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running, abandoned: false, goes_on: true },
+        );
     }
 
-    pub(super) fn abandoned(&mut self, attempt: AttemptId, aim: &Aim) {
-        self.remember(attempt, Attempt { aim: aim.clone(), backoff_keys: Vec::new(), going: None, abandoned: true, goes_on: false });
+    pub(super) fn abandoned(&mut self, attempt: AttemptId, target_keys: &TargetKeys) {
+        self.remember(
+            attempt,
+            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running: None, abandoned: true, goes_on: false },
+        );
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
@@ -51,7 +66,7 @@ impl RecentAttempts {
     }
 
     /// The attempt, if its manifest was answered. Returned once.
-    pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(Aim, Going)> {
+    pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
         let resolved = self.resolved_one(attempt)?;
         if let Some(recent_attempts) = self.attempts.get_mut(&attempt) {
             recent_attempts.goes_on = false;
@@ -60,14 +75,14 @@ impl RecentAttempts {
     }
 
     /// The same, and it goes on.
-    pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(Aim, Going)> {
+    pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
         let recent_attempts = self.attempts.get(&attempt).filter(|recent_attempts| recent_attempts.goes_on)?;
-        Some((recent_attempts.aim.clone(), recent_attempts.going.clone()?))
+        Some((recent_attempts.target_keys.clone(), recent_attempts.running.clone()?))
     }
 
     /// How an attempt went.
-    pub(super) fn going_of(&self, attempt: AttemptId) -> Option<Going> {
-        self.attempts.get(&attempt)?.going.clone()
+    pub(super) fn going_of(&self, attempt: AttemptId) -> Option<RunningAttempt> {
+        self.attempts.get(&attempt)?.running.clone()
     }
 
     /// The keys that the failure of an attempt is about, if the attempt is known.
@@ -77,11 +92,13 @@ impl RecentAttempts {
 
     /// Whether the node's own rule allowed it, without clearance.
     pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|recent_attempts| recent_attempts.going.as_ref().is_some_and(|going| going.by_own_rule))
+        self.attempts
+            .get(&attempt)
+            .is_some_and(|recent_attempts| recent_attempts.running.as_ref().is_some_and(|running| running.by_own_rule))
     }
 
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
-        self.attempts.get(&attempt).map(|recent_attempts| &recent_attempts.aim.target.view)
+        self.attempts.get(&attempt).map(|recent_attempts| &recent_attempts.target_keys.target.view)
     }
 
     fn remember(&mut self, attempt: AttemptId, recent_attempts: Attempt) {

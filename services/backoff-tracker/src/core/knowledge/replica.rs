@@ -1,11 +1,15 @@
 //! The replica: every report that this node has received, within bounds.
 
+mod distrust;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use contract::{FailureClass, NodeName, TraceContext};
 
+pub use self::distrust::DISTRUSTED_FOR;
+use self::distrust::{Distrust, Kind, kind};
 use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
 use super::cadence;
 use super::derived::Derived;
@@ -23,14 +27,8 @@ pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AF
 /// The oldest age with which a report is taken. Older ones are replays or come from a broken clock, and count as this old. The
 /// clock of this core begins no later than here, so that a report from before the node started has a date.
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
-/// How long a distrusted node's reports count for itself alone.
-pub const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
-/// How often it is looked at most which reporters of a key others contradict.
-const CONTRADICTED_APART: Duration = Duration::from_secs(1);
 /// How often reports that are too old are looked for.
 const COLLECTED_EVERY: Duration = Duration::from_secs(10);
-/// How many successes within that time end the distrust of a reporter that failed alone. Further ones do not.
-const PARDONS: u32 = 2;
 /// How many keys one node may report: a bad registry with a few hundred images. For one more its oldest report goes.
 pub const MAX_KEYS_OF_ONE: usize = 512;
 /// How many reports are kept in all, 40 MiB at most. For one more the oldest report of the node with the most reports goes.
@@ -54,27 +52,6 @@ pub struct ReplicaCounts {
     pub clamped_total: u64,
     /// Reporters that became distrusted.
     pub contradicted_total: u64,
-}
-
-/// A kind of failure: a class, in a view.
-type Kind = (u128, FailureClass);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Distrust {
-    /// When other nodes last had success where this node had none.
-    contradicted_at: Duration,
-    /// When the node itself last had success; or others, if the node had had success before them.
-    sound_at: Option<Duration>,
-    /// Whether another node had failed too when the distrust began: then the cause was not this node alone.
-    together: bool,
-    pardons: u32,
-}
-
-impl Distrust {
-    fn holds(self, now: Duration) -> bool {
-        let pardoned = self.sound_at.is_some_and(|sound| sound >= self.contradicted_at) && self.pardons <= PARDONS;
-        now < self.contradicted_at + DISTRUSTED_FOR && !pardoned
-    }
 }
 
 /// Every node's last report on every key.
@@ -220,8 +197,8 @@ impl Replica {
         let of_kind = self.distrust.get(&kind(about)).unwrap_or(&nobody);
         let counts = |received: &Received| {
             let reporter = &received.report.reporter;
-            let believed = of_kind.is_empty() || viewpoint.credulous || reporter == viewpoint.node;
-            let received = believed || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(viewpoint.now));
+            let counted = of_kind.is_empty() || viewpoint.trusts_anyone || reporter == viewpoint.node;
+            let received = counted || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(viewpoint.now));
             received && without.is_none_or(|node| reporter != node)
         };
         let success = reports.succeeded_for(counts);
@@ -231,23 +208,10 @@ impl Replica {
         let with = with.filter(|received| since.is_none_or(|since| received.date > since));
         let standing = reports.failures_since(since).filter(|received| counts(received)).chain(with);
         let mut entry = Entry::derive(standing, mine, success, viewpoint)?;
-        if entry.is_unconfirmed() && !viewpoint.credulous && self.doubtful(viewpoint.now, &entry.newest) {
+        if entry.is_unconfirmed() && !viewpoint.trusts_anyone && self.doubtful(viewpoint.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
         Some(entry)
-    }
-
-    /// When a distrusted reporter counts again.
-    fn trust_changes(&self, now: Duration) -> Duration {
-        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + DISTRUSTED_FOR);
-        ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
-    }
-
-    /// True if the reporter is distrusted for any kind of failure in the view. Its report alone counts for itself then.
-    fn doubtful(&self, now: Duration, report: &Report) -> bool {
-        let view = report.backoff_key.view_id();
-        let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
-        FailureClass::ALL.into_iter().any(holds)
     }
 
     /// When a key last succeeded.
@@ -260,13 +224,6 @@ impl Replica {
     #[must_use]
     pub fn succeeded_by(&self, backoff_key: BackoffKeyId) -> Option<TraceContext> {
         self.backoff_keys.get(&backoff_key)?.newest_success()?.report.trace
-    }
-
-    /// True if a node reports a failure of the key, and no node a success since.
-    #[must_use]
-    pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
-        let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
-        reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
 
     /// True if a node's last report on a key is a failure, and no success has come since.
@@ -283,11 +240,6 @@ impl Replica {
         self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|received| &*received.report)
     }
 
-    /// Whether others' successes contradict what a node says of this kind of failure.
-    pub(super) fn is_distrusted(&self, now: Duration, node: &NodeName, backoff_key: Option<&Arc<BackoffKey>>) -> bool {
-        backoff_key.is_some_and(|backoff_key| self.is_distrusted_for(now, node, backoff_key))
-    }
-
     /// True if any key of a view fails so.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
         self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_doubted(*backoff_key)))
@@ -302,17 +254,6 @@ impl Replica {
                 self.failing.remove(&kind);
             }
         }
-    }
-
-    /// A distrusted node that fails again so keeps that kind to itself for as long again: its failures go on.
-    pub(super) fn still_distrusted(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
-        if let Some(distrust) = self.distrust.get_mut(&kind(backoff_key)).and_then(|nodes| nodes.get_mut(node)) {
-            distrust.contradicted_at = distrust.contradicted_at.max(now);
-        }
-    }
-
-    fn is_distrusted_for(&self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) -> bool {
-        self.distrust.get(&kind(backoff_key)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
     }
 
     /// The reports on a key, in no particular order.
@@ -345,57 +286,8 @@ impl Replica {
         age.min(OLDEST)
     }
 
-    /// A node whose failure stands although another has succeeded since becomes distrusted for a while.
-    fn contradict(&mut self, now: Duration, backoff_key: BackoffKeyId) {
-        let (Some(success), Some(reports)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
-        if !reports.contradicts(success, CONTRADICTED_APART) {
-            return;
-        }
-        let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
-        // A node that is distrusted already is left out; its successes since are counted as pardons.
-        let known = |report: &Report| {
-            let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
-            distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
-        };
-        let distrusted = |received: &&Received| received.failing_since < success && !known(&received.report);
-        let distrusted: Vec<Arc<Report>> = reports.failures().filter(distrusted).map(|received| Arc::clone(&received.report)).collect();
-        for report in distrusted {
-            let sound_at = self.sound_at(&report);
-            let held = self.is_distrusted_for(now, &report.reporter, &report.backoff_key);
-            let nodes = self.distrust.entry(kind(&report.backoff_key)).or_default();
-            let distrust = nodes.entry(report.reporter.clone()).or_default();
-            distrust.sound_at = distrust.sound_at.max(sound_at);
-            distrust.together = together || (held && distrust.together);
-            distrust.contradicted_at = success;
-            if distrust.holds(now) != held {
-                self.derived.forget_all();
-            }
-            self.counts.contradicted_total += 1;
-        }
-    }
-
-    /// When a reporter itself last had success with this kind of thing.
-    fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let sound = |received: &&Received| received.claim.is_none() && kind(&received.report.backoff_key) == kind(&report.backoff_key);
-        self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|received| received.date).max()
-    }
-
     fn heard_of(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
         self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
-    }
-
-    /// A success of its own ends the distrust of a node, but not time after time if it failed alone. A failure that was over then is not
-    /// contradicted by others' later successes, even if those arrived first: without a bus, reports arrive late.
-    fn pardon(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
-        if let Some(distrust) = self.distrust.get_mut(&kind(&report.backoff_key)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
-            self.derived.forget_all();
-            let held = distrust.holds(now);
-            let sound_at = if over { date.max(distrust.contradicted_at) } else { date };
-            distrust.sound_at = distrust.sound_at.max(Some(sound_at));
-            // One success is reported for several keys. Only the one that ends the distrust counts.
-            let makes_good = held && sound_at >= distrust.contradicted_at;
-            distrust.pardons += u32::from(makes_good && !distrust.together);
-        }
     }
 
     fn make_room(&mut self, speaker: ReporterId) {
@@ -473,10 +365,6 @@ fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: Wha
         cleared.remove(&oldest);
     }
     true
-}
-
-fn kind(backoff_key: &BackoffKey) -> Kind {
-    (backoff_key.view_id(), backoff_key.class())
 }
 
 /// From when on a report is too old to be kept.

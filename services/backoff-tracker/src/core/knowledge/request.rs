@@ -9,7 +9,7 @@ use contract::{AttemptId, Stage, TraceContext};
 use super::UNANSWERED_AFTER;
 use super::backoff_key::BackoffKeyId;
 use super::input::{Decision, Duty};
-use super::target::Aim;
+use super::target::TargetKeys;
 
 /// A request for clearance and its state.
 #[derive(Debug)]
@@ -17,14 +17,14 @@ pub(super) struct Request {
     /// The key that it goes by: of all its keys the one that is held the shortest.
     pub(super) key: LocalKey,
     pub(super) other_keys: Vec<LocalKey>,
-    pub(super) aim: Aim,
+    pub(super) target_keys: TargetKeys,
     pub(super) state: State,
     /// Whether the bus did not answer for it: then it goes ahead once without.
     pub(super) unanswered: bool,
     /// Whether an attempt of it was abandoned because it hung while others were answered.
     pub(super) abandoned: bool,
     /// The last decision that was answered.
-    pub(super) told: Option<Decision>,
+    pub(super) last_decision: Option<Decision>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
     /// What the lease is about that it waits for. Of all requests that wait for one, the first alone is looked at when something becomes of it.
@@ -44,12 +44,12 @@ pub(super) enum State {
         at: Duration,
     },
     /// Being tried.
-    Going(Going),
+    RunningAttempt(RunningAttempt),
 }
 
 /// An attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Going {
+pub(super) struct RunningAttempt {
     pub(super) duty: Duty,
     pub(super) begun: Duration,
     /// The lease of its duty runs out then.
@@ -70,7 +70,7 @@ pub(super) struct Going {
     pub(super) exempt: bool,
 }
 
-impl Going {
+impl RunningAttempt {
     /// Nothing is known yet but why it goes.
     pub(super) fn by_clearance(duty: Duty) -> Self {
         Self {
@@ -104,15 +104,15 @@ impl Going {
 }
 
 impl Request {
-    pub(super) fn new(key: LocalKey, aim: Aim) -> Self {
+    pub(super) fn new(key: LocalKey, target_keys: TargetKeys) -> Self {
         Self {
             key,
             other_keys: Vec::new(),
-            aim,
+            target_keys,
             state: State::Fresh,
             unanswered: false,
             abandoned: false,
-            told: None,
+            last_decision: None,
             wake: None,
             awaits: None,
         }
@@ -120,18 +120,18 @@ impl Request {
 
     /// The attempt that will be made with the permit.
     pub(super) fn attempt_planned(&mut self, attempt: AttemptId, trace: Option<TraceContext>) {
-        if let State::Going(going) = &mut self.state {
-            going.attempt = Some((attempt, trace));
+        if let State::RunningAttempt(running) = &mut self.state {
+            running.attempt = Some((attempt, trace));
         }
     }
 
     /// The attempt asks the registry from now on.
     pub(super) fn attempt_started(&mut self, now: Duration, attempt: AttemptId, trace: Option<TraceContext>) {
-        if let State::Going(going) = &mut self.state
-            && !going.reported_unanswered
+        if let State::RunningAttempt(running) = &mut self.state
+            && !running.reported_unanswered
         {
-            going.attempt = Some((attempt, trace));
-            going.begun = now;
+            running.attempt = Some((attempt, trace));
+            running.begun = now;
             self.wake = Some(now + UNANSWERED_AFTER);
         }
     }
@@ -165,8 +165,8 @@ impl Request {
     }
 
     /// The stage that its attempt waits for, if one is under way.
-    pub(super) fn going_stage(&self) -> Option<Stage> {
-        if let State::Going(going) = &self.state { Some(going.stage()) } else { None }
+    pub(super) fn running_stage(&self) -> Option<Stage> {
+        if let State::RunningAttempt(running) = &self.state { Some(running.stage()) } else { None }
     }
 
     /// Whether it has been waiting for the fleet.
@@ -191,7 +191,7 @@ mod tests {
     fn a_request_goes_by_the_key_that_is_held_the_shortest_of_those_that_want_it_now() {
         let seconds: BTreeMap<LocalKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
         let held = |key: &LocalKey| seconds.get(key).copied().map(Duration::from_secs);
-        let mut request = Request::new(key("a"), Aim::new(Target::default()));
+        let mut request = Request::new(key("a"), TargetKeys::new(Target::default()));
         // Each question follows the one before, and its keys come in any order.
         for (keys, changed, chosen) in [
             (vec!["a"], false, "a"),

@@ -66,7 +66,7 @@ impl Requests {
         if self.all.contains_key(&id) {
             return;
         }
-        for backoff_key in &request.aim.ids {
+        for backoff_key in &request.target_keys.ids {
             self.of_backoff_key.entry(*backoff_key).or_default().insert(id);
         }
         self.wakes.extend(request.wake.map(|wake| (wake, id)));
@@ -145,7 +145,7 @@ impl Requests {
     fn forget(&mut self, id: RequestId, request: &Request) {
         self.all.remove(&id);
         self.queue(id, None);
-        for backoff_key in &request.aim.ids {
+        for backoff_key in &request.target_keys.ids {
             if let Some(requests) = self.of_backoff_key.get_mut(backoff_key) {
                 requests.remove(&id);
                 if requests.is_empty() {
@@ -194,7 +194,7 @@ impl Requests {
         debug_assert_eq!(self.wakes, wakes, "each is found when it is to be looked at");
         let mut of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>> = BTreeMap::new();
         for (id, request) in self.iter() {
-            for backoff_key in &request.aim.ids {
+            for backoff_key in &request.target_keys.ids {
                 of_backoff_key.entry(*backoff_key).or_default().insert(id);
             }
         }
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::core::BackoffPolicy;
-    use crate::core::knowledge::target::Aim;
+    use crate::core::knowledge::target::TargetKeys;
 
     /// Ids, images and times are few, so that they meet.
     const IDS: u64 = 6;
@@ -256,9 +256,9 @@ mod tests {
     }
 
     /// Two images of one registry share most of their back-off keys.
-    fn aim(image: usize) -> Aim {
+    fn target_keys(image: usize) -> TargetKeys {
         let view = View { registry: format!("r{}", image / 2), ..View::default() };
-        Aim::new(Target { view, reference: format!("r/a:{image}"), repository: "a".to_owned(), ..Target::default() })
+        TargetKeys::new(Target { view, reference: format!("r/a:{image}"), repository: "a".to_owned(), ..Target::default() })
     }
 
     fn seconds(wake: Option<u64>) -> Option<Duration> {
@@ -271,7 +271,7 @@ mod tests {
 
     /// Who waits the longest for a lease about this back-off key.
     fn first(model: &Model, backoff_key: BackoffKeyId) -> Option<RequestId> {
-        model.iter().find(|(_, (image, _, waits))| *waits && aim(*image).endpoint == backoff_key).map(|(id, _)| RequestId(*id))
+        model.iter().find(|(_, (image, _, waits))| *waits && target_keys(*image).endpoint == backoff_key).map(|(id, _)| RequestId(*id))
     }
 
     fn compare(requests: &Requests, model: &Model) {
@@ -284,8 +284,8 @@ mod tests {
             let due: BTreeSet<RequestId> = requests.due(Duration::from_secs(now)).collect();
             assert_eq!(due.into_iter().collect::<Vec<_>>(), ids(&|_, wake| wake.is_some_and(|wake| wake <= now)), "due at {now}");
         }
-        for backoff_key in (0..IMAGES).flat_map(|image| aim(image).ids) {
-            assert_eq!(requests.touching(backoff_key), ids(&|image, _| aim(image).touches(backoff_key)), "{backoff_key:?}");
+        for backoff_key in (0..IMAGES).flat_map(|image| target_keys(image).ids) {
+            assert_eq!(requests.touching(backoff_key), ids(&|image, _| target_keys(image).touches(backoff_key)), "{backoff_key:?}");
             assert_eq!(requests.first_in_queue(backoff_key), first(model, backoff_key), "{backoff_key:?}");
         }
         requests.assert_invariants();
@@ -294,7 +294,7 @@ mod tests {
     fn perform(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
         match act.clone() {
             Act::Add(id, image, wake) => {
-                let mut request = Request::new(LocalKey { pod: None, image: "a:1".to_owned() }, aim(image));
+                let mut request = Request::new(LocalKey { pod: None, image: "a:1".to_owned() }, target_keys(image));
                 request.wake = seconds(wake);
                 knowledge.requests.add(RequestId(id), request);
                 model.entry(id).or_insert((image, wake, false));
@@ -306,10 +306,14 @@ mod tests {
             Act::With(id, wake, waits, over) => {
                 let looked = knowledge.with_request(RequestId(id), |knowledge, request| {
                     request.wake = seconds(wake);
-                    request.awaits = waits.then_some(request.aim.endpoint);
+                    request.awaits = waits.then_some(request.target_keys.endpoint);
                     let requests = &mut knowledge.requests;
-                    let found =
-                        request.aim.ids.iter().flat_map(|backoff_key| requests.touching(*backoff_key)).chain(requests.due(Duration::MAX));
+                    let found = request
+                        .target_keys
+                        .ids
+                        .iter()
+                        .flat_map(|backoff_key| requests.touching(*backoff_key))
+                        .chain(requests.due(Duration::MAX));
                     assert!(found.chain(requests.ids()).all(|found| found != RequestId(id)), "what is lent out is not found");
                     assert_eq!(requests.change(RequestId(id), |_| ()), None);
                     ((), if over { Fate::Ends } else { Fate::Stays })
@@ -334,7 +338,7 @@ mod tests {
             let mut knowledge = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
             let mut model = Model::new();
             for act in &acts {
-                let backoff_keys = || (0..IMAGES).map(|image| aim(image).endpoint);
+                let backoff_keys = || (0..IMAGES).map(|image| target_keys(image).endpoint);
                 let before: Vec<_> = backoff_keys().filter_map(|backoff_key| first(&model, backoff_key)).collect();
                 perform(&mut knowledge, &mut model, act);
                 compare(&knowledge.requests, &model);

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::Now;
 use contract::messages::backoff_tracker::{AttemptReported, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage, TraceContext};
 
@@ -14,13 +13,13 @@ use super::input::{Duty, Effect, Outcome};
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
 use super::report::{FailureDetails, Finding, Report};
-use super::request::{Going, Request, State};
+use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
-use super::target::{Aim, Failure};
+use super::target::{Failure, TargetKeys};
 use super::{QUIET_AFTER, UNANSWERED_AFTER, cadence};
 use crate::core::delays::Failing;
+use crate::core::delays::milliseconds;
 use crate::core::floor::{FailedAttempt, OwnFailure};
-use crate::core::tracker::milliseconds;
 
 /// A success is not published again while one is known that is younger than this, unless it changes something.
 const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
@@ -32,54 +31,58 @@ const FAILS_ALONE_AFTER: u32 = 25;
 const SERVED_TOLD_LATELY: Duration = Duration::from_secs(3);
 
 impl Knowledge {
-    /// Takes the result of a whole pull, for one of its callers. The same report again changes nothing.
-    pub fn report(&mut self, now: Now, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
-        let mut effects = Vec::new();
+    /// Takes the result of a whole pull, for one of its callers; returns the requests that it touches. The same report again changes nothing.
+    pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
             self.floors.clear(&report.key);
             self.retry_pauses.succeeded(&report.key);
-            return (self.local.report(now, report), effects);
+            effects.push(Effect::Reported(self.local.report(now, report)));
+            return vec![];
         };
         if self.recent_attempts.is_abandoned(report.attempt) {
             self.local.report_abandoned(report.attempt, &report.key);
-            return (AttemptReported { next_attempt_ms: Some(0), entry: None }, effects);
+            effects.push(Effect::Reported(AttemptReported { next_attempt_ms: Some(0), entry: None }));
+            return vec![];
         }
-        let touched = self.failed_late(now.monotonic, report.attempt, &failure, &mut effects);
+        let touched = self.failed_late(now, report.attempt, &failure, effects);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
-        if let Some(going) = self.recent_attempts.going_of(report.attempt) {
-            let kept = own_failure(now.monotonic, &failure, report.attempt_span);
-            self.note_floor(&report.key, report.attempt, &going, &backoff_keys, &kept);
+        if let Some(running) = self.recent_attempts.going_of(report.attempt) {
+            let kept = own_failure(now, &failure, report.attempt_span);
+            self.note_floor(&report.key, report.attempt, &running, &backoff_keys, &kept);
         }
         let own = self.recent_attempts.is_by_own_rule(report.attempt)
-            || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now.monotonic, view));
-        let bound = self.binding_of(now.monotonic, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
+            || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now, view));
+        let bound = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
         let reported = match bound {
             Some(entry) => {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 self.local.report_shared(now, report, backoff_keys, failing);
-                let left = entry.next_attempt.saturating_sub(now.monotonic);
+                let left = entry.next_attempt.saturating_sub(now);
                 AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.backoff_key.id().0)) }
             }
             None => self.local.report_about(now, report, backoff_keys, None),
         };
-        self.look_at_all(now.monotonic, touched, &mut effects);
-        (reported, effects)
+        effects.push(Effect::Reported(reported));
+        touched
     }
 
     /// What a failure is about. An attempt that the pull coordinator made because this tracker was silent was not cleared here, but its image
     /// is wanted here: a success of the same releases it.
     fn backoff_keys_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<BackoffKey>> {
         let wanted = || {
-            self.requests.iter().find(|(_, request)| request.has_key(&report.key)).map(|(_, request)| request.aim.backoff_keys_of(failure))
+            self.requests
+                .iter()
+                .find(|(_, request)| request.has_key(&report.key))
+                .map(|(_, request)| request.target_keys.backoff_keys_of(failure))
         };
         self.recent_attempts.backoff_keys_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
     /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.
     fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some((aim, going)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
-        let backoff_keys = aim.backoff_keys_of(failure);
-        let going = Going { begun: now, ..going };
+        let Some((target_keys, running)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
+        let backoff_keys = target_keys.backoff_keys_of(failure);
+        let running = RunningAttempt { begun: now, ..running };
         let mut touched = Vec::new();
         for backoff_key in &backoff_keys {
             if self.replica.is_distrusted(now, &self.node, Some(backoff_key)) {
@@ -87,11 +90,11 @@ impl Knowledge {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.details(&aim, &going, backoff_key, failure));
-            self.publish(now, &going, Arc::clone(backoff_key), finding, effects);
+            let finding = Finding::Failed(self.details(&target_keys, &running, backoff_key, failure));
+            self.publish(now, &running, Arc::clone(backoff_key), finding, effects);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
-        self.recent_attempts.failed(attempt, &aim, backoff_keys, &going);
+        self.recent_attempts.failed(attempt, &target_keys, backoff_keys, &running);
         touched
     }
 
@@ -103,8 +106,7 @@ impl Knowledge {
         outcome: Outcome,
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
-        let is_current =
-            |request: &Request| matches!(&request.state, State::Going(going) if going.attempt.is_some_and(|(begun, _)| begun == attempt));
+        let is_current = |request: &Request| matches!(&request.state, State::RunningAttempt(running) if running.attempt.is_some_and(|(begun, _)| begun == attempt));
         let current = self.requests.get(id).is_some_and(is_current);
         let failure = match outcome {
             Outcome::Reached(stage) if current => return self.reached(now, id, stage, effects),
@@ -113,11 +115,13 @@ impl Knowledge {
             Outcome::Failed(failure) => failure,
         };
         let touched = self.with_request(id, |knowledge, request| {
-            let State::Going(going) = std::mem::replace(&mut request.state, State::Fresh) else { return (BTreeSet::new(), Fate::Ends) };
-            request.told = None;
+            let State::RunningAttempt(running) = std::mem::replace(&mut request.state, State::Fresh) else {
+                return (BTreeSet::new(), Fate::Ends);
+            };
+            request.last_decision = None;
             request.wake = None;
-            let backoff_keys = request.aim.backoff_keys_of(&failure);
-            let mut touched = knowledge.failed(now, request, &going, &failure, &backoff_keys, effects);
+            let backoff_keys = request.target_keys.backoff_keys_of(&failure);
+            let mut touched = knowledge.failed(now, request, &running, &failure, &backoff_keys, effects);
             let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
             // What it held for the failed back-off key it keeps: who has not heard of the failure would ask in vain. The rest others may take.
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
@@ -131,24 +135,24 @@ impl Knowledge {
     /// A stage has answered the attempt of a request. When that is the one that its clearance waits for, the request is over.
     fn reached(&mut self, now: Duration, id: RequestId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         self.with_request(id, |knowledge, request| {
-            let State::Going(going) = &mut request.state else { return (vec![], Fate::Ends) };
-            let touched = knowledge.tell_stages(now, &request.aim, going, stage, effects);
-            let Some((attempt, _)) = going.attempt else { return (touched, Fate::Ends) };
-            if going.reached.contains(&Stage::Manifest) {
+            let State::RunningAttempt(running) = &mut request.state else { return (vec![], Fate::Ends) };
+            let touched = knowledge.tell_stages(now, &request.target_keys, running, stage, effects);
+            let Some((attempt, _)) = running.attempt else { return (touched, Fate::Ends) };
+            if running.reached.contains(&Stage::Manifest) {
                 // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
-                knowledge.recent_attempts.resolved(attempt, &request.aim, going);
+                knowledge.recent_attempts.resolved(attempt, &request.target_keys, running);
             }
-            if stage >= going.until {
+            if stage >= running.until {
                 knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
                 return (touched, Fate::Ends);
             }
             if stage != Stage::Token {
-                (going.begun, going.reported_unanswered) = (now, stage >= Stage::Blob);
+                (running.begun, running.reported_unanswered) = (now, stage >= Stage::Blob);
                 request.wake = Some(now + UNANSWERED_AFTER);
             }
             if stage >= Stage::Blob {
                 // It takes as long as the image is large.
-                going.deadline = None;
+                running.deadline = None;
             }
             (touched, Fate::Stays)
         })
@@ -157,32 +161,46 @@ impl Knowledge {
 
     /// The same of an attempt whose clearance is over.
     fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some((aim, mut going)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
-        let touched = self.tell_stages(now, &aim, &mut going, stage, effects);
-        self.recent_attempts.resolved(attempt, &aim, &going);
+        let Some((target_keys, mut running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
+        let touched = self.tell_stages(now, &target_keys, &mut running, stage, effects);
+        self.recent_attempts.resolved(attempt, &target_keys, &running);
         touched
     }
 
-    fn tell_stages(&mut self, now: Duration, aim: &Aim, going: &mut Going, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn tell_stages(
+        &mut self,
+        now: Duration,
+        target_keys: &TargetKeys,
+        running: &mut RunningAttempt,
+        stage: Stage,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<RequestId> {
         let mut touched = BTreeSet::new();
-        for shown in going.reach(stage) {
-            touched.extend(self.succeeded(now, aim, going, shown, effects));
+        for shown in running.reach(stage) {
+            touched.extend(self.succeeded(now, target_keys, running, shown, effects));
         }
         touched.into_iter().collect()
     }
 
     /// Publishes what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
-    fn succeeded(&mut self, now: Duration, aim: &Aim, going: &Going, stage: Stage, effects: &mut Vec<Effect>) -> BTreeSet<RequestId> {
+    fn succeeded(
+        &mut self,
+        now: Duration,
+        target_keys: &TargetKeys,
+        running: &RunningAttempt,
+        stage: Stage,
+        effects: &mut Vec<Effect>,
+    ) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
-        let backoff_keys = aim.backoff_keys();
+        let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
         // The narrowest key first: a node that hears that the registry is back knows then that the image is resolved, and asks for no lead.
         for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
-            let watched = [aim.owner, aim.endpoint, aim.image, aim.blobs].contains(&backoff_key.id())
-                || (backoff_key.id() == aim.content && !going.reached.contains(&Stage::Blob))
+            let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
+                || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
                 || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
-            touched.extend(self.tell_success(now, backoff_key, watched, going, effects));
+            touched.extend(self.tell_success(now, backoff_key, watched, running, effects));
         }
         touched
     }
@@ -192,7 +210,7 @@ impl Knowledge {
         now: Duration,
         backoff_key: &Arc<BackoffKey>,
         watched: bool,
-        going: &Going,
+        running: &RunningAttempt,
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
         let own_doubt = self.replica.word(backoff_key.id(), &self.node).is_some_and(|word| word.finding.details().is_some());
@@ -205,7 +223,7 @@ impl Knowledge {
             self.unpublished.forget(backoff_key.id());
             return vec![];
         }
-        self.publish(now, going, Arc::clone(backoff_key), Finding::Succeeded, effects);
+        self.publish(now, running, Arc::clone(backoff_key), Finding::Succeeded, effects);
         self.cause_is_gone(now, backoff_key.id());
         self.requests.touching(backoff_key.id())
     }
@@ -214,13 +232,13 @@ impl Knowledge {
         &mut self,
         now: Duration,
         request: &Request,
-        going: &Going,
+        running: &RunningAttempt,
         failure: &Failure,
         backoff_keys: &[Arc<BackoffKey>],
         effects: &mut Vec<Effect>,
     ) -> BTreeSet<RequestId> {
         let mut touched = BTreeSet::new();
-        let late = going.deadline.is_some_and(|deadline| now > deadline);
+        let late = running.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
         for backoff_key in backoff_keys.iter().filter(|_| !late) {
             if self.replica.is_distrusted(now, &self.node, Some(backoff_key)) {
@@ -228,23 +246,23 @@ impl Knowledge {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.details(&request.aim, going, backoff_key, failure));
-            self.publish(now, going, Arc::clone(backoff_key), finding, effects);
+            let finding = Finding::Failed(self.details(&request.target_keys, running, backoff_key, failure));
+            self.publish(now, running, Arc::clone(backoff_key), finding, effects);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
         if !late {
-            self.note_probe(now, going, backoff_keys, effects);
+            self.note_probe(now, running, backoff_keys, effects);
         }
         if failure.shows_reachable() && !late {
-            let endpoint = request.aim.stage_backoff_key(failure.stage);
-            touched.extend(self.tell_success(now, &endpoint, true, going, effects));
+            let endpoint = request.target_keys.stage_backoff_key(failure.stage);
+            touched.extend(self.tell_success(now, &endpoint, true, running, effects));
         }
-        if let Some((attempt, span)) = going.attempt {
+        if let Some((attempt, span)) = running.attempt {
             let own = own_failure(now, failure, span);
-            self.recent_attempts.failed(attempt, &request.aim, backoff_keys.to_vec(), going);
-            self.note_floor(&request.key, attempt, going, backoff_keys, &own);
+            self.recent_attempts.failed(attempt, &request.target_keys, backoff_keys.to_vec(), running);
+            self.note_floor(&request.key, attempt, running, backoff_keys, &own);
             self.note_retry_pause(now, request, failure, backoff_keys, &own);
-            self.move_own_delay(now, request, going, failure, backoff_keys.to_vec());
+            self.move_own_delay(now, request, running, failure, backoff_keys.to_vec());
         }
         touched
     }
@@ -254,12 +272,12 @@ impl Knowledge {
         &mut self,
         key: &LocalKey,
         attempt: AttemptId,
-        going: &Going,
+        running: &RunningAttempt,
         backoff_keys: &[Arc<BackoffKey>],
         failure: &Arc<OwnFailure>,
     ) {
         let backoff_keys = backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect();
-        let failed = FailedAttempt { attempt, began: going.begun, exempt: going.exempt, backoff_keys, failure: Arc::clone(failure) };
+        let failed = FailedAttempt { attempt, began: running.begun, exempt: running.exempt, backoff_keys, failure: Arc::clone(failure) };
         self.floors.failed(key, failed);
     }
 
@@ -272,11 +290,11 @@ impl Knowledge {
         backoff_keys: &[Arc<BackoffKey>],
         own: &Arc<OwnFailure>,
     ) {
-        if self.is_without_bus() || self.is_exempt(now, &request.aim.target.view) {
+        if self.is_without_bus() || self.is_exempt(now, &request.target_keys.target.view) {
             return;
         }
         if let (Some(asked), Some(owner)) =
-            (failure.retry_after, backoff_keys.iter().find(|backoff_key| backoff_key.id() == request.aim.owner))
+            (failure.retry_after, backoff_keys.iter().find(|backoff_key| backoff_key.id() == request.target_keys.owner))
         {
             self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(asked)), own);
         }
@@ -296,8 +314,8 @@ impl Knowledge {
         serves && !distrusted && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
     }
 
-    fn details(&self, aim: &Aim, going: &Going, backoff_key: &BackoffKey, failure: &Failure) -> FailureDetails {
-        let (message, repository) = (failure.cause.clone(), aim.target.repository.clone());
+    fn details(&self, target_keys: &TargetKeys, running: &RunningAttempt, backoff_key: &BackoffKey, failure: &Failure) -> FailureDetails {
+        let (message, repository) = (failure.cause.clone(), target_keys.target.repository.clone());
         let id = backoff_key.id();
         let told = || self.replica.word(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
         let before = match self.unpublished.failure(id) {
@@ -305,26 +323,34 @@ impl Knowledge {
             None => told().and_then(|word| word.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
-        FailureDetails { message, step: going.step_of(backoff_key.id()), retry_after: failure.retry_after, repository, in_a_row }.bounded()
+        FailureDetails { message, step: running.step_of(backoff_key.id()), retry_after: failure.retry_after, repository, in_a_row }
+            .bounded()
     }
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
     /// must not try more often than kubelet would.
-    fn move_own_delay(&mut self, now: Duration, request: &Request, going: &Going, failure: &Failure, backoff_keys: Vec<Arc<BackoffKey>>) {
-        let Some((attempt, attempt_span)) = going.attempt else { return };
-        let exempt = self.is_exempt(now, &request.aim.target.view);
-        let failing = |since: Duration| Failing { since, took: now.saturating_sub(going.begun) };
-        let by_fleet = !going.by_own_rule && !exempt;
-        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.told()) };
+    fn move_own_delay(
+        &mut self,
+        now: Duration,
+        request: &Request,
+        running: &RunningAttempt,
+        failure: &Failure,
+        backoff_keys: Vec<Arc<BackoffKey>>,
+    ) {
+        let Some((attempt, attempt_span)) = running.attempt else { return };
+        let exempt = self.is_exempt(now, &request.target_keys.target.view);
+        let failing = |since: Duration| Failing { since, took: now.saturating_sub(running.begun) };
+        let by_fleet = !running.by_own_rule && !exempt;
+        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.to_message()) };
         let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
-            self.local.report_shared(at(now), report, backoff_keys, failing(entry.failing_since));
+            self.local.report_shared(now, report, backoff_keys, failing(entry.failing_since));
         } else if by_fleet && !self.is_without_bus() && self.pauses_after(now, &request.key, &backoff_keys) {
-            self.local.report_paused(at(now), report, backoff_keys);
+            self.local.report_paused(now, report, backoff_keys);
         } else {
-            let was_held = !exempt && (going.by_own_rule || self.is_without_bus());
-            let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < going.begun);
-            self.local.report_about(at(now), report, backoff_keys, since.map(failing));
+            let was_held = !exempt && (running.by_own_rule || self.is_without_bus());
+            let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < running.begun);
+            self.local.report_about(now, report, backoff_keys, since.map(failing));
         }
     }
 
@@ -345,24 +371,24 @@ impl Knowledge {
     pub(super) fn publish(
         &mut self,
         now: Duration,
-        going: &Going,
+        running: &RunningAttempt,
         backoff_key: Arc<BackoffKey>,
         finding: Finding,
         effects: &mut Vec<Effect>,
     ) {
-        let Some((attempt, trace)) = going.attempt else { return };
-        let in_time = going.deadline.is_none_or(|deadline| now <= deadline);
-        let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(going.begun) };
+        let Some((attempt, trace)) = running.attempt else { return };
+        let in_time = running.deadline.is_none_or(|deadline| now <= deadline);
+        let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(running.begun) };
         let report = Arc::new(Report { reporter: self.node.clone(), backoff_key, attempt, trace, finding });
         let without_bus = match report.finding {
-            Finding::Failed(_) | Finding::Unanswered(_) if going.duty == Duty::None => self.unpublished.began_without_bus(going.begun),
+            Finding::Failed(_) | Finding::Unanswered(_) if running.duty == Duty::None => self.unpublished.began_without_bus(running.begun),
             // Other nodes wait for the result.
             _ => self.unpublished.is_cut(),
         };
         if without_bus {
             self.tell_in_turn(now, report, now.saturating_sub(age));
         } else {
-            self.tell(now, report, age, effects);
+            self.publish_report(now, report, age, effects);
         }
     }
 
@@ -373,17 +399,12 @@ impl Knowledge {
     }
 
     /// Gives a report to the bus.
-    pub(super) fn tell(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
+    pub(super) fn publish_report(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
         self.unpublished.forget(report.backoff_key.id());
         self.say_unstored(&report);
         self.replica.receive(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
     }
-}
-
-/// The monotonic time alone, which is all that deciding needs.
-pub(super) fn at(now: Duration) -> Now {
-    Now { monotonic: now, wall: Duration::ZERO }
 }
 
 /// A failure as this node's own back-off keeps it.
@@ -392,7 +413,7 @@ fn own_failure(now: Duration, failure: &Failure, trace: Option<TraceContext>) ->
     Arc::new(OwnFailure { at: now, class: failure.class, cause, trace })
 }
 
-impl Going {
+impl RunningAttempt {
     pub(super) fn step_of(&self, backoff_key: BackoffKeyId) -> u32 {
         self.steps.get(&backoff_key).copied().unwrap_or(1)
     }

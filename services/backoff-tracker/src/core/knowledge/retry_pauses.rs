@@ -10,8 +10,8 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::LocalKey;
 
 use super::backoff_key::BackoffKeyId;
+use crate::core::delays::MAX_KEYS;
 use crate::core::floor::OwnFailure;
-use crate::core::tracker::MAX_KEYS;
 
 /// After the first failure of an image; twice as long after each further one,
 const FIRST: Duration = Duration::from_secs(1);

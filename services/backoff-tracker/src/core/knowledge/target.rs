@@ -31,7 +31,7 @@ pub struct Failure {
 /// A target with the names of the back-off keys that can bind it, computed once. The back-off keys themselves are made when something is said of them:
 /// a node has a thousand aims, and looks for names in all of them whenever it hears anything.
 #[derive(Clone, Debug)]
-pub(super) struct Aim {
+pub(super) struct TargetKeys {
     pub(super) target: Target,
     /// Of whether the registry limits whom it counts as one.
     pub(super) owner: BackoffKeyId,
@@ -47,7 +47,7 @@ pub(super) struct Aim {
     pub(super) ids: Vec<BackoffKeyId>,
 }
 
-impl Aim {
+impl TargetKeys {
     pub(super) fn new(target: Target) -> Self {
         let ids: Vec<BackoffKeyId> = backoff_keys(&target).map(|backoff_key| backoff_key.id()).collect();
         let (owner, endpoint, blobs, image, content) = (ids[OWNER], ids[ENDPOINT], ids[BLOBS], ids[IMAGE], ids[CONTENT]);
@@ -95,22 +95,22 @@ impl Aim {
 }
 
 impl From<&AttemptFailure> for Failure {
-    fn from(told: &AttemptFailure) -> Self {
+    fn from(failure: &AttemptFailure) -> Self {
         Self {
-            class: told.class,
-            cause: told.cause.clone(),
-            authoritative: told.authoritative,
-            endpoint: told.endpoint.clone(),
-            stage: told.stage,
-            no_such_platform: told.no_such_platform,
-            retry_after: told.retry_after_ms.map(Duration::from_millis),
+            class: failure.class,
+            cause: failure.cause.clone(),
+            authoritative: failure.authoritative,
+            endpoint: failure.endpoint.clone(),
+            stage: failure.stage,
+            no_such_platform: failure.no_such_platform,
+            retry_after: failure.retry_after_ms.map(Duration::from_millis),
         }
     }
 }
 
 impl Failure {
     /// As it travels.
-    pub(super) fn told(&self) -> AttemptFailure {
+    pub(super) fn to_message(&self) -> AttemptFailure {
         AttemptFailure {
             class: self.class,
             cause: self.cause.clone(),
@@ -246,7 +246,7 @@ mod tests {
     fn abouts(class: FailureClass, change: Change) -> Vec<About> {
         let mut failure = Failure { class, ..Failure::default() };
         change(&mut failure);
-        Aim::new(target()).backoff_keys_of(&failure).iter().map(|backoff_key| backoff_key.about().clone()).collect()
+        TargetKeys::new(target()).backoff_keys_of(&failure).iter().map(|backoff_key| backoff_key.about().clone()).collect()
     }
 
     #[test]
@@ -289,24 +289,27 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_names_its_backoff_keys() {
-        let aim = Aim::new(target());
-        assert_eq!(aim.ids, aim.backoff_keys().iter().map(|backoff_key| backoff_key.id()).collect::<Vec<_>>());
+    fn a_target_names_its_backoff_keys() {
+        let target_keys = TargetKeys::new(target());
+        assert_eq!(target_keys.ids, target_keys.backoff_keys().iter().map(|backoff_key| backoff_key.id()).collect::<Vec<_>>());
         let of = |about| BackoffKey::new(target().view, about).id();
-        assert_eq!(aim.endpoint, of(target().at_endpoint("r:443")));
-        assert_eq!((aim.stage_backoff_key(Stage::Manifest).id(), aim.image), (aim.endpoint, of(target().image())));
-        assert_eq!((aim.stage_backoff_key(Stage::Blob).id(), aim.content), (aim.blobs, of(target().content("r:443"))));
+        assert_eq!(target_keys.endpoint, of(target().at_endpoint("r:443")));
+        assert_eq!((target_keys.stage_backoff_key(Stage::Manifest).id(), target_keys.image), (target_keys.endpoint, of(target().image())));
+        assert_eq!(
+            (target_keys.stage_backoff_key(Stage::Blob).id(), target_keys.content),
+            (target_keys.blobs, of(target().content("r:443")))
+        );
     }
 
     #[test]
-    fn what_is_told_of_a_target_also_binds_it() {
-        let aim = Aim::new(target());
+    fn what_a_failure_reports_can_also_refuse_its_target() {
+        let target_keys = TargetKeys::new(target());
         let token_server = Failure { class: RegistryUnavailable, endpoint: Some("token:443".to_owned()), ..Failure::default() };
-        assert!(aim.touches(aim.backoff_keys_of(&token_server)[0].id()));
+        assert!(target_keys.touches(target_keys.backoff_keys_of(&token_server)[0].id()));
         for class in FailureClass::ALL {
             for no_such_platform in [false, true] {
                 let failure = Failure { class, authoritative: true, no_such_platform, ..Failure::default() };
-                assert!(aim.backoff_keys_of(&failure).iter().all(|backoff_key| aim.touches(backoff_key.id())), "{class}");
+                assert!(target_keys.backoff_keys_of(&failure).iter().all(|backoff_key| target_keys.touches(backoff_key.id())), "{class}");
             }
         }
     }

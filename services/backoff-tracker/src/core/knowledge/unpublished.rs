@@ -141,7 +141,7 @@ impl Knowledge {
         for kept in self.unpublished.take_due(now) {
             if self.is_news(now, &kept) {
                 touched.extend(self.requests.touching(kept.report.backoff_key.id()));
-                self.tell(now, kept.report, now.saturating_sub(kept.date), effects);
+                self.publish_report(now, kept.report, now.saturating_sub(kept.date), effects);
             }
         }
         touched

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use contract::FailureClass;
 
-use super::decide::{held, purpose};
+use super::decide::{purpose, refusal_by};
 use super::entry::Entry;
 use super::input::Refusal;
 use super::node::Knowledge;
-use super::target::Aim;
+use super::target::TargetKeys;
 use crate::core::delays::Failing;
 
 /// A bus that comes back within this has changed nothing. As long as a leader of the registry's budget is waited for, without whom no
@@ -31,8 +31,8 @@ impl Knowledge {
     /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next attempt, or for when it would
     /// have tried by kubelet's rule, and for the bus, and then for a turn of its own, as nobody says who goes first. What fails after that
     /// is the node's own business. What a registry has asked for is waited for in any case.
-    pub(super) fn still_held(&self, now: Duration, aim: &Aim) -> Option<Refusal> {
-        let (WithoutBus { since, lost }, binding) = (self.alone?, self.binding(now, aim));
+    pub(super) fn still_held(&self, now: Duration, target_keys: &TargetKeys) -> Option<Refusal> {
+        let (WithoutBus { since, lost }, binding) = (self.without_bus?, self.binding(now, target_keys));
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
             if entry.is_unconfirmed() {
@@ -48,6 +48,6 @@ impl Knowledge {
         };
         let before = binding.iter().filter(|entry| entry.failed_at < since).map(|entry| (until(entry), entry));
         let (next_attempt, entry) = before.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
-        Some(Refusal { next_attempt, ..held(now, entry) })
+        Some(Refusal { next_attempt, ..refusal_by(now, entry) })
     }
 }

@@ -1,4 +1,4 @@
-//! Events on their way to the stream: what it has is read first, then the others are offered in order.
+//! Delivery to the stream: first the stream's events are read, then the missing ones are offered in order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl Recorder {
         }
     }
 
-    /// The first in the queue, unless it is still to be written: a number that the stream has must be known after a crash.
+    /// The first event of the queue if it is stored. An event must be stored before it is offered, so that its number is known after a
+    /// crash.
     fn next_to_offer(&self) -> Option<(u64, Arc<PullEvent>)> {
         let (number, event) = self.queue.first_key_value()?;
         let is_stored = self.first_unwritten().is_none_or(|first| *number < first);
@@ -82,13 +83,13 @@ impl Recorder {
                 self.counts.appended_total += 1;
                 self.acknowledged = self.acknowledged.max(sequence);
                 self.forget(number);
-                if self.dropped_unsaid > 0 {
+                if self.dropped_unreported > 0 {
                     let message = format!(
                         "{} events of this node were dropped: more than events.outbox_max waited for NATS, or they could not be stored",
-                        self.dropped_unsaid
+                        self.dropped_unreported
                     );
-                    self.dropped_unsaid = 0;
-                    self.say_lost(now, message);
+                    self.dropped_unreported = 0;
+                    self.record_lost(now, message);
                 }
             }
             Err(_) => {
@@ -104,7 +105,7 @@ impl Recorder {
         match self.delivery {
             Delivery::Failing => self.fail(now),
             Delivery::Ending => self.reopen(now),
-            // All that was offered is there. What was published alone is looked for behind the mark.
+            // The stream has every offered event. Events that were only published must still be found after the mark, so it stays then.
             Delivery::Ready if self.acknowledged > self.mark.sequence && !self.waits_published() => {
                 self.set_mark(StreamMark { created: self.mark.created.clone(), sequence: self.acknowledged });
             }
@@ -112,7 +113,7 @@ impl Recorder {
         }
     }
 
-    /// Whether the stream may have events by their publication alone: no answer has said so.
+    /// Whether the stream may have stored waiting events that were only published, for which there is no answer.
     fn waits_published(&self) -> bool {
         self.outbox.next_after(0).is_some_and(|first| first <= self.published)
     }
@@ -127,7 +128,7 @@ impl Recorder {
         self.delivery = Delivery::Closed(now.monotonic + RETRY_EVERY);
     }
 
-    /// What the stream has is read again before anything more is offered.
+    /// Reads the stream again before more events are offered.
     pub(super) fn reopen(&mut self, now: Now) {
         self.delivery = if self.in_flight.is_empty() { Delivery::Closed(now.monotonic) } else { Delivery::Ending };
     }

@@ -1,4 +1,4 @@
-//! Events that are in the store alone come back into memory when it is their turn.
+//! Loads events from the store when the queue in memory is empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,26 +26,26 @@ impl Recorder {
         }
     }
 
-    /// What should be in the store and is not cannot be sent.
+    /// Drops events that should be in the store but are not.
     fn drop_missing(&mut self, after: u64, until: u64, found: &BTreeMap<u64, Arc<PullEvent>>) {
         let mut at = after;
         while let Some(number) = self.outbox.next_after(at).filter(|number| *number <= until) {
             if !found.contains_key(&number) && !self.in_flight.contains_key(&number) && !self.queue.contains_key(&number) {
                 self.outbox.remove(number);
                 self.counts.dropped_total += 1;
-                self.dropped_unsaid += 1;
+                self.dropped_unreported += 1;
             }
             at = number;
         }
     }
 
-    /// The first event that waits to be written or is being written: all after it do so too.
+    /// The number of the first event that is not written yet; all later ones are not written either.
     pub(super) fn first_unwritten(&self) -> Option<u64> {
         let being = self.writing.as_ref().and_then(|(batch, _)| batch.put.first());
         being.or(self.batch.put.first()).map(number_of)
     }
 
-    /// Events that the store does not have yet are in memory.
+    /// Queues the events that are not written yet; they are in memory.
     fn queue_unwritten(&mut self) {
         let being = self.writing.iter().flat_map(|(batch, _)| batch.put.iter());
         let unwritten: Vec<Arc<PullEvent>> = being.chain(&self.batch.put).cloned().collect();

@@ -1,11 +1,11 @@
-//! Batches: written one at a time, and again after a failure.
+//! Writes batches to the store, one at a time, and again after a failure.
 
 use clock::Now;
 
 use super::{Delivery, QUEUE_MOST, RETRY_EVERY, Recorder, number_of};
 use crate::core::step::{Batch, Effect};
 
-/// So many events are forgotten at a time, unless something else is written.
+/// How many deletions are collected for one write, unless something else is written.
 const REMOVED_TOGETHER: usize = 64;
 
 impl Recorder {
@@ -26,13 +26,14 @@ impl Recorder {
 
     pub(super) fn written(&mut self, now: Now, result: Result<(), String>, effects: &mut Vec<Effect>) {
         let Some((batch, waiting)) = self.writing.take() else { return };
-        // Also of what could not be stored: it is in memory, and a pull does not fail for that.
+        // Also after a failed write: the events are in memory, and a pull does not fail for that.
         effects.extend(waiting.into_iter().map(Effect::Answer));
         if self.delivery != Delivery::Ready || result.is_err() {
             effects.extend(batch.put.iter().filter(|event| number_of(event) > self.published).cloned().map(Effect::Publish));
             self.published = batch.put.last().map_or(self.published, number_of).max(self.published);
         } else if batch.put.first().is_some_and(|first| number_of(first) <= self.published) {
-            // They were published while they could not be stored, perhaps hours ago: the stream has them, and forgets ids after minutes.
+            // They were published while the store failed, perhaps hours ago. The stream may have them, and knows ids for 2 min only, so it
+            // is read before they are offered.
             self.reopen(now);
         }
         if result.is_err() {
@@ -42,7 +43,7 @@ impl Recorder {
         }
     }
 
-    /// What could not be written is part of the next batch, as far as it is still wanted.
+    /// Merges a failed batch into the next one.
     fn write_later(&mut self, failed: Batch) {
         let newer = std::mem::take(&mut self.batch);
         let mut batch = failed;
@@ -53,13 +54,13 @@ impl Recorder {
         batch.folds.retain(|(id, _)| !newer.folds.iter().any(|(known, _)| known == id));
         batch.folds.extend(newer.folds);
         batch.mark = newer.mark.or(batch.mark);
-        // Nothing of this is in the store: what waits must not outgrow the memory.
+        // None of these events is in the store; bound the memory that they take.
         while batch.put.len() > QUEUE_MOST {
             let number = number_of(&batch.put.remove(0));
             if !self.in_flight.contains_key(&number) && self.outbox.remove(number) {
                 self.queue.remove(&number);
                 self.counts.dropped_total += 1;
-                self.dropped_unsaid += 1;
+                self.dropped_unreported += 1;
             }
         }
         self.batch = batch;

@@ -81,7 +81,7 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
             }
         }
         print(args.asked.question.output.format, &cleared);
-        Ok(if cleared.is_free() { told.exit } else { Exit::Failure })
+        Ok(if cleared.is_free() { told.exit() } else { Exit::Failure })
     })
 }
 

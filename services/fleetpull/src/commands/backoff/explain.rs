@@ -29,7 +29,7 @@ pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
             OutputFormat::Json => told.known.iter().for_each(|known| output::json(&known.json(now_ms))),
             OutputFormat::Text => show(&told.known, now_ms),
         }
-        Ok(told.exit)
+        Ok(told.exit())
     })
 }
 

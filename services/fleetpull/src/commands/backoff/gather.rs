@@ -11,36 +11,44 @@ use crate::output;
 use crate::output::known_failures::{Known, Merger};
 
 /// How many nodes tell all that they know: what is shared is the same on all with one view, and a fleet has few views.
-const IN_FULL: usize = 20;
+pub(in crate::commands) const IN_FULL: usize = 20;
 /// How many others are asked for what none of these knows; a fleet with more views than that is listed with `-l` or `--node`.
 const ASKED_FOR_MORE: usize = 100;
 
-/// What the nodes that answered know, put together, and whether all answered.
-pub(super) struct Told {
+/// What the nodes that answered know, put together, and who did not answer.
+pub(in crate::commands) struct Told {
     /// All of it, what is shared once.
-    pub(super) known: Vec<Known>,
-    pub(super) members: Vec<Member>,
+    pub(in crate::commands) known: Vec<Known>,
+    pub(in crate::commands) members: Vec<Member>,
     /// Each pause once, with the longest time that is told of it.
-    pub(super) pauses: Vec<Pause>,
-    pub(super) exit: Exit,
+    pub(in crate::commands) pauses: Vec<Pause>,
+    /// Who did not answer, and what is to be said of it.
+    pub(in crate::commands) unanswered: Vec<(NodeName, String)>,
     /// Rows that there was no room for.
-    pub(super) left_out: u64,
+    pub(in crate::commands) left_out: u64,
 }
 
 /// One node that answered.
-pub(super) struct Member {
+pub(in crate::commands) struct Member {
     pub(super) node: NodeName,
     pub(super) share: String,
-    pub(super) alone: bool,
+    pub(in crate::commands) alone: bool,
     /// How many entries were left out of its list.
-    pub(super) left_out: u64,
+    pub(in crate::commands) left_out: u64,
     /// How many entries it has that were not looked for.
     pub(super) others: u64,
 }
 
 impl Told {
     /// Asks `nodes` for what is looked for; says on stderr who did not answer.
-    pub(super) async fn by(client: &FleetClient, nodes: &[NodeName], list: &ListBackoffs) -> Self {
+    pub(in crate::commands) async fn by(client: &FleetClient, nodes: &[NodeName], list: &ListBackoffs) -> Self {
+        let told = Self::ask(client, nodes, list).await;
+        told.unanswered.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
+        told
+    }
+
+    /// Asks `nodes` for what is looked for.
+    pub(in crate::commands) async fn ask(client: &FleetClient, nodes: &[NodeName], list: &ListBackoffs) -> Self {
         // Of what has a name there is little.
         let in_full = if list.what.is_some() { nodes.len() } else { nodes.len().min(IN_FULL) };
         let (first, others) = nodes.split_at(in_full);
@@ -57,6 +65,11 @@ impl Told {
         gathering.end()
     }
 
+    /// Whether all answered.
+    pub(in crate::commands) fn exit(&self) -> Exit {
+        if self.unanswered.is_empty() { Exit::Success } else { Exit::Failure }
+    }
+
     /// The most entries that any node left out of its list.
     pub(super) fn most_left_out(&self) -> u64 {
         self.members.iter().map(|member| member.left_out).max().unwrap_or_default()
@@ -69,23 +82,19 @@ struct Gathering {
     merger: Merger,
     members: Vec<Member>,
     pauses: Vec<Pause>,
-    exit: Exit,
+    unanswered: Vec<(NodeName, String)>,
 }
 
 impl Gathering {
     fn new(list: &ListBackoffs) -> Self {
         let entry_query = list.what.as_deref().map(EntryQuery::of);
-        Self { entry_query, merger: Merger::default(), members: Vec::new(), pauses: Vec::new(), exit: Exit::Success }
+        Self { entry_query, merger: Merger::default(), members: Vec::new(), pauses: Vec::new(), unanswered: Vec::new() }
     }
 
     fn hear(&mut self, node: NodeName, answer: Result<BackoffList, String>) {
         let list = match answer {
             Ok(list) => list,
-            Err(silence) => {
-                output::remark(&format!("{node}: {silence}"));
-                self.exit = Exit::Failure;
-                return;
-            }
+            Err(silence) => return self.unanswered.push((node, silence)),
         };
         let BackoffList { mut entries, shared_keys, left_out, others, share, alone, pauses } = list;
         // An agent of an older version tells all that it has.
@@ -97,9 +106,9 @@ impl Gathering {
     }
 
     fn end(self) -> Told {
-        let Self { merger, members, mut pauses, exit, .. } = self;
+        let Self { merger, members, mut pauses, unanswered, .. } = self;
         pauses.sort_by(|one, other| one.registry.cmp(&other.registry));
-        Told { left_out: merger.left_out(), known: merger.into_known(), members, pauses, exit }
+        Told { left_out: merger.left_out(), known: merger.into_known(), members, pauses, unanswered }
     }
 }
 
@@ -120,7 +129,7 @@ mod tests {
     use std::sync::Arc;
 
     use actix::{Actor, Context, Handler, MessageResult};
-    use actors::{Ask, Delivery, Wiring};
+    use actors::Ask;
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::View;
@@ -167,10 +176,8 @@ mod tests {
                 // The last two stand elsewhere and know something that the others do not.
                 let keys = if number < 498 { 0..100 } else { 90..120 };
                 let node: NodeName = format!("n{number:03}").parse().expect("a name");
-                let (bus, fleet) = (client.bus().clone(), client.fleet().clone());
-                let wiring = Wiring { bus, fleet, node: node.clone(), delivery: Delivery::Bus };
                 let tracker = Tracker { keys, told: told.clone() }.start();
-                served.push(actors::serve::<ListBackoffs>(&wiring, tracker.recipient()).await.expect("the bus is open"));
+                served.push(actors::serve::<ListBackoffs>(&client.wiring(&node), tracker.recipient()).await.expect("the bus is open"));
                 nodes.push(node);
             }
             let all = Told::by(&client, &nodes, &ListBackoffs::default()).await;

@@ -1,7 +1,7 @@
 //! `fleetpull backoff list`
 
 use anyhow::Result;
-use contract::messages::backoff_tracker::{ListBackoffs, Pause};
+use contract::messages::backoff_tracker::ListBackoffs;
 use contract::messages::pull_coordinator::BudgetHold;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::commands::holds::{self, Budgets};
 use crate::exit::Exit;
 use crate::fleet::ask_fleet;
 use crate::output::silent::{self, Silent};
-use crate::output::{self, known_failures, units};
+use crate::output::{self, known_failures};
 
 /// The word of a node that takes part in sharing as usual.
 const SHARES: &str = "enforce";
@@ -29,7 +29,7 @@ pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
             OutputFormat::Json => print_json(&told, &budgets, &silent, client.clock().now().wall_ms()),
             OutputFormat::Text => print_text(&told, &budgets, &silent, args.asked.question.output.quiet),
         }
-        Ok(told.exit)
+        Ok(told.exit())
     })
 }
 
@@ -56,7 +56,7 @@ fn print_text(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], qu
     }
     budgets.iter().for_each(|(owner, hold)| output::fact(&holds::line(owner, hold)));
     for pause in &told.pauses {
-        output::fact(&pause_line(pause));
+        output::fact(&pause::line(pause));
     }
     if quiet {
         return;
@@ -85,24 +85,4 @@ fn print_text(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], qu
         output::remark(&format!("{} more are held back: one list has room for no more", told.left_out));
     }
     silent::say(silent);
-}
-
-/// A pause in a line.
-pub(super) fn pause_line(pause: &Pause) -> String {
-    let of = pause.registry.as_ref().map_or_else(|| "of all registries".to_owned(), |registry| format!("of {registry}"));
-    format!("paused: sharing {of}, for {} more, by {}", units::seconds(pause.left_ms), output::one_line(&pause.by))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_says_of_what_and_for_how_long() {
-        let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
-        assert_eq!(
-            [pause(None, 60_000), pause(Some("r.example"), 5_100)].map(|pause| pause_line(&pause)),
-            ["paused: sharing of all registries, for 1m0s more, by me@here", "paused: sharing of r.example, for 5.1 s more, by me@here"]
-        );
-    }
 }

@@ -13,7 +13,9 @@ use crate::cli::{BackoffArgs, BackoffCommand};
 use crate::exit::Exit;
 
 pub(super) use explain::{of_image, show};
-use gather::{Member, Told};
+use gather::Member;
+pub(super) use gather::{IN_FULL, Told};
+pub(super) use pause::line as pause_line;
 
 /// Does what is asked.
 pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {

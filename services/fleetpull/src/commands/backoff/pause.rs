@@ -6,12 +6,11 @@ use contract::messages::backoff_tracker::{ListBackoffs, Pause, PauseSharing};
 use contract::policy::registry_name;
 use serde_json::json;
 
-use super::list;
 use crate::cli::{BackoffPauseArgs, BackoffResumeArgs, OutputFormat, QuestionArgs};
 use crate::commands::acting::by;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
-use crate::output;
+use crate::output::{self, units};
 
 /// A pause is the fleet's: any agent takes it. How many are tried before it is said that none does.
 const TRIED: usize = 3;
@@ -37,7 +36,7 @@ pub(super) fn resume(args: &BackoffResumeArgs) -> Result<Exit> {
                 "{} is not paused",
                 registry.as_deref().map_or("sharing of all registries".to_owned(), |name| format!("sharing of {name}"))
             ));
-            before.iter().for_each(|pause| output::remark(&format!("  {}", list::pause_line(pause))));
+            before.iter().for_each(|pause| output::remark(&format!("  {}", line(pause))));
             return Ok(Exit::Failure);
         }
         let left = tell(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms: 0, by: by() }).await?;
@@ -99,7 +98,27 @@ fn print(format: OutputFormat, pauses: &[Pause]) {
             OutputFormat::Json => {
                 output::json(&json!({ "kind": "pause", "registry": pause.registry, "left_ms": pause.left_ms, "by": pause.by }));
             }
-            OutputFormat::Text => output::fact(&list::pause_line(pause)),
+            OutputFormat::Text => output::fact(&line(pause)),
         }
+    }
+}
+
+/// A pause in a line.
+pub(in crate::commands) fn line(pause: &Pause) -> String {
+    let of = pause.registry.as_ref().map_or_else(|| "of all registries".to_owned(), |registry| format!("of {registry}"));
+    format!("paused: sharing {of}, for {} more, by {}", units::seconds(pause.left_ms), output::one_line(&pause.by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_says_of_what_and_for_how_long() {
+        let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
+        assert_eq!(
+            [pause(None, 60_000), pause(Some("r.example"), 5_100)].map(|pause| line(&pause)),
+            ["paused: sharing of all registries, for 1m0s more, by me@here", "paused: sharing of r.example, for 5.1 s more, by me@here"]
+        );
     }
 }

@@ -184,7 +184,7 @@ impl Fleet {
                 self.step(node, Input::AttemptPlanned { request: REQUEST, attempt, trace: None });
                 self.queue.plan(self.now + ANSWER_TAKES, (node, Event::Answered(attempt)));
             }
-            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) => {}
+            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) | Effect::Checked(_) | Effect::Reported(_) => {}
             Effect::Publish(report, age) => {
                 let date = self.now.saturating_sub(age);
                 self.tell_all(|| Event::Heard { report: Arc::clone(&report), date });

@@ -144,7 +144,7 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     };
     // That an image was there already is told on a subject of its own.
     let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
-    let mut events = client.bus().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
+    let mut events = client.messaging().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
     if args.is_history() {
         show_history(args, client).await?;
     }

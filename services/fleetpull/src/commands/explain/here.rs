@@ -7,7 +7,7 @@ use clock::Clock;
 use contract::FailureClass;
 use contract::messages::pull_coordinator::{Explanation, PullPolicy};
 use image::Reference;
-use runtimes::oci_layout::{StoreView, check_that_it_can_be_written};
+use runtimes::oci_layout::{StoreView, check_writable};
 use settings::RuntimeKind;
 
 use crate::cli::{ExplainArgs, RegistryArgs};
@@ -53,7 +53,7 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
     let would_pull = policy != PullPolicy::Never && !(looks && (said.present == Some(true) || said.inspect_error.is_some()));
     if would_pull {
         if let Some(store) = &store {
-            check_that_it_can_be_written(store).with_context(|| unusable(store))?;
+            check_writable(store).with_context(|| unusable(store))?;
         }
         said.logins = logins(configuration, reference).await?;
     }

@@ -13,10 +13,11 @@ use image::Reference;
 
 use super::holds::Budgets;
 use super::pull::advice;
+use super::status;
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
-use crate::fleet::{connect, connect_here};
+use crate::fleet::{FleetClient, connect, connect_here};
 use crate::output::known_failures::Known;
 use crate::output::{self, given};
 
@@ -52,6 +53,9 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
     // What goes wrong with the bus ends this command, and is told then.
     configuration.start_log("error");
+    if let Some(exit) = actix::System::new().block_on(explain_row(args, &configuration)) {
+        return Ok(exit);
+    }
     let reference = match Reference::parse(&args.image) {
         Ok(reference) => reference,
         Err(error) => {
@@ -80,6 +84,16 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     Ok(if findings.verdicts.iter().all(Verdict::is_good) { Exit::Success } else { Exit::Failure })
 }
 
+/// A row of `fleetpull status`, if what is to be explained is the id of one. An image of such a name is explained where no row is.
+async fn explain_row(args: &ExplainArgs, configuration: &Configuration) -> Option<Exit> {
+    if !status::is_id(&args.image) {
+        return None;
+    }
+    // What goes wrong here goes wrong for the image too, and is said then.
+    let client = client(args, configuration).await.ok()??;
+    status::explain(&client, &args.asked.question, &args.image).await.ok()?
+}
+
 /// What to do where a runtime's own words cannot say it: for people, on stderr.
 fn give_advice(args: &ExplainArgs, findings: &Findings) {
     let wanted = args.asked.question.output;
@@ -103,18 +117,23 @@ fn is_for_fleet(args: &ExplainArgs, configuration: &Configuration) -> Result<boo
     Ok(reached || (configuration.settings().nats.is_wanted() && !args.runtime.is_given()))
 }
 
-async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
+/// The agents to ask. None: this process is asked.
+async fn client(args: &ExplainArgs, configuration: &Configuration) -> Result<Option<FleetClient>> {
     let question = &args.asked.question;
     let is_for_fleet = is_for_fleet(args, configuration)?;
     // A store or a login that is named is this process's own.
     let found = if args.runtime.is_given() { None } else { connect_here(&question.fleet, configuration, question.output.quiet).await? };
-    let client = match found {
-        Some(client) => client,
-        None if is_for_fleet => connect(&question.fleet, configuration).await?,
-        None => {
-            let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
-            return Ok(Findings { verdicts: vec![here], ..Findings::default() });
-        }
+    match found {
+        Some(client) => Ok(Some(client)),
+        None if is_for_fleet => Ok(Some(connect(&question.fleet, configuration).await?)),
+        None => Ok(None),
+    }
+}
+
+async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
+    let Some(client) = client(args, configuration).await? else {
+        let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
+        return Ok(Findings { verdicts: vec![here], ..Findings::default() });
     };
     let nodes = client.meant(&args.asked).await?;
     let command = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };

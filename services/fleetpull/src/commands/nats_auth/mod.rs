@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use bus::nats::NatsBus;
-use bus::{Bus as _, Message};
+use bus::{Message, Messaging as _};
 use clock::Clock;
 use contract::subject::Fleet;
 use futures::StreamExt as _;

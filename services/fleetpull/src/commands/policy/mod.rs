@@ -154,12 +154,12 @@ fn with_bucket(question: &QuestionArgs, work: impl AsyncFnOnce(Arc<dyn KeyValue>
 }
 
 async fn bucket(client: &FleetClient) -> Result<Arc<dyn KeyValue>> {
-    if client.is_socket() {
+    let Some(bus) = client.bus() else {
         let advice = "the policy is kept on the bus, which an agent's socket does not reach: give --nats URL. `fleetpull budget list` says which caps this agent goes by";
         return Err(UsageError(advice.to_owned()).into());
-    }
+    };
     let spec = bucket_spec(SharedBucket::policy(client.fleet()));
-    client.bus().bucket(&spec).await.context("the fleet's bucket of the policy cannot be opened")
+    bus.bucket(&spec).await.context("the fleet's bucket of the policy cannot be opened")
 }
 
 async fn standing(bucket: &dyn KeyValue) -> Result<Standing> {
@@ -210,7 +210,7 @@ fn milliseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
-    use bus::Bus as _;
+    use bus::SharedState as _;
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::policy::Caps;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actors::Sender;
 use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
-use bus::{Bus as _, Message, Subscription};
+use bus::{Message, Messaging as _, Subscription};
 use clock::Clock;
 use contract::messages::pull_coordinator::{ListPulls, OutcomeKind, PullOutcome};
 use contract::subject::Fleet;

@@ -147,7 +147,7 @@ impl NodePull<'_> {
     async fn carry_out(&mut self) {
         let mut look = tokio::time::interval(LOOK_EVERY);
         // The first word is how the bus is now; each `Connected` after it means that the link was lost in between.
-        let mut links = self.job.client.bus().health_changes().skip(1);
+        let mut links = self.job.client.messaging().health_changes().skip(1);
         while !self.open.is_empty() {
             while self.asked.len() < super::IMAGES_AT_ONCE
                 && let Some(image) = self.queue.pop_front()

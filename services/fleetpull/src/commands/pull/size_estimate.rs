@@ -122,7 +122,7 @@ mod tests {
     use std::sync::Arc;
 
     use actix::{Actor, Context, Handler, MessageResult};
-    use actors::{Ask, Delivery, Wiring};
+    use actors::Ask;
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::messages::pull_coordinator::BlobSize;
@@ -187,9 +187,7 @@ mod tests {
                 // The second is of a runtime that cannot ask; every tenth does not say what it lacks.
                 let (weight, missing) = ((number != 1).then(weight), (number % 10 != 3).then_some(number));
                 let agent = Agent { node: node.clone(), weight, missing, asked: asked.clone() }.start();
-                let (bus, fleet) = (client.bus().clone(), client.fleet().clone());
-                let wiring = Wiring { bus, fleet, node: node.clone(), delivery: Delivery::Bus };
-                served.push(actors::serve::<ExplainImage>(&wiring, agent.recipient()).await.expect("the bus is open"));
+                served.push(actors::serve::<ExplainImage>(&client.wiring(&node), agent.recipient()).await.expect("the bus is open"));
                 nodes.push((node, said));
             }
             let said: Vec<(&NodeName, &Explanation)> = nodes.iter().map(|(node, said)| (node, said)).collect();

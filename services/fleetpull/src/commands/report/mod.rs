@@ -38,7 +38,7 @@ async fn report(args: &ReportArgs, client: &FleetClient) -> Result<Exit> {
         let [since, until] = [since, until].map(|time| units::rfc_3339(milliseconds(time)));
         return Err(UsageError(format!("--since {since} is not before --until {until}")).into());
     }
-    if client.is_socket() {
+    if client.bus().is_none() {
         bail!("a report is made from the fleet's stream, which an agent's socket does not have: give --nats URL");
     }
     let nodes = nodes_meant(&args.asked, client).await?;

@@ -87,7 +87,7 @@ fn new_key(random: &mut Random) -> Key {
 mod tests {
     use std::sync::Arc;
 
-    use bus::Bus as _;
+    use bus::SharedState as _;
     use bus::memory::MemoryBus;
     use clock::Clock;
 

@@ -1,4 +1,4 @@
-//! How a standing pull is told of.
+//! The status of a standing pull, as listed.
 
 use clock::Now;
 use contract::StandingPullId;
@@ -7,20 +7,20 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, StandingPul
 
 use super::StandingPull;
 use crate::core::coordinator::Coordinator;
-use crate::core::flight::{FleetSide, FlightStage};
+use crate::core::flight::{FleetState, FlightStage};
 use crate::core::kubelet_messages;
 use crate::core::request::{Stage, milliseconds};
 
 impl Coordinator {
     pub(super) fn standing_pull_status(&self, now: Now, id: StandingPullId, standing_pull: &StandingPull) -> StandingPullStatus {
         let flight = standing_pull.run.and_then(|run| self.requests.get(&run)).and_then(|request| match request.stage {
-            Stage::Flying(flight) => self.flights.get(&flight),
+            Stage::InFlight(flight) => self.flights.get(&flight),
             _ => None,
         });
-        let held = flight.and_then(|flight| flight.fleet.as_ref()?.held_now(now.monotonic));
+        let refusal = flight.and_then(|flight| flight.fleet.as_ref()?.current_refusal(now.monotonic));
         let state = match flight.map(|flight| &flight.stage) {
             Some(FlightStage::Pulling | FlightStage::Verifying(_)) => StandingPullState::Pulling,
-            _ if standing_pull.run.is_none() || held.is_some() => StandingPullState::Held,
+            _ if standing_pull.run.is_none() || refusal.is_some() => StandingPullState::Held,
             _ => StandingPullState::Waiting,
         };
         let status = StandingPullStatus {
@@ -40,43 +40,43 @@ impl Coordinator {
             learned_ms_ago: None,
             learned_trace_id: None,
         };
-        match (held, &standing_pull.last) {
-            (Some(held), _) => held_by(status, held),
-            (None, Some((last, ended))) => failed_with(status, last, milliseconds(now.monotonic.saturating_sub(*ended))),
+        match (refusal, &standing_pull.last) {
+            (Some(refusal), _) => with_refusal(status, refusal),
+            (None, Some((last, ended))) => with_last_outcome(status, last, milliseconds(now.monotonic.saturating_sub(*ended))),
             (None, None) => match flight.and_then(|flight| Some((&flight.stage, flight.fleet.as_ref()?))) {
-                Some((stage, fleet)) => waiting_for(now, status, stage, fleet),
+                Some((stage, fleet)) => with_wait_cause(now, status, stage, fleet),
                 None => status,
             },
         }
     }
 }
 
-/// A standing pull that waits for the fleet while nobody says what holds it.
-fn waiting_for(now: Now, status: StandingPullStatus, stage: &FlightStage, fleet: &FleetSide) -> StandingPullStatus {
+/// The status of a standing pull that waits for the fleet while the tracker names no reason.
+fn with_wait_cause(now: Now, status: StandingPullStatus, stage: &FlightStage, fleet: &FleetState) -> StandingPullStatus {
     let awaits_clearance = *stage == FlightStage::AwaitingClearance;
-    match (fleet.held_lately(now.monotonic), fleet.budget_wait) {
-        (Some(held), _) if awaits_clearance => held_by(status, held),
+    match (fleet.previous_refusal(now.monotonic), fleet.budget_wait) {
+        (Some(refusal), _) if awaits_clearance => with_refusal(status, refusal),
         (_, Some(wait)) => StandingPullStatus { cause: kubelet_messages::no_budget(&fleet.target.view.registry, wait), ..status },
-        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: kubelet_messages::NO_WORD.to_owned(), ..status },
+        _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: kubelet_messages::CLEARANCE_UNDECIDED.to_owned(), ..status },
         _ => status,
     }
 }
 
-/// A standing pull that the fleet knows something of.
-fn held_by(status: StandingPullStatus, held: Refusal) -> StandingPullStatus {
+/// The status of a standing pull for which clearance is withheld.
+fn with_refusal(status: StandingPullStatus, refusal: Refusal) -> StandingPullStatus {
     StandingPullStatus {
-        cause: held.cause,
-        class: Some(held.class),
-        next_attempt_ms: Some(held.next_attempt_ms),
-        learned_by: held.learned_by.map(String::from),
-        learned_ms_ago: Some(held.learned_ms_ago),
-        learned_trace_id: held.learned_trace.map(|trace| trace.trace_id_hex()),
+        cause: refusal.cause,
+        class: Some(refusal.class),
+        next_attempt_ms: Some(refusal.next_attempt_ms),
+        learned_by: refusal.learned_by.map(String::from),
+        learned_ms_ago: Some(refusal.learned_ms_ago),
+        learned_trace_id: refusal.learned_trace.map(|trace| trace.trace_id_hex()),
         ..status
     }
 }
 
-/// A standing pull whose last run ended so, that long ago.
-fn failed_with(status: StandingPullStatus, last: &PullOutcome, age_ms: u64) -> StandingPullStatus {
+/// The status of a standing pull whose last run ended `age_ms` ago.
+fn with_last_outcome(status: StandingPullStatus, last: &PullOutcome, age_ms: u64) -> StandingPullStatus {
     let cause = match (last.outcome, last.reason) {
         (OutcomeKind::Failed, Some(reason)) => format!("{reason}: {}", last.message),
         _ => last.message.clone(),

@@ -1,6 +1,7 @@
 //! All budgets of one node: those that it takes part in, and those that it leads.
 
 mod following;
+mod leading;
 mod listing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,11 +10,11 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, PermitCounts, RegistryLimit};
 use contract::{NodeName, PermitId};
-use lease::{Answer, Lease, Terms};
+use lease::{Lease, Terms};
 
 use super::claim::{BudgetWait, Wanted};
 use super::client::{BudgetClient, Membership};
-use super::leader::{Leader, Term};
+use super::leader::Leader;
 use super::planted_bug::PlantedBug;
 use super::policies::Policies;
 use super::rate::Told;
@@ -285,106 +286,6 @@ impl Budgets {
         self.leases.remove(&oldest);
         self.forgotten_total += 1;
         true
-    }
-
-    fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
-        let mine = self.leads.get(owner).map(|lead| lead.core.term.epoch);
-        let says_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
-        if says_mine {
-            return self.client(now, owner, |client| client.led_by(now, leader), work);
-        }
-        if let Some(epoch) = mine {
-            // A later epoch ends this one. News of before the election says nothing, but who looks for a leader is told of this one.
-            if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
-                return self.lease_lost_to(now, owner, leader, work);
-            }
-            let me = Some((self.node.clone(), epoch));
-            return self.client(now, owner, |client| client.led_by(now, me), work);
-        }
-        // The request for the lease is answered.
-        self.leases.remove(owner);
-        self.client(now, owner, |client| client.led_by(now, leader), work);
-    }
-
-    fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
-        let answer = Answer::Held { epoch: term.epoch };
-        let asked = term.until.saturating_sub(LEADER_LEASE);
-        let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
-        if self.clients.contains_key(&owner) {
-            // Who takes part is as good a leader as any, though it may have heard meanwhile that there was another.
-            drop(self.lease(now, &owner, lease::Input::Acquire, &mut Vec::new()));
-        }
-        let is_new = self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).iter().any(is_won);
-        let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(term.epoch));
-        let Some((_, client)) = self.clients.get(&owner).filter(|_| is_new && holds) else {
-            // News that come again must not make it forget what it has learned, which nobody tells twice; and what came too late is over.
-            return;
-        };
-        // A leader whose word of having led was lost is remembered by those who heard it.
-        let term = Term { first: term.first && !client.was_led(now), ..term };
-        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
-        let told = Told::of(core.rate());
-        self.reserve(&mut core);
-        self.leads.insert(owner.clone(), Lead { core, used: now, told });
-        self.client(now, &owner, |client| client.elected(now, term.epoch), work);
-    }
-
-    /// One step of the lease of a budget. What became of it is for the caller.
-    fn lease(&mut self, now: Duration, owner: &str, input: lease::Input, effects: &mut Vec<Effect>) -> Vec<lease::Effect> {
-        let mut lease = self.leases.remove(owner).unwrap_or_else(|| Lease::new(TERMS));
-        let stepped = lease.step(now, input);
-        let is_wanted = lease.until().is_some() || lease.answer_due().is_some();
-        if is_wanted && self.clients.contains_key(owner) {
-            self.leases.insert(owner.to_owned(), lease);
-        }
-        let owner = || owner.to_owned();
-        effects.extend(stepped.iter().filter_map(|effect| match *effect {
-            lease::Effect::Take => Some(Effect::Campaign { owner: owner() }),
-            lease::Effect::Renew { epoch } => Some(Effect::KeepLease { owner: owner(), epoch }),
-            lease::Effect::Release { epoch } => Some(Effect::DropLease { owner: owner(), epoch, in_good_order: false }),
-            lease::Effect::Won { .. } | lease::Effect::Lost { .. } => None,
-        }));
-        stepped
-    }
-
-    fn lease_kept(&mut self, now: Duration, owner: String, epoch: u64, until: Duration, effects: &mut Vec<Effect>) {
-        let (asked, answer) = (until.saturating_sub(LEADER_LEASE), Answer::Held { epoch });
-        self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects);
-        let kept = self.leases.get(&owner).filter(|lease| lease.epoch(now) == Some(epoch)).and_then(Lease::until);
-        let lead = self.leads.get_mut(&owner).filter(|lead| lead.core.term.epoch == epoch);
-        if let Some((lead, until)) = lead.zip(kept) {
-            lead.core.term.until = until;
-        }
-    }
-
-    fn lease_unknown(&mut self, now: Duration, owner: &str, asked: Duration) {
-        if let Some(lease) = self.leases.get_mut(owner) {
-            lease.step(now, lease::Input::Answered { asked, answer: Answer::Unknown });
-        }
-    }
-
-    fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Work>) {
-        if self.leads.get(owner).is_some_and(|lead| lead.core.term.epoch == epoch) && self.planted_bug != Some(PlantedBug::NoFence) {
-            self.lease_lost_to(now, owner, None, work);
-        }
-    }
-
-    fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
-        self.leases.remove(owner);
-        let known = self.leads.remove(owner).map(|lead| lead.core.known(now)).unwrap_or_default();
-        let ended = |client: &mut BudgetClient| {
-            client.remember(now, &known);
-            client.led_by(now, leader)
-        };
-        self.client(now, owner, ended, work);
-    }
-
-    /// Leads end with their leases, before anything else is done in their name.
-    fn step_down(&mut self, now: Duration, work: &mut VecDeque<Work>) {
-        let over: Vec<String> = self.leads.iter().filter(|(_, lead)| !lead.core.leads(now)).map(|(owner, _)| owner.clone()).collect();
-        for owner in over {
-            self.lease_lost_to(now, &owner, None, work);
-        }
     }
 
     fn fleet(&mut self, now: Duration, alive: u64) {

@@ -24,6 +24,9 @@ pub struct PullList {
     /// How the requests ended that were answered since start.
     #[serde(default)]
     pub answered: AnswerCounts,
+    /// How many standing pulls there are.
+    #[serde(default)]
+    pub standing: u64,
 }
 
 /// How many requests ended in which way since start; a standing pull that nobody waits for any more counts as one.

@@ -1,8 +1,8 @@
-//! Which blobs were found to be what their names say.
+//! Remembers which blobs were hashed and match their digest.
 //!
-//! A blob is hashed before it is put into the store. What a loss of power leaves, or somebody writes over, can still have the
-//! right size: so a manifest and a config are hashed again before an image counts as there, and every blob before a pull takes
-//! it for fetched. Each is hashed once in the life of a process, and again when its file is another or was changed.
+//! A blob is hashed before it is put into the store. After a power failure, or if somebody overwrites it, a damaged blob can still have the
+//! right size. So a manifest and a config are hashed again before an image counts as present, and every blob before a pull counts it as
+//! fetched. Each is hashed once in the life of a process, and again if its file was replaced or changed.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -16,19 +16,19 @@ use image::Digest;
 use super::hasher::hash_to_end;
 use super::{Hasher, Layout};
 
-/// Largest blob that is hashed while somebody waits to hear whether an image is there: what registries take as a manifest. A
-/// longer config counts by its size. Bytes.
+/// The largest blob that is hashed during a status call, in bytes: the largest manifest that registries accept. A longer config counts by
+/// its size.
 const SMALL_MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// Most blobs that are remembered, about 200 bytes each: those of a thousand images. Beyond it all are hashed once more.
+/// The most remembered blobs, about 200 bytes each: those of 1,000 images. Beyond it all are forgotten and hashed again.
 const CHECKED_MAX: usize = 20_000;
 
-/// Tells whether a file is the one that was looked at, as it was then.
+/// Shows whether a file is unchanged since it was hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
-    /// Of the entry: setting `modified` back changes this.
+    /// The time of the last change of the inode; setting `modified` back changes it.
     changed: (i64, i64),
 }
 
@@ -38,15 +38,14 @@ impl Stamp {
         Self { inode: entry.ino(), size: entry.size(), modified, changed }
     }
 
-    /// Whether the same file, looked at again, still has the content it had. Losing its last name changes the entry and not the
-    /// content.
+    /// Whether the file still has its content. Removing its last name changes the inode but not the content.
     fn has_content_of(self, entry: &Metadata) -> bool {
         let now = Self::of(entry);
         now == self || entry.nlink() == 0 && Self { changed: now.changed, ..self } == now
     }
 }
 
-/// What was found of blobs: the file that was hashed, and whether it is what its name says.
+/// The hashed blobs: each file's stamp, and whether the content matches the digest.
 #[derive(Debug, Default)]
 pub(super) struct Checked(Mutex<BTreeMap<Digest, (Stamp, bool)>>);
 
@@ -59,81 +58,81 @@ impl Checked {
         self.held().get(digest).copied()
     }
 
-    pub(super) fn add(&self, digest: &Digest, stamp: Stamp, is_sound: bool) {
+    pub(super) fn add(&self, digest: &Digest, stamp: Stamp, is_intact: bool) {
         let mut held = self.held();
         if held.len() >= CHECKED_MAX {
             held.clear();
         }
-        held.insert(digest.clone(), (stamp, is_sound));
+        held.insert(digest.clone(), (stamp, is_intact));
     }
 }
 
 impl Layout {
-    /// The blob's file, if there is one.
+    /// The stamp of the blob's file, if it exists.
     pub(super) fn stamp_of(&self, digest: &Digest) -> io::Result<Option<Stamp>> {
         let Some(folder) = self.blob_folder(digest.algorithm())? else { return Ok(None) };
         Ok(folder.metadata(digest.hex())?.filter(Metadata::is_file).map(|entry| Stamp::of(&entry)))
     }
 
-    /// The blob's file, if it has this size.
+    /// The stamp of the blob's file, if it has this size.
     pub(super) fn stamp_of_size(&self, digest: &Digest, size: u64) -> io::Result<Option<Stamp>> {
         Ok(self.stamp_of(digest)?.filter(|stamp| stamp.size == size))
     }
 
-    /// Whether a manifest, or what else is small, is there and is what its name says.
-    pub(super) fn has_sound(&self, digest: &Digest) -> io::Result<bool> {
+    /// Whether a small blob is present and matches its digest.
+    pub(super) fn has_intact(&self, digest: &Digest) -> io::Result<bool> {
         match self.stamp_of(digest)? {
-            Some(stamp) if stamp.size <= SMALL_MAX_BYTES => self.is_sound(digest, stamp),
+            Some(stamp) if stamp.size <= SMALL_MAX_BYTES => self.is_intact(digest, stamp),
             _ => Ok(false),
         }
     }
 
-    /// Whether a blob of this size is there and, where it is small, is what its name says.
-    pub(super) fn has_sound_of_size(&self, digest: &Digest, size: u64) -> io::Result<bool> {
+    /// Whether a blob of this size is present and, if it is small, matches its digest.
+    pub(super) fn has_intact_of_size(&self, digest: &Digest, size: u64) -> io::Result<bool> {
         if size > SMALL_MAX_BYTES {
             return self.has_unchanged_of_size(digest, size);
         }
         match self.stamp_of_size(digest, size)? {
-            Some(stamp) => self.is_sound(digest, stamp),
+            Some(stamp) => self.is_intact(digest, stamp),
             None => Ok(false),
         }
     }
 
-    /// Whether a blob of this size is there and was not exchanged since this process hashed it. One that it never hashed counts by
-    /// its size.
+    /// Whether a blob of this size is present and, if this process hashed it, unchanged since then or matching again. One that it never
+    /// hashed counts by its size.
     pub(super) fn has_unchanged_of_size(&self, digest: &Digest, size: u64) -> io::Result<bool> {
         match (self.stamp_of_size(digest, size)?, self.checked.get(digest)) {
             (None, _) => Ok(false),
             (Some(_), None) => Ok(true),
-            (Some(stamp), Some(_)) => self.is_sound(digest, stamp),
+            (Some(stamp), Some(_)) => self.is_intact(digest, stamp),
         }
     }
 
-    /// Whether the blob is what its name says; hashed unless the file of this stamp was before. Where another process puts its own copy
-    /// under that name meanwhile, the answer is of the file that had the name; the copy is hashed at the next question.
-    pub(super) fn is_sound(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
-        if let Some((_, is_sound)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
-            return Ok(is_sound);
+    /// Whether the blob matches its digest; hashes it unless this stamp is known. If another process replaces the file meanwhile, the
+    /// answer is about the old file; the new one is hashed at the next call.
+    pub(super) fn is_intact(&self, digest: &Digest, stamp: Stamp) -> io::Result<bool> {
+        if let Some((_, is_intact)) = self.checked.get(digest).filter(|(known, _)| *known == stamp) {
+            return Ok(is_intact);
         }
         let Some(file) = self.open_blob(digest)? else { return Ok(false) };
-        // Of the file that is read, whatever has taken its name meanwhile.
+        // The stamp of the opened file, even if its name has another file by now.
         let before = Stamp::of(&file.metadata()?);
         let mut hasher = Hasher::new(digest.algorithm());
         hash_to_end(&file, &mut hasher, &AtomicBool::new(false))?;
         let has_digest = hasher.finish().as_ref() == Some(digest);
-        let is_sound = has_digest && before.has_content_of(&file.metadata()?);
-        if is_sound == has_digest {
-            self.checked.add(digest, before, is_sound);
+        let is_intact = has_digest && before.has_content_of(&file.metadata()?);
+        if is_intact == has_digest {
+            self.checked.add(digest, before, is_intact);
         }
-        if !is_sound {
+        if !is_intact {
             self.warn_of(digest);
         }
-        Ok(is_sound)
+        Ok(is_intact)
     }
 
     fn warn_of(&self, digest: &Digest) {
         let blob = self.blob_path(digest);
-        tracing::warn!(blob = %blob.display(), "a blob of the store is not what its name says: the next pull fetches it again");
+        tracing::warn!(blob = %blob.display(), "a blob of the store does not match its digest: the next pull fetches it again");
     }
 }
 
@@ -146,9 +145,9 @@ mod tests {
 
     use super::*;
 
-    /// Processes that pull the same image at once each put its manifest under the same name.
+    /// Several processes that pull one image each put its manifest under the same name.
     #[test]
-    fn a_blob_that_another_process_puts_again_meanwhile_is_sound() {
+    fn blob_replaced_by_an_equal_copy_meanwhile_is_intact() {
         let place = tempfile::tempdir().unwrap();
         let content = vec![7; 1_000_000];
         let mut hasher = Hasher::new(Algorithm::Sha256);
@@ -165,8 +164,8 @@ mod tests {
                     layout.replace(&folder, digest.hex(), &content).unwrap();
                 }
             });
-            // Each time by a process that has not hashed it yet.
-            let unsound = (0..30).filter(|_| !open().has_sound(&digest).unwrap()).count();
+            // A new layout each time stands for a process that has not hashed the blob yet.
+            let unsound = (0..30).filter(|_| !open().has_intact(&digest).unwrap()).count();
             done.store(true, Ordering::Relaxed);
             assert_eq!(unsound, 0);
         });

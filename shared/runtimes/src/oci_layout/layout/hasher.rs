@@ -1,4 +1,4 @@
-//! Digests being computed.
+//! Computes digests.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use image::{Algorithm, Digest};
 use sha2::{Sha256, Sha384, Sha512};
 
-/// Bytes read at a time to be hashed, and gathered before they are written: fewer system calls than that bring nothing, more memory
-/// per connection brings nothing either.
+/// The bytes that are read or written at a time. Larger batches bring nothing but need more memory for each connection.
 pub(super) const BATCH_BYTES: usize = 256 * 1024;
 
 /// A digest being computed.
@@ -60,7 +59,7 @@ impl Hasher {
     }
 }
 
-/// Adds a source to its end. Returns how many bytes it had.
+/// Hashes a source to its end. Returns its number of bytes.
 ///
 /// # Errors
 /// The source cannot be read, or `stop` was set.
@@ -81,7 +80,7 @@ pub(super) fn hash_to_end(mut source: impl Read, hasher: &mut Hasher, stop: &Ato
     }
 }
 
-/// As [`hash_to_end`], on a thread that may block. Dropping the future stops it after the batch at hand.
+/// As [`hash_to_end`], on a thread that may block. Dropping the future stops it after the current batch.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -108,14 +107,14 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Bytes that this thread has asked the system to read so far.
+    /// The bytes that this thread has read from files so far.
     pub(in crate::oci_layout) fn bytes_read_by_this_thread() -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
         line.parse().unwrap()
     }
 
-    /// A source whose next bytes come when the test sends them; it ends when the sender is dropped.
+    /// A source whose bytes are sent by the test; it ends when the sender is dropped.
     pub(in crate::oci_layout) struct SlowSource(pub(in crate::oci_layout) mpsc::Receiver<Vec<u8>>);
 
     impl Read for SlowSource {
@@ -132,7 +131,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_is_hashed_to_its_end() {
+    async fn source_is_hashed_to_its_end() {
         let (send, receive) = mpsc::channel();
         send.send(b"one".to_vec()).unwrap();
         send.send(b"two".to_vec()).unwrap();
@@ -142,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn hashing_stops_when_nobody_waits_for_it() {
+    async fn hashing_stops_when_its_future_is_dropped() {
         let (send, receive) = mpsc::channel();
         let hashing = tokio::spawn(hash_blocking(SlowSource(receive), Hasher::new(Algorithm::Sha256)));
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! `index.json`: which images are there.
+//! `index.json`: the images of the store.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -10,22 +10,22 @@ use serde_json::{Map, Value, json};
 
 use super::{FILE_MODE, Hasher, INDEX, Layout, lock};
 
-/// The annotation that holds the reference as asked for.
+/// The annotation with the reference as asked for.
 pub(super) const NAME_ANNOTATION: &str = "org.opencontainers.image.ref.name";
-/// Our annotation for the digest that the registry resolved the reference to, where that is a list's and not the manifest's.
+/// Our annotation with the digest that the registry resolved the reference to, if that is a list's.
 pub(super) const RESOLVED_ANNOTATION: &str = "io.fleetpull.resolved-digest";
-/// Our annotation for the manifest's digest where the entry is an index around it.
+/// Our annotation with the manifest's digest if the entry is an index around the manifest.
 const MANIFEST_ANNOTATION: &str = "io.fleetpull.manifest-digest";
-/// What an index is called. Most readers of layouts know names that stand for an OCI manifest or index and pass over others.
+/// The media type of an index. Most readers of layouts ignore entries that are no OCI manifest or index.
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// What stands in an entry as it is.
+/// The media type of a manifest that needs no index around it.
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// Locked while the index is replaced.
+/// The file that is locked while the index is replaced.
 const INDEX_LOCK: &str = "index.lock";
-/// Longest `index.json` that is read; 50,000 images have 20 MiB.
+/// The largest `index.json` that is read; one with 50,000 images has 20 MiB.
 const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Why `index.json` is of no use.
+/// Why `index.json` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::oci_layout) enum IndexProblem {
     #[error("cannot read {}: {source}; make the store readable for this user, or name another folder with --store", .path.display())]
@@ -36,7 +36,7 @@ pub(in crate::oci_layout) enum IndexProblem {
     Damaged { path: PathBuf, problem: String },
 }
 
-/// An image to be entered.
+/// An image to add.
 #[derive(Clone, Debug)]
 pub(in crate::oci_layout) struct NewImage {
     /// The reference as asked for.
@@ -44,12 +44,12 @@ pub(in crate::oci_layout) struct NewImage {
     pub(in crate::oci_layout) media_type: String,
     pub(in crate::oci_layout) manifest: Digest,
     pub(in crate::oci_layout) manifest_bytes: u64,
-    /// What the registry resolved the reference to.
+    /// The digest that the registry resolved the reference to.
     pub(in crate::oci_layout) resolved: Digest,
     pub(in crate::oci_layout) platform: Option<Platform>,
 }
 
-/// The file as it stands. Entries of other programs are kept as they are.
+/// The file's content. Entries of other programs are kept unchanged.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::oci_layout) struct Index {
     #[serde(rename = "schemaVersion")]
@@ -59,7 +59,7 @@ pub(in crate::oci_layout) struct Index {
     others: Map<String, Value>,
 }
 
-/// What is read of an entry.
+/// The fields of an entry that are read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
@@ -69,7 +69,7 @@ pub(super) struct Entry {
     pub(super) platform: Option<PlatformFields>,
 }
 
-/// A platform as descriptors and configs have it.
+/// The platform fields of descriptors and configs.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::oci_layout) struct PlatformFields {
     #[serde(default)]
@@ -93,14 +93,14 @@ impl Index {
         Self { schema_version: 2, manifests: Vec::new(), others: Map::from_iter([("mediaType".to_owned(), media_type)]) }
     }
 
-    /// Entries that can be read; what another program put there otherwise is passed over.
+    /// The readable entries; others are skipped.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.manifests.iter().filter_map(|entry| Entry::deserialize(entry).ok())
     }
 
-    /// Enters an image under the name that was asked for, in the place of an older one of that name and platform, before others of
-    /// the name: other programs read the first. Other spellings of the same image (`busybox`, `docker.io/library/busybox:latest`)
-    /// follow it, so that one tag never means two images.
+    /// Adds an image under the name that was asked for. It replaces an older one of that name and platform, and comes before others of the
+    /// name, because other programs read the first. Entries with other spellings of the name (`busybox`,
+    /// `docker.io/library/busybox:latest`) are updated too, so that one tag never means two images.
     fn enter(&mut self, image: &NewImage) {
         let asked = image.reference.requested();
         let name = |entry: &Value| entry["annotations"][NAME_ANNOTATION].as_str().unwrap_or_default().to_owned();
@@ -120,7 +120,7 @@ impl Index {
 }
 
 impl Entry {
-    /// The image's manifest.
+    /// The digest of the image's manifest.
     pub(super) fn manifest(&self) -> Digest {
         let named = self.annotations.get(MANIFEST_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
         named.unwrap_or_else(|| self.digest.clone())
@@ -132,8 +132,8 @@ impl NewImage {
         json!({"mediaType": self.media_type, "digest": self.manifest, "size": self.manifest_bytes})
     }
 
-    /// An index around a manifest of Docker's form, so that its digest stays the registry's. It names no platform: what was
-    /// pulled is what is wanted, wherever it is read.
+    /// An index around a manifest of Docker's form, which keeps the registry's digest. It names no platform, so that every reader accepts
+    /// the pulled image.
     fn wrapper(&self) -> Option<Vec<u8>> {
         let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [self.descriptor()]});
         (self.media_type != OCI_MANIFEST).then(|| index.to_string().into_bytes())
@@ -175,7 +175,7 @@ impl Layout {
         }
     }
 
-    /// Enters an image whose blobs are all there.
+    /// Adds an image whose blobs are all present.
     pub(in crate::oci_layout) async fn enter(&self, image: &NewImage) -> Result<(), IndexProblem> {
         let path = self.index_path();
         let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_takes_the_place_of_the_same_name_and_platform() {
+    fn image_replaces_one_of_the_same_name_and_platform() {
         let mut index = Index::empty();
         index.enter(&image("one", 'a', "linux/amd64"));
         index.enter(&image("two", 'b', "linux/amd64"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_of_an_image_follow_it() {
+    fn other_spellings_of_an_image_are_updated() {
         let mut index = Index::empty();
         index.enter(&image("busybox", 'a', "linux/amd64"));
         index.enter(&image("busybox", 'e', "linux/arm64"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_kept() {
+    fn entries_of_other_programs_are_kept() {
         let text = r#"{"schemaVersion":2,"manifests":[{"digest":"odd","x":1}],"annotations":{"a":"b"}}"#;
         let mut index: Index = serde_json::from_str(text).unwrap();
         index.enter(&image("one", 'a', "linux/amd64"));
@@ -246,9 +246,9 @@ mod tests {
         assert_eq!(names(&index), ["one a"]);
     }
 
-    /// On a paused clock the minute is over at once.
+    /// On a paused clock the minute passes at once.
     #[tokio::test(start_paused = true)]
-    async fn a_stuck_process_is_not_waited_for_and_its_file_is_named() {
+    async fn stuck_process_is_not_waited_for_and_its_lock_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
         let image = image("one", 'a', "linux/amd64");

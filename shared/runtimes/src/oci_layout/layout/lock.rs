@@ -1,7 +1,7 @@
-//! File locks between processes, waited for without holding a thread, and not for ever.
+//! File locks between processes. Waiting for one occupies no thread, and has a limit.
 //!
-//! The holder of a lock shows that it lives by touching the file. A holder that was stopped or hangs does not, and is named
-//! after a while instead of being waited for.
+//! The holder of a lock shows that it is alive by touching the file. If it does not, because it was stopped or hangs, the wait ends with an
+//! error that names it.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 
-/// How often a lock that another process holds is tried again. The system has no way to wait that can be given up.
+/// How often a lock that another process holds is tried again; a blocking wait could not be cancelled.
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// How often a holder shows that it lives.
+/// How often a holder touches the file.
 const TOUCH_EVERY: Duration = Duration::from_secs(10);
-/// A holder that has shown nothing for so long does not live: six times in which it could have.
+/// A holder that has not touched the file for this long counts as dead: six times `TOUCH_EVERY`.
 const STILL_MAX: Duration = Duration::from_secs(60);
 
-/// What a holder changes while it lives: size and time of the last change.
+/// The file's size and modification time, which a live holder changes.
 type Sign = Option<(u64, i64, i64)>;
 
-/// Waits until the file is locked. `waiting` is called with its size each time that it is not yet. The new holder calls [`touch`] as soon
+/// Waits until the file is locked. `waiting` is called with the file's size after each failed try. The new holder calls [`touch`] as soon
 /// as it knows that the file still has its name.
 ///
 /// # Errors
@@ -39,14 +39,14 @@ pub(super) async fn lock(file: &File, path: &Path, mut waiting: impl FnMut(u64))
         if now != last {
             (last, still) = (now, Duration::ZERO);
         } else if still >= STILL_MAX {
-            return Err(held(file, path));
+            return Err(in_use(file, path));
         }
         tokio::time::sleep(TRY_EVERY).await;
         still += TRY_EVERY;
     }
 }
 
-/// Does the work of who holds the lock of `file`, and shows meanwhile that it lives.
+/// Runs `work` while holding the lock of `file`, and touches the file meanwhile.
 pub(in crate::oci_layout) async fn holding<T>(file: &File, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     loop {
@@ -58,7 +58,7 @@ pub(in crate::oci_layout) async fn holding<T>(file: &File, work: impl Future<Out
     }
 }
 
-/// Shows that the holder of the lock lives. If the time cannot be set, the work goes on all the same.
+/// Shows that the holder of the lock is alive. A failure is ignored.
 pub(super) fn touch(file: &File) {
     let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
     let _ = futimens(file, &Timestamps { last_access: time(UTIME_OMIT), last_modification: time(UTIME_NOW) });
@@ -68,13 +68,13 @@ fn sign(file: &File) -> Sign {
     file.metadata().ok().map(|entry| (entry.len(), entry.mtime(), entry.mtime_nsec()))
 }
 
-fn held(file: &File, path: &Path) -> io::Error {
+fn in_use(file: &File, path: &Path) -> io::Error {
     let who = holder(file).map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
     let text = format!("{who} holds {} and has shown no sign of life for {} s", path.display(), STILL_MAX.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// The process that holds a lock on the file, if the system tells.
+/// The process that holds a lock on the file, if `/proc/locks` shows it.
 fn holder(file: &File) -> Option<u32> {
     let inode = file.metadata().ok()?.ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -104,9 +104,9 @@ mod tests {
         (open(), open())
     }
 
-    /// On a paused clock the minute is over at once.
+    /// On a paused clock the minute passes at once.
     #[tokio::test(start_paused = true)]
-    async fn a_holder_without_a_sign_of_life_is_named() {
+    async fn holder_without_a_sign_of_life_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = two_holders(folder.path());
         one.try_lock().unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_holder_that_lives_is_waited_for_as_long_as_it_takes() {
+    async fn live_holder_is_waited_for_without_limit() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = two_holders(folder.path());
         one.try_lock().unwrap();
@@ -133,9 +133,9 @@ mod tests {
         tokio::join!(holding(&one, work), waiting);
     }
 
-    /// A process that hashes what it has of a large layer adds nothing to the file for minutes.
+    /// A process that hashes the received part of a large layer does not change the file for minutes.
     #[tokio::test(start_paused = true)]
-    async fn a_holder_that_hashes_for_minutes_is_waited_for() {
+    async fn holder_that_hashes_for_minutes_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = two_holders(folder.path());
         one.try_lock().unwrap();
@@ -146,7 +146,7 @@ mod tests {
         };
         let path = folder.path().join("lock");
         let waiting = async { lock(&two, &path, |_| {}).await.unwrap() };
-        // The clock does not run by itself while a thread is at work.
+        // The paused clock does not advance by itself while a blocking thread works.
         let clock = async {
             for _ in 0..(STILL_MAX * 5).as_millis() / TRY_EVERY.as_millis() {
                 tokio::time::advance(TRY_EVERY).await;

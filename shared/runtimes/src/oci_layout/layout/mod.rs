@@ -1,7 +1,7 @@
 //! The store: an OCI image layout that several processes share.
 //!
-//! A blob stands under `blobs/` by rename only, after its size and digest were checked. An image stands in `index.json` only
-//! when all its blobs are there. What belongs to pulls under way lies below `.fleetpull/`.
+//! A blob gets into `blobs/` only by rename, after its size and digest were checked. An image gets into `index.json` only when all its
+//! blobs are present. Files of pulls under way are below `.fleetpull/`.
 
 mod checked;
 mod hasher;
@@ -31,26 +31,26 @@ pub(super) use status::StatusCache;
 
 /// The file that makes a folder an image layout, and its only version.
 const MARKER: (&str, &str) = ("oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
-/// Where bookkeeping lies; other programs pass it over.
+/// The folder for our own files; other programs ignore it.
 const OWN_FOLDER: &str = ".fleetpull";
-/// In it, the folder of blobs under way.
+/// The folder of partial blobs, in `OWN_FOLDER`.
 const PARTIALS: &str = "partial";
-/// Where blobs lie, in a folder for each algorithm.
+/// The folder of blobs, with a folder for each algorithm.
 const BLOBS: &str = "blobs";
-/// Each has a folder of its own.
+/// The algorithms, each with its own folder of blobs.
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512];
 /// The file that names the images.
 const INDEX: &str = "index.json";
-/// As much is read of the file that makes a folder an image layout. Bytes.
+/// How many bytes are read of the file that makes a folder an image layout.
 const MARKER_MAX_BYTES: u64 = 64 * 1024;
-/// A store is for everybody to read and for its owner to write.
+/// Everybody may read a store, and its owner may write it.
 const FILE_MODE: u32 = 0o644;
-/// The log's target for what is done to the disk in which order: tests hear there what outlives a loss of power.
+/// The log target for the order of disk operations; tests check there what outlives a power failure.
 const STEPS: &str = "runtimes::store_steps";
-/// A partial blob nobody has added to for so long is given up.
+/// A partial blob that has not grown for this long is removed.
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// A store that is there. Nothing below its root is reached through a symbolic link.
+/// An opened store. No symbolic link below its root is followed.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     root: SafeDir,
@@ -59,7 +59,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Makes the store, or checks that what is there is one.
+    /// Opens the store; creates it if it is missing.
     pub(super) fn open(root: &Path, fsync: bool, wall: Duration) -> io::Result<Self> {
         let layout = Self { root: SafeDir::make(root, PUBLIC_MODE)?, fsync, checked: Arc::default() };
         let partials = layout.root.make_dir(OWN_FOLDER, PUBLIC_MODE)?.make_dir(PARTIALS, PUBLIC_MODE)?;
@@ -72,14 +72,14 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Opens a store to look at it: nothing is made or changed. A directory without any file of a store is an empty one.
-    pub(super) fn open_as_it_is(root: &Path) -> io::Result<Self> {
+    /// Opens a store without creating or changing anything. A folder without any file of a store is an empty store.
+    pub(super) fn open_read_only(root: &Path) -> io::Result<Self> {
         let layout = Self { root: SafeDir::open(root)?, fsync: false, checked: Arc::default() };
         layout.is_marked()?;
         Ok(layout)
     }
 
-    /// Whether the file is there that says that this is a store; an error if it says something else.
+    /// Whether the marker file exists; an error if it has other content.
     fn is_marked(&self) -> io::Result<bool> {
         let Some(file) = found(self.root.open_file(MARKER.0))? else { return Ok(false) };
         let mut text = String::new();
@@ -92,12 +92,12 @@ impl Layout {
         self.root.path()
     }
 
-    /// Where a blob stands, for people to read. It is reached by [`Layout::blob_folder`].
+    /// A blob's path, for texts. The file is opened through [`Layout::blob_folder`].
     pub(super) fn blob_path(&self, digest: &Digest) -> PathBuf {
         self.root().join(BLOBS).join(digest.algorithm().name()).join(digest.hex())
     }
 
-    /// The folder of an algorithm's blobs, if it is there.
+    /// The folder of an algorithm's blobs, if it exists.
     fn blob_folder(&self, algorithm: Algorithm) -> io::Result<Option<SafeDir>> {
         found(self.root.dir(BLOBS).and_then(|blobs| blobs.dir(algorithm.name())))
     }
@@ -106,34 +106,34 @@ impl Layout {
         self.root.make_dir(BLOBS, PUBLIC_MODE)?.make_dir(algorithm.name(), PUBLIC_MODE)
     }
 
-    /// The folder of the store's bookkeeping.
+    /// The folder of our own files.
     fn own_folder(&self) -> io::Result<SafeDir> {
         self.root.dir(OWN_FOLDER)
     }
 
-    /// The folder of blobs under way.
+    /// The folder of partial blobs.
     fn partials(&self) -> io::Result<SafeDir> {
         self.own_folder()?.dir(PARTIALS)
     }
 
-    /// A blob's file. A link or a pipe in its place is no blob, and is replaced by the next pull.
+    /// A blob's file. A symlink or a pipe at its path counts as missing, and is replaced by the next pull.
     fn open_blob(&self, digest: &Digest) -> io::Result<Option<File>> {
         let Some(folder) = self.blob_folder(digest.algorithm())? else { return Ok(None) };
         match folder.open_file(digest.hex()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::warn!(%error, "what stands in the place of a blob is none: the next pull replaces it");
+                tracing::warn!(%error, "a blob's path is no regular file: the next pull replaces it");
                 Ok(None)
             }
             opened => found(opened),
         }
     }
 
-    /// Whether the blob is there with this size.
+    /// Whether the blob is present with this size.
     pub(super) fn has_blob(&self, digest: &Digest, size: u64) -> io::Result<bool> {
         Ok(self.stamp_of_size(digest, size)?.is_some())
     }
 
-    /// A small blob's content, if it is there and not longer than `limit`.
+    /// A small blob's content, if it is present and not longer than `limit`.
     pub(super) fn read_blob(&self, digest: &Digest, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.open_blob(digest)? else { return Ok(None) };
         let mut content = Vec::new();
@@ -141,7 +141,7 @@ impl Layout {
         Ok((content.len() as u64 <= limit).then_some(content))
     }
 
-    /// Puts a small blob whose digest was checked, in the place of one that is another in spite of its name.
+    /// Writes a small blob whose digest was checked; replaces a damaged one.
     pub(super) fn put_blob(&self, digest: &Digest, content: &[u8]) -> io::Result<()> {
         if self.read_blob(digest, content.len() as u64)?.is_some_and(|there| there == content) {
             return Ok(());
@@ -149,7 +149,7 @@ impl Layout {
         self.replace(&self.make_blob_folder(digest.algorithm())?, digest.hex(), content)
     }
 
-    /// Makes sure that renames in the blobs' folders are kept over a power failure.
+    /// Syncs the blobs' folders, so that renames outlive a power failure.
     pub(super) fn sync_blob_folders(&self) -> io::Result<()> {
         let blobs = self.root.dir(BLOBS)?;
         for algorithm in ALGORITHMS {
@@ -160,7 +160,7 @@ impl Layout {
         self.sync_folder(&blobs)
     }
 
-    /// Writes a small file so that readers see the old content or the new, never a part.
+    /// Replaces a small file; readers see the old or the new content, never a part.
     fn replace(&self, folder: &SafeDir, name: &str, content: &[u8]) -> io::Result<()> {
         let partials = self.partials()?;
         let (new, mut file) = new_file_in(&partials)?;
@@ -172,7 +172,7 @@ impl Layout {
         self.sync_folder(folder)
     }
 
-    /// Has a file's content kept over a power failure, where that is wanted.
+    /// Syncs a file's content, if `store.fsync` is set.
     fn sync(&self, file: &File, path: &Path) -> io::Result<()> {
         if self.fsync {
             file.sync_data()?;
@@ -181,7 +181,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The same for a folder's names.
+    /// Syncs a folder's names, if `store.fsync` is set.
     fn sync_folder(&self, folder: &SafeDir) -> io::Result<()> {
         if self.fsync {
             folder.sync()?;
@@ -195,7 +195,7 @@ impl Layout {
     }
 }
 
-/// None where there is nothing.
+/// None if the file does not exist.
 fn found<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -204,7 +204,7 @@ fn found<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Removes what interrupted pulls left long ago. A partial blob in use is locked, and left alone.
+/// Removes partial blobs that interrupted pulls left long ago. One in use is locked, and kept.
 fn give_up_old_partials(partials: &SafeDir, wall: Duration) -> io::Result<()> {
     for name in partials.names()? {
         let age = |modified: std::time::SystemTime| wall.saturating_sub(modified.duration_since(std::time::UNIX_EPOCH).unwrap_or(wall));
@@ -217,14 +217,14 @@ fn give_up_old_partials(partials: &SafeDir, wall: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file of its own name. It lies among the partial blobs, so that what a killed process leaves is given up like them.
+/// Creates a file with a unique name among the partial blobs, so that one left by a killed process is removed like them.
 fn new_file_in(folder: &SafeDir) -> io::Result<(String, File)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
         let name = format!("new-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
         match folder.create_file(&name, FILE_MODE) {
             Ok(file) => return Ok((name, file)),
-            // A process of the same number in another container, or long ago.
+            // A process with the same number in another container, or an earlier one.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

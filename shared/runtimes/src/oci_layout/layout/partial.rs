@@ -1,4 +1,4 @@
-//! A blob under way: a locked file that outlives its pull.
+//! A partial blob: a locked file that outlives its pull.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,37 +12,37 @@ use super::checked::Stamp;
 use super::hasher::{BATCH_BYTES, Hasher, hash_blocking};
 use super::{FILE_MODE, Layout, lock, rename};
 
-/// Pieces from this size on are written as they come.
+/// Pieces of at least this size are written directly, without the batch.
 const DIRECT_BYTES: usize = 64 * 1024;
 
-/// Hashed and written at a time: a part of what a core's cache holds. Measured: larger steps are slower.
+/// How many bytes are hashed and written at a time. They stay in the core's cache; larger steps were measured to be slower.
 const STEP_BYTES: usize = 128 * 1024;
 
-/// What came of asking for the right to fetch a blob.
+/// The result of locking a partial blob.
 pub(in crate::oci_layout) enum PartialLock {
-    /// Someone else has fetched it meanwhile.
+    /// Another pull has fetched the blob meanwhile.
     Present,
-    /// It is for the caller to fetch.
+    /// The caller fetches it.
     Ours(Partial),
 }
 
-/// A blob being fetched, hashed as it is written. Locked as long as it lives, so that nobody fetches it twice.
+/// A blob being fetched, hashed as it is written. Its file is locked, so that no other pull fetches the blob too.
 pub(in crate::oci_layout) struct Partial {
     layout: Layout,
     digest: Digest,
-    /// Where it lies, for people to read.
+    /// Its path, for texts.
     path: PathBuf,
     folder: SafeDir,
     file: File,
     hasher: Hasher,
-    /// Received and hashed; the last bytes may still stand in `batch`.
+    /// The bytes received and hashed; the last ones may still be in `batch`.
     received: u64,
     batch: Vec<u8>,
 }
 
 impl Layout {
-    /// Waits until nobody else fetches the blob. `waiting` is told how many bytes the other has. What is there already is taken
-    /// for it only if it is what its name says.
+    /// Waits until no other pull fetches the blob. `waiting` gets the number of bytes that the other has received. A stored blob counts as
+    /// present only if it matches its digest.
     pub(in crate::oci_layout) async fn lock_partial(
         &self,
         digest: &Digest,
@@ -52,7 +52,7 @@ impl Layout {
         let folder = self.partials()?;
         let name = partial_name(digest);
         loop {
-            if self.is_there_and_sound(digest, size).await? {
+            if self.is_present_and_intact(digest, size).await? {
                 return Ok(PartialLock::Present);
             }
             let file = folder.open_to_write(&name, FILE_MODE)?;
@@ -62,10 +62,10 @@ impl Layout {
             if folder.metadata(&name)?.is_none_or(|entry| entry.ino() != own) {
                 continue;
             }
-            // Only now: if the file had been renamed, it would be the stored blob, and a process that hashes it would see it change.
+            // Not earlier: a renamed file would be the stored blob, and a process that hashes it would see it change.
             lock::touch(&file);
-            // The former holder of the lock may have put the blob there.
-            if lock::holding(&file, self.is_there_and_sound(digest, size)).await? {
+            // The former holder of the lock may have stored the blob.
+            if lock::holding(&file, self.is_present_and_intact(digest, size)).await? {
                 let _ = folder.remove_file(&name);
                 return Ok(PartialLock::Present);
             }
@@ -82,25 +82,25 @@ impl Layout {
         }
     }
 
-    /// Whether the blob is there and is what its name says: large ones take their time, on a thread where that holds up nobody.
-    async fn is_there_and_sound(&self, digest: &Digest, size: u64) -> io::Result<bool> {
+    /// Whether the blob is present and matches its digest; hashed on a thread that may block.
+    async fn is_present_and_intact(&self, digest: &Digest, size: u64) -> io::Result<bool> {
         let Some(stamp) = self.stamp_of_size(digest, size)? else { return Ok(false) };
         let (layout, digest) = (self.clone(), digest.clone());
-        tasks::blocking("hash", move || layout.is_sound(&digest, stamp)).await
+        tasks::blocking("hash", move || layout.is_intact(&digest, stamp)).await
     }
 
-    /// Removes what was received of a blob, unless somebody is at it.
+    /// Removes a partial blob, unless a pull uses it.
     pub(in crate::oci_layout) fn discard_partial(&self, digest: &Digest) {
         let Ok(folder) = self.partials() else { return };
         let name = partial_name(digest);
         let Ok(file) = folder.open_file(&name) else { return };
-        // Held until the file is gone, so that nobody takes it up in between.
+        // Locked until the file is removed, so that no pull resumes it in between.
         if file.try_lock().is_ok() {
             let _ = folder.remove_file(&name);
         }
     }
 
-    /// How many bytes of the blob take up room here already, whole or in part.
+    /// How many bytes of the blob are stored, complete or partial.
     pub(in crate::oci_layout) fn stored_bytes(&self, digest: &Digest, size: u64) -> u64 {
         if self.has_blob(digest, size).unwrap_or_default() {
             return size;
@@ -115,21 +115,21 @@ fn partial_name(digest: &Digest) -> String {
 }
 
 impl Partial {
-    /// Takes up what an interrupted pull left, hashing it again; more than `size` bytes are none of this blob. Returns how many
-    /// bytes are good to go on from.
+    /// Resumes an interrupted pull's partial blob, which it hashes again; discards it if it has more than `size` bytes. Returns the number
+    /// of usable bytes.
     pub(in crate::oci_layout) async fn resume(&mut self, size: u64) -> io::Result<u64> {
         let there = self.file.metadata()?.len();
         if there > size {
             self.restart()?;
         } else if there > 0 {
-            // Both handles share one position: hashing to the end leaves it where the next byte is written.
+            // Both handles share one position, so after hashing it is where the next byte is written.
             let file = self.file.try_clone()?;
             (self.hasher, self.received) = hash_blocking(file, Hasher::new(self.digest.algorithm())).await?;
         }
         Ok(self.received)
     }
 
-    /// Forgets all that was received.
+    /// Discards all received bytes.
     pub(in crate::oci_layout) fn restart(&mut self) -> io::Result<()> {
         self.batch.clear();
         self.file.set_len(0)?;
@@ -144,7 +144,7 @@ impl Partial {
         self.received
     }
 
-    /// The file that is locked, to show on it that its holder lives.
+    /// The locked file, for [`lock::holding`].
     pub(in crate::oci_layout) fn lock_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -153,8 +153,8 @@ impl Partial {
         &self.path
     }
 
-    /// Adds a piece: hashed at once, written in batches. A large piece is taken in steps, so that each is still in the
-    /// processor's cache when it is written.
+    /// Adds a piece, which is hashed at once and written in batches. A large piece is processed in steps, so that each is still in the
+    /// core's cache when it is written.
     pub(in crate::oci_layout) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         self.received += piece.len() as u64;
         if self.batch.is_empty() && piece.len() >= DIRECT_BYTES {
@@ -168,39 +168,39 @@ impl Partial {
         if self.batch.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what was only gathered.
+    /// Writes the batch.
     pub(in crate::oci_layout) fn flush(&mut self) -> io::Result<()> {
         let written = self.file.write_all(&self.batch);
         self.batch.clear();
         written
     }
 
-    /// Whether what was received has the right digest.
+    /// Whether the received bytes match the digest.
     pub(in crate::oci_layout) fn matches(&self) -> bool {
         self.hasher.clone().finish().as_ref() == Some(&self.digest)
     }
 
-    /// Makes the blob visible. To be called when size and digest were found right.
+    /// Stores the blob. Call it when size and digest were checked.
     pub(in crate::oci_layout) fn publish(mut self) -> io::Result<()> {
         self.flush()?;
         self.layout.sync(&self.file, &self.path)?;
         let blobs = self.layout.make_blob_folder(self.digest.algorithm())?;
         rename(&self.folder, &partial_name(&self.digest), &blobs, self.digest.hex())?;
-        // Only now: a rename changes the entry.
+        // After the rename, which changes the inode.
         if let Ok(entry) = self.file.metadata() {
             self.layout.checked.add(&self.digest, Stamp::of(&entry), true);
         }
         Ok(())
     }
 
-    /// Removes what was received.
+    /// Removes the partial blob.
     pub(in crate::oci_layout) fn discard(self) {
         let _ = self.folder.remove_file(&partial_name(&self.digest));
     }
 }
 
 impl Drop for Partial {
-    /// What was gathered is kept for the next pull too.
+    /// Writes the batch, for the next pull to resume.
     fn drop(&mut self) {
         let _ = self.flush();
     }
@@ -211,9 +211,9 @@ mod tests {
     use super::*;
     use crate::oci_layout::layout::hasher::tests::bytes_read_by_this_thread;
 
-    /// A layer of many GB takes minutes: the thread that runs the pull has to show meanwhile that it lives.
+    /// Hashing a layer of many GB takes minutes, in which the pull's thread must touch the lock file.
     #[tokio::test]
-    async fn what_was_kept_of_a_layer_is_hashed_on_another_thread() {
+    async fn resumed_bytes_are_hashed_on_another_thread() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
         let content = vec![7; 8 * 1024 * 1024];
@@ -228,9 +228,9 @@ mod tests {
         assert!(partial.matches());
     }
 
-    /// Another process may be hashing the stored blob, and rejects it if its timestamps change meanwhile.
+    /// Another process may be hashing the stored blob, and would reject it if its timestamps changed.
     #[tokio::test]
-    async fn waiting_for_a_blob_does_not_touch_it_once_stored() {
+    async fn stored_blob_is_not_touched_by_a_waiting_pull() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
         let digest = Hasher::sha256(b"right");
@@ -246,9 +246,9 @@ mod tests {
         assert_eq!(layout.stamp_of(&digest).unwrap(), stamp);
     }
 
-    /// Another process says of nothing that it has hashed it, and may not be one of ours.
+    /// Another process may have stored the blob without hashing it.
     #[tokio::test]
-    async fn what_another_process_put_there_meanwhile_is_hashed() {
+    async fn blob_stored_by_another_process_meanwhile_is_hashed() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
         let digest = Hasher::sha256(b"right");
@@ -260,7 +260,7 @@ mod tests {
                 std::fs::write(layout.blob_path(&digest), content).unwrap();
                 held.unlock().unwrap();
             };
-            // The first is at the lock when the other begins.
+            // The first waits for the lock when the other begins.
             let (locked, ()) = tokio::join!(layout.lock_partial(&digest, 5, |_| {}), other);
             assert_eq!(matches!(locked.unwrap(), PartialLock::Present), is_right);
         }

@@ -1,4 +1,4 @@
-//! Whether an image is there, answered in microseconds: `index.json` is read again only when it changed.
+//! Answers in microseconds whether an image is present: `index.json` is read again only if it has changed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,39 +12,39 @@ use super::{Hasher, INDEX, Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
 
-/// What was read last. `index.json` is only ever replaced.
+/// The index as read last, with the stamp of its file, which is only ever replaced.
 #[derive(Default)]
 pub(in crate::oci_layout) struct StatusCache(Mutex<Option<(Stamp, Arc<Images>)>>);
 
-/// The index as it is looked through.
+/// The index prepared for look-ups.
 #[derive(Default)]
 struct Images {
-    /// By the normalised reference: all spellings of an image are one.
+    /// Entries by normalised reference, which is equal for all spellings.
     by_name: BTreeMap<String, Vec<Arc<Known>>>,
-    /// By repository and the digests an entry is known under.
+    /// Entries by repository and each of their digests.
     by_digest: BTreeMap<(String, Digest), Vec<Arc<Known>>>,
 }
 
-/// One entry.
+/// One entry of the index.
 struct Known {
     manifest: Digest,
-    /// What stands in the index around a manifest of Docker's form.
+    /// The index around a manifest of Docker's form.
     wrapper: Option<Digest>,
-    /// None where a single manifest was resolved, whatever its platform.
+    /// The manifest list; none if the reference was resolved to a single manifest.
     list: Option<Digest>,
     platform: Option<Platform>,
-    /// What the manifest names; none while it was not read, or if it is not there.
+    /// The manifest's content; none if it was not read yet or is missing.
     content: Mutex<Option<Arc<Content>>>,
 }
 
 struct Content {
-    /// The config first.
+    /// The blobs; the config is first.
     blobs: Vec<(Digest, u64)>,
     size_bytes: u64,
 }
 
 impl StatusCache {
-    /// The image, if it is there with all its blobs.
+    /// The image, if it is present with all its blobs.
     pub(in crate::oci_layout) fn status(
         &self,
         layout: &Layout,
@@ -56,7 +56,7 @@ impl StatusCache {
         let unreadable = |source| IndexProblem::Unreadable { path: layout.blob_path(&known.manifest), source };
         let Some(content) = known.content(layout).map_err(unreadable)? else { return Ok(None) };
         for (place, (digest, size)) in content.blobs.iter().enumerate() {
-            let there = if place == 0 { layout.has_sound_of_size(digest, *size) } else { layout.has_unchanged_of_size(digest, *size) };
+            let there = if place == 0 { layout.has_intact_of_size(digest, *size) } else { layout.has_unchanged_of_size(digest, *size) };
             if !there.map_err(|source| IndexProblem::Unreadable { path: layout.blob_path(digest), source })? {
                 return Ok(None);
             }
@@ -75,15 +75,15 @@ impl StatusCache {
             Ok(None) => return Ok(Arc::default()),
             Err(source) => return Err(IndexProblem::Unreadable { path: layout.index_path(), source }),
         };
-        let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, images)) = held().as_ref()
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, images)) = lock().as_ref()
             && *known == stamp
         {
             return Ok(Arc::clone(images));
         }
-        // Should the file change between the two looks, the older stamp makes the next call read it again.
+        // If the file changes in between, the older stamp makes the next call read it again.
         let images = Arc::new(Images::of(&layout.read_index()?));
-        *held() = Some((stamp, Arc::clone(&images)));
+        *lock() = Some((stamp, Arc::clone(&images)));
         Ok(images)
     }
 }
@@ -108,7 +108,7 @@ impl Images {
         images
     }
 
-    /// By the name asked for, else by the digest asked for, whatever tag it was pulled by.
+    /// The entry by name, else by digest, whatever tag it was pulled by.
     fn find(&self, reference: &Reference, platform: Option<&Platform>) -> Option<&Known> {
         let host;
         let wanted = match platform {
@@ -124,24 +124,24 @@ impl Images {
         let candidates = || named.into_iter().chain(same).flatten().map(Arc::as_ref);
         let exact = candidates().find(|known| known.platform.as_ref() == Some(wanted));
         let suitable = || candidates().find(|known| known.platform.as_ref().is_some_and(|offered| wanted.matches(offered)));
-        // A single manifest is what the reference means, whatever it was built for, unless a platform was named.
+        // A single manifest counts for every platform, unless a platform was named.
         let single = || candidates().find(|known| known.list.is_none() && (platform.is_none() || known.platform.is_none()));
         exact.or_else(suitable).or_else(single)
     }
 }
 
 impl Known {
-    /// A manifest that is not what its name says, or cannot be read, is as good as not there: the next pull puts it right.
+    /// The manifest's content; none if it does not match its digest or cannot be parsed, which the next pull repairs.
     fn content(&self, layout: &Layout) -> io::Result<Option<Arc<Content>>> {
         for digest in std::iter::once(&self.manifest).chain(&self.wrapper) {
-            if !layout.has_sound(digest)? {
+            if !layout.has_intact(digest)? {
                 return Ok(None);
             }
         }
         let mut held = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
             let text = layout.read_blob(&self.manifest, MANIFEST_MAX_BYTES)?;
-            // It may have been exchanged since it was hashed.
+            // The file may have been replaced since it was hashed.
             let Some(text) = text.filter(|text| Hasher::verifies(text, &self.manifest)) else { return Ok(None) };
             let Ok(manifest) = ImageManifest::parse(&text) else { return Ok(None) };
             *held = Some(Arc::new(Content { blobs: manifest.blobs(), size_bytes: manifest.size_bytes() }));

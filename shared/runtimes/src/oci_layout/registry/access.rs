@@ -1,7 +1,7 @@
-//! Getting in: which login is shown to an endpoint, and what is tried when it is refused.
+//! Authentication: which login is sent to an endpoint, and which is next after a refusal.
 //!
-//! A registry says how it wants to be shown a login by refusing the first request. Logins are then tried in the keyring's
-//! order. All connections of a pull share what was found out, so that it is found out once.
+//! A registry refuses the first request with a challenge. Logins are then tried in the keyring's order. All connections of a pull share
+//! this state.
 
 use http::HeaderValue;
 use tokio::sync::Mutex;
@@ -13,26 +13,26 @@ use super::tokens::{NoToken, TokenKey, basic, bearer};
 use crate::keyring::Credential;
 use crate::oci_layout::failure::StepFailure;
 
-/// The source of a pull without a login.
+/// The name of a pull without a login.
 const ANONYMOUS: &str = "anonymous";
 
-/// What is known about getting in at one endpoint.
+/// The state of authentication at one endpoint.
 pub(in crate::oci_layout) struct Access {
-    /// In the order to try; one without a login if there are none.
+    /// The logins in the order of use; a single `None` if there are none.
     logins: Vec<Option<Credential>>,
     state: Mutex<State>,
 }
 
 struct State {
     pass: Pass,
-    /// Which login the pass is of, or is to be tried next.
+    /// The index of the pass's login, or of the next one to try.
     login: usize,
-    /// Which logins were shown to the registry or its token server, in this order.
+    /// The logins that were sent to the registry or its token server, in order.
     shown: Vec<usize>,
     challenge: Option<Challenge>,
-    /// Whether a token server has given the pass.
+    /// Whether the pass is a token from a token server.
     given: bool,
-    /// Whether the endpoint has let the pass in before: then a refusal means that it has run out.
+    /// Whether the endpoint has accepted the pass before; then a refusal means that it has expired.
     proven: bool,
 }
 
@@ -44,11 +44,11 @@ impl State {
     }
 }
 
-/// What is shown with a request.
+/// The authorization of a request.
 #[derive(Clone, Default)]
 pub(super) struct Pass {
     pub(super) header: Option<HeaderValue>,
-    /// Counts the passes of an endpoint, so that one refused twice is replaced once.
+    /// Numbers the passes of an endpoint, so that one refused twice is replaced once.
     number: u64,
 }
 
@@ -59,12 +59,12 @@ impl Access {
         Self { logins, state: Mutex::new(state) }
     }
 
-    /// Where the login comes from that was used last.
+    /// The source of the login that was used last.
     pub(super) async fn source(&self) -> String {
         self.sent().await.pop().unwrap_or_else(|| ANONYMOUS.to_owned())
     }
 
-    /// Where the logins come from that were shown, in this order; empty if the endpoint was asked without one.
+    /// The sources of the logins that were sent, in order; empty if none was sent.
     pub(super) async fn sent(&self) -> Vec<String> {
         let state = self.state.lock().await;
         let logins = state.shown.iter().filter_map(|shown| self.logins.get(*shown)?.as_ref());
@@ -72,12 +72,11 @@ impl Access {
     }
 
     /// Whether a token server has given a token for this pull.
-    pub(super) async fn was_given_a_token(&self) -> bool {
+    pub(super) async fn has_token(&self) -> bool {
         self.state.lock().await.given
     }
 
-    /// What to show now: nothing before the endpoint has asked for something, so that most pulls cost it no more than they must.
-    /// A challenge that an earlier pull met is met beforehand, if its token is still good.
+    /// The pass for the next request. It is empty before a challenge, unless an earlier pull met one and its token is still good.
     pub(super) async fn current(&self, session: &Session) -> Pass {
         let mut state = self.state.lock().await;
         if state.challenge.is_none() {
@@ -95,13 +94,12 @@ impl Access {
         state.pass.clone()
     }
 
-    /// How often a request may be refused before it is given up: once for the challenge, once for each login, once for a token
-    /// that has run out.
+    /// How often a request may be refused: once for the challenge, once for each login, once for an expired token.
     pub(super) fn rounds(&self) -> usize {
         self.logins.len() + 2
     }
 
-    /// The endpoint let the pass in.
+    /// The endpoint accepted the pass.
     pub(super) async fn accepted(&self, pass: &Pass) {
         let mut state = self.state.lock().await;
         if state.pass.number == pass.number {
@@ -109,11 +107,11 @@ impl Access {
         }
     }
 
-    /// The next pass to try after `pass` was refused; none if there is nothing left to try.
+    /// The next pass after `pass` was refused; none if no login is left.
     pub(super) async fn after_refusal(&self, session: &Session, pass: &Pass, answer: &Answer) -> Result<Option<Pass>, StepFailure> {
         let mut state = self.state.lock().await;
         if state.pass.number != pass.number {
-            // Another connection of this pull was refused too, and has a new pass already.
+            // Another connection of this pull was refused too, and has made a new pass.
             return Ok(Some(state.pass.clone()));
         }
         let first = state.challenge.is_none();
@@ -154,7 +152,7 @@ impl Access {
         refusal.map_or(Ok(None), Err)
     }
 
-    /// The header that shows a login; none if the login is of no use for this challenge.
+    /// The header with a login; none if the login does not fit this challenge.
     async fn header(&self, session: &Session, challenge: &Challenge, login: usize) -> Result<Option<HeaderValue>, NoToken> {
         let credential = self.logins.get(login).and_then(Option::as_ref);
         if let Some(token) = credential.map(Credential::registry_token).filter(|token| !token.is_empty()) {
@@ -166,7 +164,7 @@ impl Access {
         }
     }
 
-    /// What token a challenge asks for; none if it asks for name and password.
+    /// The token that a challenge asks for; none if it asks for name and password.
     fn key(&self, session: &Session, challenge: &Challenge, login: usize) -> Option<TokenKey> {
         let Challenge::Bearer { realm, service, scope } = challenge else { return None };
         let scope = if scope.is_empty() { format!("repository:{}:pull", session.path) } else { scope.clone() };

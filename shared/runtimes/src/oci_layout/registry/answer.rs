@@ -1,4 +1,4 @@
-//! An answer: its body in pieces or as a whole, and what it means if it is no success.
+//! An HTTP answer: its body in pieces or as a whole, and the failure that an error status means.
 
 use std::time::Duration;
 
@@ -16,33 +16,33 @@ use crate::keyring::Secrets;
 use crate::oci_layout::failure::{StepFailure, bounded, quotable};
 use crate::oci_layout::route::host_label;
 
-/// Longest body of an error that is looked at. Bytes.
+/// The longest error body that is read, in bytes.
 const ERROR_BODY_MAX_BYTES: u64 = 64 * 1024;
-/// Longest message of a registry that is quoted. Bytes.
+/// The longest message of a registry that is quoted, in bytes.
 const MESSAGE_MAX_BYTES: usize = 300;
-/// Longest error code that is quoted; the longest of the standard has 21 letters. Bytes.
+/// The longest error code that is quoted, in bytes; the standard's longest has 21.
 const CODE_MAX_BYTES: usize = 64;
-/// Longest time to stay away that is believed: a registry's mistake must not stop a fleet for a day.
+/// The longest `Retry-After` that is respected: a registry's mistake must not stop a fleet for a day.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
-/// The header by which registries are known.
+/// The header that identifies registries.
 const REGISTRY_HEADER: &str = "docker-distribution-api-version";
 
-/// What came back.
+/// An answer.
 pub(in crate::oci_layout) struct Answer {
     response: reqwest::Response,
-    /// Who answered in the end.
+    /// The address that answered, after redirects.
     url: Url,
-    /// Whether that was the origin asked first, and no redirect led elsewhere on the way.
-    at_home: bool,
+    /// Whether all redirects stayed within the origin of the first request.
+    same_origin: bool,
     no_progress: Duration,
     received: u64,
-    /// Counts as a connection to the endpoint until the body was read.
+    /// Counts as a connection to the endpoint until the body is read.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Answer {
-    pub(super) fn new(response: reqwest::Response, url: Url, at_home: bool, no_progress: Duration) -> Self {
-        Self { response, url, at_home, no_progress, received: 0, _permit: None }
+    pub(super) fn new(response: reqwest::Response, url: Url, same_origin: bool, no_progress: Duration) -> Self {
+        Self { response, url, same_origin, no_progress, received: 0, _permit: None }
     }
 
     pub(super) fn holding(self, permit: Option<OwnedSemaphorePermit>) -> Self {
@@ -62,9 +62,9 @@ impl Answer {
         host_label(&self.url)
     }
 
-    /// Whether the endpoint itself answered a request with everything that is for it alone, logins above all.
+    /// Whether the endpoint itself answered, to a request with its own headers such as logins.
     pub(super) fn is_of_endpoint(&self) -> bool {
-        self.at_home
+        self.same_origin
     }
 
     /// A header's text; empty if there is none.
@@ -76,7 +76,7 @@ impl Answer {
         self.header(CONTENT_TYPE.as_str())
     }
 
-    /// How long the body is said to be.
+    /// The announced length of the body.
     pub(in crate::oci_layout) fn announced(&self) -> Option<u64> {
         self.header(CONTENT_LENGTH.as_str()).parse().ok()
     }
@@ -98,7 +98,7 @@ impl Answer {
                 Err(StepFailure::connection(&self.host(), what))
             }
             Err(_) => {
-                let what = format!("nothing more came for {:?} after {} bytes of the body", self.no_progress, self.received);
+                let what = format!("no data for {:?} after {} bytes of the body", self.no_progress, self.received);
                 Err(StepFailure::connection(&self.host(), what))
             }
         }
@@ -119,28 +119,27 @@ impl Answer {
         Ok(Some(body))
     }
 
-    /// Whether this is a web page, which no registry sends. Blob hosts send errors as XML.
+    /// Whether this is a web page, which no registry sends. XML is not one: blob hosts send errors as XML.
     pub(in crate::oci_layout) fn is_web_page(&self, body: &[u8]) -> bool {
         let body = body.trim_ascii_start();
         let page = body.starts_with(b"<") && !body.starts_with(b"<?xml");
         page || self.content_type().trim_start().to_ascii_lowercase().starts_with("text/html")
     }
 
-    /// What an answer means that is no success. `wall` is the time since 1970, for dates in headers; what was shown to who answers is
-    /// not quoted.
+    /// The failure that an error status means. `wall` is the time since 1970, for dates in headers; `secrets` are removed from quotes.
     pub(super) async fn failure(mut self, question: Question<'_>, wall: Duration, secrets: &Secrets) -> StepFailure {
-        // An error's body that breaks off or never ends says nothing, but the status still does.
+        // If the body breaks off or never ends, the status still counts.
         let body = self.whole(ERROR_BODY_MAX_BYTES).await.ok().flatten().unwrap_or_default();
         let error = RegistryError::read(&body, secrets);
         let retry_after = retry_after(self.header(RETRY_AFTER.as_str()), wall);
         let web_page = self.is_web_page(&body);
         let status = self.status();
         if status == StatusCode::BAD_REQUEST && self.url.scheme() == "http" && wants_tls(&body) {
-            let what = format!("{status}: what answers there speaks TLS, and was spoken to in plain HTTP");
+            let what = format!("{status}: the server speaks TLS, but the request was plain HTTP");
             return StepFailure::at(&self.host(), FailureClass::NodeLocal, what).advising(transport::SPEAK_TLS);
         }
         let limits = self.limits(wall, secrets);
-        // What stands before a registry may add its header to pages of its own.
+        // A proxy before the registry may add the registry's header to its own web page.
         let of_registry = self.headers().contains_key(REGISTRY_HEADER) && !web_page;
         let authoritative = error.is_some() || of_registry || retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
         let class = classify(status, error.as_ref().map(|error| error.code.as_str()), authoritative);
@@ -149,7 +148,7 @@ impl Answer {
             None if web_page => " (with a web page: this is no registry's answer)".to_owned(),
             None => String::new(),
         };
-        let subject = secrets.left_out_of(question.name);
+        let subject = secrets.redact(question.name);
         let subject = bounded(&subject, 140);
         let what = format!("{status}{said} for {} {subject}", question.kind.trim_end_matches('s'));
         let failure = StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) };
@@ -157,17 +156,17 @@ impl Answer {
         if bare { failure.advising(transport::SPEAK_TLS) } else { failure }
     }
 
-    /// What the registry says of its limits. `wall` is as in [`Answer::failure`].
+    /// The limits that the registry states. `wall` is as in [`Answer::failure`].
     pub(super) fn limits(&self, wall: Duration, secrets: &Secrets) -> Vec<RegistryLimit> {
         let mut limits = limits::limits(self.headers(), wall);
         for source in limits.iter_mut().filter_map(|limit| limit.source.as_mut()) {
-            *source = secrets.left_out_of(source).into_owned();
+            *source = secrets.redact(source).into_owned();
         }
         limits
     }
 }
 
-/// The first error of a registry's body.
+/// The first error in a registry's error body.
 struct RegistryError {
     code: String,
     message: String,
@@ -189,8 +188,8 @@ struct ErrorEntry {
 impl RegistryError {
     fn read(body: &[u8], secrets: &Secrets) -> Option<Self> {
         let ErrorEntry { code, message } = serde_json::from_slice::<ErrorBody>(body).ok()?.errors.into_iter().next()?;
-        // Before they are cut: a part of a secret would not be found.
-        let quoted = |text: &str, limit| quotable(&secrets.left_out_of(text), limit);
+        // Removed before the text is cut, because a part of a secret would not be found.
+        let quoted = |text: &str, limit| quotable(&secrets.redact(text), limit);
         Some(Self { code: quoted(&code, CODE_MAX_BYTES), message: quoted(&message, MESSAGE_MAX_BYTES) })
     }
 }
@@ -205,13 +204,13 @@ impl std::fmt::Display for RegistryError {
     }
 }
 
-/// Whether a server says that it was to be spoken to in TLS, in the words of Go or nginx.
+/// Whether the body says that the server expects TLS, in the words of Go or nginx.
 fn wants_tls(body: &[u8]) -> bool {
     let body = String::from_utf8_lossy(body);
     ["HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port"].iter().any(|words| body.contains(words))
 }
 
-/// The class of an answer. What is not a registry's own word is taken for one only where the status leaves no doubt.
+/// The class of an answer. One that is not a registry's own is classed like one only if the status is unambiguous.
 fn classify(status: StatusCode, code: Option<&str>, authoritative: bool) -> FailureClass {
     match code {
         Some("TOOMANYREQUESTS") => return FailureClass::RateLimited,
@@ -232,7 +231,7 @@ fn classify(status: StatusCode, code: Option<&str>, authoritative: bool) -> Fail
 fn retry_after(value: &str, wall: Duration) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number holds are a long time too.
+        // A number that overflows is a long time too.
         return Some(value.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs).min(RETRY_AFTER_MAX));
     }
     let date = httpdate::parse_http_date(value).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_follow_the_status_and_the_registrys_word() {
+    fn class_follows_the_status_and_the_registrys_error_code() {
         use FailureClass::{ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
         for (status, code, authoritative, class) in [
             (429, None, false, RateLimited),
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_read_in_both_forms() {
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
         let wall = Duration::from_secs(784_111_777);
         for (value, expected) in [
             ("120", Some(120)),
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registrys_error_is_quoted_within_bounds() {
+    fn registrys_error_is_quoted_within_bounds() {
         let read = |text: &str| RegistryError::read(text.as_bytes(), &Secrets::default()).map(|error| error.to_string());
         assert_eq!(read(r#"{"errors":[{"code":"DENIED","message":"no\naccess","detail":{"x":1}}]}"#).as_deref(), Some("DENIED: no access"));
         assert_eq!(read(r#"{"errors":[{"code":"DENIED"}]}"#).as_deref(), Some("DENIED"));

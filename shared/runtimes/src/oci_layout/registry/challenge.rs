@@ -1,4 +1,4 @@
-//! What a registry asks for in `WWW-Authenticate`.
+//! Parses a registry's `WWW-Authenticate` challenge.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,20 +8,20 @@ use http::header::WWW_AUTHENTICATE;
 
 use super::Session;
 
-/// Repositories whose challenge is remembered; all are forgotten when there are more, which costs each one request.
+/// The most repositories whose challenge is cached. If there are more, all are dropped, which costs each one request.
 const CHALLENGES_MAX: usize = 256;
 
-/// How to show a login.
+/// A challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// Name and password with each request.
+    /// Wants name and password with each request.
     Basic,
-    /// A token of the server at `realm`.
+    /// Wants a token of the server at `realm`.
     Bearer { realm: String, service: String, scope: String },
 }
 
 impl Challenge {
-    /// The challenge to meet: a token where both are offered.
+    /// The challenge of an answer; `Bearer` if both are offered.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut found = None;
         for value in headers.get_all(WWW_AUTHENTICATE) {
@@ -49,7 +49,7 @@ impl Challenge {
     }
 }
 
-/// What endpoints asked for last, by endpoint and repository.
+/// The last challenges, by endpoint and repository.
 #[derive(Default)]
 pub(super) struct Challenges(Mutex<BTreeMap<(String, String), Challenge>>);
 
@@ -73,7 +73,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn challenges_are_read_and_tokens_preferred() {
+    fn challenges_are_parsed_and_bearer_is_preferred() {
         let bearer = |scope: &str| {
             Some(Challenge::Bearer {
                 realm: "https://auth.example/token".to_owned(),

@@ -1,4 +1,4 @@
-//! HTTP clients, one for each way of speaking TLS. Each keeps its own idle connections.
+//! HTTP clients, one for each TLS profile. Each has its own idle connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,25 +10,25 @@ use url::Url;
 use crate::oci_layout::failure::StepFailure;
 use crate::oci_layout::route::{TlsProfile, is_loopback};
 
-/// How registries see us.
+/// Our user agent.
 const USER_AGENT: &str = concat!("fleetpull/", env!("CARGO_PKG_VERSION"));
-/// Idle connections are closed soon: pulls come in bursts, and an idle node should hold none.
+/// How long idle connections are kept: pulls come in bursts, and an idle node should have none.
 const IDLE_MAX: Duration = Duration::from_secs(15);
-/// Ways of speaking TLS that are remembered; more would mean that certificates change all the time.
+/// The most cached clients; more would mean that certificates change all the time.
 const CLIENTS_MAX: usize = 32;
 
 pub(super) struct Clients {
     connect: Duration,
     idle_per_host: usize,
-    made: Mutex<BTreeMap<Way, Client>>,
+    made: Mutex<BTreeMap<ClientKey, Client>>,
 }
 
-/// What makes one client differ from another.
+/// The properties of a client.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Way {
-    /// None for plain HTTP, which needs no certificates loaded.
+struct ClientKey {
+    /// None for plain HTTP, which needs no certificates.
     tls: Option<TlsProfile>,
-    /// This host is never reached over a proxy.
+    /// Whether the address is a loopback one, which is never reached through a proxy.
     loopback: bool,
 }
 
@@ -37,22 +37,23 @@ impl Clients {
         Self { connect, idle_per_host, made: Mutex::default() }
     }
 
-    /// The client for a URL, spoken to with `tls` if it is https.
+    /// The client for a URL; `tls` applies if it is https.
     pub(super) fn of(&self, url: &Url, tls: &TlsProfile) -> Result<Client, StepFailure> {
-        let way = Way { tls: (url.scheme() == "https").then(|| tls.clone()), loopback: is_loopback(url.host_str().unwrap_or_default()) };
+        let key =
+            ClientKey { tls: (url.scheme() == "https").then(|| tls.clone()), loopback: is_loopback(url.host_str().unwrap_or_default()) };
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = made.get(&way) {
+        if let Some(client) = made.get(&key) {
             return Ok(client.clone());
         }
-        let client = self.build(&way)?;
+        let client = self.build(&key)?;
         if made.len() >= CLIENTS_MAX {
             made.clear();
         }
-        made.insert(way, client.clone());
+        made.insert(key, client.clone());
         Ok(client)
     }
 
-    fn build(&self, way: &Way) -> Result<Client, StepFailure> {
+    fn build(&self, key: &ClientKey) -> Result<Client, StepFailure> {
         let mut builder = Client::builder()
             .user_agent(USER_AGENT)
             .http1_only()
@@ -62,10 +63,10 @@ impl Clients {
             .connect_timeout(self.connect)
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(self.idle_per_host);
-        if way.loopback {
+        if key.loopback {
             builder = builder.no_proxy();
         }
-        match &way.tls {
+        match &key.tls {
             None => builder = builder.tls_certs_only([]),
             Some(tls) => {
                 builder = builder.tls_certs_merge(roots(tls)?).tls_danger_accept_invalid_certs(tls.skip_verify);

@@ -1,4 +1,4 @@
-//! One question and its answer, redirects followed.
+//! One request and its answer, with redirects followed.
 
 use http::{HeaderMap, StatusCode};
 use metrics::Status;
@@ -11,66 +11,65 @@ use crate::oci_layout::failure::{StepFailure, bounded};
 use crate::oci_layout::route::{Endpoint, Proxies, TlsProfile, host_label};
 use contract::FailureClass;
 
-/// Redirects followed for one question: registries need one, two where a blob host has moved.
+/// The most redirects for one request; registries need one, or two if a blob host has moved.
 const REDIRECTS_MAX: usize = 5;
-/// Longest host of a redirect that is quoted: no name of a host is longer. Bytes.
+/// The longest host of a redirect that is quoted, in bytes; no host name is longer.
 const HOST_MAX_BYTES: usize = 260;
 
-/// A question on its way.
+/// A request.
 pub(super) struct Exchange<'a> {
     pub(super) registries: &'a Registries,
     pub(super) url: Url,
-    /// Sent to each host that redirects lead to.
+    /// Sent to every host, also after redirects.
     pub(super) headers: HeaderMap,
-    /// Sent to the origin asked first (scheme, host and port) and to no other: logins above all. Once a redirect has led
-    /// elsewhere they are not sent any more, also if another one leads back.
+    /// Sent only to the origin of the first request (scheme, host and port), such as logins. After a redirect to another origin they are
+    /// not sent any more, even if a later redirect leads back.
     pub(super) own_headers: HeaderMap,
-    /// On whose behalf: says how TLS is spoken to itself, and how to the other hosts that it names. None: nobody's; certificates
-    /// are checked.
+    /// The endpoint whose TLS settings apply, for itself and for the hosts that it names. None: certificates are checked.
     pub(super) endpoint: Option<&'a Endpoint>,
     pub(super) body: Body,
-    pub(super) elsewhere: Elsewhere,
-    /// Sent only to the origin asked first; none: it is not sent.
+    pub(super) elsewhere: OtherOrigin,
+    /// The trace, sent only to the origin of the first request; none: it is not sent.
     pub(super) trace: Option<&'a Tracing>,
-    /// What must not be seen of addresses, beside what `own_headers` show; none: nothing.
+    /// Secrets to remove from shown addresses, besides those in `own_headers`.
     pub(super) secrets: Option<&'a Secrets>,
 }
 
-/// What a redirect to another origin means.
+/// What happens at a redirect to another origin.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Elsewhere {
-    /// It is followed, without `own_headers`.
+pub(super) enum OtherOrigin {
+    /// It is followed without `own_headers`.
     Followed,
-    /// It is a failure: without its secret the request would be another.
+    /// It is a failure, because the request makes no sense without its secret.
     Refused,
 }
 
-/// What is sent and wanted beside headers.
+/// The method and body.
 pub(super) enum Body {
-    /// The answer's: a GET.
+    /// A GET.
     Wanted,
-    /// None: a HEAD.
+    /// A HEAD.
     Unwanted,
-    /// This form, which may hold a secret, is sent, and the answer's is wanted: a POST. Needs [`Elsewhere::Refused`].
+    /// A POST of this form, which may have a secret. Needs [`OtherOrigin::Refused`].
     Form(String),
 }
 
-/// Where a redirect leads.
+/// A redirect's target.
 struct Redirect {
     to: Url,
     status: StatusCode,
 }
 
 impl Exchange<'_> {
-    /// Asks until somebody answers with something else than a redirect.
+    /// Sends the request, and follows redirects to the final answer.
     pub(super) async fn run(mut self) -> Result<Answer, StepFailure> {
         let mut url = self.url.clone();
         let mut visited = Vec::new();
-        let mut at_home = true;
+        let mut same_origin = true;
         loop {
-            let response = self.send_traced(&url, at_home, visited.len()).await?;
+            let response = self.send_traced(&url, same_origin, visited.len()).await?;
             let Some(Redirect { to: next, status }) = redirect(&response, &url)? else {
-                return Ok(Answer::new(response, url, at_home, self.registries.timeouts.no_progress));
+                return Ok(Answer::new(response, url, same_origin, self.registries.timeouts.no_progress));
             };
             visited.push(url);
             let host = host_label(&visited[0]);
@@ -84,8 +83,8 @@ impl Exchange<'_> {
             if self.url.scheme() == "https" && next.scheme() != "https" {
                 return wrong("redirects from https to plain http, which is not followed");
             }
-            at_home &= next.origin() == self.url.origin();
-            if !at_home && self.elsewhere == Elsewhere::Refused {
+            same_origin &= next.origin() == self.url.origin();
+            if !same_origin && self.elsewhere == OtherOrigin::Refused {
                 let to = bounded(&host_label(&next), HOST_MAX_BYTES).to_owned();
                 return wrong(&format!("redirects a request with a login to another address, {to}, where it is not sent"));
             }
@@ -96,33 +95,33 @@ impl Exchange<'_> {
         }
     }
 
-    /// One request as a span. `resent` is how many redirects came before.
-    async fn send_traced(&self, url: &Url, at_home: bool, resent: usize) -> Result<reqwest::Response, StepFailure> {
+    /// Sends one request with a span. `resent` is the number of redirects before it.
+    async fn send_traced(&self, url: &Url, same_origin: bool, resent: usize) -> Result<reqwest::Response, StepFailure> {
         let method = match &self.body {
             Body::Wanted => "GET",
             Body::Unwanted => "HEAD",
             Body::Form(_) => "POST",
         };
         let span = traced::request_span(self.trace, method, url, resent, || self.secrets());
-        let outgoing = self.trace.filter(|_| at_home).map(|trace| trace.headers(&span)).unwrap_or_default();
-        let answered = self.send(url, at_home, outgoing).await;
+        let outgoing = self.trace.filter(|_| same_origin).map(|trace| trace.headers(&span)).unwrap_or_default();
+        let answered = self.send(url, same_origin, outgoing).await;
         traced::end(&span, &answered);
         answered
     }
 
-    /// What the one who is asked knows and may say again in an address that it redirects to.
+    /// The secrets that the server got, and may repeat in a redirect's address.
     fn secrets(&self) -> Secrets {
         let mut secrets = self.secrets.cloned().unwrap_or_default();
-        // `Basic` or `Bearer` before it is no secret.
+        // The scheme, `Basic` or `Bearer`, is no secret.
         let authorization = self.own_headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
         authorization.iter().for_each(|(_, shown)| secrets.add(shown));
         secrets
     }
 
-    /// `at_home` if no redirect has led to another origin so far.
-    async fn send(&self, url: &Url, at_home: bool, outgoing: HeaderMap) -> Result<reqwest::Response, StepFailure> {
+    /// Sends one request; `same_origin` if no redirect has led to another origin so far.
+    async fn send(&self, url: &Url, same_origin: bool, outgoing: HeaderMap) -> Result<reqwest::Response, StepFailure> {
         let host = host_label(url);
-        // A host that a redirect came back to is the same host, whoever chose the address.
+        // The endpoint's own TLS settings apply to its host also after redirects.
         let is_endpoint = self.endpoint.is_some_and(|endpoint| url.origin() == endpoint.base.origin());
         let client = match self.endpoint {
             Some(endpoint) if is_endpoint => self.registries.clients.of(url, &endpoint.tls)?,
@@ -137,7 +136,7 @@ impl Exchange<'_> {
             }
         };
         request = request.headers(self.headers.clone());
-        if at_home {
+        if same_origin {
             request = request.headers(self.own_headers.clone()).headers(outgoing);
         }
         let timeouts = self.registries.timeouts;
@@ -158,7 +157,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Where a redirect leads; none if the answer is no redirect.
+/// The redirect's target; none if the answer is no redirect.
 fn redirect(response: &reqwest::Response, from: &Url) -> Result<Option<Redirect>, StepFailure> {
     let followed = [
         StatusCode::MOVED_PERMANENTLY,

@@ -1,21 +1,21 @@
-//! Asking addresses that a manifest names (`urls`) for content that registries may not hand on.
+//! Fetches blobs from external addresses that a manifest names (`urls`), for content that registries may not serve.
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use image::Digest;
 use url::Url;
 
-use super::exchange::{Body, Elsewhere, Exchange};
+use super::exchange::{Body, Exchange, OtherOrigin};
 use super::{Answer, Registries};
 use crate::oci_layout::failure::StepFailure;
 use crate::oci_layout::route::host_label;
 use contract::FailureClass;
 
 impl Registries {
-    /// Asks an address outside all registries for a blob from byte `from` on. No login, no header of a `hosts.toml` and no trace is
-    /// sent, and its certificate is checked. Returns answers of success only, and 416 for a range that is not there.
+    /// Asks an external address for a blob from byte `from` on, without logins, headers of a `hosts.toml` and trace; its certificate is
+    /// checked. Returns a successful answer, or 416 for a range beyond the end.
     ///
     /// # Errors
-    /// It does not answer, or refuses. It speaks for no registry: its limits and refusals are none of the registry's.
+    /// It does not answer, or refuses. Its limits and refusals are not the registry's.
     pub(in crate::oci_layout) async fn ask_external(&self, url: &Url, digest: &Digest, from: u64) -> Result<Answer, StepFailure> {
         let permit = self.permits.acquire(&host_label(url)).await;
         let mut headers = HeaderMap::new();
@@ -23,7 +23,7 @@ impl Registries {
             headers.insert(http::header::RANGE, range);
         }
         let (url, own_headers) = (url.clone(), HeaderMap::new());
-        let (body, elsewhere) = (Body::Wanted, Elsewhere::Followed);
+        let (body, elsewhere) = (Body::Wanted, OtherOrigin::Followed);
         let exchange =
             Exchange { registries: self, url, headers, own_headers, endpoint: None, body, elsewhere, trace: None, secrets: None };
         let answer = exchange.run().await?;
@@ -33,11 +33,11 @@ impl Registries {
         }
         let class = match status {
             StatusCode::NOT_FOUND | StatusCode::GONE => FailureClass::NotFound,
-            // It is no quota of the registry's.
+            // Not rate limiting by the registry.
             status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => FailureClass::RegistryUnavailable,
             _ => FailureClass::Unknown,
         };
-        // What its body says is not quoted: the manifest's author may have named any host that this node reaches.
+        // The body is not quoted: the manifest's author may have named any host that this node reaches.
         let what = format!("{status} for blob {digest}, asked for outside the registry because the manifest names this address");
         let failure = StepFailure::at(&answer.host(), class, what);
         Err(failure.advising("ask who published the image, or push its nondistributable layers to the registry too"))

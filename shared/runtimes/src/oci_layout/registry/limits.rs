@@ -1,4 +1,4 @@
-//! What a registry says of its limits, in the headers that are in use.
+//! Parses the headers in which registries state their limits.
 //!
 //! Docker Hub: `ratelimit-limit: 100;w=21600`, `ratelimit-remaining: 76;w=21600`, `docker-ratelimit-source: 192.0.2.7`. The
 //! drafts of the IETF: `RateLimit: limit=100, remaining=50, reset=5`, later `RateLimit-Policy: "hour";q=100;w=3600` with
@@ -11,16 +11,16 @@ use http::HeaderMap;
 
 use crate::oci_layout::failure::bounded;
 
-/// Windows that are read of one answer; registries name one or two.
+/// The most windows that are read from one answer; registries state one or two.
 const WINDOWS_MAX: usize = 8;
-/// Longest name of whom a registry counts: an address or a UUID. Bytes.
+/// The longest source that is read, in bytes; it is an address or a UUID.
 const SOURCE_MAX_BYTES: usize = 128;
-/// Longest window that is believed: a month. A longer one would stop a fleet for good.
+/// The longest window that is respected: a month. A longer one would stop a fleet for good.
 const WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 60 * 60);
-/// A reset above this is a date in seconds since 1970, not a delay: 2001 in the one reading, 31 years in the other.
+/// A reset above this is a date in seconds since 1970 (after 2001), not a delay (of 31 years).
 const RESET_IS_DATE: u64 = 1_000_000_000;
 
-/// A list of a structured header, each with its parameters: `"hour";q=100;w=3600, "day";q=500`.
+/// An item of a structured header's list, with its parameters: `"hour";q=100;w=3600, "day";q=500` has two.
 struct Item<'a> {
     name: &'a str,
     parameters: Vec<(&'a str, u64)>,
@@ -32,14 +32,14 @@ impl Item<'_> {
     }
 }
 
-/// The windows that an answer's headers tell of. `wall` is the time since 1970.
+/// The limits that an answer's headers state. `wall` is the time since 1970.
 pub(super) fn limits(headers: &HeaderMap, wall: Duration) -> Vec<RegistryLimit> {
     let source = text(headers, "docker-ratelimit-source").map(|source| bounded(source.trim(), SOURCE_MAX_BYTES).to_owned());
     let source = source.filter(|source| !source.is_empty() && source.chars().all(|letter| letter.is_ascii_graphic()));
     let found = [named_windows(headers), counted_windows(headers, "ratelimit"), counted_windows(headers, "x-ratelimit")];
     let mut limits = found.into_iter().find(|limits| !limits.is_empty()).unwrap_or_default();
     for limit in &mut limits {
-        // More cannot be left than there is.
+        // The remaining number cannot exceed the limit.
         limit.remaining = if limit.limit == 0 { limit.remaining } else { limit.remaining.min(limit.limit) };
         limit.source.clone_from(&source);
         limit.window_ms = limit.window_ms.min(millis(WINDOW_MAX));
@@ -48,14 +48,14 @@ pub(super) fn limits(headers: &HeaderMap, wall: Duration) -> Vec<RegistryLimit> 
     limits
 }
 
-/// `RateLimit` with `RateLimit-Policy`, in both drafts' forms.
+/// Parses `RateLimit` with `RateLimit-Policy`, in both drafts' forms.
 fn named_windows(headers: &HeaderMap) -> Vec<RegistryLimit> {
     let (Some(state), policy) = (text(headers, "ratelimit"), text(headers, "ratelimit-policy").unwrap_or_default()) else {
         return Vec::new();
     };
     let policies = items(policy);
     if state.contains("remaining=") {
-        // One window, its parts with commas between; the policy is `100;w=60`.
+        // One window, its fields separated by commas; the policy is `100;w=60`.
         let fields: Vec<_> = state.split([',', ';']).filter_map(pair).collect();
         let field = |name: &str| fields.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let Some(remaining) = field("remaining") else { return Vec::new() };
@@ -71,24 +71,24 @@ fn named_windows(headers: &HeaderMap) -> Vec<RegistryLimit> {
     items(state).iter().filter_map(window).collect()
 }
 
-/// `<prefix>-limit`, `<prefix>-remaining`, `<prefix>-reset`: numbers, with the window behind where it is told.
+/// Parses `<prefix>-limit`, `<prefix>-remaining`, `<prefix>-reset`: numbers, perhaps followed by the window.
 fn counted_windows(headers: &HeaderMap, prefix: &str) -> Vec<RegistryLimit> {
     let read = |name: &str| items(text(headers, &format!("{prefix}-{name}")).unwrap_or_default());
     let (limits, remaining) = (read("limit"), read("remaining"));
     let reset = text(headers, &format!("{prefix}-reset")).and_then(|reset| reset.trim().parse().ok());
     let window = |left: &Item<'_>| {
         let told = left.parameter("w");
-        // The limit of the same window; where none is told, the first, which is the one that ends first.
+        // The limit with the same window; if there is none, the first, whose window ends first.
         let same = limits.iter().find(|limit| told.is_some() && limit.parameter("w") == told);
         let limit = same.or(limits.first()).and_then(|limit| limit.name.parse().ok()).unwrap_or_default();
-        // `100, 100;w=60` says the limit and then the policy behind it.
+        // `100, 100;w=60` is the limit followed by its policy.
         let policy = || limits.iter().filter(|policy| policy.name.parse() == Ok(limit)).find_map(|policy| policy.parameter("w"));
         Some(window_of(limit, left.name.parse().ok()?, told.or_else(policy), reset))
     };
     remaining.iter().filter_map(window).collect()
 }
 
-/// Window and reset in seconds; the reset may still be a date.
+/// A limit with window and reset in seconds; the reset may still be a date.
 fn window_of(limit: u64, remaining: u64, window: Option<u64>, reset: Option<u64>) -> RegistryLimit {
     RegistryLimit {
         source: None,
@@ -99,7 +99,7 @@ fn window_of(limit: u64, remaining: u64, window: Option<u64>, reset: Option<u64>
     }
 }
 
-/// Milliseconds until a reset that is told in seconds from now or since 1970.
+/// Milliseconds until a reset, which is in seconds from now or since 1970.
 fn delay(reset: u64, wall: Duration) -> u64 {
     let seconds = if reset >= RESET_IS_DATE { reset.saturating_sub(wall.as_secs()) } else { reset };
     seconds.saturating_mul(1_000).min(millis(WINDOW_MAX))
@@ -123,7 +123,7 @@ fn items(list: &str) -> Vec<Item<'_>> {
     filled.map(read).collect()
 }
 
-/// `w=21600`.
+/// Parses `w=21600`.
 fn pair(text: &str) -> Option<(&str, u64)> {
     let (name, value) = text.split_once('=')?;
     Some((name.trim(), value.trim().trim_matches('"').parse().ok()?))
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_read_in_every_form_in_use() {
+    fn limits_are_parsed_in_every_known_form() {
         let hub = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "76;w=21600"), ("docker-ratelimit-source", "192.0.2.7")];
         let two = [("ratelimit-limit", "100;w=60, 500;w=3600"), ("ratelimit-remaining", "9;w=60, 400;w=3600")];
         let draft_3 = [("ratelimit-limit", "100, 100;w=60"), ("ratelimit-remaining", "50"), ("ratelimit-reset", "30")];
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_left_out_or_bounded() {
+    fn malformed_limits_are_ignored_or_bounded() {
         let month = 31 * 24 * 60 * 60 * 1_000;
         let many = vec!["1;w=1"; 1_000].join(",");
         for (headers, expected) in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_registry_counts_is_told_within_bounds() {
+    fn source_of_a_limit_is_bounded() {
         let source = |value: &str| {
             let headers = HeaderMap::from_iter([
                 (HeaderName::from_static("docker-ratelimit-source"), HeaderValue::from_str(value).unwrap()),

@@ -1,4 +1,4 @@
-//! Talking to registries: one request at a time, with logins, redirects, time-outs and bounds.
+//! Requests to registries, with logins, redirects, time-outs and bounds.
 
 mod access;
 mod answer;
@@ -32,12 +32,12 @@ pub(super) use access::Access;
 pub(super) use answer::Answer;
 use challenge::Challenges;
 use clients::Clients;
-use exchange::{Body, Elsewhere, Exchange};
+use exchange::{Body, Exchange, OtherOrigin};
 use permits::Permits;
 use tokens::TokenCache;
 pub(super) use traced::Tracing;
 
-/// What all pulls share: connections, tokens, and how many may talk to one endpoint.
+/// Shared by all pulls: connections, tokens, and the number of requests to one endpoint.
 pub(crate) struct Registries {
     clients: Clients,
     tokens: TokenCache,
@@ -48,21 +48,21 @@ pub(crate) struct Registries {
     instruments: Instruments,
 }
 
-/// One endpoint as one pull sees it: with its logins and what was learned of them.
+/// One endpoint for one pull, with its logins and the state of authentication.
 pub(super) struct Session {
     registries: Arc<Registries>,
     pub(super) endpoint: Endpoint,
     /// The image's path in the registry: `library/busybox`.
     path: String,
     access: Access,
-    /// What must not come back in what the endpoint says.
+    /// The secrets to remove from the endpoint's texts.
     secrets: Secrets,
     keyring: Keyring,
     audience: Audience,
     trace: Tracing,
 }
 
-/// What to ask for, below `/v2/<path>/`.
+/// A request below `/v2/<path>/`.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     /// `manifests` or `blobs`.
@@ -70,7 +70,7 @@ pub(super) struct Question<'a> {
     /// A tag or digest.
     pub(super) name: &'a str,
     pub(super) accept: &'a str,
-    /// The first byte wanted, where an earlier answer broke off.
+    /// The first byte wanted, after an interrupted answer.
     pub(super) from: u64,
     /// Whether only the head of the answer is wanted.
     pub(super) head: bool,
@@ -91,7 +91,7 @@ impl Registries {
 }
 
 impl Session {
-    /// Looks up the logins that this endpoint may be shown.
+    /// Looks up the logins that this endpoint may get.
     pub(super) async fn open(
         registries: &Arc<Registries>,
         keyring: &Keyring,
@@ -105,7 +105,7 @@ impl Session {
         let mut secrets = Secrets::of(&logins);
         endpoint.headers.values().filter_map(|value| value.to_str().ok()).for_each(|value| {
             secrets.add(value);
-            // `Basic` or `Bearer` before it is no secret.
+            // The scheme, `Basic` or `Bearer`, is no secret.
             value.split_once(' ').iter().for_each(|(_, shown)| secrets.add(shown));
         });
         Ok(Self {
@@ -120,27 +120,27 @@ impl Session {
         })
     }
 
-    /// What an answer of this endpoint says of its limits.
+    /// The limits that an answer of this endpoint states.
     pub(super) fn limits(&self, answer: &Answer) -> Vec<RegistryLimit> {
         answer.limits(self.registries.clock.now().wall, &self.secrets)
     }
 
-    /// A text that holds what the endpoint says, without what it was shown.
+    /// A text with the endpoint's words, without the secrets that it got.
     pub(super) fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.secrets.left_out_of(text)
+        self.secrets.redact(text)
     }
 
-    /// Which login was used last.
+    /// The source of the login that was used last.
     pub(super) async fn auth(&self) -> String {
         self.access.source().await
     }
 
     /// Whether a token server has given a token for this pull.
-    pub(super) async fn was_given_a_token(&self) -> bool {
-        self.access.was_given_a_token().await
+    pub(super) async fn has_token(&self) -> bool {
+        self.access.has_token().await
     }
 
-    /// Asks, meeting a challenge on the way. Gives answers of success only, and 416 for a range that is not there.
+    /// Sends a request, and meets challenges. Returns a successful answer, or 416 for a range beyond the end.
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
         let answered = self.answer(question).await.map_err(|failure| {
             let what = self.without_secrets(&failure.what).into_owned();
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    /// A refusal with the login that it is of: without it, a missing and a wrong login read the same.
+    /// Adds the login that was refused to a failure; otherwise a missing and a wrong login would read the same.
     async fn with_login(&self, failure: StepFailure) -> StepFailure {
         let sent = self.access.sent().await;
         let (what, advice) = if sent.is_empty() {
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// What is remembered of an endpoint is remembered by this.
+    /// The key of cached challenges.
     fn repository(&self) -> (String, String) {
         (self.endpoint.base.to_string(), self.path.clone())
     }
@@ -230,13 +230,13 @@ impl Session {
             own_headers: self.own_headers(authorization),
             endpoint: Some(&self.endpoint),
             body: if question.head { Body::Unwanted } else { Body::Wanted },
-            elsewhere: Elsewhere::Followed,
+            elsewhere: OtherOrigin::Followed,
             trace: Some(&self.trace),
             secrets: Some(&self.secrets),
         }
     }
 
-    /// What only the endpoint itself may see, not those it sends us to.
+    /// The headers for the endpoint alone, not for hosts that it redirects to.
     fn own_headers(&self, authorization: Option<HeaderValue>) -> HeaderMap {
         let mut headers = self.endpoint.headers.clone();
         if let Some(authorization) = authorization {

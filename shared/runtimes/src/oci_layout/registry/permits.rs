@@ -1,11 +1,11 @@
-//! How many requests may be under way to one endpoint, over all pulls.
+//! Bounds the number of concurrent requests to one endpoint, over all pulls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Endpoints remembered; those nobody talks to are forgotten first.
+/// The most remembered endpoints; unused ones are forgotten first.
 const ENDPOINTS_MAX: usize = 256;
 
 pub(super) struct Permits {
@@ -18,9 +18,9 @@ impl Permits {
         Self { each: each.max(1), semaphores: Mutex::default() }
     }
 
-    /// Waits for a turn. The permit is held until the answer's body was read.
+    /// Waits for a permit, which is kept until the answer's body is read.
     pub(super) async fn acquire(&self, host: &str) -> Option<OwnedSemaphorePermit> {
-        // A semaphore is never closed, so there is always a permit in the end.
+        // The semaphore is never closed.
         self.semaphore(host).acquire_owned().await.ok()
     }
 

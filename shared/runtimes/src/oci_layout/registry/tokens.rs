@@ -1,4 +1,4 @@
-//! Tokens of registries' token servers, kept as long as they are good.
+//! Gets tokens from token servers, and caches them for their lifetime.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,39 +11,39 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::exchange::{Body, Elsewhere, Exchange};
+use super::exchange::{Body, Exchange, OtherOrigin};
 use super::{Question, Registries};
 use crate::keyring::{Credential, Secrets};
 use crate::oci_layout::failure::StepFailure;
 use crate::oci_layout::route::{Endpoint, host_label, is_loopback};
 
-/// Tokens kept. One is made for each repository; the one that ends first goes first.
+/// The most cached tokens, one for each repository; the one that expires first is dropped first.
 const TOKENS_MAX: usize = 256;
-/// Longest answer of a token server. Tokens with many groups in them reach some 10 KiB.
+/// The longest answer of a token server, in bytes. Tokens with many groups have some 10 KiB.
 const ANSWER_MAX_BYTES: u64 = 256 * 1024;
-/// How long a token is good whose server does not say, as the standard has it.
+/// The lifetime of a token if the server states none, by the standard.
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(60);
-/// Longest time that a token is kept, whatever its server says. A login that was taken back ends with the token.
+/// The longest time that a token is cached. A revoked login stays usable until then.
 const LIFETIME_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-/// A token is renewed so long before its end, since clocks differ and a request takes its time.
+/// A token is renewed this long before its end, because clocks differ and a request takes time.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(10);
-/// How token servers know us.
+/// Our client id at token servers.
 const CLIENT_ID: &str = "fleetpull";
 
-/// What a token is good for.
+/// The key of a cached token.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct TokenKey {
     pub(super) realm: String,
     pub(super) service: String,
     pub(super) scope: String,
-    /// None for a token without a login.
+    /// None for an anonymous token.
     pub(super) login: Option<Credential>,
 }
 
 struct Kept {
     key: TokenKey,
     header: HeaderValue,
-    /// Monotonic.
+    /// When it expires, on the monotonic clock.
     ends: Duration,
 }
 
@@ -72,7 +72,7 @@ impl TokenCache {
     }
 }
 
-/// What a token server answers; one of them is there. How long it is good is read apart, so that nonsense there costs no token.
+/// A token server's answer, with one of these fields. The lifetime is parsed separately, so that a malformed one does not lose the token.
 #[derive(Deserialize)]
 struct TokenAnswer {
     token: Option<String>,
@@ -84,28 +84,28 @@ struct TokenLifetime {
     expires_in: Value,
 }
 
-/// How long the token of a server's answer is good: what is no number of seconds counts as absent, and no time is longer than hours.
+/// The lifetime of an answer's token: the default if it is no number of seconds, and at most `LIFETIME_MAX`.
 fn lifetime(body: &[u8]) -> Duration {
     let seconds = match serde_json::from_slice::<TokenLifetime>(body).map(|read| read.expires_in) {
         Ok(Value::Number(seconds)) => seconds.as_f64(),
         Ok(Value::String(seconds)) => seconds.trim().parse().ok(),
         _ => None,
     };
-    // Neither a negative number nor one that is none passes for a lifetime.
+    // A negative number or NaN is no lifetime.
     let seconds = seconds.filter(|seconds| *seconds >= 0.0);
     seconds.map_or(LIFETIME_DEFAULT, |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(LIFETIME_MAX).min(LIFETIME_MAX))
 }
 
 /// Why there is no token.
 pub(super) enum NoToken {
-    /// The server does not take this login.
+    /// The server refuses this login.
     Refused(StepFailure),
-    /// Another login would not help.
+    /// The failure does not depend on the login.
     Failed(StepFailure),
 }
 
 impl Registries {
-    /// A `Bearer` header for `key`: kept, or asked for. `registry` is the endpoint that named the token server.
+    /// A `Bearer` header for `key`, cached or requested. `registry` is the endpoint that named the token server.
     pub(super) async fn token(&self, key: TokenKey, registry: &Endpoint) -> Result<HeaderValue, NoToken> {
         if let Some(header) = self.tokens.get(&key, self.clock.now().monotonic) {
             return Ok(header);
@@ -115,7 +115,7 @@ impl Registries {
         Ok(header)
     }
 
-    /// A token that is kept and still good.
+    /// A cached token, if it has not expired.
     pub(super) fn kept_token(&self, key: &TokenKey) -> Option<HeaderValue> {
         self.tokens.get(key, self.clock.now().monotonic)
     }
@@ -143,7 +143,7 @@ impl Registries {
         match answer.status() {
             status if status.is_success() => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                // The registry sent us there, so its refusal counts as the registry's, unless a proxy's page stands in for it.
+                // The registry named this server, so its refusal counts as the registry's own, unless it is a web page of a proxy.
                 let mut failure = answer.failure(question, self.clock.now().wall, &secrets).await;
                 if failure.class == FailureClass::Unknown && !failure.what.contains("web page") {
                     failure = StepFailure { authoritative: true, ..StepFailure::at(&host, FailureClass::Denied, failure.what) };
@@ -160,10 +160,10 @@ impl Registries {
         Ok((header, lifetime(&body)))
     }
 
-    /// A GET with name and password, as docker does; a POST where a refresh token stands for them.
+    /// A GET with name and password, as docker does, or a POST with a refresh token.
     fn token_request<'a>(&'a self, key: &TokenKey, realm: Url, registry: &'a Endpoint, secrets: &'a Secrets) -> Exchange<'a> {
-        // Without its login the request would be for a token of nobody's.
-        let elsewhere = if key.login.is_some() { Elsewhere::Refused } else { Elsewhere::Followed };
+        // Without its login the request would get an anonymous token.
+        let elsewhere = if key.login.is_some() { OtherOrigin::Refused } else { OtherOrigin::Followed };
         let (headers, own_headers) = (HeaderMap::new(), HeaderMap::new());
         let mut request = Exchange {
             registries: self,
@@ -193,11 +193,11 @@ impl Registries {
     }
 }
 
-/// Why a login for `registry` is not sent to the token server that it names; none if it is. As docker and containerd do, any other token
-/// server gets the login of the registry that names it.
+/// Why a login for `registry` is not sent to the token server at `realm`; none if it is sent. As with docker and containerd, any other
+/// token server gets the login of the registry that names it.
 fn withheld(login: &Credential, realm: &Url, registry: &Url) -> Option<&'static str> {
     let is_here = |url: &Url| is_loopback(url.host_str().unwrap_or_default());
-    // What is sent in the clear to this host alone is not sent so over a network.
+    // A login that goes unencrypted to this host only is not sent unencrypted over a network.
     let leaves_in_the_clear = realm.scheme() == "http" && !is_here(realm) && (registry.scheme() != "http" || is_here(registry));
     if !login.may_be_sent_to(realm) {
         Some("that is not Docker Hub's, where its login is not sent")
@@ -208,7 +208,7 @@ fn withheld(login: &Credential, realm: &Url, registry: &Url) -> Option<&'static 
     }
 }
 
-/// `Basic` for a login with a name and password.
+/// A `Basic` header for a login with name and password.
 pub(super) fn basic(login: &Credential) -> Option<HeaderValue> {
     if login.username().is_empty() && login.password().is_empty() {
         return None;
@@ -216,7 +216,7 @@ pub(super) fn basic(login: &Credential) -> Option<HeaderValue> {
     secret(&format!("Basic {}", STANDARD.encode(format!("{}:{}", login.username(), login.password()))))
 }
 
-/// `Bearer` for a token.
+/// A `Bearer` header for a token.
 pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
     secret(&format!("Bearer {token}"))
 }

@@ -1,4 +1,4 @@
-//! Requests as spans, and the trace that goes out with them.
+//! Spans of requests, and the trace headers that are sent.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl From<&PullRequest> for Tracing {
 }
 
 impl Tracing {
-    /// The headers of the trace that a registry gets. Baggage is not among them: it may say what is the caller's own business.
+    /// The trace headers for a registry. They have no baggage, which may be private to the caller.
     pub(super) fn headers(&self, span: &Span) -> HeaderMap {
         let above = span.context().unwrap_or(self.span);
         let traceparent = if above.has_span() { above.traceparent() } else { String::new() };
@@ -49,7 +49,7 @@ impl Tracing {
     }
 }
 
-/// A span below the one within which it is asked (a layer), else below the attempt. `secrets` are left out of the address.
+/// A request's span, a child of the current span (a layer's) or else of the attempt. `secrets` are removed from the address.
 pub(super) fn request_span(
     trace: Option<&Tracing>,
     method: &'static str,
@@ -83,15 +83,15 @@ pub(super) fn end(span: &Span, answered: &Result<reqwest::Response, StepFailure>
     }
 }
 
-/// An address without what may be secret in it: a login, a signature in the query, and what the registry was shown wherever it stands.
+/// An address without its login and query, which may have a signature, and without the secrets that the registry got.
 fn shown(url: &Url, secrets: &Secrets) -> String {
     let mut shown = url.clone();
     shown.set_query(None);
     shown.set_fragment(None);
-    // An address that can have no login has none.
+    // Fails only for addresses that cannot have a login.
     let _ = shown.set_username("");
     let _ = shown.set_password(None);
-    secrets.left_out_of(shown.as_str()).into_owned()
+    secrets.redact(shown.as_str()).into_owned()
 }
 
 #[cfg(test)]
@@ -99,13 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_login_query_and_fragment() {
+    fn address_is_shown_without_login_query_and_fragment() {
         let url: Url = "https://user:secret@r.example:5000/v2/a/blobs/sha256:1?X-Amz-Signature=secret#x".parse().expect("a URL");
         assert_eq!(shown(&url, &Secrets::default()), "https://r.example:5000/v2/a/blobs/sha256:1");
     }
 
     #[test]
-    fn what_a_registry_was_shown_is_not_seen_in_the_path_that_it_redirects_to() {
+    fn secrets_are_removed_from_the_path_of_a_redirect() {
         let mut secrets = Secrets::default();
         secrets.add("pa55 word/4711");
         let url: Url = "https://cdn.example/pa55%20word%2F4711/blob?sig=pa55".parse().expect("a URL");

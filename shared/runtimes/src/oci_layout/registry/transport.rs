@@ -1,4 +1,4 @@
-//! What a connection failed of, told from the errors' types.
+//! Derives the failure of a connection from the types of its errors.
 
 use std::error::Error;
 use std::io;
@@ -10,24 +10,24 @@ use rustls::CertificateError;
 use crate::oci_layout::failure::{StepFailure, quotable};
 use crate::oci_layout::route::Proxy;
 
-/// Longest quoted text of an error. Bytes.
+/// The longest quoted text of an error, in bytes.
 const TEXT_MAX_BYTES: usize = 200;
 
-/// Of an answer whose head is longer than the HTTP client reads: 408 KiB, or 100 headers.
+/// The text for an answer whose head is longer than the HTTP client reads: 408 KiB, or 100 headers.
 const HEADERS_TOO_LARGE: &str = "its answer has more headers than are read: 100, or 400 KiB of them";
-/// What to do where TLS is spoken and plain HTTP was.
+/// The advice if the server speaks TLS and the request was plain HTTP.
 pub(super) const SPEAK_TLS: &str = "if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
-/// What to do about an authority that is not trusted.
+/// The advice about an untrusted authority.
 const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false";
-/// The same about a host that no `hosts.toml` speaks for: one that a registry names or redirects to.
+/// As `TRUST_CA`, for a host without a `hosts.toml`: one that a registry names or redirects to.
 const TRUST_CA_ELSEWHERE: &str = "add its CA to the system's, or use --tls-verify=false";
-/// What to do about an authority's own certificate.
+/// The advice about an authority's own certificate.
 const SIGN_BY_CA: &str =
     "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false";
-/// The same about a host that no `hosts.toml` speaks for.
+/// As `SIGN_BY_CA`, for a host without a `hosts.toml`.
 const SIGN_BY_CA_ELSEWHERE: &str = "give it a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false";
 
-/// The last error of a chain, in words: what really happened.
+/// The text of the last error of a chain, which is the cause.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -36,7 +36,7 @@ pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     quotable(&cause.to_string(), TEXT_MAX_BYTES)
 }
 
-/// A request without an answer. `proxy` is whom it went through.
+/// The failure of a request without an answer. `proxy` is the proxy that was used.
 pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: Duration, error: &reqwest::Error) -> StepFailure {
     if let Some(tls) = cause::<rustls::Error>(error) {
         return of_tls(host, tls);
@@ -66,7 +66,8 @@ pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: 
     StepFailure::connection(host, format!("{what}: {}", root_cause(error)))
 }
 
-/// The failure of a host that is neither the registry nor a mirror: `ca` and `skip_verify` of a `hosts.toml` do not hold there.
+/// The failure with the advice for a host that is neither the registry nor a mirror: `ca` and `skip_verify` of a `hosts.toml` do not apply
+/// to it.
 pub(super) fn without_hosts_file(failure: StepFailure) -> StepFailure {
     match failure.advice {
         TRUST_CA => failure.advising(TRUST_CA_ELSEWHERE),
@@ -75,14 +76,14 @@ pub(super) fn without_hosts_file(failure: StepFailure) -> StepFailure {
     }
 }
 
-/// The way to the registry ends at the proxy, so the proxy is what failed.
+/// The failure of a proxy, which counts as the endpoint that failed.
 fn of_proxy(host: &str, proxy: &Proxy, connect: Duration, error: &reqwest::Error) -> StepFailure {
     let what = match cause::<io::Error>(error) {
-        _ if error.is_timeout() => format!("this proxy, which stands before {host}, takes no connection within {connect:?}"),
+        _ if error.is_timeout() => format!("this proxy for {host} takes no connection within {connect:?}"),
         Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
-            format!("this proxy, which stands before {host}, cannot be reached: connection refused")
+            format!("this proxy for {host} cannot be reached: connection refused")
         }
-        Some(_) => format!("this proxy, which stands before {host}, cannot be reached: {}", root_cause(error)),
+        Some(_) => format!("this proxy for {host} cannot be reached: {}", root_cause(error)),
         None => format!("this proxy does not let us through to {host}: {}", root_cause(error)),
     };
     StepFailure::connection(&proxy.host, what).advising("check the proxy and HTTP_PROXY and HTTPS_PROXY, or name the registry in NO_PROXY")
@@ -90,10 +91,10 @@ fn of_proxy(host: &str, proxy: &Proxy, connect: Duration, error: &reqwest::Error
 
 fn not_http(host: &str, scheme: &str) -> StepFailure {
     if scheme == "http" {
-        let failure = StepFailure::at(host, FailureClass::NodeLocal, "what answers there does not speak plain HTTP");
+        let failure = StepFailure::at(host, FailureClass::NodeLocal, "the server does not speak plain HTTP");
         return failure.advising(SPEAK_TLS);
     }
-    StepFailure::at(host, FailureClass::Unknown, "what answers there does not speak HTTP")
+    StepFailure::at(host, FailureClass::Unknown, "the server does not speak HTTP")
 }
 
 fn of_tls(host: &str, error: &rustls::Error) -> StepFailure {
@@ -101,7 +102,7 @@ fn of_tls(host: &str, error: &rustls::Error) -> StepFailure {
         rustls::Error::InvalidCertificate(certificate) => of_certificate(certificate),
         rustls::Error::InvalidMessage(_) => (
             FailureClass::NodeLocal,
-            "what answers there speaks no TLS, probably plain HTTP".to_owned(),
+            "the server speaks no TLS, probably plain HTTP".to_owned(),
             "use --plain-http, or server = \"http://...\" in a hosts.toml",
         ),
         rustls::Error::AlertReceived(alert) => (
@@ -112,13 +113,13 @@ fn of_tls(host: &str, error: &rustls::Error) -> StepFailure {
         other => (
             FailureClass::Unknown,
             format!("TLS failed: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)),
-            "look at what stands between this node and the registry",
+            "check the network and proxies between this node and the registry",
         ),
     };
     StepFailure::at(host, class, what).advising(advice)
 }
 
-/// Whether a certificate is trusted is this node's own affair, whatever is wrong with it.
+/// Class, text and advice of a certificate that is not trusted. The class is always the node's own.
 fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static str) {
     let (what, advice) = match error {
         CertificateError::UnknownIssuer => ("the certificate is signed by an unknown authority".to_owned(), TRUST_CA),
@@ -132,7 +133,7 @@ fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static s
             format!("the certificate is not good: {}", quotable(&error.to_string(), TEXT_MAX_BYTES)),
             "give the registry a certificate for this name",
         ),
-        // The checker of certificates has a type of its own for it, which is told apart by its name alone.
+        // The certificate checker has a type for this error that is only recognisable by its name.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             ("the certificate is self-signed and an authority's own, from an unknown authority".to_owned(), SIGN_BY_CA)
         }
@@ -141,7 +142,7 @@ fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static s
     (FailureClass::NodeLocal, what, advice)
 }
 
-/// The first error of a type in the chain. `io::Error` hides what it carries from `source()`, so it is looked into.
+/// The first error of a type in the chain. `source()` of an `io::Error` skips its inner error, so that is checked too.
 fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! `hosts.toml`, read as containerd reads it.
+//! Parses `hosts.toml` as containerd does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,16 +10,16 @@ use url::Url;
 
 use super::{DOCKER_HUB, DOCKER_HUB_HOST, Endpoint, TlsProfile};
 
-/// What containerd knows; `push` and `referrers` mean nothing to a puller.
+/// The capabilities that containerd knows; `push` and `referrers` do not matter for pulls.
 const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
 
-/// The whole file. Keys that only matter for pushing are passed over, as containerd passes over what it does not know.
+/// The whole file. Unknown keys are ignored, as in containerd, and so are those for pushing.
 #[derive(Deserialize)]
 pub(super) struct HostsFile {
     server: Option<String>,
     #[serde(default)]
     host: BTreeMap<String, Spanned<HostTable>>,
-    /// What stands at the top level is the server's.
+    /// The top level describes the server.
     #[serde(flatten)]
     top: HostTable,
 }
@@ -62,7 +62,7 @@ enum Client {
 }
 
 impl HostsFile {
-    /// The problem is told by its line alone: the parser's own words quote values, and a header may be a login.
+    /// Parses the file. An error names only the line: the parser's text quotes values, and a header may be a login.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -70,8 +70,8 @@ impl HostsFile {
         })
     }
 
-    /// Mirrors in the order of the file, then the server, which is the registry `itself` where none is named. Files named in
-    /// it are looked for in `folder`.
+    /// The mirrors in the order of the file, then the server, which is the registry `itself` if none is named. Relative paths of files
+    /// start at `folder`.
     pub(super) fn endpoints(self, folder: &Path, itself: Endpoint) -> Result<Vec<Endpoint>, String> {
         let mut hosts: Vec<_> = self.host.iter().collect();
         hosts.sort_by_key(|(_, table)| table.span().start);
@@ -132,7 +132,7 @@ impl HostTable {
     }
 }
 
-/// `https://` where no scheme stands, `/v2` at the end unless the path is overridden.
+/// The base URL: `https://` if there is no scheme, and `/v2` at the end unless the path is overridden.
 fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
     let full = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
     let mut url = Url::parse(&full).map_err(|error| format!("{address:?} is no address: {error}"))?;
@@ -143,7 +143,7 @@ fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
     let path = if override_path || path.ends_with("/v2") { path } else { format!("{path}/v2") };
     url.set_path(&path);
     if url.host_str() == Some(DOCKER_HUB) {
-        // Its web site, which containerd's own examples name as the server.
+        // Docker Hub's web site, which containerd's examples name as the server.
         url.set_host(Some(DOCKER_HUB_HOST)).map_err(|error| error.to_string())?;
     }
     url.set_query(None);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_told_by_its_line_and_never_by_its_content() {
+    fn parse_error_names_the_line_and_no_content() {
         for text in
             ["server = \"x\"\n[host.\"https://m\".header]\nauthorization = \"Bearer hunter2", "[host.\"https://m\"]\nheader = \"hunter2\""]
         {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_keep_the_order_of_the_file_and_the_server_comes_last() {
+    fn hosts_keep_the_files_order_and_the_server_is_last() {
         let text = r#"
             server = "https://registry.example"
             ca = []
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_server_the_top_of_the_file_is_the_registrys_own() {
+    fn top_level_describes_the_registry_without_a_server() {
         let endpoints = endpoints("skip_verify = true\n[host.\"https://a.example\"]\n", Path::new("/")).unwrap();
         assert_eq!(endpoints.len(), 2);
         assert_eq!(endpoints[1].base.as_str(), "https://registry.example/v2");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_completed_unless_overridden() {
+    fn base_paths_are_completed_unless_overridden() {
         for (address, override_path, expected) in [
             ("https://a.example", false, "https://a.example/v2"),
             ("https://a.example/", false, "https://a.example/v2"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_read_in_all_their_forms() {
+    fn certificates_are_read_in_all_forms() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["ca.crt", "cert.pem", "key.pem"] {
             std::fs::write(folder.path().join(name), name).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn problems_are_named() {
         for (text, part) in [
             ("server = 3", "line 1"),
             ("[host.\"https://a.example\"]\ncapabilities = [\"fly\"]", "\"fly\""),

@@ -1,8 +1,8 @@
-//! Whom to ask for an image: mirrors and the registry itself, in order.
+//! The route to an image: mirrors and the registry itself, in order.
 
 mod hosts_file;
 mod proxies;
-mod way;
+mod summary;
 
 use std::path::{Path, PathBuf};
 
@@ -14,59 +14,59 @@ use super::failure::StepFailure;
 use crate::keyring::Audience;
 use hosts_file::HostsFile;
 pub(super) use proxies::{Proxies, Proxy};
-pub(crate) use way::{endpoint_by_name, way};
+pub(crate) use summary::{default_endpoint, route_summary};
 
-/// Longest `hosts.toml` that is read. A file of twenty mirrors has 4 KiB.
+/// The largest `hosts.toml` that is read; one with 20 mirrors has 4 KiB.
 const HOSTS_FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// The name that containerd gives Docker Hub in folders and in `ns=`.
+/// containerd's name of Docker Hub in folders and in `ns=`.
 const DOCKER_HUB: &str = "docker.io";
-/// The host that answers for it.
+/// Docker Hub's API host.
 const DOCKER_HUB_HOST: &str = "registry-1.docker.io";
 
-/// How TLS is spoken to an endpoint. Holds a key: never printed.
+/// The TLS settings of an endpoint. Has a private key, so it is never printed.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TlsProfile {
-    /// Certificates trusted beside the system's, as PEM.
+    /// Trusted certificates besides the system's, as PEM.
     pub(super) roots_pem: Vec<Vec<u8>>,
     /// Client certificate and key, as one PEM.
     pub(super) identity_pem: Option<Vec<u8>>,
-    /// Certificates are taken unchecked.
+    /// Certificates are not checked.
     pub(super) skip_verify: bool,
 }
 
-/// Someone who may have the image.
+/// A mirror, or the registry itself.
 #[derive(Clone)]
 pub(super) struct Endpoint {
-    /// Scheme, host and path that `/<name>/manifests/...` is put behind: `https://mirror.example/v2`.
+    /// Scheme, host and path, to which `/<name>/manifests/...` is appended: `https://mirror.example/v2`.
     pub(super) base: Url,
-    /// `host:port`, the name in errors and counters.
+    /// `host:port`, for errors and counters.
     pub(super) host: String,
-    /// The registry that is asked through it, as images name it.
+    /// The registry that it serves, as images name it.
     pub(super) registry: String,
-    /// May be asked what a tag means.
+    /// Whether it may resolve tags.
     pub(super) resolve: bool,
-    /// May be asked for content by digest.
+    /// Whether it may serve content by digest.
     pub(super) pull: bool,
-    /// For a mirror, the registry it stands in for: sent as `ns=`. None for the registry itself.
+    /// A mirror's registry, sent as `ns=`. None for the registry itself.
     pub(super) stands_for: Option<String>,
     pub(super) tls: TlsProfile,
-    /// How TLS is spoken to other hosts that it names: its token server, targets of its redirects.
+    /// The TLS settings for other hosts that it names: its token server and the targets of its redirects.
     pub(super) tls_elsewhere: TlsProfile,
     /// Sent with each request.
     pub(super) headers: HeaderMap,
 }
 
-/// What the settings say for all registries.
+/// The settings for all registries.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteOptions {
     pub(crate) config_path: PathBuf,
     pub(crate) plain_http: bool,
     pub(crate) tls_verify: bool,
-    /// Whether the proxies of this process are those that are used.
+    /// Whether requests use the proxies of this process.
     pub(crate) own_proxies: bool,
 }
 
-/// Reads whom to ask for `reference`, in order; the registry itself stands last.
+/// The endpoints for `reference`, in order; the registry itself is last.
 pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result<Vec<Endpoint>, StepFailure> {
     let registry = reference.registry();
     let itself = registry_itself(registry, options)?;
@@ -78,7 +78,7 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
         endpoint.stands_for = endpoint.mirror_of(registry);
         endpoint.registry = registry.to_owned();
         if options.plain_http && endpoint.stands_for.is_none() {
-            // The flag of one pull goes before the file.
+            // The flag of one pull overrides the file.
             let _ = endpoint.base.set_scheme("http");
             endpoint.host = host_label(&endpoint.base);
         }
@@ -92,7 +92,7 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
     Ok(endpoints)
 }
 
-/// The registry by itself, as containerd reaches it: Docker Hub by its API host, this host without TLS.
+/// The registry itself, as containerd reaches it: Docker Hub by its API host, this host without TLS.
 fn registry_itself(registry: &str, options: &RouteOptions) -> Result<Endpoint, StepFailure> {
     let host = api_host(registry);
     let plain = options.plain_http || (is_loopback(host) && !host.ends_with(":443"));
@@ -125,7 +125,7 @@ impl Endpoint {
         (!same).then(|| registry.to_owned())
     }
 
-    /// For whom the logins are looked up that it is shown: the registry by its own name, a mirror by its.
+    /// The audience for its logins, by the registry's own name or the mirror's.
     pub(super) fn audience(&self, reference: &Reference) -> Audience {
         match &self.stands_for {
             None => Audience::endpoint(reference.repository(), &self.base),
@@ -133,19 +133,19 @@ impl Endpoint {
         }
     }
 
-    /// `host[:port]` as the address has it.
+    /// `host[:port]` of the address.
     fn authority(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 }
 
-/// The host that answers for a registry.
+/// The API host of a registry.
 fn api_host(registry: &str) -> &str {
     if registry == DOCKER_HUB { DOCKER_HUB_HOST } else { registry }
 }
 
-/// `host:port` with the port that the scheme implies.
+/// `host:port`; the port follows from the scheme if there is none.
 pub(super) fn host_label(url: &Url) -> String {
     match (url.host_str(), url.port_or_known_default()) {
         (Some(host), Some(port)) => format!("{host}:{port}"),
@@ -163,15 +163,15 @@ pub(super) fn is_loopback(host: &str) -> bool {
     name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The folder that speaks for a registry: `host_port_`, then `host:port`, then `_default`.
+/// The folder for a registry: `host_port_`, else `host:port`, else `_default`.
 fn folder(config_path: &Path, registry: &str) -> Result<Option<PathBuf>, StepFailure> {
     if config_path.as_os_str().is_empty() {
-        // No folder is named; names by themselves would be looked for wherever this process was started.
+        // An empty path would be searched in the process's working directory.
         return Ok(None);
     }
     let with_port = registry.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let names = [with_port.map(|(host, port)| format!("{host}_{port}_")), Some(registry.to_owned()), Some("_default".to_owned())];
-    // As in containerd, several roots have colons between; the first that has a folder for the registry counts.
+    // As in containerd, several roots are separated by colons; the first with a folder for the registry counts.
     for root in std::env::split_paths(config_path).filter(|root| !root.as_os_str().is_empty()) {
         for name in names.iter().flatten() {
             let folder = root.join(name);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn without_files_the_registry_itself_is_asked() {
+    fn registry_itself_is_asked_without_files() {
         let nowhere = Path::new("/nonexistent");
         for (image, base) in [
             ("busybox", "https://registry-1.docker.io/v2"),
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_nothing_is_looked_for_where_the_process_was_started() {
-        // Tests are started in the crate's folder, which has a folder of that name.
+    fn empty_config_path_searches_no_folder() {
+        // Tests run in the crate's folder, which has a folder `src`.
         assert_eq!(folder(Path::new(""), "src").unwrap(), None);
         assert!(folder(Path::new("."), "src").unwrap().is_some());
     }
 
     #[test]
-    fn mirrors_are_told_from_the_registry_itself() {
+    fn mirrors_are_distinguished_from_the_registry_itself() {
         let root = tempfile::tempdir().unwrap();
         let stands_for = |image: &str, server: &str| {
             let reference = Reference::parse(image).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_for_one_pull_goes_before_the_file() {
+    fn plain_http_flag_overrides_the_file() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("a.example:5000");
         std::fs::create_dir_all(&folder).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_named_as_containerd_names_them() {
+    fn folders_are_named_as_in_containerd() {
         let root = tempfile::tempdir().unwrap();
         let put = |name: &str| {
             let folder = root.path().join(name);

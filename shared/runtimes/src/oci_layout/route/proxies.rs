@@ -1,4 +1,4 @@
-//! Which proxy stands between this node and an endpoint.
+//! The proxy for an endpoint.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::is_loopback;
 /// The proxies of `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in either case.
 pub(in crate::oci_layout) struct Proxies(Option<Matcher>);
 
-/// A proxy. Its login is not kept.
+/// A proxy, without its login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::oci_layout) struct Proxy {
     scheme: String,
@@ -19,17 +19,17 @@ pub(in crate::oci_layout) struct Proxy {
 }
 
 impl Proxies {
-    /// Those of this process, chosen as the HTTP client chooses.
+    /// The proxies of this process, chosen as the HTTP client does.
     pub(in crate::oci_layout) fn of_process() -> Self {
         Self(Some(Matcher::from_system()))
     }
 
-    /// Those of another process, which cannot be seen.
+    /// The unknown proxies of another process.
     pub(in crate::oci_layout) fn unseen() -> Self {
         Self(None)
     }
 
-    /// The proxy for an address; this host is reached without.
+    /// The proxy for an address; none for this host.
     pub(in crate::oci_layout) fn of(&self, url: &Url) -> Option<Proxy> {
         if is_loopback(url.host_str().unwrap_or_default()) {
             return None;
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_named_without_its_login() {
+    fn proxy_is_named_without_its_login() {
         for (address, expected) in [
             ("http://registry.example/v2", Some("http://plain.example:3128")),
             ("https://registry.example/v2", Some("https://safe.example:443")),

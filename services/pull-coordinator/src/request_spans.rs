@@ -1,4 +1,4 @@
-//! Requests as they come in, with their traces.
+//! Spans of incoming requests.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::core::{FlightId, RequestId};
 use crate::traces::{Asker, Traces};
 
 impl PullCoordinator {
-    /// The span of a request that comes in.
+    /// Opens the span of an incoming request.
     pub(crate) fn enter(&mut self, request: RequestId, envelope: &Envelope<EnsureImage>) -> TraceContext {
         let asker = self.asker(&envelope.meta);
         let own = asker.own;
         self.traces.as_mut().map_or(own, |traces| traces.enter(request, &envelope.body, asker))
     }
 
-    /// The span of a question that changes nothing.
+    /// Opens the span of a query.
     pub(crate) fn enter_question(&mut self, name: &'static str, meta: &Meta) -> (Span, TraceContext) {
         let asker = self.asker(meta);
         if self.traces.is_some() { Traces::enter_question(name, asker) } else { (Span::none(), asker.own) }
@@ -27,13 +27,13 @@ impl PullCoordinator {
     fn asker<'a>(&self, meta: &'a Meta) -> Asker<'a> {
         let caller = meta.trace;
         let own = self.outbound.mint(caller);
-        // Which of them is the request's is decided by the sampler, which goes by the caller where that is part of a trace.
+        // The sampler chooses between the two; it follows the caller if the caller is part of a trace.
         let may_begin_anew = self.traces.is_some() && caller.has_span() && !caller.sampled;
         let own_root = if may_begin_anew { self.outbound.mint_root() } else { own };
         Asker { caller, own, own_root, carried: meta.carried.as_deref() }
     }
 
-    /// What came along with the trace of the request that started a flight.
+    /// What the message that started a flight carried with its trace.
     pub(crate) fn carried(&self, flight: FlightId) -> Option<Arc<Carried>> {
         let first = self.core.callers_of(flight).first()?;
         self.callers.get(first)?.carried.clone()

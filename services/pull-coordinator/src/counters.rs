@@ -1,4 +1,4 @@
-//! What the node's metrics count of pulls, as the shell sees it: the core knows nothing of metrics.
+//! Counts pulls for the node's metrics from the core's inputs and effects; the core itself knows no metrics.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use metrics::{Cause, Instruments, Learned};
 use crate::actor::PullCoordinator;
 use crate::core::{Effect, FlightId, Input};
 
-/// Since when a flight waits and works.
+/// When a flight began to wait for clearance, and when its attempt began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     clearance: Clearance,
-    /// Since when the runtime works on it.
+    /// When the attempt under way began.
     attempt: Option<(Duration, TraceContext)>,
 }
 
-/// Where a flight stands with the fleet.
+/// How far a flight's request for clearance is.
 #[derive(Clone, Copy, Debug, Default)]
 enum Clearance {
-    /// The fleet has not been asked for this attempt.
+    /// Clearance was not requested yet for this attempt.
     #[default]
     NotAsked,
-    /// It was asked then.
+    /// Clearance was requested then.
     Asked(Duration, TraceContext),
-    /// It has answered; it is asked on while the attempt goes on, which is no wait.
+    /// Clearance was given. It is requested again during the attempt, which is no wait.
     Given,
 }
 
 impl Times {
-    /// Its wait for the fleet is over, with or without clearance.
+    /// Counts the wait for clearance, which has ended in any way.
     pub(crate) fn count_end(&mut self, now: Now, instruments: &Instruments) {
         if let Clearance::Asked(since, trace) = std::mem::take(&mut self.clearance) {
             instruments.waited(Cause::Clearance, now.monotonic.saturating_sub(since), trace);
@@ -41,9 +41,9 @@ impl Times {
 impl PullCoordinator {
     pub(crate) fn count_input(&mut self, now: Now, input: &Input) {
         let Input::Pulled { flight, .. } = input else { return };
-        let Some(flying) = self.flights.get_mut(flight) else { return };
-        flying.times.clearance = Clearance::NotAsked;
-        if let Some((since, trace)) = flying.times.attempt.take() {
+        let Some(under_way) = self.flights.get_mut(flight) else { return };
+        under_way.times.clearance = Clearance::NotAsked;
+        if let Some((since, trace)) = under_way.times.attempt.take() {
             self.instruments.attempted(now.monotonic.saturating_sub(since), trace);
         }
     }
@@ -66,12 +66,12 @@ impl PullCoordinator {
     }
 
     fn count_clearance(&mut self, now: Now, flight: FlightId) {
-        let Some(flying) = self.flights.get_mut(&flight) else { return };
-        flying.times.count_end(now, &self.instruments);
-        flying.times.clearance = Clearance::Given;
+        let Some(under_way) = self.flights.get_mut(&flight) else { return };
+        under_way.times.count_end(now, &self.instruments);
+        under_way.times.clearance = Clearance::Given;
     }
 
-    /// Each caller of a flight and each run of a standing pull has its own event, and so counts by itself, as in kubelet.
+    /// Counts one event. Each caller of a flight and each run of a standing pull has its own event, so each counts once, as in kubelet.
     fn count_event(&self, event: &PullEvent) {
         match (event.reason, event.duration_ms) {
             (EventReason::Pulled, Some(pull_ms)) => {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_for_the_fleet_counts_once_however_it_ends() {
+    fn wait_for_clearance_is_counted_once() {
         let (instruments, trace) = (Instruments::default(), TraceContext::root(&mut Random::seeded(1)));
         let at = |seconds| Now::default().after(Duration::from_secs(seconds));
         let mut times = Times { clearance: Clearance::Asked(at(1).monotonic, trace), attempt: None };

@@ -1,7 +1,7 @@
-//! Stores in places that others may write.
+//! Stores in folders that other users may write.
 //!
-//! Pinned here: no link below the store's root is followed, whoever put it there; links above it are; root refuses a store that
-//! others own or may write and says what to do; looking at a store changes nothing.
+//! Checks that no symlink below the store's root is followed, while those above it are; that root refuses a store that other users own or
+//! may write, with advice; and that viewing a store changes nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use contract::FailureClass;
 use image::Reference;
 use memory_registry::MadeImage;
-use runtimes::oci_layout::{OciLayout, StoreView, check_that_it_can_be_written};
+use runtimes::oci_layout::{OciLayout, StoreView, check_writable};
 use runtimes::{ImageRuntime, Progress};
 
 use crate::oci_support::{Node, options, registry, request};
@@ -19,7 +19,7 @@ fn open(folder: &Path) -> Result<OciLayout, String> {
     OciLayout::open(options(folder)).map_err(|error| error.to_string())
 }
 
-/// Everything below a folder that a write would change.
+/// The state of every file below a folder that a write would change.
 fn snapshot(folder: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -35,7 +35,7 @@ fn snapshot(folder: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
 }
 
 #[tokio::test]
-async fn a_store_below_a_link_works_and_one_whose_folders_are_links_does_not() {
+async fn symlink_above_the_store_is_followed_and_below_is_refused() {
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
     let image = format!("{}/app:1", registry.host());
@@ -57,9 +57,9 @@ async fn a_store_below_a_link_works_and_one_whose_folders_are_links_does_not() {
     }
 }
 
-/// As somebody who may write the store's folder plants them while the process runs.
+/// The symlinks appear while the process runs, as from another user who may write the store's folder.
 #[tokio::test]
-async fn files_that_are_links_are_not_written_through() {
+async fn symlinked_files_are_not_written_through() {
     let registry = registry().await;
     let added = registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
     let image = format!("{}/app:1", registry.host());
@@ -80,7 +80,7 @@ async fn files_that_are_links_are_not_written_through() {
 }
 
 #[tokio::test]
-async fn root_refuses_a_store_that_others_own_or_may_write() {
+async fn root_refuses_a_store_that_other_users_own_or_may_write() {
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let required = if is_root { Ok(()) } else { Err("folders of other users need root".to_owned()) };
     let Some(()) = support::requirement::met(required) else { return };
@@ -101,7 +101,7 @@ async fn root_refuses_a_store_that_others_own_or_may_write() {
 }
 
 #[tokio::test]
-async fn looking_at_a_store_changes_nothing_and_finds_what_is_there() {
+async fn store_view_changes_nothing_and_finds_images() {
     let registry = registry().await;
     registry.add_image("app", "1", &MadeImage::of_layers([10_000]));
     let image = format!("{}/app:1", registry.host());
@@ -113,15 +113,15 @@ async fn looking_at_a_store_changes_nothing_and_finds_what_is_there() {
         let before = snapshot(&store);
         let view = StoreView::open(&store).unwrap().expect("there is something");
         assert_eq!(view.image_status(&reference, None).unwrap().is_some(), is_there);
-        check_that_it_can_be_written(&store).unwrap();
+        check_writable(&store).unwrap();
         assert_eq!(snapshot(&store), before);
     }
     let missing = empty.path().join("a/b");
     assert!(StoreView::open(&missing).unwrap().is_none());
-    check_that_it_can_be_written(&missing).unwrap();
+    check_writable(&missing).unwrap();
     assert!(!missing.exists());
     fs::write(empty.path().join("file"), "").unwrap();
-    let text = check_that_it_can_be_written(&empty.path().join("file/store")).unwrap_err().to_string();
+    let text = check_writable(&empty.path().join("file/store")).unwrap_err().to_string();
     assert!(text.contains("/file is no folder") && text.contains("--store"), "{text}");
-    assert!(check_that_it_can_be_written(Path::new("/proc/1/x")).unwrap_err().to_string().contains("nothing can be made in /proc/1"));
+    assert!(check_writable(Path::new("/proc/1/x")).unwrap_err().to_string().contains("nothing can be made in /proc/1"));
 }

@@ -1,4 +1,4 @@
-//! What a runtime says, in the core's words.
+//! Converts a runtime's results to the core's types.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use runtimes::{ImageStatus, InspectFailure, PullFailure, PulledImage};
 
 use crate::core::{Failure, ImageFacts, PulledFacts};
 
-pub(crate) fn facts(status: ImageStatus) -> ImageFacts {
+pub(crate) fn image_facts(status: ImageStatus) -> ImageFacts {
     ImageFacts { image_ref: status.image_ref, size_bytes: status.size_bytes, digest: status.digest, platform: status.platform }
 }
 

@@ -1,4 +1,4 @@
-//! What a pull has shown of its registry, for the fleet's budget.
+//! What a pull has shown of its registry; the throttler gets it with the returned permit.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use contract::messages::throttler::RegistryLimit;
 
 use super::step::{Failure, ImageFacts, PulledFacts};
 
-/// A registry that asks a node to stay away for longer counts what this node's address does: others may be served meanwhile.
-const LIMIT_OF_ITS_OWN: Duration = Duration::from_secs(10);
+/// The longest `Retry-After` that counts as overload. With a longer one the registry limits this node's address, and may serve other nodes.
+const FLEET_RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 
-/// What the throttler is told with a permit that goes back.
+/// The feedback about the registry that a returned permit carries to the throttler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegistryWord {
-    /// What the registry said of its limits during the pull.
+pub struct RegistryFeedback {
+    /// The limits that the registry stated during the pull.
     pub limits: Vec<RegistryLimit>,
-    /// Whether it could do what was asked; none: it was not asked, or how the pull ended says nothing of it.
+    /// Whether the registry could serve the request; none: it was not asked, or the pull's end does not show it.
     pub served: Option<bool>,
 }
 
-impl RegistryWord {
-    /// By how an attempt ended that was made; one that was not has no word.
+impl RegistryFeedback {
+    /// The feedback of an attempt by its result.
     pub(super) fn of(result: &Result<(PulledFacts, ImageFacts), Failure>) -> Self {
         match result {
             Ok((pulled, _)) => Self { limits: pulled.limits.clone(), served: Some(true) },
@@ -32,9 +32,9 @@ impl RegistryWord {
 fn served(failure: &Failure) -> Option<bool> {
     match failure.class {
         FailureClass::RegistryUnavailable => Some(false),
-        // A quota is the budget's own matter, and so is a limit of one address that of its nodes.
+        // Not overload: a spent quota, and a long `Retry-After`, which concerns one address.
         FailureClass::RateLimited if failure.limits.iter().any(|limit| limit.remaining == 0) => None,
-        FailureClass::RateLimited => failure.retry_after.is_none_or(|after| after <= LIMIT_OF_ITS_OWN).then_some(false),
+        FailureClass::RateLimited => failure.retry_after.is_none_or(|after| after <= FLEET_RETRY_AFTER_MAX).then_some(false),
         FailureClass::NotFound | FailureClass::Denied => Some(true),
         _ => None,
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_registry_that_refuses_for_its_load_did_not_serve_and_one_that_says_no_did() {
+    fn overload_counts_as_not_served_and_a_plain_refusal_as_served() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let spent = RegistryLimit { limit: 100, remaining: 0, ..RegistryLimit::default() };
         for (class, retry_after, limits, served) in [
@@ -60,8 +60,8 @@ mod tests {
             (FailureClass::Unknown, None, vec![], None),
         ] {
             let failure = Failure { class, retry_after, limits: limits.clone(), ..Failure::default() };
-            assert_eq!(RegistryWord::of(&Err(failure)), RegistryWord { limits, served }, "{class:?} {retry_after:?}");
+            assert_eq!(RegistryFeedback::of(&Err(failure)), RegistryFeedback { limits, served }, "{class:?} {retry_after:?}");
         }
-        assert_eq!(RegistryWord::of(&Ok((PulledFacts::default(), ImageFacts::default()))).served, Some(true));
+        assert_eq!(RegistryFeedback::of(&Ok((PulledFacts::default(), ImageFacts::default()))).served, Some(true));
     }
 }

@@ -1,8 +1,8 @@
-//! A connection on which a short question is one write and its answer wakes who asked.
+//! A gRPC connection for short calls: the call is one write, and its answer wakes the caller directly.
 //!
-//! tonic's `Channel` hands a call to a worker of its own, that one to the connection, and the connection sends the call's head before
-//! it looks at its body: three wake-ups here and two on the other side. Whether an image is there is asked before every pull, mostly
-//! with no other work after it, so it is asked this way. It has no opinion about failures: a call that fails here is made through the channel.
+//! tonic's `Channel` hands a call to a worker task, the worker to the connection, and the connection sends the call's head before it looks
+//! at the body: three wake-ups here and two at the runtime. Before every pull the runtime is asked whether the image is present, mostly
+//! with no other work after it, so this call uses this connection. If it fails, the caller repeats it through the channel.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -20,12 +20,12 @@ use tower::{BoxError, Service};
 
 use super::endpoint::HEADERS_MAX_BYTES;
 
-/// How much of an answer may be on its way before it is read, in bytes: a description of an image has a few KiB.
+/// HTTP/2's window: how many bytes of an answer may be sent before they are read. A description of an image has a few KiB.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// Connects with the first call, and again whenever the connection was lost. Clones share the connection.
+/// Connects with the first call, and again after the connection was lost. Clones share the connection.
 #[derive(Clone, Debug)]
-pub(super) struct Line(Arc<Shared>);
+pub(super) struct DirectConnection(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -33,13 +33,13 @@ struct Shared {
     connection: Mutex<Option<SendRequest<Bytes>>>,
 }
 
-impl Line {
+impl DirectConnection {
     pub(super) fn to(socket: &Path) -> Self {
         Self(Arc::new(Shared { socket: socket.to_owned(), connection: Mutex::new(None) }))
     }
 
     async fn connection(&self) -> Result<SendRequest<Bytes>, BoxError> {
-        // Held while it is made: all who ask meanwhile get the one.
+        // Locked while connecting, so that all concurrent callers share the one connection.
         let mut kept = self.0.connection.lock().await;
         if let Some(known) = kept.clone()
             && let Ok(known) = known.ready().await
@@ -66,13 +66,13 @@ impl Line {
         let body = body.collect().await?.to_bytes();
         let mut connection = self.connection().await?;
         let (answer, mut rest) = connection.send_request(http::Request::from_parts(head, ()), false)?;
-        // Before the connection's own turn: it finds both and writes them at once.
+        // Before the connection's task runs, so that it writes head and body at once.
         rest.send_data(body, true)?;
         Ok(answer.await?.map(|stream| Answer { stream, is_read: false }))
     }
 }
 
-impl Service<http::Request<tonic::body::Body>> for Line {
+impl Service<http::Request<tonic::body::Body>> for DirectConnection {
     type Response = http::Response<Answer>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
@@ -90,7 +90,7 @@ impl Service<http::Request<tonic::body::Body>> for Line {
 #[derive(Debug)]
 pub(super) struct Answer {
     stream: RecvStream,
-    /// Only the trailers may be left.
+    /// The body was read; only the trailers may be left.
     is_read: bool,
 }
 

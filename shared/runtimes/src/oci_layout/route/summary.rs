@@ -1,4 +1,4 @@
-//! The way to a registry in short: what two nodes must have in common to see the same.
+//! The summary of a route: two nodes with the same hash see the same registry.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,39 +10,39 @@ use super::{Endpoint, RouteOptions, endpoints, registry_itself};
 use crate::keyring::Audience;
 use image::Reference;
 
-/// Bytes of the hash that are told: ways are a handful, and nobody gains by making two alike.
-const TOLD_BYTES: usize = 8;
+/// How many bytes of the hash are used. There are few routes, and nobody gains from a collision.
+const HASH_BYTES: usize = 8;
 
-/// The way to a registry.
+/// The summary of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
-    /// Of all that makes a difference to what a node sees.
+pub(crate) struct RouteSummary {
+    /// The hash of everything that affects what a node sees.
     pub(crate) hash: String,
-    /// `host:port` of each endpoint in the order in which they are asked, each once.
+    /// `host:port` of each endpoint in the order of use, each once.
     pub(crate) endpoints: Vec<String>,
-    /// For whom logins are looked up, in the same order.
+    /// The audiences for logins, in the same order.
     pub(crate) audiences: Vec<Audience>,
 }
 
-/// The way to where a reference points; none if it cannot be read.
-pub(crate) fn way(reference: &Reference, options: &RouteOptions) -> Option<Way> {
+/// The summary of a reference's route; none if it cannot be read.
+pub(crate) fn route_summary(reference: &Reference, options: &RouteOptions) -> Option<RouteSummary> {
     let proxies = if options.own_proxies { Proxies::of_process() } else { Proxies::unseen() };
     let endpoints: Vec<_> = endpoints(reference, options).ok()?.into_iter().filter(|endpoint| endpoint.resolve || endpoint.pull).collect();
-    let mut way = Way { hash: hash(&endpoints, &proxies), endpoints: Vec::new(), audiences: Vec::new() };
+    let mut route_summary = RouteSummary { hash: hash(&endpoints, &proxies), endpoints: Vec::new(), audiences: Vec::new() };
     for endpoint in &endpoints {
         let audience = endpoint.audience(reference);
-        if !way.endpoints.contains(&endpoint.host) {
-            way.endpoints.push(endpoint.host.clone());
+        if !route_summary.endpoints.contains(&endpoint.host) {
+            route_summary.endpoints.push(endpoint.host.clone());
         }
-        if !way.audiences.contains(&audience) {
-            way.audiences.push(audience);
+        if !route_summary.audiences.contains(&audience) {
+            route_summary.audiences.push(audience);
         }
     }
-    Some(way)
+    Some(route_summary)
 }
 
-/// `host:port` that answers for a registry unless a file says otherwise.
-pub(crate) fn endpoint_by_name(reference: &Reference) -> String {
+/// `host:port` of a registry's API without any `hosts.toml`.
+pub(crate) fn default_endpoint(reference: &Reference) -> String {
     let options = RouteOptions { config_path: PathBuf::new(), plain_http: false, tls_verify: true, own_proxies: false };
     registry_itself(reference.registry(), &options).map_or_else(|_| reference.registry().to_owned(), |itself| itself.host)
 }
@@ -51,7 +51,7 @@ fn hash(endpoints: &[Endpoint], proxies: &Proxies) -> String {
     let mut lines = String::new();
     for endpoint in endpoints {
         let proxy = proxies.of(&endpoint.base).map_or_else(|| "-".to_owned(), |proxy| proxy.to_string());
-        // The address holds scheme, host, port and path. Writing into a text cannot fail.
+        // The base has scheme, host, port and path. Writing to a String cannot fail.
         let _ = writeln!(
             lines,
             "{} {} resolve={} pull={} skip_verify={} proxy={proxy}",
@@ -62,7 +62,7 @@ fn hash(endpoints: &[Endpoint], proxies: &Proxies) -> String {
             endpoint.tls.skip_verify
         );
     }
-    Sha256::digest(lines).iter().take(TOLD_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(lines).iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -76,17 +76,17 @@ mod tests {
         RouteOptions { config_path: config_path.to_owned(), plain_http: false, tls_verify: true, own_proxies: false }
     }
 
-    fn way_to(image: &str, hosts: &str) -> Option<Way> {
+    fn way_to(image: &str, hosts: &str) -> Option<RouteSummary> {
         let reference = Reference::parse(image).unwrap();
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join(reference.registry());
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("hosts.toml"), hosts).unwrap();
-        way(&reference, &options(root.path()))
+        route_summary(&reference, &options(root.path()))
     }
 
     #[test]
-    fn the_same_files_give_the_same_way_on_every_node() {
+    fn equal_files_give_equal_summaries() {
         let hosts = "[host.\"https://b.example\"]\n[host.\"http://a.example:5000\"]\n";
         let one = way_to("registry.example/app:1", hosts).unwrap();
         assert_eq!(one.endpoints, ["b.example:443", "a.example:5000", "registry.example:443"]);
@@ -99,12 +99,12 @@ mod tests {
                 audience("registry.example/app", "https://registry.example/v2")
             ]
         );
-        assert_eq!(one.hash.len(), 2 * TOLD_BYTES);
+        assert_eq!(one.hash.len(), 2 * HASH_BYTES);
         assert_eq!(Some(one), way_to("registry.example/app:2", hosts), "the tag makes no difference");
     }
 
     #[test]
-    fn what_makes_a_node_see_something_else_makes_another_way() {
+    fn every_difference_in_the_route_changes_the_hash() {
         let variants = [
             "",
             "server = \"http://registry.example\"\n",
@@ -121,23 +121,23 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_cannot_be_read_is_none() {
+    fn unreadable_route_has_no_summary() {
         assert_eq!(way_to("registry.example/app", "not toml"), None);
     }
 
     #[test]
-    fn docker_hub_is_asked_by_its_api_host() {
-        let way = way(&Reference::parse("busybox").unwrap(), &options(Path::new("/nonexistent"))).unwrap();
-        assert_eq!(way.endpoints, ["registry-1.docker.io:443"]);
+    fn docker_hub_is_reached_by_its_api_host() {
+        let route_summary = route_summary(&Reference::parse("busybox").unwrap(), &options(Path::new("/nonexistent"))).unwrap();
+        assert_eq!(route_summary.endpoints, ["registry-1.docker.io:443"]);
         let hub = Url::parse("https://registry-1.docker.io/v2").unwrap();
-        assert_eq!(way.audiences, [Audience::endpoint("docker.io/library/busybox", &hub)]);
+        assert_eq!(route_summary.audiences, [Audience::endpoint("docker.io/library/busybox", &hub)]);
         for (image, endpoint) in [
             ("busybox", "registry-1.docker.io:443"),
             ("registry.example/app", "registry.example:443"),
             ("registry.example:5000/app", "registry.example:5000"),
             ("localhost/app", "localhost:80"),
         ] {
-            assert_eq!(endpoint_by_name(&Reference::parse(image).unwrap()), endpoint);
+            assert_eq!(default_endpoint(&Reference::parse(image).unwrap()), endpoint);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Standing pulls on disk: written at each change, read at the start.
+//! Stores standing pulls at each change, and restores them at the start.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::core::kubelet_messages;
 use crate::core::step::{Effect, KeptStandingPull};
 
 impl Coordinator {
-    /// The agent began again: what stood, stands for the rest of its time.
+    /// Restores stored standing pulls for the rest of their time.
     pub(in crate::core) fn standing_pulls_loaded(&mut self, now: Now, standing_pulls: Vec<KeptStandingPull>) {
         for kept in standing_pulls.into_iter().take(STANDING_PULLS_MAX) {
             if self.standing_pulls.standing.contains_key(&kept.standing_pull) || wait_of(&kept.ask).is_none() {
                 continue;
             }
-            // By a clock that is not set yet it is never more than the whole.
+            // If the clock is not set yet, the rest is at most the whole time.
             let whole = kept.until_ms.saturating_sub(kept.since_ms);
             let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()).min(whole));
             let (id, trace) = (kept.standing_pull, TraceContext::root(&mut self.random));
@@ -64,13 +64,13 @@ impl Coordinator {
         self.write_standing_pulls(effects);
     }
 
-    /// Which writing of standing pulls will have what stands now; none when there is none under way.
+    /// The number of the write that will contain the present state; none if no write is under way.
     #[must_use]
     pub fn writing_of_standing_pulls(&self) -> Option<u64> {
         self.standing_pulls.writing.then_some(self.standing_pulls.writings + u64::from(self.standing_pulls.changed))
     }
 
-    /// Whether that writing is over, however it ended.
+    /// Whether the write with this number is over, successful or not.
     #[must_use]
     pub fn is_written(&self, writing: u64) -> bool {
         self.standing_pulls.writings > writing || (self.standing_pulls.writings == writing && !self.standing_pulls.writing)

@@ -1,4 +1,4 @@
-//! Questions about pulls: what runs, what stands, what would happen; and the end of what stands.
+//! Handlers that list and explain pulls, and that list and cancel standing pulls.
 
 use actix::{Handler, MessageResult, ResponseFuture};
 use actors::Ask;
@@ -20,7 +20,8 @@ impl Handler<Ask<ListPulls>> for PullCoordinator {
 
     fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
         let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
-        MessageResult(Ok(PullList { pulls, answered: self.answered.and(self.core.ended_unheard()) }))
+        let answered = self.answered.and(self.core.ended_without_caller());
+        MessageResult(Ok(PullList { pulls, answered, standing: self.core.standing_count() as u64 }))
     }
 }
 
@@ -41,11 +42,11 @@ impl Handler<Ask<CancelStandingPull>> for PullCoordinator {
         for standing_pull in &cancelled {
             self.feed(Input::StandingPullCancelled { standing_pull: standing_pull.standing_pull, by: envelope.body.by.clone() }, context);
         }
-        // Else it would stand again after a crash that comes in between.
+        // Answer only when this is on disk: otherwise a crash would bring the standing pulls back.
         let writing = self.core.writing_of_standing_pulls().filter(|_| !cancelled.is_empty());
         let written = writing.map(|writing| {
             let (until, written) = oneshot::channel();
-            self.until_written.push((writing, until));
+            self.write_waiters.push((writing, until));
             written
         });
         Box::pin(async move {
@@ -75,7 +76,7 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
 
 impl PullCoordinator {
     fn pull_status(&self, view: FlightView) -> PullStatus {
-        let progress = self.flights.get(&view.flight).map(|flying| flying.progress.snapshot()).unwrap_or_default();
+        let progress = self.flights.get(&view.flight).map(|under_way| under_way.progress.snapshot()).unwrap_or_default();
         let (done_bytes, total_bytes) = progress.bytes();
         let layer = |layer: runtimes::LayerProgress| LayerStatus {
             digest: layer.digest,
@@ -94,7 +95,7 @@ impl PullCoordinator {
     }
 }
 
-/// Whether somebody who says so means this standing pull: its id, or its image however spelled.
+/// Whether `what` names this standing pull: by its id, or by its image in any spelling.
 fn is_meant(standing_pull: &StandingPullStatus, what: &str) -> bool {
     let normalised = |image: &str| Reference::parse(image).ok().map(|reference| reference.normalised().to_owned());
     let same_image = || normalised(&standing_pull.image).is_some_and(|image| normalised(what) == Some(image));

@@ -1,0 +1,96 @@
+//! Attempts that the registry does not answer: they are reported once, and ended where others are answered.
+
+use std::time::Duration;
+
+use contract::Stage;
+
+use super::UNANSWERED_AFTER;
+use super::backoff_key::BackoffKeyId;
+use super::input::{Duty, Effect};
+use super::lease::RequestId;
+use super::node::Knowledge;
+use super::report::{FailureDetails, Finding};
+use super::request::{Request, RunningAttempt, State};
+use super::requests::Fate;
+use super::without_bus::BACK_WITHIN;
+
+/// An attempt without an answer for this long hangs, if other nodes had one meanwhile. A slow registry answers within it.
+const HANGS_AFTER: Duration = Duration::from_secs(5);
+
+impl Knowledge {
+    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
+    /// [`HANGS_AFTER`]; not where nothing is done by what others say. An answer from before it began says nothing: a node that joins reads
+    /// old ones.
+    pub(super) fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration, effects: &mut Vec<Effect>) {
+        let waits_for = |request: &Request| match request.running_stage() {
+            Some(Stage::Blob) => request.target_keys.blobs == backoff_key,
+            _ => request.target_keys.endpoint == backoff_key,
+        };
+        for id in self.requests.touching(backoff_key) {
+            let hangs = |request: &Request| {
+                let exempt = self.exemptions.holds(now, &request.target_keys.target.view);
+                let silent = |running: &RunningAttempt| running.reported_unanswered && answered_at >= running.begun;
+                !request.abandoned
+                    && waits_for(request)
+                    && !exempt
+                    && matches!(&request.state, State::RunningAttempt(running) if silent(running))
+            };
+            if self.requests.get(id).is_some_and(hangs) {
+                self.with_request(id, |knowledge, request| {
+                    if let State::RunningAttempt(running) = &mut request.state {
+                        running.others_answered = true;
+                        request.wake = Some(running.begun + HANGS_AFTER);
+                    }
+                    knowledge.abandon_if_hanging(now, id, request, effects);
+                    ((), Fate::Stays)
+                });
+            }
+        }
+    }
+
+    pub(super) fn abandon_if_hanging(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) {
+        let State::RunningAttempt(RunningAttempt { others_answered: true, attempt, begun, .. }) = &request.state else { return };
+        if now < *begun + HANGS_AFTER {
+            return;
+        }
+        attempt.iter().for_each(|(attempt, _)| self.recent_attempts.abandoned(*attempt, &request.target_keys));
+        request.state = State::Fresh;
+        request.last_decision = None;
+        request.abandoned = true;
+        effects.push(Effect::Abandon(id));
+        effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
+    }
+
+    /// Reports an attempt without an answer, once.
+    pub(super) fn watch(&mut self, now: Duration, request: &mut Request, effects: &mut Vec<Effect>) {
+        let State::RunningAttempt(running) = &mut request.state else { return };
+        if running.attempt.is_none() {
+            // It waits in a queue of this node, so it says nothing of the registry. See `has_lapsed`.
+            if running.deadline.is_some_and(|deadline| now >= deadline) {
+                // Others may ask for all in its place.
+                (running.duty, running.deadline) = (Duty::None, None);
+            }
+            let outdated = running.by_own_rule.then_some(running.begun + BACK_WITHIN).filter(|at| now < *at);
+            request.wake = outdated.into_iter().chain(running.deadline).min();
+            return;
+        }
+        let late_at = running.begun + UNANSWERED_AFTER;
+        request.wake = match running.reported_unanswered {
+            false => (now < late_at).then_some(late_at),
+            true => running.others_answered.then_some(running.begun + HANGS_AFTER),
+        };
+        if running.reported_unanswered || now < late_at {
+            return;
+        }
+        running.reported_unanswered = true;
+        let stage = running.stage();
+        let endpoint = request.target_keys.stage_backoff_key(stage);
+        let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= running.begun);
+        if let (Some(_), false) = (running.attempt, answered_since) {
+            let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
+            let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, UNANSWERED_AFTER.as_secs());
+            let details = FailureDetails { message, step: running.step_of(endpoint.id()), ..FailureDetails::default() }.bounded();
+            self.publish(now, running, endpoint, Finding::Unanswered(details), effects);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Which nodes' failures do not count, because others succeed where they fail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{FailureClass, NodeName};
+
+use super::Replica;
+use crate::core::knowledge::backoff_key::{BackoffKey, BackoffKeyId};
+use crate::core::knowledge::entry::Received;
+use crate::core::knowledge::report::Report;
+
+/// How long a distrusted node's reports count for itself alone.
+pub const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
+/// How often it is looked at most which reporters of a key others contradict.
+const CONTRADICTED_APART: Duration = Duration::from_secs(1);
+/// How many successes within that time end the distrust of a reporter that failed alone. Further ones do not.
+const PARDONS: u32 = 2;
+
+/// A kind of failure: a class, in a view.
+pub(super) type Kind = (u128, FailureClass);
+
+/// A distrusted node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Distrust {
+    /// When other nodes last had success where this node had none.
+    pub(super) contradicted_at: Duration,
+    /// When the node itself last had success; or others, if the node had had success before them.
+    sound_at: Option<Duration>,
+    /// Whether another node had failed too when the distrust began: then the cause was not this node alone.
+    together: bool,
+    pardons: u32,
+}
+
+impl Distrust {
+    pub(super) fn holds(self, now: Duration) -> bool {
+        let pardoned = self.sound_at.is_some_and(|sound| sound >= self.contradicted_at) && self.pardons <= PARDONS;
+        now < self.contradicted_at + DISTRUSTED_FOR && !pardoned
+    }
+}
+
+impl Replica {
+    /// When a distrusted reporter counts again.
+    pub(super) fn trust_changes(&self, now: Duration) -> Duration {
+        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + DISTRUSTED_FOR);
+        ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
+    }
+
+    /// True if the reporter is distrusted for any kind of failure in the view. Its report alone counts for itself then.
+    pub(super) fn doubtful(&self, now: Duration, report: &Report) -> bool {
+        let view = report.backoff_key.view_id();
+        let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
+        FailureClass::ALL.into_iter().any(holds)
+    }
+
+    /// True if a node reports a failure of the key, and no node a success since.
+    #[must_use]
+    pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
+        let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
+        reports.failures_since(self.in_order_at(reports)).next().is_some()
+    }
+
+    /// Whether others' successes contradict what a node says of this kind of failure.
+    pub(in crate::core::knowledge) fn is_distrusted(&self, now: Duration, node: &NodeName, backoff_key: Option<&Arc<BackoffKey>>) -> bool {
+        backoff_key.is_some_and(|backoff_key| self.is_distrusted_for(now, node, backoff_key))
+    }
+
+    /// A distrusted node that fails again so keeps that kind to itself for as long again: its failures go on.
+    pub(in crate::core::knowledge) fn still_distrusted(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
+        if let Some(distrust) = self.distrust.get_mut(&kind(backoff_key)).and_then(|nodes| nodes.get_mut(node)) {
+            distrust.contradicted_at = distrust.contradicted_at.max(now);
+        }
+    }
+
+    pub(super) fn is_distrusted_for(&self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) -> bool {
+        self.distrust.get(&kind(backoff_key)).and_then(|nodes| nodes.get(node)).is_some_and(|distrust| distrust.holds(now))
+    }
+
+    /// A node whose failure stands although another has succeeded since becomes distrusted for a while.
+    pub(super) fn contradict(&mut self, now: Duration, backoff_key: BackoffKeyId) {
+        let (Some(success), Some(reports)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
+        if !reports.contradicts(success, CONTRADICTED_APART) {
+            return;
+        }
+        let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
+        // A node that is distrusted already is left out; its successes since are counted as pardons.
+        let known = |report: &Report| {
+            let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
+            distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
+        };
+        let distrusted = |received: &&Received| received.failing_since < success && !known(&received.report);
+        let distrusted: Vec<Arc<Report>> = reports.failures().filter(distrusted).map(|received| Arc::clone(&received.report)).collect();
+        for report in distrusted {
+            let sound_at = self.sound_at(&report);
+            let held = self.is_distrusted_for(now, &report.reporter, &report.backoff_key);
+            let nodes = self.distrust.entry(kind(&report.backoff_key)).or_default();
+            let distrust = nodes.entry(report.reporter.clone()).or_default();
+            distrust.sound_at = distrust.sound_at.max(sound_at);
+            distrust.together = together || (held && distrust.together);
+            distrust.contradicted_at = success;
+            if distrust.holds(now) != held {
+                self.derived.forget_all();
+            }
+            self.counts.contradicted_total += 1;
+        }
+    }
+
+    /// When a reporter itself last had success with this kind of thing.
+    pub(super) fn sound_at(&self, report: &Report) -> Option<Duration> {
+        let sound = |received: &&Received| received.claim.is_none() && kind(&received.report.backoff_key) == kind(&report.backoff_key);
+        self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|received| received.date).max()
+    }
+
+    /// A success of its own ends the distrust of a node, but not time after time if it failed alone. A failure that was over then is not
+    /// contradicted by others' later successes, even if those arrived first: without a bus, reports arrive late.
+    pub(super) fn pardon(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
+        if let Some(distrust) = self.distrust.get_mut(&kind(&report.backoff_key)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
+            self.derived.forget_all();
+            let held = distrust.holds(now);
+            let sound_at = if over { date.max(distrust.contradicted_at) } else { date };
+            distrust.sound_at = distrust.sound_at.max(Some(sound_at));
+            // One success is reported for several keys. Only the one that ends the distrust counts.
+            let makes_good = held && sound_at >= distrust.contradicted_at;
+            distrust.pardons += u32::from(makes_good && !distrust.together);
+        }
+    }
+}
+
+pub(super) fn kind(backoff_key: &BackoffKey) -> Kind {
+    (backoff_key.view_id(), backoff_key.class())
+}

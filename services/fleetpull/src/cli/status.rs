@@ -1,0 +1,30 @@
+//! `fleetpull status`: one screen for the engineer on call.
+
+use clap::Args;
+
+use super::groups::QuestionArgs;
+
+/// Show on one screen what is wrong in the fleet.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull status --nats nats://nats:4222
+  fleetpull status --watch                        read anew every 2 s, until Ctrl-C
+  fleetpull status -o json                        one object
+  fleetpull status --agent unix:///var/lib/fleetpull/state/n1/agent.sock
+  fleetpull explain 7f3a                          a row by its ID
+
+At most 40 lines, whatever the size of the fleet; the worst comes first, and
+what is well is not listed. WAITING counts the nodes that wait with a pull or a
+standing pull, and their images. Where the bus is gone, --agent shows what one
+node knows.
+
+Exit status: 1 when a node that was asked did not answer.")]
+pub struct StatusArgs {
+    /// Read it anew every 2 s, until Ctrl-C.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Which agents are asked, and the output format.
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}

@@ -1,0 +1,173 @@
+//! What a budget shows in a row: a quota that is spent, a rate below its cap, or pulls that wait for their turn.
+
+use contract::messages::throttler::{BudgetState, RegistryLimit};
+use pull_coordinator::registry_of_budget;
+
+use super::ids;
+use super::row::{BudgetFigures, Row, Source, What};
+use super::waits::Waiting;
+use crate::commands::budget::Budget;
+use crate::commands::holds::{hold, used_up};
+use crate::output::units;
+
+impl BudgetFigures {
+    /// None: it holds nothing back.
+    pub(super) fn of(state: &BudgetState) -> Option<Self> {
+        let slowed_by = match state.rate_cause.as_str() {
+            "overload" => Some("overload"),
+            "silent_nodes" => Some("silent nodes"),
+            _ => None,
+        };
+        let held = hold(state);
+        let slowed_by = slowed_by.filter(|_| state.leads && state.per_second_in_force < state.per_second);
+        if held.is_none() && slowed_by.is_none() {
+            return None;
+        }
+        let limits = &state.known.limits;
+        let spent = used_up(limits);
+        let least = limits.iter().filter(|limit| limit.limit > 0).min_by_key(|limit| limit.remaining.saturating_mul(1_000) / limit.limit);
+        Some(Self {
+            owner: state.owner.clone(),
+            rate: (state.leads && state.per_second > 0.0).then_some(state.per_second_in_force),
+            cap: (state.per_second > 0.0).then_some(state.per_second),
+            quota: spent.or(least).cloned(),
+            is_spent: spent.is_some(),
+            slowed_by,
+            waiting_count: state.waiting_count,
+            wait_ms: held.and_then(|held| held.wait_ms),
+        })
+    }
+
+    /// A row of its own.
+    pub(super) fn row(self, budget: &Budget) -> Row {
+        let owner = &budget.state.owner;
+        let mut row = Row {
+            key: ids::hash("budget", owner),
+            id: String::new(),
+            what: What::Registry(registry_of_budget(owner)),
+            scope: "rate".to_owned(),
+            state: "queued",
+            state_in_words: "queued".to_owned(),
+            cause: self.cause(),
+            message: None,
+            since_ms: None,
+            next_attempt_ms: self.wait_ms,
+            prober: None,
+            node_count: budget.node_count(),
+            waiting: Waiting::default(),
+            figures: None,
+            source: Source::Budget,
+        };
+        match (self.is_spent, self.slowed_by) {
+            (true, _) => row.state = "quota_spent",
+            (false, Some(_)) => (row.state, row.state_in_words) = ("slowed", "slowed".to_owned()),
+            (false, None) => {}
+        }
+        self.complete(&mut row);
+        row
+    }
+
+    /// Says in the row of the owner's back-off what is left of its quota, and when there is more.
+    pub(super) fn complete(self, row: &mut Row) {
+        if let Some(quota) = self.quota.as_ref().filter(|_| self.is_spent) {
+            "quota".clone_into(&mut row.scope);
+            row.state_in_words = left(quota);
+            row.next_attempt_ms = row.next_attempt_ms.max(self.wait_ms);
+        }
+        row.figures = Some(self);
+    }
+
+    fn cause(&self) -> String {
+        let rate = match (self.rate, self.cap) {
+            (Some(rate), Some(cap)) if rate < cap => format!("{}/s of {cap}/s", short(rate)),
+            (_, Some(cap)) => format!("{cap}/s"),
+            (_, None) => String::new(),
+        };
+        let waits = match self.waiting_count {
+            0 => String::new(),
+            1 => "1 pull waits".to_owned(),
+            count => format!("{count} pulls wait"),
+        };
+        let parts = match (&self.quota, self.slowed_by) {
+            (Some(quota), _) if self.is_spent => [window(quota), waits],
+            (_, Some(why)) => [rate, why.to_owned()],
+            (_, None) => [waits, rate],
+        };
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// `3/100 left`
+fn left(quota: &RegistryLimit) -> String {
+    match quota.limit {
+        0 => format!("{} left", quota.remaining),
+        limit => format!("{}/{limit} left", quota.remaining),
+    }
+}
+
+/// `100 per 6h`
+fn window(quota: &RegistryLimit) -> String {
+    match (quota.limit, quota.window_ms) {
+        (0, _) => "quota spent".to_owned(),
+        (limit, 0) => format!("quota of {limit}"),
+        (limit, window_ms) => format!("{limit} per {}", units::age(window_ms)),
+    }
+}
+
+/// A rate in three digits or so.
+fn short(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::NodeName;
+    use contract::messages::throttler::{BudgetList, BudgetWaiter, KnownLimits};
+
+    use super::*;
+    use crate::commands::budget::Merger;
+
+    fn limit(remaining: u64) -> RegistryLimit {
+        RegistryLimit { limit: 100, remaining, window_ms: 21_600_000, reset_ms: Some(8_040_000), ..RegistryLimit::default() }
+    }
+
+    fn led(cause: &str, in_force: f64, waits_ms: &[u64], limits: Vec<RegistryLimit>) -> BudgetState {
+        let node: NodeName = "n3".parse().expect("a name");
+        BudgetState {
+            owner: "default|hub.example||||e".to_owned(),
+            leads: true,
+            per_second: 200.0,
+            per_second_in_force: in_force,
+            rate_cause: cause.to_owned(),
+            waiting: waits_ms.iter().map(|wait_ms| BudgetWaiter { node: node.clone(), wait_ms: *wait_ms }).collect(),
+            waiting_count: waits_ms.len() as u64,
+            known: KnownLimits { limits, ..KnownLimits::default() },
+            ..BudgetState::default()
+        }
+    }
+
+    #[test]
+    fn a_budget_has_a_row_when_it_holds_pulls_back_or_is_slowed() {
+        let nothing = |cause: &str| led(cause, 200.0, &[], vec![limit(31)]);
+        assert_eq!(["policy", "starting", "overload"].map(|cause| BudgetFigures::of(&nothing(cause)).is_some()), [false; 3]);
+        for (state, expected) in [
+            (led("quota", 0.0, &[], vec![limit(0)]), ("quota", "quota_spent", "0/100 left", "100 per 6h", Some(8_040_000))),
+            (
+                led("policy", 200.0, &[1_000, 9_000_000], vec![limit(0)]),
+                ("quota", "quota_spent", "0/100 left", "100 per 6h; 2 pulls wait", Some(9_000_000)),
+            ),
+            (led("overload", 37.4, &[], vec![]), ("rate", "slowed", "slowed", "37/s of 200/s; overload", None)),
+            (led("silent_nodes", 5.25, &[700], vec![]), ("rate", "slowed", "slowed", "5.2/s of 200/s; silent nodes", Some(700))),
+            (led("policy", 200.0, &[700], vec![]), ("rate", "queued", "queued", "1 pull waits; 200/s", Some(700))),
+        ] {
+            let figures = BudgetFigures::of(&state).expect("a row");
+            let mut merger = Merger::default();
+            merger.add(&"n1".parse().expect("a name"), BudgetList { budgets: vec![state], ..BudgetList::default() });
+            let budgets = merger.into_budgets();
+            let row = figures.row(budgets.values().next().expect("a budget"));
+            let Row { scope, state, state_in_words, cause, next_attempt_ms, what, .. } = &row;
+            assert_eq!((scope.as_str(), *state, state_in_words.as_str(), cause.as_str(), *next_attempt_ms), expected);
+            assert_eq!(*what, What::Registry("hub.example".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Asks for what the status is made of: all nodes how they are, and those that hold something back or wait for what.
+
+use anyhow::Result;
+use contract::NodeName;
+use contract::messages::agent::NodeDescription;
+use contract::messages::backoff_tracker::ListBackoffs;
+use contract::messages::pull_coordinator::{ListPulls, ListStandingPulls};
+
+use super::model::Answers;
+use super::waits::Waits;
+use crate::cli::Selector;
+use crate::commands::backoff::{IN_FULL, Told};
+use crate::commands::holds::Budgets;
+use crate::exit::Exit;
+use crate::fleet::{ANSWER_WITHIN, FleetClient, Members};
+
+/// Asks the fleet, or the one agent behind a socket. With the answers comes whether all answered that were asked.
+pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Result<(Answers, Exit)> {
+    let Members { answering: nodes, silent } = client.members(selector).await?;
+    let involved = involved(&nodes);
+    let answered_in_ms = round_trip(client, involved.first()).await;
+    let told = Told::ask(client, &involved, &ListBackoffs::default()).await;
+    let exit = told.exit();
+    let Told { known, left_out, pauses, unanswered, .. } = told;
+    let unanswered = unanswered.into_iter().map(|(node, _)| node).collect();
+    let budgets = Budgets::of(client, &involved).await;
+    let waits = waits(client, &nodes).await;
+    let (fleet, of_one_node) = (client.fleet().name().to_owned(), client.bus().is_none());
+    Ok((Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms }, exit))
+}
+
+/// The nodes on which something is held back or waits, and a few that may know of what holds nobody back.
+fn involved(nodes: &[NodeDescription]) -> Vec<NodeName> {
+    let is_involved = |node: &NodeDescription| node.backoff + node.waiting + node.standing > 0;
+    let (first, others) = nodes.split_at(nodes.len().min(IN_FULL));
+    first.iter().chain(others.iter().filter(|node| is_involved(node))).map(|node| node.node.clone()).collect()
+}
+
+/// How long an agent takes for an answer, in milliseconds. None: there is none, or a socket is asked and not the bus.
+async fn round_trip(client: &FleetClient, node: Option<&NodeName>) -> Option<u64> {
+    let node = node.filter(|_| client.bus().is_some())?;
+    let asked = client.clock().now().monotonic;
+    client.ask(node, ListBackoffs { limit: Some(0), ..ListBackoffs::default() }, ANSWER_WITHIN).await.ok()?;
+    let took = client.clock().now().monotonic.saturating_sub(asked);
+    u64::try_from(took.as_millis()).ok()
+}
+
+/// What nodes wait for, of those that say that they wait.
+async fn waits(client: &FleetClient, nodes: &[NodeDescription]) -> Waits {
+    let mut waits = Waits::default();
+    let those =
+        |wait: fn(&NodeDescription) -> bool| nodes.iter().filter(|node| wait(node)).map(|node| node.node.clone()).collect::<Vec<_>>();
+    let with_pulls = those(|node| node.waiting > 0);
+    client
+        .hear_each(&with_pulls, &ListPulls {}, |node, answer| {
+            if let Ok(list) = answer {
+                waits.add_pulls(&node, &list.pulls);
+            }
+        })
+        .await;
+    let with_standing_pulls = those(|node| node.standing > 0);
+    client
+        .hear_each(&with_standing_pulls, &ListStandingPulls {}, |node, answer| {
+            if let Ok(list) = answer {
+                waits.add_standing_pulls(&node, &list.standing_pulls);
+            }
+        })
+        .await;
+    waits
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::messages::agent::DescribeNode;
+    use contract::messages::backoff_tracker::BackoffList;
+    use contract::messages::pull_coordinator::{PullList, StandingPullList};
+    use contract::messages::throttler::{BudgetList, ListBudgets};
+    use contract::subject::Fleet;
+
+    use super::super::model::Status;
+    use super::super::samples::{description, unavailable, waiting};
+    use super::*;
+
+    /// An agent that waits for an image of a registry that is down, or that has nothing to do.
+    struct Agent {
+        description: NodeDescription,
+        /// How many questions all of them were asked.
+        asked: Rc<Cell<usize>>,
+    }
+
+    impl Actor for Agent {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<DescribeNode>> for Agent {
+        type Result = MessageResult<Ask<DescribeNode>>;
+
+        fn handle(&mut self, _: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(self.description.clone()))
+        }
+    }
+
+    impl Handler<Ask<ListBackoffs>> for Agent {
+        type Result = MessageResult<Ask<ListBackoffs>>;
+
+        fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
+            self.asked.set(self.asked.get() + 1);
+            let entry = (self.description.backoff > 0).then(unavailable);
+            let keys = entry.iter().filter(|_| list.body.shared_by_key).map(|entry| entry.key.clone()).collect();
+            let entries = entry.into_iter().filter(|_| !list.body.shared_by_key).collect();
+            MessageResult(Ok(BackoffList { entries, shared_keys: keys, share: "enforce".to_owned(), ..BackoffList::default() }))
+        }
+    }
+
+    impl Handler<Ask<ListBudgets>> for Agent {
+        type Result = MessageResult<Ask<ListBudgets>>;
+
+        fn handle(&mut self, _: Ask<ListBudgets>, _: &mut Self::Context) -> Self::Result {
+            self.asked.set(self.asked.get() + 1);
+            MessageResult(Ok(BudgetList::default()))
+        }
+    }
+
+    impl Handler<Ask<ListPulls>> for Agent {
+        type Result = MessageResult<Ask<ListPulls>>;
+
+        fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
+            self.asked.set(self.asked.get() + 1);
+            MessageResult(Ok(PullList { pulls: vec![waiting("registry.example/a:1", 5_000)], ..PullList::default() }))
+        }
+    }
+
+    impl Handler<Ask<ListStandingPulls>> for Agent {
+        type Result = MessageResult<Ask<ListStandingPulls>>;
+
+        fn handle(&mut self, _: Ask<ListStandingPulls>, _: &mut Self::Context) -> Self::Result {
+            self.asked.set(self.asked.get() + 1);
+            MessageResult(Ok(StandingPullList::default()))
+        }
+    }
+
+    #[test]
+    fn of_many_nodes_those_alone_are_asked_more_that_wait_or_hold_something_back() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let (asked, mut served, mut served_to_all) = (Rc::new(Cell::new(0)), Vec::new(), Vec::new());
+            for number in 0..300 {
+                let busy = u64::from(number >= 290);
+                let described = NodeDescription { waiting: busy, standing: busy, backoff: busy, ..description(number) };
+                let node = described.node.clone();
+                let wiring = client.wiring(&node);
+                let agent = Agent { description: described, asked: asked.clone() }.start();
+                served_to_all.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await.expect("open"));
+                served.push(actors::serve::<ListBackoffs>(&wiring, agent.clone().recipient()).await.expect("open"));
+                served.push(actors::serve::<ListBudgets>(&wiring, agent.clone().recipient()).await.expect("open"));
+                served.push(actors::serve::<ListPulls>(&wiring, agent.clone().recipient()).await.expect("open"));
+                served.push(actors::serve::<ListStandingPulls>(&wiring, agent.recipient()).await.expect("open"));
+            }
+            let (answers, exit) = ask(&client, None).await.expect("they answer");
+            assert_eq!((answers.nodes.len(), exit), (300, Exit::Success));
+            // Each of a few is asked for back-offs and budgets, each that waits for its pulls too; one more question measures the way.
+            assert!(asked.get() <= 2 * (IN_FULL + 10) + 2 * 10 + 2, "{}", asked.get());
+            let status = Status::of(answers);
+            let row = status.rows.first().expect("a row");
+            assert_eq!((status.rows.len(), row.waiting.nodes, row.waiting.images, row.node_count), (1, 10, 1, 10));
+        });
+    }
+}

@@ -1,0 +1,277 @@
+use contract::messages::agent::NodeDescription;
+use contract::messages::backoff_tracker::{BackoffEntry, Pause};
+use contract::messages::throttler::BudgetState;
+
+use super::super::samples::{OWNER, Sample, budget, description, limited, missing, node, silent, unavailable};
+use super::*;
+
+const APP: &str = "registry.example/team/app:v9";
+const WIDTHS: [usize; 2] = [80, 140];
+
+fn shown(sample: Sample, width: usize) -> String {
+    lines(&Status::of(sample.answers()), width).join("\n")
+}
+
+/// Compares an incident's screen at 80 and at 140 columns. Its first five lines name cause, since when, waiting nodes and next attempt.
+fn assert_shown(sample: impl Fn() -> Sample, first_five: &[&str], expected: [&str; 2]) {
+    for (width, expected) in WIDTHS.into_iter().zip(expected) {
+        let text = shown(sample(), width);
+        assert_eq!(text, expected.trim_matches('\n'), "at {width} columns:\n{text}\n");
+        assert!(text.lines().all(|line| measure_text_width(line) <= width), "{text}");
+        let five: String = text.lines().take(5).map(|line| format!("{} ", line.trim_start())).collect();
+        for part in first_five {
+            assert!(five.contains(part), "{part} in {five}");
+        }
+    }
+}
+
+#[test]
+fn a_registry_that_answers_503() {
+    let sample = || {
+        let (job, web) = (missing("0be1", "registry.example/team/job:v3"), "registry.example/team/web:v1");
+        Sample::of(5).knowing(&unavailable()).knowing(&job).waiting(5, APP, 240_000).waiting(3, web, 60_000)
+    };
+    assert_shown(
+        sample,
+        &["503 (n1)", "for 4m12s", "5 nodes wait for 2 images", "next attempt in 3s"],
+        [
+            r"
+registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images,
+    next attempt in 3s
+FLEET    prod-eu, 5 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    5: 5 ready, version 0.1.0
+PULLS    0 running, 8 waiting, 0 standing, oldest wait 4m
+ID    WHAT                         STATE        CAUSE     SINCE  NEXT    WAITING
+7f3a  registry.example             unavailable  503 (n1)  4m12s  in 3s   5 nodes
+0be1  registry.exa.../team/job:v3  not found    404 (n1)  11m    in 41s  0
+",
+            r"
+registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images, next attempt in 3s
+FLEET    prod-eu, 5 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    5: 5 ready, version 0.1.0
+PULLS    0 running, 8 waiting, 0 standing, oldest wait 4m
+ID    WHAT                          SCOPE   STATE        CAUSE     SINCE  NEXT ATTEMPT  WAITING
+7f3a  registry.example              zone a  unavailable  503 (n1)  4m12s  in 3s         5 nodes, 2 images
+0be1  registry.example/team/job:v3  image   not found    404 (n1)  11m    in 41s        0
+",
+        ],
+    );
+}
+
+#[test]
+fn a_tag_that_is_missing() {
+    let sample = || Sample::of(3).knowing(&missing("0be1", APP)).waiting(2, APP, 660_000);
+    assert_shown(
+        sample,
+        &["404 (n1)", "for 11m", "2 nodes wait for 1 image", "next attempt in 41s"],
+        [
+            r"
+registry.example/team/app:v9: not found for 11m, 404 (n1),
+    2 nodes wait for 1 image, next attempt in 41s
+FLEET    prod-eu, 3 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    3: 3 ready, version 0.1.0
+PULLS    0 running, 2 waiting, 0 standing, oldest wait 11m
+ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
+0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  2 nodes
+",
+            r"
+registry.example/team/app:v9: not found for 11m, 404 (n1), 2 nodes wait for 1 image, next attempt in 41s
+FLEET    prod-eu, 3 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    3: 3 ready, version 0.1.0
+PULLS    0 running, 2 waiting, 0 standing, oldest wait 11m
+ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
+0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        2 nodes, 1 image
+",
+        ],
+    );
+}
+
+#[test]
+fn a_429_with_a_quota_spent() {
+    let other = || BudgetState {
+        owner: "default|ghcr.example|h||anonymous|e".to_owned(),
+        per_second_in_force: 37.2,
+        rate_cause: "overload".to_owned(),
+        ..budget("", 99)
+    };
+    let sample = || Sample::of(3).knowing(&limited()).led(budget(OWNER, 0)).led(other()).waiting(3, APP, 7_200_000);
+    assert_shown(
+        sample,
+        &["429 (n1)", "0/100 left", "for 4m12s", "3 nodes wait for 1 image", "next attempt in 134m"],
+        [
+            r"
+registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image,
+    next attempt in 134m
+FLEET    prod-eu, 3 enforce, policy r41
+BUS      connected, an agent answers in 4 ms
+NODES    3: 3 ready, version 0.1.0
+PULLS    0 running, 3 waiting, 0 standing, oldest wait 120m
+ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
+91c0  registry.example  0/100 left  429 (n1)             4m12s  in 134m  3 nodes
+9c26  ghcr.example      slowed      37/s of 200/s; o...  -      -        0
+",
+            r"
+registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next attempt in 134m
+FLEET    prod-eu, 3 enforce, policy r41
+BUS      connected, an agent answers in 4 ms
+NODES    3: 3 ready, version 0.1.0
+PULLS    0 running, 3 waiting, 0 standing, oldest wait 120m
+ID    WHAT              SCOPE  STATE       CAUSE                    SINCE  NEXT ATTEMPT  WAITING
+91c0  registry.example  quota  0/100 left  429 (n1)                 4m12s  in 134m       3 nodes, 1 image
+9c26  ghcr.example      rate   slowed      37/s of 200/s; overload  -      -             0
+",
+        ],
+    );
+}
+
+#[test]
+fn nats_that_is_dead_as_one_node_sees_it() {
+    let state = "degraded: no bus since 2026-01-31T12:00:00Z: connection refused (os error 111)";
+    let sample = || {
+        Sample::of(1).knowing(&missing("0be1", APP)).waiting(1, APP, 60_000).with(|answers| {
+            answers.of_one_node = true;
+            answers.answered_in_ms = None;
+            let described = NodeDescription { state: state.to_owned(), since_ms: 252_000, oldest_unsent_ms: 250_000, ..description(1) };
+            answers.nodes[0] = NodeDescription { waiting: 1, ..described };
+        })
+    };
+    assert_shown(
+        sample,
+        &["n1 has no bus for 4m12s", "connection refused", "connects again by itself", "BUS      gone"],
+        [
+            r"
+n1 has no bus for 4m12s: connection refused (os error 111),
+    it goes on by kubelet's rule and connects again by itself
+BUS      gone for 4m12s, oldest unsent event 4m10s
+FLEET    prod-eu, as n1 knows it, 1 enforce
+NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
+PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
+ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
+0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  1 node
+",
+            r"
+n1 has no bus for 4m12s: connection refused (os error 111), it goes on by kubelet's rule and connects again by itself
+BUS      gone for 4m12s, oldest unsent event 4m10s
+FLEET    prod-eu, as n1 knows it, 1 enforce
+NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
+PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
+ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
+0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        1 node, 1 image
+",
+        ],
+    );
+}
+
+#[test]
+fn one_node_that_is_silent() {
+    let sample = || Sample::of(2).with(|answers| answers.silent = vec![silent(3, 252)]);
+    assert_shown(
+        sample,
+        &["n3 is silent for 4m12s", "is its agent running", "2 of 3 nodes go on without it"],
+        [
+            r"
+n3 is silent for 4m12s: is its agent running,
+    and its bus connected? 2 of 3 nodes go on without it
+FLEET    prod-eu, 2 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
+PULLS    0 running, 0 waiting, 0 standing
+",
+            r"
+n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it
+FLEET    prod-eu, 2 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
+PULLS    0 running, 0 waiting, 0 standing
+",
+        ],
+    );
+}
+
+#[test]
+fn who_does_not_say_what_it_knows_is_counted() {
+    let text = shown(Sample::of(9).with(|answers| answers.unanswered = (1..=6).map(node).collect()), 140);
+    assert!(text.starts_with("6 nodes did not say in time what holds pulls back, n1 first: is the agent busy"), "{text}");
+    assert!(text.contains("9: 9 ready, 6 did not say what they know (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
+}
+
+#[test]
+fn a_fleet_that_is_well_says_so() {
+    let text = shown(Sample::of(3), 80);
+    let expected = "\
+all is well: 3 of 3 nodes are ready, nothing is held back
+FLEET    prod-eu, 3 enforce
+BUS      connected, an agent answers in 4 ms
+NODES    3: 3 ready, version 0.1.0
+PULLS    0 running, 0 waiting, 0 standing";
+    assert_eq!(text, expected);
+    let busy = shown(Sample::of(3).led(budget(OWNER, 31)).waiting(3, "busybox", 100), 80);
+    assert!(busy.starts_with("all is well: ") && busy.ends_with("0 running, 3 waiting, 0 standing, oldest wait 0s"), "{busy}");
+    let one = Sample::of(1).with(|answers| answers.of_one_node = true);
+    assert!(shown(one, 80).starts_with("all is well on n1: nothing is held back\nFLEET    prod-eu, as n1 knows it, 1 enforce\n"));
+}
+
+#[test]
+fn ten_thousand_nodes_with_hundreds_of_entries_fit_a_screen() {
+    let mut sample = Sample::of(10_000).with(|answers| {
+        answers.silent = (20_000..20_100).map(|number| silent(number, 100)).collect();
+        for (number, described) in answers.nodes.iter_mut().enumerate() {
+            described.version = format!("0.{}.0", number % 7);
+            described.share = if number < 10 { "observe" } else { "enforce" }.to_owned();
+            if number < 50 {
+                described.state = "degraded: no JetStream".to_owned();
+            }
+        }
+        let pause = |number: u64| Pause { registry: Some(format!("r{number}.example")), left_ms: 60_000, by: "ann@host".to_owned() };
+        answers.pauses = (0..9).map(pause).collect();
+    });
+    for number in 0..300 {
+        sample = sample.alone(1, missing(&format!("{number:04x}"), &format!("registry.example/team/app:v{number}")));
+    }
+    sample = sample.knowing(&unavailable()).waiting(10_000, APP, 1_000);
+    let status = Status::of(sample.answers());
+    for width in [80, 140] {
+        let lines = lines(&status, width);
+        assert_eq!(lines.len(), LINES_MOST, "{lines:#?}");
+        assert!(lines[0].starts_with("registry.example: unavailable for 4m12s"), "{lines:#?}");
+        let last = &lines[LINES_MOST - 1];
+        assert!(last.starts_with("and 2") && last.ends_with(" more, fleetpull backoff list"), "{last}");
+        assert!(lines.iter().all(|line| measure_text_width(line) <= width), "{lines:#?}");
+        let text = lines.join("\n");
+        for part in
+            ["10000 nodes", "9990 enforce, 10 observe", "100 silent (n20000 for 100s, n20001 for 100s, n20002 for 100s", "6 more pauses"]
+        {
+            assert!(text.replace("\n    ", " ").contains(part), "{part} in {text}");
+        }
+    }
+}
+
+#[test]
+fn any_terminal_shows_any_text_in_whole_lines() {
+    let bad = "x\u{1b}[2J\u{9b}2Jz\u{7f}\u{202e}\r\nforged";
+    let (image, name) = ("r.example/".to_owned() + &"a".repeat(4_000) + ":v1", "n".repeat(253));
+    let sample = || {
+        let hostile = BackoffEntry { probed_by: Some(bad.to_owned()), reporters: vec![bad.to_owned()], ..missing("0be1", bad) };
+        let long = BackoffEntry { probed_by: Some(name.clone()), reporters: vec![name.clone()], ..missing("0be2", &image) };
+        let huge = BackoffEntry { since_ms: u64::MAX, next_attempt_ms: u64::MAX, about: String::new(), ..missing("0be3", "") };
+        Sample::of(2).knowing(&hostile).knowing(&long).knowing(&huge).waiting(2, &image, u64::MAX).with(|answers| {
+            answers.fleet = bad.to_owned();
+            answers.nodes[0].state = format!("degraded: {bad}");
+            answers.nodes[1].version = bad.to_owned();
+            answers.pauses = vec![Pause { registry: Some(bad.to_owned()), left_ms: u64::MAX, by: bad.to_owned() }];
+        })
+    };
+    let status = Status::of(sample().answers());
+    for width in [0, 1, 19, 20, 40, 80, 200, usize::MAX] {
+        for line in lines(&status, width) {
+            assert!(!line.chars().any(char::is_control) && !line.contains('\u{202e}'), "{line:?}");
+            assert!(width < 3 || measure_text_width(&line) <= width, "{width}: {line}");
+        }
+    }
+    let first = lines(&status, 80).join(" ");
+    assert!(first.starts_with("r.example/") && first.contains("404"), "the figures behind a long name are seen: {first}");
+}

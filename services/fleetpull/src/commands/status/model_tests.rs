@@ -1,0 +1,72 @@
+use serde_json::json;
+
+use super::super::json::object;
+use super::super::samples::{OWNER, Sample, budget, description, limited, missing, node, silent};
+use super::*;
+
+#[test]
+fn nodes_are_counted_and_those_that_are_not_well_are_named_the_silent_first() {
+    let degraded = |number: usize, state: &str, since_ms| NodeDescription { state: state.to_owned(), since_ms, ..description(number) };
+    let mut nodes: Vec<NodeDescription> = (1..=4).map(description).collect();
+    nodes[1] = degraded(2, "degraded: runtime containerd: no answer", 9_000);
+    nodes[2] = NodeDescription { version: "0.2.0".to_owned(), ..degraded(3, "of a later version", 10_000) };
+    let folded = Nodes::of(&nodes, &[silent(5, 20), silent(6, 40)]);
+    let unwell = |number, reason: Option<&str>, since_ms| Unwell { node: node(number), reason: reason.map(str::to_owned), since_ms };
+    let expected = [
+        unwell(6, None, 40_000),
+        unwell(5, None, 20_000),
+        unwell(3, Some("of a later version"), 10_000),
+        unwell(2, Some("runtime containerd: no answer"), 9_000),
+    ];
+    assert_eq!((folded.total, folded.ready, folded.degraded, folded.silent), (6, 2, 2, 2));
+    assert_eq!((folded.unwell, folded.versions.len()), (expected.to_vec(), 2));
+    let many: Vec<Silent> = (0..10_000).map(|number| silent(number, 40)).collect();
+    assert_eq!(Nodes::of(&[], &many).unwell.len(), NAMED);
+}
+
+#[test]
+fn a_bus_is_gone_if_the_one_node_that_is_asked_says_so() {
+    let lost = |of_one_node, state: &str| {
+        let change = |answers: &mut Answers| {
+            answers.of_one_node = of_one_node;
+            answers.nodes[0] = NodeDescription { state: state.to_owned(), since_ms: 252_000, ..description(1) };
+        };
+        Status::of(Sample::of(1).with(change).answers()).bus.lost
+    };
+    let gone = "degraded: no bus since 2026-01-31T12:00:00Z: connection refused (os error 111); trying again";
+    assert_eq!(lost(true, gone), Some((252_000, "connection refused (os error 111)".to_owned())));
+    assert_eq!([lost(false, gone), lost(true, "degraded: no JetStream"), lost(true, "ok")], [None, None, None]);
+}
+
+#[test]
+fn json_is_one_object_with_what_scripts_read() {
+    let image = "registry.example/team/app:v9";
+    let sample = Sample::of(3).knowing(&limited()).knowing(&missing("0be1", image)).led(budget(OWNER, 0)).waiting(2, image, 660_000);
+    let object = object(&Status::of(sample.answers()));
+    assert_eq!((&object["fleet"], &object["node"], &object["bus"]["state"]), (&json!("prod-eu"), &json!(null), &json!("connected")));
+    assert_eq!(
+        object["nodes"],
+        json!({ "total": 3, "ready": 3, "degraded": 0, "silent": 0, "unwell": [], "versions": { "0.1.0": 3 }, "unanswered": 0 })
+    );
+    assert_eq!(object["pulls"], json!({ "running": 0, "waiting": 2, "standing": 0, "oldest_wait_ms": 660_000 }));
+    let expected = json!([{
+        "id": "91c0",
+        "registry": "registry.example",
+        "scope": "quota",
+        "state": "rate_limited",
+        "since_ms": 252_000,
+        "cause": "429 (n1)",
+        "message": "ErrImagePull: registry.example: 429 Too Many Requests for manifest v1",
+        "next_attempt_ms": 8_040_000,
+        "prober": null,
+        "waiting_nodes": 2,
+        "waiting_images": 1,
+        "rate": 200.0,
+        "cap": 200.0,
+        "quota": { "source": null, "limit": 100, "remaining": 0, "window_ms": 21_600_000, "reset_ms": 8_040_000 },
+    }]);
+    assert_eq!(object["registries"], expected);
+    let images = &object["images"][0];
+    assert_eq!((&images["image"], &images["state"], images.get("quota")), (&json!(image), &json!("not_found"), None));
+    assert_eq!((&object["sharing"]["policy_revision"], &object["left_out"]), (&json!(41), &json!(0)));
+}

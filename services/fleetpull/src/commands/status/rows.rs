@@ -1,0 +1,213 @@
+//! What is wrong, a row for each cause, from what `backoff list` and `budget list` show: what is shared once, nodes' own back-offs once
+//! for each image, and budgets that hold pulls back.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use backoff_tracker::entry_query::{EntryQuery, image_of};
+use console::truncate_str;
+use contract::messages::backoff_tracker::BackoffEntry;
+use contract::{FailureClass, NodeName};
+use image::Reference;
+
+use super::about::{About, about, state_in_words};
+use super::ids;
+use super::row::{BudgetFigures, Row, Source, What};
+use super::waits::{Causes, Waiting, Waits, normalised};
+use crate::commands::holds::Budgets;
+use crate::output::known_failures::{Known, found_by};
+use crate::output::refusal::got;
+
+/// As much of a message tells what it is about. Columns.
+const MESSAGE_SHOWN: usize = 40;
+
+/// What the runtime adds to a status that no registry has sent.
+const WEB_PAGE: &str = "(with a web page";
+
+/// All rows, the worst first: what most nodes wait for, a registry before an image, what is longest so.
+pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (place, known) in known.iter().enumerate().filter(|(_, known)| known.is_shared()) {
+        rows.push(of_shared(place, known));
+    }
+    let shared = Index::of(known, &rows);
+    rows.extend(of_nodes_own(known, &shared));
+    for budget in budgets.all() {
+        let Some(figures) = BudgetFigures::of(&budget.state) else { continue };
+        match rows.iter_mut().find(|row| is_about_budget(known, row, &budget.state.owner)) {
+            Some(row) => figures.complete(row),
+            None => rows.push(figures.row(budget)),
+        }
+    }
+    let index = Index::of(known, &rows);
+    let counts = waits.by_cause(rows.len(), |image| index.causes_of(image), |row, node| is_known_to(known, &rows[row], node));
+    for (row, waiting) in rows.iter_mut().zip(counts) {
+        row.waiting = waiting;
+    }
+    rows.sort_by_cached_key(|row| {
+        let is_of_image = matches!(row.what, What::Image(_));
+        (Reverse(row.waiting), is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
+    });
+    let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+    let ids = ids::shortest(&keys);
+    rows.iter_mut().zip(ids).for_each(|(row, id)| row.id = id);
+    rows
+}
+
+fn of_shared(place: usize, known: &Known) -> Row {
+    let entry = &known.entry;
+    let About { what, scope } = about(entry);
+    Row {
+        key: entry.key.clone(),
+        id: String::new(),
+        what,
+        scope,
+        state: entry.class.as_str(),
+        state_in_words: state_in_words(entry.class).to_owned(),
+        cause: format!("{} ({})", met(known), found_by(entry)),
+        message: Some(entry.cause.clone()).filter(|cause| !cause.is_empty()),
+        since_ms: Some(entry.since_ms),
+        next_attempt_ms: Some(known.due_ms()),
+        prober: entry.probed_by.clone(),
+        node_count: known.nodes.len(),
+        waiting: Waiting::default(),
+        figures: None,
+        source: Source::Entries(vec![place]),
+    }
+}
+
+/// What the attempt met: a status, that nobody answered, or the beginning of what the node says.
+fn met(known: &Known) -> String {
+    let BackoffEntry { class, cause, .. } = &known.entry;
+    let met = got(*class, cause);
+    let says_no_more = met == class.as_str() || *class == FailureClass::Unknown;
+    match cause.split_once(": ").filter(|_| says_no_more) {
+        Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
+        None if cause.contains(WEB_PAGE) => format!("{met} from a proxy"),
+        None => met.strip_suffix(" from the registry").unwrap_or(met).to_owned(),
+    }
+}
+
+/// One row for each image that nodes hold back by their own rule, and that nothing shared is known of.
+fn of_nodes_own(known: &[Known], shared: &Index<'_>) -> Vec<Row> {
+    let mut by_image: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (place, own) in known.iter().enumerate().filter(|(_, known)| !known.is_shared()) {
+        let image = normalised(image_of(&own.entry).unwrap_or_default());
+        let is_shared = |row: &usize| own.nodes.first().is_some_and(|node| known[shared.places[*row]].nodes.binary_search(node).is_ok());
+        if !shared.causes_of(&image).holding.iter().any(is_shared) {
+            by_image.entry(image).or_default().push(place);
+        }
+    }
+    by_image.into_iter().filter_map(|(image, places)| of_own(known, image, places)).collect()
+}
+
+fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row> {
+    places.sort_by_key(|place| known[*place].nodes.first());
+    let mut nodes: Vec<&NodeName> = places.iter().filter_map(|place| known[*place].nodes.first()).collect();
+    nodes.dedup();
+    let newest = places.iter().map(|place| &known[*place]).min_by_key(|known| known.entry.last_ms_ago)?;
+    let scope = match nodes.as_slice() {
+        [node] => node.to_string(),
+        nodes => format!("{} nodes", nodes.len()),
+    };
+    Some(Row {
+        key: ids::hash("own", &image),
+        id: String::new(),
+        what: What::Image(image),
+        scope,
+        state: newest.entry.class.as_str(),
+        state_in_words: state_in_words(newest.entry.class).to_owned(),
+        cause: format!("{} ({})", met(newest), newest.nodes.first().map_or("-", NodeName::as_str)),
+        message: Some(newest.entry.cause.clone()).filter(|cause| !cause.is_empty()),
+        since_ms: places.iter().map(|place| known[*place].entry.since_ms).max(),
+        next_attempt_ms: places.iter().map(|place| known[*place].due_ms()).min(),
+        prober: None,
+        node_count: nodes.len(),
+        waiting: Waiting::default(),
+        figures: None,
+        source: Source::Entries(places),
+    })
+}
+
+/// Whether a row is of the back-off of a budget's owner.
+fn is_about_budget(known: &[Known], row: &Row, owner: &str) -> bool {
+    let Source::Entries(places) = &row.source else { return false };
+    let about = places.first().map(|place| known[*place].entry.about.as_str()).unwrap_or_default();
+    about.strip_prefix("budget ").and_then(|rest| rest.strip_prefix(owner)).is_some_and(|rest| rest.starts_with(" of registry "))
+}
+
+/// Whether a node is held by what a row is about: by a budget every node is, and by an entry those that know it.
+fn is_known_to(known: &[Known], row: &Row, node: &NodeName) -> bool {
+    match &row.source {
+        Source::Budget => true,
+        // One shared entry, or one entry for each node.
+        Source::Entries(places) => match places.as_slice() {
+            [place] => known[*place].nodes.binary_search(node).is_ok(),
+            places => places.binary_search_by(|place| known[*place].nodes.first().cmp(&Some(node))).is_ok(),
+        },
+    }
+}
+
+/// Rows by what they hold.
+struct Index<'a> {
+    known: &'a [Known],
+    /// The first entry of each row; of a budget's row none is asked for.
+    places: Vec<usize>,
+    /// Rows of one image.
+    by_image: BTreeMap<String, Vec<usize>>,
+    /// Rows of entries about more than one image.
+    by_registry: BTreeMap<String, Vec<usize>>,
+    /// Rows of budgets alone whose quota is spent.
+    spent: BTreeMap<String, Vec<usize>>,
+    /// The first row of other budgets alone.
+    queues: BTreeMap<String, usize>,
+}
+
+impl<'a> Index<'a> {
+    fn of(known: &'a [Known], rows: &[Row]) -> Self {
+        let (by_image, by_registry, spent, queues) = Default::default();
+        let mut index = Self { known, places: vec![0; rows.len()], by_image, by_registry, spent, queues };
+        for (number, row) in rows.iter().enumerate() {
+            let entry = match &row.source {
+                Source::Budget => {
+                    index.add_budget(number, row);
+                    continue;
+                }
+                Source::Entries(places) => {
+                    index.places[number] = places.first().copied().unwrap_or_default();
+                    &known[index.places[number]].entry
+                }
+            };
+            match (image_of(entry), &entry.view) {
+                (Some(image), _) => index.by_image.entry(normalised(image)).or_default().push(number),
+                (None, Some(view)) => index.by_registry.entry(view.registry.clone()).or_default().push(number),
+                (None, None) => {}
+            }
+        }
+        index
+    }
+
+    fn add_budget(&mut self, number: usize, row: &Row) {
+        let What::Registry(registry) = &row.what else { return };
+        if row.figures.as_ref().is_some_and(|figures| figures.is_spent) {
+            self.spent.entry(registry.clone()).or_default().push(number);
+        } else {
+            self.queues.entry(registry.clone()).or_insert(number);
+        }
+    }
+
+    /// The rows that an image waits for.
+    fn causes_of(&self, image: &str) -> Causes {
+        let registry = Reference::parse(image).map(|reference| reference.registry().to_owned()).unwrap_or_default();
+        let query = EntryQuery::of(image);
+        let of_registry = self.by_registry.get(&registry).into_iter().flatten();
+        let named = of_registry.filter(|row| query.names(&self.known[self.places[**row]].entry));
+        let of_image = self.by_image.get(image).into_iter().flatten();
+        let spent = self.spent.get(&registry).into_iter().flatten();
+        Causes { holding: named.chain(of_image).chain(spent).copied().collect(), queue: self.queues.get(&registry).copied() }
+    }
+}
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;

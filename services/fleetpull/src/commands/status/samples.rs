@@ -1,0 +1,187 @@
+//! Answers of nodes, for tests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::messages::agent::NodeDescription;
+use contract::messages::backoff_tracker::BackoffEntry;
+use contract::messages::pull_coordinator::{PullState, PullStatus};
+use contract::messages::throttler::{BudgetList, BudgetState, KnownLimits, RegistryLimit};
+use contract::{FailureClass, NodeName, View};
+
+use super::model::Answers;
+use super::waits::Waits;
+use crate::commands::budget::Merger;
+use crate::commands::holds::Budgets;
+use crate::output::known_failures;
+use crate::output::silent::Silent;
+
+pub(super) const OWNER: &str = "default|registry.example|h||anonymous|e";
+
+pub(super) fn node(number: usize) -> NodeName {
+    format!("n{number}").parse().expect("a name")
+}
+
+/// A node that is well.
+pub(super) fn description(number: usize) -> NodeDescription {
+    NodeDescription {
+        node: node(number),
+        instance: "i".to_owned(),
+        host: String::new(),
+        started_ms: 0,
+        version: "0.1.0".to_owned(),
+        state: "ok".to_owned(),
+        since_ms: 60_000,
+        runtime: "oci-layout".to_owned(),
+        labels: BTreeMap::new(),
+        pulling: 0,
+        waiting: 0,
+        standing: 0,
+        backoff: 0,
+        oldest_unsent_ms: 0,
+        share: "enforce".to_owned(),
+        reads_versions: vec![1],
+    }
+}
+
+pub(super) fn silent(number: usize, seconds: u64) -> Silent {
+    let ago = Duration::from_secs(seconds);
+    Silent { node: node(number), ago, labels: None, known_for: Duration::from_secs(3_600) }
+}
+
+/// A shared entry whose key begins with `key`.
+pub(super) fn shared(key: &str, about: &str, class: FailureClass, cause: &str) -> BackoffEntry {
+    let view = View { scope: "default".to_owned(), registry: "registry.example".to_owned(), ..View::default() };
+    BackoffEntry {
+        key: format!("{key:0<32}"),
+        about: about.to_owned(),
+        view: Some(view),
+        class,
+        binds: "everybody".to_owned(),
+        reporters: vec!["n1".to_owned()],
+        reporter_count: 1,
+        step: 3,
+        since_ms: 252_000,
+        last_ms_ago: 3_000,
+        next_attempt_ms: 3_400,
+        cause: format!("ErrImagePull: {cause}"),
+        ..BackoffEntry::default()
+    }
+}
+
+pub(super) fn unavailable() -> BackoffEntry {
+    let cause = "registry.example: 503 Service Unavailable for manifest v1";
+    shared("7f3a", "registry registry.example:443 from zone a", FailureClass::RegistryUnavailable, cause)
+}
+
+pub(super) fn missing(key: &str, image: &str) -> BackoffEntry {
+    let cause = "registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown) for manifest v9";
+    BackoffEntry { next_attempt_ms: 41_000, since_ms: 672_000, ..shared(key, &format!("image {image}"), FailureClass::NotFound, cause) }
+}
+
+/// A node's own back-off.
+pub(super) fn own(key: &str) -> BackoffEntry {
+    BackoffEntry {
+        key: key.to_owned(),
+        about: format!("image {key} on this node"),
+        binds: "this node".to_owned(),
+        class: FailureClass::NodeLocal,
+        cause: "ErrImagePull: no space left on device".to_owned(),
+        since_ms: 20_000,
+        next_attempt_ms: 12_000,
+        ..BackoffEntry::default()
+    }
+}
+
+/// The back-off of the owner of a budget.
+pub(super) fn limited() -> BackoffEntry {
+    let about = format!("budget {OWNER} of registry registry.example");
+    shared("91c0", &about, FailureClass::RateLimited, "registry.example: 429 Too Many Requests for manifest v1")
+}
+
+/// A budget of whose quota this is left, as its leader tells it.
+pub(super) fn budget(owner: &str, remaining: u64) -> BudgetState {
+    let limit = RegistryLimit { limit: 100, remaining, window_ms: 21_600_000, reset_ms: Some(8_040_000), source: None };
+    BudgetState {
+        owner: owner.to_owned(),
+        leads: true,
+        epoch: 1,
+        per_second: 200.0,
+        per_second_in_force: 200.0,
+        policy_revision: 41,
+        known: KnownLimits { limits: vec![limit], ..KnownLimits::default() },
+        ..BudgetState::default()
+    }
+}
+
+pub(super) fn waiting(image: &str, since_ms: u64) -> PullStatus {
+    let (state, callers, done_bytes, total_bytes) = (PullState::Waiting, 1, 0, 0);
+    PullStatus { image: image.to_owned(), state, since_ms, callers, done_bytes, total_bytes, layers: Vec::new() }
+}
+
+/// Puts answers together as a fleet of so many nodes gives them.
+pub(super) struct Sample {
+    answers: Answers,
+    failures: known_failures::Merger,
+    budgets: Merger,
+}
+
+impl Sample {
+    pub(super) fn of(nodes: usize) -> Self {
+        let answers = Answers {
+            fleet: "prod-eu".to_owned(),
+            of_one_node: false,
+            nodes: (1..=nodes).map(description).collect(),
+            silent: Vec::new(),
+            unanswered: Vec::new(),
+            known: Vec::new(),
+            left_out: 0,
+            pauses: Vec::new(),
+            budgets: Budgets::default(),
+            waits: Waits::default(),
+            answered_in_ms: Some(4),
+        };
+        Self { answers, failures: known_failures::Merger::default(), budgets: Merger::default() }
+    }
+
+    /// Changes something else.
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {
+        change(&mut self.answers);
+        self
+    }
+
+    /// All nodes know of this.
+    pub(super) fn knowing(mut self, entry: &BackoffEntry) -> Self {
+        for described in &mut self.answers.nodes {
+            described.backoff += 1;
+            self.failures.add(&described.node, vec![entry.clone()]);
+        }
+        self
+    }
+
+    /// One node alone knows of this.
+    pub(super) fn alone(mut self, number: usize, entry: BackoffEntry) -> Self {
+        self.failures.add(&node(number), vec![entry]);
+        self
+    }
+
+    pub(super) fn led(mut self, state: BudgetState) -> Self {
+        self.budgets.add(&node(1), BudgetList { budgets: vec![state], ..BudgetList::default() });
+        self
+    }
+
+    /// The first so many nodes wait for an image, this long.
+    pub(super) fn waiting(mut self, nodes: usize, image: &str, since_ms: u64) -> Self {
+        for described in self.answers.nodes.iter_mut().take(nodes) {
+            described.waiting += 1;
+            self.answers.waits.add_pulls(&described.node, &[waiting(image, since_ms)]);
+        }
+        self
+    }
+
+    pub(super) fn answers(self) -> Answers {
+        let budgets = Budgets::told(self.budgets);
+        let left_out = self.answers.left_out + self.failures.left_out();
+        Answers { left_out, known: self.failures.into_known(), budgets, ..self.answers }
+    }
+}

@@ -1,0 +1,236 @@
+//! The status as lines: a sentence on the worst, four lines on the whole, and a table of what is wrong.
+
+use console::{measure_text_width, truncate_str};
+
+use super::model::{BusState, Nodes, Sharing, Status, Unwell};
+use super::row::{Row, What};
+use crate::commands::backoff::pause_line;
+use crate::output::known_failures::named_few;
+use crate::output::layout::{without_middle, wrapped};
+use crate::output::{one_line, table, units};
+
+/// One screen, whatever the size of the fleet.
+const LINES_MOST: usize = 40;
+/// So many silent nodes are named on the line of nodes, and as many degraded ones.
+const NAMED: usize = 3;
+/// So many versions of the program are named, the most common first.
+const VERSIONS_NAMED: usize = 3;
+/// Events that wait for less than this are on their way. Milliseconds.
+const UNSENT_FROM_MS: u64 = 1_000;
+/// What is due sooner than in so many milliseconds is due.
+const SOON_MS: u64 = 1_000;
+/// The most of a name in the sentence. Columns.
+const SENTENCE_WHAT: usize = 40;
+/// How wide the name of a part of the fleet is before what is said of it. Columns.
+const LABEL: usize = 9;
+
+/// All of it, in lines of so many columns.
+pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
+    let mut lines = wrapped(&one_line(&sentence(status)), width);
+    let bus = ("BUS", bus(&status.bus));
+    let mut parts = vec![("FLEET", fleet(status)), bus, ("NODES", nodes(&status.nodes)), ("PULLS", pulls(status))];
+    if status.bus.lost.is_some() {
+        parts.swap(0, 1);
+    }
+    for (label, text) in parts {
+        lines.extend(wrapped(&one_line(&format!("{label:<LABEL$}{text}")), width));
+    }
+    // The header of the table, and how many more there are.
+    let room = LINES_MOST.saturating_sub(lines.len() + 2);
+    let shown = status.rows.get(..room).unwrap_or(&status.rows);
+    if !shown.is_empty() {
+        lines.extend(table_of(shown, width));
+    }
+    let more = (status.rows.len() - shown.len()) as u64 + status.left_out;
+    if more > 0 {
+        lines.extend(wrapped(&format!("and {more} more, fleetpull backoff list"), width));
+    }
+    lines.truncate(LINES_MOST);
+    lines
+}
+
+/// What is worst.
+fn sentence(status: &Status) -> String {
+    let Status { bus, nodes, rows, of_node, .. } = status;
+    if let (Some((since_ms, reason)), Some(node)) = (&bus.lost, of_node) {
+        let since = units::age(*since_ms);
+        return format!("{node} has no bus for {since}: {reason}, it goes on by kubelet's rule and connects again by itself");
+    }
+    if let Some(row) = rows.first() {
+        return sentence_of(row);
+    }
+    if let (Some(node), true) = (nodes.unanswered.first(), nodes.unwell.is_empty()) {
+        let count = counted(nodes.unanswered.len() as u64, "node");
+        return format!("{count} did not say in time what holds pulls back, {node} first: is the agent busy, or of another version?");
+    }
+    match (nodes.unwell.first(), of_node) {
+        (Some(Unwell { node, reason: None, since_ms }), _) => format!(
+            "{node} is silent for {}: is its agent running, and its bus connected? {} of {} nodes go on without it",
+            units::age(*since_ms),
+            nodes.total - nodes.silent,
+            nodes.total
+        ),
+        (Some(Unwell { node, reason: Some(reason), since_ms }), _) => format!("{node} is degraded for {}: {reason}", units::age(*since_ms)),
+        (None, Some(node)) => format!("all is well on {node}: nothing is held back"),
+        (None, None) => format!("all is well: {} of {} nodes are ready, nothing is held back", nodes.ready, nodes.total),
+    }
+}
+
+fn sentence_of(row: &Row) -> String {
+    // The figures behind it are to be seen however long the name is.
+    let what = without_middle(what(row), SENTENCE_WHAT);
+    let since = row.since_ms.map(|since_ms| format!(" for {}", units::age(since_ms))).unwrap_or_default();
+    let waiting = match (row.waiting.nodes, row.waiting.images) {
+        (0, _) => "nobody waits".to_owned(),
+        (1, images) => format!("1 node waits for {}", counted(images, "image")),
+        (nodes, images) => format!("{nodes} nodes wait for {}", counted(images, "image")),
+    };
+    let next = match (row.next_attempt_ms, &row.prober) {
+        (_, Some(prober)) => format!(", {prober} tries now"),
+        (Some(..SOON_MS), None) => ", the next attempt is due".to_owned(),
+        (Some(left_ms), None) => format!(", next attempt in {}", units::age(left_ms)),
+        (None, None) => String::new(),
+    };
+    format!("{what}: {}{since}, {}, {waiting}{next}", row.state_in_words, row.cause)
+}
+
+fn fleet(status: &Status) -> String {
+    let Sharing { enforce, observe, off, pauses, policy_revision } = &status.sharing;
+    let mut parts = vec![status.fleet.clone()];
+    parts.extend(status.of_node.as_ref().map(|node| format!("as {node} knows it")));
+    let counts = [(*enforce, "enforce"), (*observe, "observe"), (*off, "share nothing")];
+    parts.extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    parts.extend((*policy_revision > 0).then(|| format!("policy r{policy_revision}")));
+    parts.extend(pauses.iter().take(NAMED).map(pause_line));
+    parts.extend((pauses.len() > NAMED).then(|| format!("{} more pauses", pauses.len() - NAMED)));
+    parts.join(", ")
+}
+
+fn bus(bus: &BusState) -> String {
+    let state = match (&bus.lost, bus.answered_in_ms) {
+        // The sentence says why.
+        (Some((since_ms, _)), _) => format!("gone for {}", units::age(*since_ms)),
+        (None, Some(answered_in_ms)) => format!("connected, an agent answers in {answered_in_ms} ms"),
+        (None, None) => "connected".to_owned(),
+    };
+    match bus.oldest_unsent_ms {
+        ..UNSENT_FROM_MS => state,
+        oldest_ms => format!("{state}, oldest unsent event {}", units::age(oldest_ms)),
+    }
+}
+
+fn nodes(nodes: &Nodes) -> String {
+    let Nodes { total, ready, degraded, silent, unwell, versions, unanswered } = nodes;
+    let named = |is_silent: bool, count: u64| {
+        let of_kind = unwell.iter().filter(|unwell| unwell.reason.is_none() == is_silent).take(NAMED);
+        let mut names: Vec<String> = of_kind.map(|unwell| format!("{} for {}", unwell.node, units::age(unwell.since_ms))).collect();
+        names.extend((count > names.len() as u64).then(|| "...".to_owned()));
+        names.join(", ")
+    };
+    let mut parts = vec![format!("{total}: {ready} ready")];
+    parts.extend((*silent > 0).then(|| format!("{silent} silent ({})", named(true, *silent))));
+    parts.extend((*degraded > 0).then(|| format!("{degraded} degraded ({})", named(false, *degraded))));
+    parts.extend((!unanswered.is_empty()).then(|| format!("{} did not say what they know ({})", unanswered.len(), named_few(unanswered))));
+    let mut versions: Vec<(&String, &u64)> = versions.iter().collect();
+    versions.sort_by_key(|(version, count)| (std::cmp::Reverse(**count), *version));
+    match versions.as_slice() {
+        [] => {}
+        [(version, _)] => parts.push(format!("version {version}")),
+        several => {
+            let shown = several.iter().take(VERSIONS_NAMED).map(|(version, count)| format!("{version} on {count}"));
+            parts.push(format!("versions {}", shown.collect::<Vec<_>>().join(", ")));
+        }
+    }
+    parts.join(", ")
+}
+
+fn pulls(status: &Status) -> String {
+    let pulls = &status.pulls;
+    let oldest = pulls.oldest_wait_ms.map(|oldest_ms| format!(", oldest wait {}", units::age(oldest_ms))).unwrap_or_default();
+    format!("{} running, {} waiting, {} standing{oldest}", pulls.running, pulls.waiting, pulls.standing)
+}
+
+fn what(row: &Row) -> &str {
+    let (What::Registry(name) | What::Image(name)) = &row.what;
+    name
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// In full if that fits, else without the scope and with short words.
+fn table_of(rows: &[Row], width: usize) -> Vec<String> {
+    let header = ["ID", "WHAT", "SCOPE", "STATE", "CAUSE", "SINCE", "NEXT ATTEMPT", "WAITING"];
+    let full = rows.iter().map(|row| {
+        let next = match (&row.prober, row.next_attempt_ms) {
+            (Some(prober), _) => format!("{prober} tries now"),
+            (None, left_ms) => due(left_ms),
+        };
+        let waiting = match row.waiting.nodes {
+            0 => "0".to_owned(),
+            nodes => format!("{}, {}", counted(nodes, "node"), counted(row.waiting.images, "image")),
+        };
+        let cells = [row.id.as_str(), what(row), &row.scope, &row.state_in_words, &row.cause, &since(row), &next, &waiting];
+        cells.map(one_line).to_vec()
+    });
+    let flexible = [Flexible { column: 1, least: 24 }, Flexible { column: 4, least: 20 }];
+    if let Some(lines) = fitted(&header, full.collect(), flexible, width) {
+        return lines;
+    }
+    let header = ["ID", "WHAT", "STATE", "CAUSE", "SINCE", "NEXT", "WAITING"];
+    let compact = rows.iter().map(|row| {
+        let next = if row.prober.is_some() { "now".to_owned() } else { due(row.next_attempt_ms) };
+        let waiting = if row.waiting.nodes == 0 { "0".to_owned() } else { counted(row.waiting.nodes, "node") };
+        let cells = [row.id.as_str(), what(row), &row.state_in_words, &row.cause, &since(row), &next, &waiting];
+        cells.map(one_line).to_vec()
+    });
+    let compact: Vec<Vec<String>> = compact.collect();
+    let flexible = [Flexible { column: 1, least: 20 }, Flexible { column: 3, least: 11 }];
+    let fitted = fitted(&header, compact.clone(), flexible, width);
+    let lines = fitted.unwrap_or_else(|| table::columns(&header, &compact));
+    lines.iter().map(|line| truncate_str(line, width, "...").into_owned()).collect()
+}
+
+fn since(row: &Row) -> String {
+    row.since_ms.map_or_else(|| "-".to_owned(), units::age)
+}
+
+fn due(left_ms: Option<u64>) -> String {
+    match left_ms {
+        None => "-".to_owned(),
+        Some(..SOON_MS) => "due".to_owned(),
+        Some(left_ms) => format!("in {}", units::age(left_ms)),
+    }
+}
+
+/// A column that gives way where there is little room, and how much of it is kept.
+struct Flexible {
+    column: usize,
+    least: usize,
+}
+
+/// Rows in columns that fit: first the names of what is wrong give way by their middle, then causes by their end. None: that is not enough.
+fn fitted(header: &[&str], mut rows: Vec<Vec<String>>, [what, cause]: [Flexible; 2], width: usize) -> Option<Vec<String>> {
+    let by_end = |text: &str, width: usize| truncate_str(text, width, "...").into_owned();
+    shorten(header, &mut rows, what, width, without_middle);
+    shorten(header, &mut rows, cause, width, by_end);
+    let lines = table::columns(header, &rows);
+    (widest(&lines) <= width).then_some(lines)
+}
+
+/// Shortens a column by as much as the rows are too wide, if so much of it may go.
+fn shorten(header: &[&str], rows: &mut [Vec<String>], flexible: Flexible, width: usize, shortened: impl Fn(&str, usize) -> String) {
+    let over = widest(&table::columns(header, rows)).saturating_sub(width);
+    let cells = rows.iter().filter_map(|row| row.get(flexible.column));
+    let kept = cells.map(|cell| measure_text_width(cell)).max().unwrap_or_default().saturating_sub(over).max(flexible.least);
+    rows.iter_mut().filter_map(|row| row.get_mut(flexible.column)).for_each(|cell| *cell = shortened(cell, kept));
+}
+
+fn widest(lines: &[String]) -> usize {
+    lines.iter().map(|line| measure_text_width(line)).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "incidents_tests.rs"]
+mod tests;

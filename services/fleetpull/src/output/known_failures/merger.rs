@@ -1,0 +1,196 @@
+//! Puts together what nodes told, as it comes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::rc::Rc;
+
+use contract::NodeName;
+use contract::messages::backoff_tracker::BackoffEntry;
+
+use super::Known;
+
+/// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
+const ROWS_MOST: usize = 10_000;
+
+/// What nodes told so far.
+#[derive(Debug, Default)]
+pub struct Merger {
+    // The key of a shared entry says all of it; of a node's own the node belongs to it.
+    known: BTreeMap<(String, Option<NodeName>), Held>,
+    /// The holders of shared entries of which only the key is known, until a node sends the whole entry.
+    by_key: BTreeMap<String, Vec<u32>>,
+    names: Names,
+    left_out: u64,
+}
+
+/// One entry, and by their numbers those who hold it: ten thousand names for each of hundreds of entries take too much memory.
+#[derive(Debug)]
+struct Held {
+    entry: BackoffEntry,
+    holders: Vec<u32>,
+    next: BTreeMap<NodeName, u64>,
+}
+
+/// Nodes, numbered as they come.
+#[derive(Debug, Default)]
+struct Names {
+    numbers: BTreeMap<NodeName, u32>,
+    names: Vec<NodeName>,
+}
+
+impl Merger {
+    /// One node told this.
+    pub fn add(&mut self, node: &NodeName, entries: Vec<BackoffEntry>) {
+        for entry in entries {
+            let place = (entry.key.clone(), entry.view.is_none().then(|| node.clone()));
+            if self.known.len() >= ROWS_MOST && !self.known.contains_key(&place) {
+                self.left_out += 1;
+                continue;
+            }
+            let number = self.names.number(node);
+            match self.known.entry(place) {
+                Entry::Vacant(room) => {
+                    room.insert(Held::told_by(node, vec![number], entry));
+                }
+                Entry::Occupied(held) => held.into_mut().hear(node, number, entry),
+            }
+        }
+    }
+
+    /// One node holds these, which are shared.
+    pub fn add_keys(&mut self, node: &NodeName, keys: Vec<String>) {
+        let number = self.names.number(node);
+        for key in keys {
+            let place = (key, None);
+            if let Some(held) = self.known.get_mut(&place) {
+                held.holders.push(number);
+            } else if self.by_key.len() < ROWS_MOST || self.by_key.contains_key(&place.0) {
+                self.by_key.entry(place.0).or_default().push(number);
+            } else {
+                self.left_out += 1;
+            }
+        }
+    }
+
+    /// Somebody who holds what is known by its key alone.
+    #[must_use]
+    pub fn who_knows_more(&self) -> Option<NodeName> {
+        self.by_key.values().find_map(|holders| holders.first()).and_then(|number| self.names.name(*number))
+    }
+
+    /// This node was asked for all of what it holds, and told this of it: what it does not tell any more is gone there.
+    pub fn complete(&mut self, node: &NodeName, told: Vec<BackoffEntry>) {
+        for entry in told {
+            if let Some(holders) = self.by_key.remove(&entry.key) {
+                self.known.insert((entry.key.clone(), None), Held::told_by(node, holders, entry));
+            }
+        }
+        let number = self.names.number(node);
+        self.by_key.retain(|_, holders| {
+            holders.retain(|other| *other != number);
+            !holders.is_empty()
+        });
+    }
+
+    /// How many rows there was no room for.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out + self.by_key.len() as u64
+    }
+
+    /// Shared entries first, then each node's own, each in the order of what they are about; the nodes by name.
+    #[must_use]
+    pub fn into_known(self) -> Vec<Known> {
+        let Self { known, names, .. } = self;
+        let mut lists: BTreeMap<Vec<u32>, Rc<[NodeName]>> = BTreeMap::new();
+        let known = known.into_values().map(|Held { entry, mut holders, next }| {
+            holders.sort_unstable();
+            let nodes = match lists.get(&holders) {
+                Some(nodes) => Rc::clone(nodes),
+                None => {
+                    let mut nodes: Vec<NodeName> = holders.iter().filter_map(|number| names.name(*number)).collect();
+                    nodes.sort();
+                    Rc::clone(lists.entry(holders).or_insert(nodes.into()))
+                }
+            };
+            Known { entry, nodes, next }
+        });
+        let mut known: Vec<Known> = known.collect();
+        let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.clone(), known.nodes.first().cloned());
+        known.sort_by_cached_key(order);
+        known
+    }
+}
+
+/// Who knows of more failures, then of a later one, knows the newer.
+fn newness(entry: &BackoffEntry) -> (u32, Reverse<u64>) {
+    (entry.step, Reverse(entry.last_ms_ago))
+}
+
+impl Held {
+    fn told_by(node: &NodeName, holders: Vec<u32>, entry: BackoffEntry) -> Self {
+        let next = BTreeMap::from([(node.clone(), entry.next_attempt_ms)]);
+        Self { entry, holders, next }
+    }
+
+    /// Another node holds it too.
+    fn hear(&mut self, node: &NodeName, number: u32, entry: BackoffEntry) {
+        self.holders.push(number);
+        self.next.insert(node.clone(), entry.next_attempt_ms);
+        let probed_by = self.entry.probed_by.take().or_else(|| entry.probed_by.clone());
+        if newness(&entry) > newness(&self.entry) {
+            self.entry = entry;
+        }
+        self.entry.probed_by = probed_by;
+    }
+}
+
+impl Names {
+    fn number(&mut self, node: &NodeName) -> u32 {
+        if let Some(number) = self.numbers.get(node) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(node.clone(), number);
+        self.names.push(node.clone());
+        number
+    }
+
+    fn name(&self, number: u32) -> Option<NodeName> {
+        self.names.get(number as usize).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{node, own, shared};
+    use super::*;
+
+    #[test]
+    fn what_most_tell_by_its_key_is_told_in_full_by_one() {
+        let key = |number: u32| format!("{number:032x}");
+        let entry = |number: u32| BackoffEntry { key: key(number), ..shared("image registry.example/a:1", number) };
+        let mut merger = Merger::default();
+        merger.add(&node("n1"), vec![entry(1)]);
+        merger.add_keys(&node("n2"), vec![key(1), key(2), key(3)]);
+        merger.add_keys(&node("n3"), vec![key(2)]);
+        assert_eq!((merger.who_knows_more(), merger.left_out()), (Some(node("n2")), 2));
+        // The third has gone meanwhile.
+        merger.complete(&node("n2"), vec![entry(1), entry(2)]);
+        assert_eq!((merger.who_knows_more(), merger.left_out()), (None, 0));
+        let told: Vec<(u32, usize)> = merger.into_known().iter().map(|known| (known.entry.step, known.nodes.len())).collect();
+        assert_eq!(told, [(1, 2), (2, 2)]);
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_put_together() {
+        let mut merger = Merger::default();
+        for number in 0..11 {
+            merger.add(&node(&format!("n{number}")), (0..1_000).map(|image| own(&format!("a:{image}"))).collect());
+        }
+        merger.add(&node("n0"), vec![own("a:0")]);
+        assert_eq!(merger.left_out(), 1_000, "what is there is heard of again");
+        assert_eq!(merger.into_known().len(), ROWS_MOST);
+    }
+}

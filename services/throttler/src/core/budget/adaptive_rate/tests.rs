@@ -1,0 +1,230 @@
+//! The rate that is found, beside models of registries.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use clock::Random;
+
+use super::*;
+use crate::core::budget::rate_limiter::RateLimiter;
+
+const CAP: f64 = 200.0;
+const LATENCY: Duration = Duration::from_millis(50);
+
+/// What becomes of pulls that all begin at once, each of a node, tried again after 1 s doubling to 4 s.
+struct Model {
+    pulls: usize,
+    nodes: usize,
+    /// Answers a second; none: as many as there are.
+    does: Option<u32>,
+    /// Of what it answers, so much fails by chance.
+    fails: f64,
+    takes: Duration,
+}
+
+impl Model {
+    fn new(pulls: usize, nodes: usize) -> Self {
+        Self { pulls, nodes, does: None, fails: 0.0, takes: LATENCY }
+    }
+
+    /// How long all take, in seconds, and how many requests fail.
+    fn run(&self, seed: u64) -> (f64, usize) {
+        let mut random = Random::seeded(seed);
+        let (mut rate, mut rate_limiter) = (AdaptiveRate::new(Duration::ZERO, CAP), RateLimiter::new(CAP));
+        let mut queue: VecDeque<usize> = (0..self.pulls).collect();
+        let mut due = BinaryHeap::new();
+        let mut answers: VecDeque<(Duration, Duration, usize, bool)> = VecDeque::new();
+        let mut attempts = vec![0_u32; self.pulls];
+        let (mut failing, mut left, mut second) = (0, self.pulls, (0, 0));
+        let mut now = Duration::ZERO;
+        while left > 0 && now < Duration::from_secs(1_000) {
+            while due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+                queue.extend(due.pop().map(|Reverse((_, pull))| pull));
+            }
+            while let Some((_, granted, pull, served)) = answers.pop_front_if(|(at, ..)| *at <= now) {
+                let name = format!("n{}", pull % self.nodes).parse().expect("a name");
+                let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+                rate.answered(now, &name, Some(granted), answer);
+                if served {
+                    left -= 1;
+                } else {
+                    failing += 1;
+                    attempts[pull] += 1;
+                    due.push(Reverse((now + Duration::from_secs((1 << (attempts[pull] - 1).min(2)).min(4)), pull)));
+                }
+            }
+            rate.pass(now);
+            rate_limiter.set(rate.in_force());
+            while !queue.is_empty() && rate_limiter.take(now) {
+                let Some(pull) = queue.pop_front() else { break };
+                rate.granted(now);
+                if second.0 != now.as_secs() {
+                    second = (now.as_secs(), 0);
+                }
+                let room = self.does.is_none_or(|does| second.1 < does);
+                second.1 += u32::from(room);
+                answers.push_back((now + self.takes, now, pull, room && random.fraction() >= self.fails));
+            }
+            now += Duration::from_millis(5);
+        }
+        (now.as_secs_f64(), failing)
+    }
+}
+
+#[test]
+fn a_healthy_registry_is_asked_at_the_cap_within_seconds() {
+    let (took, failing) = Model::new(1_000, 1_000).run(1);
+    assert!(took <= 7.0 && failing == 0, "{took} s");
+    let (took, _) = Model { takes: Duration::from_secs(3), ..Model::new(2_000, 2_000) }.run(1);
+    assert!(took <= 3.0 + 3.0 + 3.0 + 2_000.0 / 180.0, "{took} s of answers that take 3 s");
+}
+
+#[test]
+fn an_overloaded_registry_is_asked_about_what_it_does() {
+    // Pulls, nodes, what the registry does in a second; at most this many failing.
+    for (pulls, nodes, does, most) in [(120, 20, 5, 30), (1_000, 1_000, 50, 250), (10_000, 10_000, 50, 2_500), (200, 3, 10, 60)] {
+        let (took, failing) = Model { does: Some(does), ..Model::new(pulls, nodes) }.run(1);
+        let own = pulls as f64 / f64::from(does);
+        assert!(took <= own * 1.3 && failing <= most, "{does}/s, {pulls} pulls: {took:.1} s of {own} s, {failing} failing");
+    }
+}
+
+#[test]
+fn chance_does_not_slow_pulls_down_for_long() {
+    // Pulls, nodes, the share that fails; half of the runs within so many seconds, and three of four.
+    for (pulls, nodes, fails, half, most) in
+        [(120, 20, 0.8, 130.0, 180.0), (1_000, 1_000, 0.5, 65.0, 90.0), (1_000, 1_000, 0.1, 20.0, 60.0)]
+    {
+        let model = Model { fails, ..Model::new(pulls, nodes) };
+        let mut runs: Vec<f64> = Vec::new();
+        for seed in 0..20 {
+            let (took, failing) = model.run(seed);
+            let expected = pulls as f64 * fails / (1.0 - fails);
+            assert!((failing as f64) < expected * 1.25 + 10.0, "{fails} fail, seed {seed}: {failing} failing, {expected} by chance");
+            runs.push(took);
+        }
+        runs.sort_by(f64::total_cmp);
+        assert!(runs[runs.len() / 2] <= half && runs[runs.len() * 3 / 4] <= most, "{fails} fail: {runs:?}");
+    }
+}
+
+fn node(number: usize) -> NodeName {
+    format!("n{number}").parse().expect("a name")
+}
+
+fn at_cap() -> AdaptiveRate {
+    AdaptiveRate { rate: CAP, phase: Phase::Doubling { served: true }, ..AdaptiveRate::new(Duration::ZERO, CAP) }
+}
+
+#[test]
+fn failures_of_one_node_move_nothing_and_those_of_several_do() {
+    let now = Duration::from_secs(1);
+    let mut rate = at_cap();
+    for _ in 0..100 {
+        rate.answered(now, &node(1), None, RegistryAnswer::Failed);
+    }
+    assert_eq!(rate.in_force(), CAP, "nobody else asks: it is that node's own affair");
+    rate.answered(now, &node(2), None, RegistryAnswer::Served);
+    rate.answered(now, &node(1), None, RegistryAnswer::Failed);
+    assert_eq!(rate.in_force(), CAP);
+    let mut rate = at_cap();
+    let mut rates = BTreeSet::new();
+    for number in 0..4 {
+        rate.answered(now, &node(number), None, RegistryAnswer::Failed);
+        rates.insert(rate.in_force() as u64);
+    }
+    assert_eq!(rates, [50, 200].into(), "nothing was served");
+    assert!(rate.is_found());
+}
+
+#[test]
+fn nodes_that_fail_again_and_again_while_others_are_served_move_nothing() {
+    let mut rate = at_cap();
+    for second in 1..300 {
+        let now = Duration::from_secs(second);
+        for sick in 0..5 {
+            rate.granted(now);
+            rate.answered(now, &node(sick), Some(now), RegistryAnswer::Failed);
+        }
+        rate.granted(now);
+        rate.answered(now, &node(10 + second as usize), Some(now), RegistryAnswer::Served);
+    }
+    // Their first failures were cut for; the others are served one a second, which shows no more than that.
+    assert!(rate.in_force() >= 10.0, "{}", rate.in_force());
+    assert_eq!(rate.recent.iter().filter(|recent| recent.failed).count(), 0);
+}
+
+#[test]
+fn a_few_probes_of_what_is_down_move_nothing_beside_what_is_served() {
+    let mut rate = at_cap();
+    for number in 1..50_usize {
+        let now = Duration::from_secs(4 * number as u64);
+        rate.granted(now);
+        let answer = if number % 3 == 0 { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+        rate.answered(now, &node(number), Some(now), answer);
+        assert_eq!(rate.in_force(), CAP, "after {number}");
+    }
+}
+
+#[test]
+fn a_cut_that_nobody_can_judge_is_taken_back() {
+    let mut rate = at_cap();
+    let cut_at = Duration::from_secs(1);
+    for number in 0..4 {
+        rate.answered(cut_at, &node(number), Some(cut_at), RegistryAnswer::Failed);
+    }
+    assert!(rate.is_found());
+    for second in 2..11 {
+        rate.pass(Duration::from_secs(second));
+        assert!(rate.is_found(), "after {second} s");
+    }
+    rate.pass(Duration::from_secs(12));
+    assert_eq!((rate.in_force(), rate.is_found()), (start(CAP), false));
+}
+
+#[test]
+fn what_was_let_go_before_a_cut_says_nothing_of_it() {
+    let mut rate = at_cap();
+    let cut_at = Duration::from_secs(1);
+    for number in 0..4 {
+        rate.answered(cut_at, &node(number), Some(cut_at), RegistryAnswer::Failed);
+    }
+    let before = rate.in_force();
+    for number in 0..50 {
+        let granted = Some(cut_at - Duration::from_millis(1));
+        rate.answered(cut_at + Duration::from_secs(2), &node(number), granted, RegistryAnswer::Failed);
+    }
+    assert_eq!(rate.in_force(), before);
+}
+
+#[test]
+fn a_registry_that_was_down_and_a_budget_that_was_idle_begin_anew() {
+    let mut rate = at_cap();
+    for number in 0..100 {
+        rate.answered(Duration::from_millis(number * 200), &node(number as usize % 7), None, RegistryAnswer::Failed);
+    }
+    assert_eq!(rate.in_force(), floor(CAP), "nothing is served: it stays at the lowest");
+    rate.answered(Duration::from_secs(21), &node(1), None, RegistryAnswer::Served);
+    assert_eq!((rate.in_force(), rate.is_found()), (start(CAP), false));
+    let mut rate = at_cap();
+    rate.granted(Duration::from_secs(1));
+    rate.granted(Duration::from_secs(30));
+    assert_eq!(rate.in_force(), CAP);
+    rate.granted(Duration::from_secs(61));
+    assert_eq!(rate.in_force(), start(CAP));
+}
+
+#[test]
+fn small_caps_bound_everything() {
+    for cap in [0.1, 0.5, 1.0, 3.0] {
+        assert!(start(cap) <= cap && floor(cap) <= start(cap), "{cap}");
+        let mut rate = AdaptiveRate::new(Duration::ZERO, cap);
+        for number in 0..1_000 {
+            let now = Duration::from_millis(number * 100);
+            rate.granted(now);
+            let answer = if number % 3 == 0 { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+            rate.answered(now, &node(number as usize % 5), Some(now), answer);
+            assert!(rate.in_force() <= cap && rate.in_force() >= floor(cap), "{cap}: {}", rate.in_force());
+        }
+    }
+}

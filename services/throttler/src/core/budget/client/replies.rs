@@ -1,0 +1,156 @@
+//! What a leader's replies change.
+
+use std::time::Duration;
+
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, RenewBudget};
+use contract::{NodeName, PermitId};
+
+use super::BudgetClient;
+use crate::core::budget::claim::{Stage, Wanted};
+use crate::core::budget::planted_bug::PlantedBug;
+use crate::core::budget::{ANSWER_WITHIN, ASK_AGAIN, BudgetReply, BudgetRequest, FLEET_PERMIT_LEASE, HELD_UP, LEADER_LEASE};
+
+/// A place in the leader's queue is asked for again this long after it should have been called.
+const CALL_LATE: Duration = Duration::from_millis(300);
+
+/// A grant that was held up begins too late to count in its own second: it is asked for again, and has another turn. So often; when all
+/// are late, that is how it is.
+const LATE_GRANTS: u8 = 2;
+
+impl BudgetClient {
+    /// Takes the answer to a request that was sent at `asked`.
+    pub(in crate::core::budget) fn replied(
+        &mut self,
+        now: Duration,
+        asked: Duration,
+        call: &BudgetRequest,
+        reply: BudgetReply,
+    ) -> Vec<Wanted> {
+        self.round_trips.saw(now, asked);
+        if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
+            // The leader may have taken the permit back by now. An answer that is so late counts as none, unless it says to wait.
+            return self.tick(now);
+        }
+        let mut wanted = Vec::new();
+        match (call, reply) {
+            (BudgetRequest::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
+            (BudgetRequest::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
+            (BudgetRequest::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
+                if self.hear(now, asked, epoch) {
+                    self.returns.remove(&back.permit);
+                }
+            }
+            (_, _) => {}
+        }
+        wanted.extend(self.tick(now));
+        wanted
+    }
+
+    pub(super) fn look_to(&mut self, now: Duration, node: NodeName, epoch: u64) {
+        self.leader = Some((node, epoch));
+        (self.misses, self.missed, self.campaign_at, self.renew_asked) = (0, None, None, None);
+        if self.unheard.0 != epoch {
+            self.unheard = (epoch, 0);
+        }
+        let ask_at = now + self.hold_off();
+        self.renew_at = ask_at;
+        self.claims.change_all(|claim| (claim.asked, claim.ask_at, claim.told_sent) = (None, ask_at, false));
+        self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
+    }
+
+    /// Whether a leader's message counts. Remembers its epoch.
+    pub(super) fn hear(&mut self, now: Duration, asked: Duration, epoch: u64) -> bool {
+        if epoch == 0 {
+            // The node that the lease named does not lead: the lease is read again.
+            self.leader = None;
+            self.campaign_at.get_or_insert(now + ANSWER_WITHIN);
+            return false;
+        }
+        if self.is_past(now, epoch) {
+            return false;
+        }
+        self.fence = (epoch, now);
+        self.heard = now;
+        if now <= asked + self.counts() {
+            // One that is later may answer as late again: it is asked no more often than before.
+            (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);
+        }
+        true
+    }
+
+    /// An epoch counts as past while the leader of a later one may live; not for longer, as a bucket that was wiped begins anew.
+    pub(super) fn is_past(&self, now: Duration, epoch: u64) -> bool {
+        epoch < self.fence.0 && now < self.fence.1 + 2 * LEADER_LEASE && self.planted_bug != Some(PlantedBug::NoFence)
+    }
+
+    pub(super) fn answered(&mut self, now: Duration, asked: Duration, permit: PermitId, answer: BudgetAnswer, wanted: &mut Vec<Wanted>) {
+        let epoch = match &answer {
+            BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
+            BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => 0,
+        };
+        let counts = self.hear(now, asked, epoch);
+        if self.claims.get(permit).is_some_and(|claim| claim.asked == Some(asked)) {
+            self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, now + CALL_LATE));
+        }
+        if !counts {
+            return;
+        }
+        match answer {
+            BudgetAnswer::Granted { lease_ms, known, .. } => {
+                self.remembered.learn(now, &known);
+                self.told_epoch = epoch;
+                let took = now.saturating_sub(asked);
+                let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
+                let is_late = took > self.round_trips.usual() + HELD_UP;
+                let late = self.claims.change_waiting(permit, |claim| {
+                    let late = claim.late;
+                    if is_late && late < LATE_GRANTS {
+                        (claim.late, claim.ask_at) = (late + 1, now);
+                    } else {
+                        claim.stage = Stage::Held { until };
+                    }
+                    late
+                });
+                if late.is_some_and(|late| !is_late || late >= LATE_GRANTS) {
+                    self.own_rate_limiter.take(now);
+                    wanted.push(Wanted::Granted { permit, alone: false });
+                }
+            }
+            BudgetAnswer::Queued { ahead, wait_ms, known, .. } => {
+                self.remembered.learn(now, &known);
+                self.told_epoch = epoch;
+                let wait = Duration::from_millis(wait_ms);
+                self.claims.change_waiting(permit, |claim| {
+                    (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
+                    claim.ask_at = now + (wait + CALL_LATE).min(ASK_AGAIN);
+                });
+            }
+            BudgetAnswer::Refused { text, .. } => {
+                if self.claims.get(permit).is_some_and(|claim| claim.stage == Stage::Waiting) {
+                    self.claims.remove(permit);
+                    wanted.push(Wanted::Refused { permit, text });
+                }
+            }
+            BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => {}
+        }
+    }
+
+    pub(super) fn renewed(&mut self, now: Duration, asked: Duration, renew: &RenewBudget, renewed: BudgetRenewed) {
+        if self.renew_asked == Some(asked) {
+            self.renew_asked = None;
+        }
+        if !self.hear(now, asked, renewed.epoch) {
+            return;
+        }
+        self.told_epoch = renewed.epoch;
+        self.remembered.learn(now, &renewed.known);
+        for told in &renew.told {
+            self.claims.change(told.permit, |claim| claim.told_sent = true);
+        }
+        for permit in renewed.kept {
+            if self.claims.get(permit).is_some_and(|claim| claim.stage != Stage::Waiting) {
+                self.claims.change(permit, |claim| claim.stage = Stage::Held { until: asked.min(now) + FLEET_PERMIT_LEASE });
+            }
+        }
+    }
+}

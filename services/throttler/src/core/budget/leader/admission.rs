@@ -1,0 +1,137 @@
+//! Which waiting nodes a leader grants permits to, and when.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use contract::NodeName;
+use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, BudgetTurn};
+
+use super::Leader;
+use crate::core::budget::permits::Stage;
+use crate::core::budget::planted_bug::PlantedBug;
+use crate::core::budget::quota::Allowance;
+use crate::core::budget::silence;
+
+/// If no other node has been heard from for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
+const OTHERS_AWAITED: Duration = Duration::from_secs(6);
+/// The most permits that a leader counts at a time when the owner sets no limit.
+pub(super) const PERMITS_MAX: u64 = 50_000;
+
+impl Leader {
+    /// Permits that are asked for again go before the queue: each was granted once, and counts as out.
+    pub(super) fn admit_late(&mut self, now: Duration) {
+        while let Some(id) = self.late.first().copied() {
+            let Some(node) = self.permits.get(id).map(|permit| permit.node.clone()) else {
+                self.late.remove(&id);
+                continue;
+            };
+            if !self.rate_limiter.take(now) {
+                return;
+            }
+            self.late.remove(&id);
+            self.permits.grant_again(now, id);
+            self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit: id }));
+        }
+    }
+
+    pub(super) fn admit(&mut self, now: Duration) {
+        if self.learns(now) || !self.leads(now) || self.is_silent(now) {
+            return;
+        }
+        self.admit_late(now);
+        while !self.queue.is_empty() && !self.is_full() {
+            let but = match self.quota.allows(now, self.out()) {
+                Allowance::Yes if self.may_pull_itself(now) => None,
+                Allowance::Yes => Some(BTreeSet::from([self.node.clone()])),
+                Allowance::But(nodes) => Some(nodes),
+                Allowance::No(_) => return,
+            };
+            let but = self.but_who_has_much(self.but_who_has_all(but));
+            if !self.somebody_but(but.as_ref()) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
+                return;
+            }
+            let Some((place, waiter)) = self.queue.next(but.as_ref()) else { return };
+            let (node, id) = (waiter.node.clone(), waiter.permit);
+            self.own_pull_told &= node != self.node;
+            self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
+            self.permits.insert(now, id, node, Stage::Called(place, waiter));
+            if let Some(adaptive) = &mut self.adaptive {
+                adaptive.granted(now);
+            }
+        }
+    }
+
+    /// True if the registry has answered until now, and answers no node any more.
+    pub(super) fn is_silent(&self, now: Duration) -> bool {
+        let Some(unanswered) = self.silence.unanswered(now) else { return false };
+        self.permits.unanswered_of(unanswered).take(silence::PULLS).count() == silence::PULLS
+    }
+
+    pub(super) fn may_pull_itself(&self, now: Duration) -> bool {
+        !self.quota.is_limited() || self.own_pull_told || self.others_heard.is_none_or(|heard| now > heard + OTHERS_AWAITED)
+    }
+
+    /// Nodes that hold as much as one node may are passed over.
+    pub(super) fn but_who_has_all(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+        let most = self.most_of_one();
+        if self.permits.len() < most {
+            return but;
+        }
+        let mut full = self.permits.who_hold(most).cloned().peekable();
+        if full.peek().is_none() {
+            return but;
+        }
+        let mut nodes = but.unwrap_or_default();
+        nodes.extend(full);
+        Some(nodes)
+    }
+
+    /// Nodes with a quarter of the slots are passed over while others wait, because their pulls may wait for slots of their own.
+    pub(super) fn but_who_has_much(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+        let Some(slots) = self.slots() else { return but };
+        let mut nodes = but.clone().unwrap_or_default();
+        nodes.extend(self.permits.who_hold(quarter(slots)).cloned());
+        if self.somebody_but(Some(&nodes)) { Some(nodes) } else { but }
+    }
+
+    pub(super) fn somebody_but(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
+        nodes.is_none_or(|nodes| self.queue.waiters().any(|waiter| !nodes.contains(&waiter.node)))
+    }
+
+    pub(super) fn slots(&self) -> Option<u64> {
+        let at_once = self.policy.at_once as u64;
+        (at_once > 0).then(|| ((at_once as f64 * (1.0 - self.reserved)) as u64).max(1))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let most = self.slots().map_or(PERMITS_MAX, |slots| slots.min(PERMITS_MAX));
+        self.permits.len() >= most
+    }
+
+    /// The most permits of one node: a quarter of the slots is left to the others, so that a node that never returns a permit does not
+    /// keep them from pulling. Where the owner sets no limit, as many as a node may renew.
+    pub(super) fn most_of_one(&self) -> u64 {
+        let all = BUDGET_PERMITS_PER_NODE as u64;
+        match self.slots() {
+            None => all,
+            Some(slots) if self.only_node => slots.min(all),
+            Some(slots) => slots.saturating_sub(quarter(slots)).clamp(1, all),
+        }
+    }
+
+    /// How many permits that the leader does not know it takes over from a node: while it learns, all that the node may hold, and later
+    /// a quarter of the slots while there is room.
+    pub(super) fn strangers_taken(&self, now: Duration, node: &NodeName) -> u64 {
+        let most = match self.slots() {
+            Some(_) if !self.learns(now) && self.is_full() => 0,
+            Some(slots) if !self.learns(now) => quarter(slots).min(self.most_of_one()),
+            _ => self.most_of_one(),
+        };
+        most.saturating_sub(self.permits.held_by(node))
+    }
+}
+
+/// A quarter of the slots, one at least.
+fn quarter(slots: u64) -> u64 {
+    (slots / 4).max(1)
+}

@@ -1,0 +1,56 @@
+//! What a leader hears and tells of the registry's limits.
+
+use std::time::Duration;
+
+use contract::messages::throttler::{KnownLimits, RegistryLimit};
+use contract::{NodeName, PermitId};
+
+use super::Leader;
+use crate::core::budget::ASK_AGAIN;
+use crate::core::budget::planted_bug::PlantedBug;
+
+/// For how long a new leader takes limits from nodes that know them from others. Later it knows better.
+const LEARNS_FOR: Duration = Duration::from_secs(30);
+/// For how long a new leader learns if it hears of a quota: by then all waiting nodes have asked it.
+const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
+
+impl Leader {
+    pub(in crate::core::budget) fn known(&self, now: Duration) -> KnownLimits {
+        self.quota.known(now, self.out())
+    }
+
+    /// What a node is told of the limits.
+    pub(super) fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
+        let mut known = self.quota.known_to(node, self.known(now));
+        if *node != self.node {
+            known.limits.iter_mut().for_each(|limit| limit.remaining = limit.remaining.saturating_sub(1));
+            self.own_pull_told = true;
+            self.others_heard = Some(now);
+        }
+        known
+    }
+
+    /// Takes what the registry told of its limits in a pull, and when the pull was granted; none: this was told before.
+    pub(super) fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) -> Option<Option<Duration>> {
+        let granted = self.permits.tell(node, id)?;
+        let out = self.out();
+        self.quota.told(now, node, granted, limits, out);
+        Some(granted)
+    }
+
+    pub(super) fn learn_limits(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
+        self.quota.heard(now, node);
+        if now > self.since + LEARNS_FOR {
+            return;
+        }
+        if !known.limits.is_empty() {
+            let out = self.out();
+            self.quota.told(now, node, None, &known.limits, out);
+            if self.planted_bug != Some(PlantedBug::LearnsNothing) {
+                self.learns_until = self.learns_until.max(self.since + LEARNS_QUOTA);
+            }
+        } else if known.none_told {
+            self.quota.none_told();
+        }
+    }
+}

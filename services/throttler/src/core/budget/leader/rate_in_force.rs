@@ -1,0 +1,91 @@
+//! How many permits a second a leader grants, and why no more.
+
+use std::time::Duration;
+
+use contract::NodeName;
+
+use super::Leader;
+use crate::core::budget::BudgetPolicy;
+use crate::core::budget::adaptive_rate::{AdaptiveRate, RegistryAnswer};
+use crate::core::budget::planted_bug::PlantedBug;
+use crate::core::budget::rate::{Rate, RateCause};
+
+impl Leader {
+    /// How many pulls a second it grants, as people are shown. The rate begins lower.
+    pub(in crate::core::budget) fn rate(&self) -> Rate {
+        let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
+        let (rate, cause) = match self.cause() {
+            RateCause::Quota => return Rate { per_1000_s: Some(0), cause: RateCause::Quota },
+            RateCause::Starting => (self.kept_rate(), if self.reserved > 0.0 { RateCause::SilentNodes } else { RateCause::Policy }),
+            cause => (self.limited_to, cause),
+        };
+        Rate { per_1000_s: per_1000_s(rate), cause }
+    }
+
+    /// The rate in force; 0 for no limit.
+    pub(in crate::core::budget) fn in_force(&self) -> f64 {
+        if self.quota.is_spent() { 0.0 } else { self.limited_to }
+    }
+
+    /// Why it is no higher.
+    pub(in crate::core::budget) fn cause(&self) -> RateCause {
+        let adapted = self.adaptive.as_ref().filter(|adaptive| adaptive.in_force() < self.kept_rate());
+        match adapted {
+            _ if self.quota.is_spent() => RateCause::Quota,
+            Some(adaptive) if adaptive.is_found() => RateCause::Overload,
+            Some(_) => RateCause::Starting,
+            None if self.limited_to < self.policy.per_second => RateCause::SilentNodes,
+            None => RateCause::Policy,
+        }
+    }
+
+    /// What is left of the cap beside the share of the silent nodes.
+    pub(super) fn kept_rate(&self) -> f64 {
+        (self.policy.per_second * (1.0 - self.reserved)).max(self.least)
+    }
+
+    /// Takes the caps in force from now on. The share of the silent nodes is to be set again.
+    pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) {
+        let before = std::mem::replace(&mut self.policy, policy);
+        if before.per_second == policy.per_second {
+            return;
+        }
+        match &mut self.adaptive {
+            Some(adaptive) if policy.per_second > 0.0 => adaptive.set_cap(now, policy.per_second),
+            _ => self.adaptive = adaptive(now, policy, self.planted_bug),
+        }
+        self.set_rate_limiter();
+        self.rate_limiter.begin_anew(now, self.limited_to);
+    }
+
+    pub(super) fn set_rate_limiter(&mut self) {
+        let found = self.adaptive.as_ref().map_or(f64::INFINITY, AdaptiveRate::in_force);
+        self.limited_to = self.kept_rate().min(found);
+        self.rate_limiter.set(self.limited_to);
+    }
+
+    /// The registry has answered a pull.
+    pub(super) fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
+        let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
+        // A failure comes at once, or when somebody's patience is over.
+        self.silence.answered(now, granted.filter(|_| served).map(|granted| now.saturating_sub(granted)));
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.answered(now, node, granted, answer);
+            self.set_rate_limiter();
+        }
+    }
+
+    /// Of `known` nodes `silent` are not heard from. Each may be pulling by its own share.
+    pub(in crate::core::budget) fn reserve(&mut self, silent: u64, known: u64) {
+        self.only_node = known == 1;
+        self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
+        self.least = self.policy.per_second / known.max(1) as f64;
+        self.set_rate_limiter();
+    }
+}
+
+/// The state of finding the rate under a cap.
+pub(super) fn adaptive(now: Duration, policy: BudgetPolicy, planted_bug: Option<PlantedBug>) -> Option<AdaptiveRate> {
+    let adapts = policy.per_second > 0.0 && planted_bug != Some(PlantedBug::NeverSlows);
+    adapts.then(|| AdaptiveRate::new(now, policy.per_second))
+}

@@ -1,0 +1,85 @@
+//! Slots and permits of a leader, alone.
+
+use clock::Random;
+
+use super::*;
+
+fn node(name: &str) -> NodeName {
+    name.parse().expect("a name")
+}
+
+/// A leader since `first` said that it has nothing to learn; without a rate, so that slots alone bound it.
+fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
+    let policy = BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() };
+    let term = Term { epoch: 1, first, until: Duration::from_secs(10) };
+    let mut leader = Leader::new(now, node("leader"), "owner", policy, term, None);
+    leader.quota.none_told();
+    leader
+}
+
+fn ask(leader: &mut Leader, now: Duration, name: &str, random: &mut Random) -> (PermitId, BudgetAnswer) {
+    let permit = PermitId::random(random);
+    let ask = GrantBudget { owner: "owner".to_owned(), node: node(name), permit, known: KnownLimits::default() };
+    (permit, leader.ask(now, &ask))
+}
+
+fn return_of(name: &str, permit: PermitId) -> ReturnBudget {
+    ReturnBudget { owner: "owner".to_owned(), node: node(name), permit, used: true, told: None, served: None }
+}
+
+#[test]
+fn who_holds_much_is_passed_over_while_others_wait() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 8, true);
+    leader.reserve(0, 1);
+    let requested: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, now, "a", &mut random).0).collect();
+    assert_eq!(leader.permits.held_by(&node("a")), 8, "the fleet is this node alone");
+    leader.reserve(0, 2);
+    ask(&mut leader, now, "b", &mut random);
+    ask(&mut leader, now, "b", &mut random);
+    for permit in &requested[..2] {
+        leader.give_back(now, &return_of("a", *permit));
+    }
+    assert_eq!((leader.permits.held_by(&node("a")), leader.permits.held_by(&node("b"))), (6, 2));
+}
+
+#[test]
+fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others() {
+    // Slots, whether the leader is new and learns who holds what: the most that one node gets.
+    let table = [(2, false, 1), (3, false, 2), (4, true, 3), (8, false, 6), (8, true, 6), (0, false, 1_000), (0, true, 1_000)];
+    for (at_once, learns, most) in table {
+        let (mut now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+        let mut leader = leader(now, at_once, !learns);
+        let mut refused = 0;
+        for _ in 0..5 {
+            let permits = (0..BUDGET_PERMITS_PER_NODE).map(|_| PermitId::random(&mut random)).collect();
+            let (known, told) = (KnownLimits::default(), Vec::new());
+            leader.renew(now, &RenewBudget { owner: "owner".to_owned(), node: node("liar"), permits, told, known });
+            for _ in 0..BUDGET_PERMITS_PER_NODE {
+                let (_, answer) = ask(&mut leader, now, "liar", &mut random);
+                refused += usize::from(matches!(answer, BudgetAnswer::Refused { .. }));
+            }
+        }
+        assert_eq!(leader.permits.held_by(&node("liar")), most, "of {at_once} slots, learns: {learns}");
+        assert!(leader.waiting() <= BUDGET_PERMITS_PER_NODE as u64 && refused >= 2 * BUDGET_PERMITS_PER_NODE);
+        if learns {
+            now += FLEET_PERMIT_LEASE;
+        }
+        let (permit, answer) = ask(&mut leader, now, "other", &mut random);
+        assert!(matches!(answer, BudgetAnswer::Granted { .. }), "of {at_once} slots, learns: {learns}: {answer:?}");
+        leader.give_back(now, &return_of("other", permit));
+    }
+}
+
+#[test]
+fn nobody_gives_up_the_place_of_another() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 1, true);
+    ask(&mut leader, now, "a", &mut random);
+    let (waits, answer) = ask(&mut leader, now, "b", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Queued { .. }));
+    leader.give_back(now, &return_of("liar", waits));
+    assert_eq!(leader.waiting(), 1);
+    leader.give_back(now, &return_of("b", waits));
+    assert_eq!(leader.waiting(), 0);
+}
