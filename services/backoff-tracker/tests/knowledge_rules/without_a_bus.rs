@@ -97,6 +97,20 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
     }
 }
 
+/// All nodes of a fleet ask for the probe lease, each in its turn. If each that had no answer went at once, all would ask the registry.
+#[test]
+fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_takes_to_restart() {
+    let mut node = Node::of(1_000);
+    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(1)));
+    node.bus_answers = false;
+    node.ask();
+    node.until(10.0);
+    let next_attempt = node.held().next_attempt.as_secs_f64();
+    assert!((17.0..24.0).contains(&next_attempt), "{next_attempt}");
+    node.until(next_attempt + 1.0);
+    assert!(node.is_clear(), "the bus has answered nothing since: {:?}", node.told);
+}
+
 /// What a node has tried for all counts when it goes by its own rule: one that has failed twice waits 20 s, as by kubelet's rule, but not
 /// beyond the time at which that would have tried had it failed since the beginning, each try as long as the last one took.
 #[test]

@@ -7,7 +7,7 @@ use e2e::{Agent, Signal, Started, Workplace};
 use super::case::Case;
 use super::fleet::{Outage, all_at_once};
 use super::knowledge::{Elsewhere, Resting};
-use super::kubelet::ManifestCheck;
+use super::kubelet::KubeletsRule;
 
 /// When something else goes.
 const MIDDLE: Duration = Duration::from_secs(20);
@@ -84,7 +84,7 @@ fn bus_stands_still(case: Case) {
 
 fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'_>)) {
     let place = Workplace::new();
-    let (beside, elsewhere) = (ManifestCheck::of(case), Elsewhere::new());
+    let (kubelets_rule, elsewhere) = (KubeletsRule::of(case), Elsewhere::new());
     let mut outage = Outage::begin(&place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);
@@ -94,7 +94,7 @@ fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'
     let (healed, failing) = outage.heals();
     find(&mut outage);
     elsewhere.known_to(&outage.agents);
-    let kubelet = beside.figures();
+    let kubelet = kubelets_rule.figures();
     kubelet.hold_for(&outage, failing);
     outage.all_stored_within(kubelet.served_within(outage.left_alone(healed)), healed);
     drop(command);

@@ -30,9 +30,9 @@ pub(crate) struct Figures {
 static FIGURES: [OnceLock<Figures>; Case::ALL.len()] = [const { OnceLock::new() }; Case::ALL.len()];
 
 /// What kubelet's rule comes to in a case; beside the play that this is called from.
-pub(crate) struct ManifestCheck(JoinHandle<Figures>);
+pub(crate) struct KubeletsRule(JoinHandle<Figures>);
 
-impl ManifestCheck {
+impl KubeletsRule {
     pub(crate) fn of(case: Case) -> Self {
         let play = std::thread::Builder::new().name(format!("kubelet's rule, {case:?}"));
         Self(play.spawn(move || *FIGURES[case as usize].get_or_init(|| play_of(case))).expect("a thread can be had"))
@@ -49,7 +49,8 @@ impl Figures {
     pub(crate) fn hold_for(self, outage: &Outage<'_>, failing: u64) {
         let at_most = outage.case.failing_at_most().max(self.each * outage.agents.len() as u64);
         eprintln!("{}: {failing} failing requests (at most {at_most})", play());
-        assert!(failing <= at_most, "{}: {failing} failing requests, {self:?}", play());
+        let at: Vec<_> = outage.registry.requests().into_iter().map(|request| request.at).collect();
+        assert!(failing <= at_most, "{}: {failing} failing requests, {self:?}, at {at:.1?}", play());
     }
 
     /// Who is served so soon after healing is served as soon as by kubelet's rule. What the registry still asks to be left alone for, which
@@ -80,7 +81,7 @@ fn nodes_that_share_nothing_go_by_kubelets_rule() {
 
 /// Answered at once, each node tries at 0, 10 and 30 s, and then at 70 s.
 fn as_kubelet(case: Case) {
-    let figures = ManifestCheck::of(case).figures();
+    let figures = KubeletsRule::of(case).figures();
     if case != Case::Hang {
         assert_eq!(figures.each, 3, "{figures:?}");
         assert!(figures.served >= Duration::from_secs(8) && figures.served <= Duration::from_secs(15), "{figures:?}");

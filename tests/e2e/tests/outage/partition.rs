@@ -16,7 +16,7 @@ use support::far_away::FarAway;
 use super::case::Case;
 use super::fleet::{Healed, Outage, Play, all_at_once, play};
 use super::knowledge::{facts, shared_entries};
-use super::kubelet::ManifestCheck;
+use super::kubelet::KubeletsRule;
 
 const NODES: usize = 6;
 const HALF: usize = NODES / 2;
@@ -72,7 +72,7 @@ fn half_of_a_fleet_without_the_bus_does_as_well_as_kubelet_and_learns_the_rest_a
 }
 
 fn ends_early(case: Case, loss: Loss) {
-    let (place, beside) = (Workplace::new(), ManifestCheck::of(case));
+    let (place, kubelets_rule) = (Workplace::new(), KubeletsRule::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(BEGINS);
@@ -82,12 +82,12 @@ fn ends_early(case: Case, loss: Loss) {
     same_entry_on_both_sides(&outage);
     let healed = outage.heals_after(case.failing_at_most() + ATTEMPTS_EARLY * HALF as u64);
     let within = who_kept_it_is_served(&outage, healed);
-    who_lost_it_is_served(&outage, healed, within, beside);
+    who_lost_it_is_served(&outage, healed, within, kubelets_rule);
     drop(command);
 }
 
 fn ends_late(case: Case, loss: Loss) {
-    let (place, beside) = (Workplace::new(), ManifestCheck::of(case));
+    let (place, kubelets_rule) = (Workplace::new(), KubeletsRule::of(case));
     let outage = Outage::begin_by(2, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(BEGINS);
@@ -96,7 +96,7 @@ fn ends_late(case: Case, loss: Loss) {
     let within = who_kept_it_is_served(&outage, healed);
     healed.until(ENDS_LATE);
     outage.ways[1].heal();
-    who_lost_it_is_served(&outage, healed, within, beside);
+    who_lost_it_is_served(&outage, healed, within, kubelets_rule);
     drop(command);
 }
 
@@ -109,8 +109,8 @@ fn who_kept_it_is_served(outage: &Outage<'_>, healed: Healed) -> Duration {
 }
 
 /// The others are served by then too, or as soon as by kubelet's rule.
-fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, beside: ManifestCheck) {
-    let within = within.max(beside.figures().served_within(Duration::ZERO));
+fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, kubelets_rule: KubeletsRule) {
+    let within = within.max(kubelets_rule.figures().served_within(Duration::ZERO));
     are_served("who lost the bus", HALF + 1..=NODES, outage, healed, within);
 }
 

@@ -7,7 +7,7 @@ use e2e::Workplace;
 use super::case::Case;
 use super::fleet::{Outage, all_at_once};
 use super::knowledge::Elsewhere;
-use super::kubelet::ManifestCheck;
+use super::kubelet::KubeletsRule;
 
 const NODES: usize = 5;
 /// When the bus becomes slow.
@@ -51,13 +51,13 @@ fn in_time(case: Case) {
 
 fn slow(case: Case, each_byte: Duration) {
     let place = Workplace::new();
-    let (beside, elsewhere) = (ManifestCheck::of(case), Elsewhere::new());
+    let (kubelets_rule, elsewhere) = (KubeletsRule::of(case), Elsewhere::new());
     let outage = Outage::begin_by(1, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);
     outage.ways[0].take(each_byte * 2);
     let (healed, failing) = outage.heals();
-    let kubelet = beside.figures();
+    let kubelet = kubelets_rule.figures();
     kubelet.hold_for(&outage, failing);
     outage.all_stored_within(kubelet.served_within(outage.left_alone(healed)), healed);
     elsewhere.found_missing_by(&outage.agents[0]);

@@ -15,7 +15,7 @@ use super::planted_bug::PlantedBug;
 use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::target::TargetKeys;
-use super::without_bus::BACK_WITHIN;
+use super::without_bus::{BACK_WITHIN, WithoutBus};
 use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
 
@@ -43,12 +43,15 @@ impl Knowledge {
     pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Decision {
         request.awaits = None;
         let exempt = self.is_exempt(now, &request.target_keys.target.view);
-        if let Some(refusal) = self.still_held(now, &request.target_keys).filter(|_| !exempt) {
+        // A bus that has not answered this request is gone as far as the request can tell.
+        let unanswered = std::mem::take(&mut request.unanswered).then_some(WithoutBus { since: now, lost: self.missed_since });
+        let without_bus = self.without_bus.or(unanswered);
+        if let Some(refusal) = without_bus.filter(|_| !exempt).and_then(|gone| self.still_held(now, gone, &request.target_keys)) {
             request.state = State::Delayed;
             request.wake = Some(refusal.next_attempt);
             return Decision::Refused(refusal);
         }
-        if std::mem::take(&mut request.unanswered) || exempt || self.is_without_bus() {
+        if exempt || without_bus.is_some() {
             let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
             return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, running));
         }

@@ -75,7 +75,7 @@ pub struct Knowledge {
     pub(super) openings: Openings,
     /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
     pub(super) misses: u32,
-    missed_since: Duration,
+    pub(super) missed_since: Duration,
     pub(super) missed_last: Duration,
     planted_bug: Option<PlantedBug>,
     pub(super) counts: KnowledgeCounts,

@@ -45,7 +45,8 @@ impl Knowledge {
         let exempt = self.is_exempt(now, &target.view);
         let not_due = || not_due(now, &binding).map(|entry| refusal_by(now, entry));
         // What one other node alone reports is waited for, where the fleet's clearance is asked for: it refuses nobody.
-        let refusing = self.still_held(now, &target_keys).or_else(not_due).filter(|refusal| check.peek || !refusal.unconfirmed);
+        let without_bus = self.without_bus.and_then(|gone| self.still_held(now, gone, &target_keys));
+        let refusing = without_bus.or_else(not_due).filter(|refusal| check.peek || !refusal.unconfirmed);
         if let Some(refusal) = refusing {
             let count = u64::from(!check.peek);
             if !exempt {

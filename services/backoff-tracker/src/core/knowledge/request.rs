@@ -19,7 +19,7 @@ pub(super) struct Request {
     pub(super) other_keys: Vec<LocalKey>,
     pub(super) target_keys: TargetKeys,
     pub(super) state: State,
-    /// Whether the bus did not answer for it: then it goes ahead once without.
+    /// Whether the bus did not answer for it: it is decided on once as without a bus.
     pub(super) unanswered: bool,
     /// Whether an attempt of it was abandoned because it hung while others were answered.
     pub(super) abandoned: bool,

@@ -31,8 +31,8 @@ impl Knowledge {
     /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next attempt, or for when it would
     /// have tried by kubelet's rule, and for the bus, and then for a turn of its own, as nobody says who goes first. What fails after that
     /// is the node's own business. What a registry has asked for is waited for in any case.
-    pub(super) fn still_held(&self, now: Duration, target_keys: &TargetKeys) -> Option<Refusal> {
-        let (WithoutBus { since, lost }, binding) = (self.without_bus?, self.binding(now, target_keys));
+    pub(super) fn still_held(&self, now: Duration, without_bus: WithoutBus, target_keys: &TargetKeys) -> Option<Refusal> {
+        let (WithoutBus { since, lost }, binding) = (without_bus, self.binding(now, target_keys));
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
             if entry.is_unconfirmed() {
