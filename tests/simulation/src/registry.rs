@@ -163,7 +163,7 @@ impl Registry {
     /// The longest wait of a healthy node for its image; none if one of them never got it.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Duration> {
-        let well = (0..self.served.len()).filter(|node| !self.scenario.is_sick(*node));
+        let well = (0..self.served.len()).filter(|node| !self.scenario.is_sick(*node) && self.asked[*node].is_some());
         well.map(|node| Some(self.served[node]?.saturating_sub(self.asked[node]?))).max_by_key(|wait| wait.unwrap_or(Duration::MAX))?
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use backoff_tracker::core::knowledge::PlantedBug;
 use simulation::figures::Figures;
 use simulation::fleet::{self, Options, Run};
 use simulation::kubelet;
@@ -135,6 +136,23 @@ fn sick_nodes_delay_healthy_nodes_on_an_idle_registry_by_at_most_10_s() {
         assert!(longest.is_some_and(|wait| wait <= Duration::from_secs(10)), "{nodes} nodes: {longest:?}");
         assert!(run.registry.failing() >= 50, "the sick go on asking");
     }
+}
+
+/// The liar repeats failures of five images, their login, registry and budget with `Retry-After: 3600`, claims successes, and repeats old reports.
+#[test]
+fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
+    let run = |seed, planted_bug| {
+        let one_by_one = Some(END - Duration::from_secs(120));
+        let options = Options { liar: true, one_by_one, images: Some(5), planted_bug, ..Options::default() };
+        fleet::run(Scenario::RollOut, 50, END, seed, options)
+    };
+    let is_kept = |run: &Run| run.registry.longest_wait().is_some_and(|wait| wait <= Duration::from_secs(10));
+    for seed in 1..=5 {
+        let run = run(seed, None);
+        assert!(is_kept(&run), "seed {seed}: {:?}", run.registry.longest_wait());
+        assert!(run.reports >= 1_500, "seed {seed}: the liar goes on, {} reports", run.reports);
+    }
+    assert!(!is_kept(&run(1, Some(PlantedBug::BelievesAnybody))), "nodes that believe anybody wait longer");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A lying node: it reports failures of a good image.
+//! A lying node: what it may write under its own name, it writes, so that good images look bad and bad ones good.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +10,60 @@ use super::node::target;
 use super::{Event, Simulation};
 use crate::bus::Upward;
 
-/// The time between two rounds of lies: image not found, registry unavailable, rate limited.
-const LIES_EVERY: Duration = Duration::from_secs(3);
+/// The time between two lies.
+const LIES_EVERY: Duration = Duration::from_secs(1);
+/// How many of its first reports it repeats for ever, with their old dates.
+pub(super) const REPEATED: usize = 8;
+/// How many kinds of lies it tells in turn.
+const KINDS: u64 = 9;
+/// What it says that the registry asks for.
+const RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 impl Simulation {
-    /// Sends the lies of the last node.
+    /// Sends a lie of the last node. After all kinds about one image the next image follows.
     pub(super) fn lie(&mut self, number: u64) {
-        let target = target(0);
-        let about = match number % 3 {
-            0 => About::Reference { reference: target.reference, scope: target.scope, mirrored: false },
-            1 => About::Login { repository: target.repository, fingerprint: target.scope, anonymous: true },
-            _ => About::BudgetOwner(target.budget_owner),
+        let images = self.options.images.unwrap_or(1) as u64;
+        let target = target(usize::try_from(number / KINDS % images).unwrap_or_default());
+        let (endpoint, zone) = (target.endpoint, target.zone);
+        let failed = || {
+            let (message, retry_after) = ("a lie".to_owned(), Some(RETRY_AFTER));
+            Finding::Failed(FailureDetails { message, step: 1_000, in_a_row: 1_000, retry_after, ..FailureDetails::default() })
         };
-        let details =
-            FailureDetails { message: "a lie".to_owned(), step: 1_000, retry_after: Some(Duration::MAX), ..FailureDetails::default() };
+        let (about, finding) = match number % KINDS {
+            0 => (About::Reference { reference: target.reference, scope: target.scope, mirrored: false }, failed()),
+            1 => (About::Login { repository: target.repository, fingerprint: target.scope, anonymous: true }, failed()),
+            2 => (About::BudgetOwner(target.budget_owner), failed()),
+            3 => (About::Endpoint { endpoint, zone }, failed()),
+            4 => (About::Repository(target.repository), failed()),
+            5 => (About::Content { reference: target.reference, endpoint }, failed()),
+            6 => (About::Reference { reference: target.reference, scope: target.scope, mirrored: false }, Finding::Succeeded),
+            7 => (About::Endpoint { endpoint, zone }, Finding::Succeeded),
+            _ => return self.repeat_a_lie(number),
+        };
         let liar = self.nodes.len() - 1;
-        let report = Report {
+        let report = Arc::new(Report {
             reporter: self.nodes[liar].name.clone(),
             backoff_key: Arc::new(BackoffKey::new(target.view, about)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
-            finding: Finding::Failed(details),
-        };
-        self.send(liar, Upward::Publish(Arc::new(report), self.now));
+            finding,
+        });
+        if self.lies.len() < REPEATED {
+            self.lies.push((Arc::clone(&report), self.now));
+        }
+        self.publish_lie(number, report, self.now);
+    }
+
+    fn repeat_a_lie(&mut self, number: u64) {
+        let chosen = usize::try_from(number / KINDS).unwrap_or_default() % REPEATED;
+        match self.lies.get(chosen).cloned() {
+            Some((report, date)) => self.publish_lie(number, report, date),
+            None => self.queue.plan(self.now + LIES_EVERY, Event::Lie(number + 1)),
+        }
+    }
+
+    fn publish_lie(&mut self, number: u64, report: Arc<Report>, date: Duration) {
+        self.send(self.nodes.len() - 1, Upward::Publish(report, date));
         self.queue.plan(self.now + LIES_EVERY, Event::Lie(number + 1));
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Effect, Input, LeaseAnswer, LeaseName, PlantedBug};
+use backoff_tracker::core::knowledge::{Decision, Effect, Input, LeaseAnswer, LeaseName, PlantedBug, Report};
 use clock::Random;
 use contract::{AttemptId, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
@@ -29,7 +29,7 @@ pub struct Options {
     pub policy: Policy,
     /// A rule that is broken on purpose in every core.
     pub planted_bug: Option<PlantedBug>,
-    /// Whether the last node forges failures of the image all the time.
+    /// Whether the last node publishes lies about all images all the time, failures and successes.
     pub liar: bool,
     /// If set, only nodes of even number want their image at the start, and the others from this time on.
     pub second_wave: Option<Duration>,
@@ -98,6 +98,8 @@ struct Simulation {
     events: u64,
     hanging: BTreeSet<AttemptId>,
     most_hanging: usize,
+    /// The first reports of a liar, at most [`liar::REPEATED`], with their dates.
+    lies: Vec<(Arc<Report>, Duration)>,
 }
 
 /// Runs the scenario until `end`.
@@ -125,7 +127,9 @@ impl Simulation {
     fn new(scenario: Scenario, nodes: usize, seed: u64, options: Options) -> Self {
         let mut random = Random::seeded(seed);
         let mut queue = Queue::default();
-        for node in 0..nodes {
+        // A liar asks for nothing: it goes by its own lies.
+        let asking = if options.liar { nodes - 1 } else { nodes };
+        for node in 0..asking {
             let wave = options.second_wave.filter(|_| node % 2 == 1).unwrap_or_default();
             let within = options.one_by_one.filter(|_| !scenario.is_sick(node)).unwrap_or(ASKED_WITHIN);
             queue.plan(wave + within.mul_f64(random.fraction()), Event::Ask(node));
@@ -154,6 +158,7 @@ impl Simulation {
             events: 0,
             hanging: BTreeSet::new(),
             most_hanging: 0,
+            lies: Vec::new(),
         }
     }
 
