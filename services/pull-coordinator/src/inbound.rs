@@ -3,7 +3,7 @@
 use actix::Addr;
 use actors::{Served, Wiring};
 use bus::BusError;
-use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListPulls, ListStandingPulls};
+use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListImages, ListPulls, ListStandingPulls};
 use futures::FutureExt as _;
 use futures::future::try_join_all;
 
@@ -19,6 +19,7 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<PullCoordinator>) -> Result<Vec
         actors::serve::<EnsureImage>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ListPulls>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ListStandingPulls>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ListImages>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<CancelStandingPull>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ExplainImage>(wiring, actor.clone().recipient()).boxed_local(),
     ])

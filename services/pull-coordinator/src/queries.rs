@@ -1,13 +1,16 @@
 //! Handlers that list and explain pulls, and that list and cancel standing pulls.
 
+use std::time::Duration;
+
 use actix::{Handler, MessageResult, ResponseFuture};
 use actors::Ask;
 use contract::CallError;
 use contract::messages::pull_coordinator::{
-    CancelStandingPull, ExplainImage, Explanation, LayerStatus, ListPulls, ListStandingPulls, PullList, PullState, PullStatus,
-    StandingPullList, StandingPullStatus, StandingPullsCancelled,
+    CancelStandingPull, ExplainImage, Explanation, IMAGES_MOST, ImageList, LayerStatus, ListImages, ListPulls, ListStandingPulls,
+    ListedImage, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus, StandingPullsCancelled,
 };
 use image::Reference;
+use runtimes::StoredImage;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
@@ -30,6 +33,20 @@ impl Handler<Ask<ListStandingPulls>> for PullCoordinator {
 
     fn handle(&mut self, _: Ask<ListStandingPulls>, _: &mut Self::Context) -> Self::Result {
         MessageResult(Ok(StandingPullList { standing_pulls: self.core.standing_pulls(self.clock.now()) }))
+    }
+}
+
+impl Handler<Ask<ListImages>> for PullCoordinator {
+    type Result = ResponseFuture<Result<ImageList, CallError>>;
+
+    fn handle(&mut self, _: Ask<ListImages>, _: &mut Self::Context) -> Self::Result {
+        let (runtime, now) = (self.runtime.clone(), self.clock.now().wall);
+        Box::pin(async move {
+            Ok(match runtime.images().await {
+                Ok(images) => image_list(images, now),
+                Err(failure) => ImageList { problem: Some(failure.text), ..ImageList::default() },
+            })
+        })
     }
 }
 
@@ -95,9 +112,40 @@ impl PullCoordinator {
     }
 }
 
+fn image_list(mut images: Vec<StoredImage>, now: Duration) -> ImageList {
+    images.sort_by(|one, other| (&one.name, &one.platform).cmp(&(&other.name, &other.platform)));
+    let left_out = images.len().saturating_sub(IMAGES_MOST) as u64;
+    let listed = |image: StoredImage| ListedImage {
+        image: image.name,
+        digest: image.digest,
+        platform: image.platform,
+        size_bytes: image.size_bytes,
+        pulled_ms_ago: image.pulled_at.map(|time| u64::try_from(now.saturating_sub(time).as_millis()).unwrap_or(u64::MAX)),
+    };
+    ImageList { images: images.into_iter().take(IMAGES_MOST).map(listed).collect(), left_out, problem: None }
+}
+
 /// Whether `what` names this standing pull: by its id, or by its image in any spelling.
 fn is_meant(standing_pull: &StandingPullStatus, what: &str) -> bool {
     let normalised = |image: &str| Reference::parse(image).ok().map(|reference| reference.normalised().to_owned());
     let same_image = || normalised(&standing_pull.image).is_some_and(|image| normalised(what) == Some(image));
     standing_pull.standing_pull.to_string() == what || standing_pull.image == what || same_image()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_listed_by_name_as_far_as_a_message_takes_them() {
+        let now = Duration::from_secs(100);
+        let image = |number: usize| StoredImage {
+            name: Some(format!("app:{number:04}")),
+            pulled_at: Some(Duration::from_secs(40)),
+            ..StoredImage::default()
+        };
+        let list = image_list((0..IMAGES_MOST + 5).rev().map(image).collect(), now);
+        assert_eq!((list.images.len(), list.left_out), (IMAGES_MOST, 5));
+        assert_eq!((list.images[0].image.as_deref(), list.images[0].pulled_ms_ago), (Some("app:0000"), Some(60_000)));
+    }
 }

@@ -78,6 +78,7 @@ fn commands() -> Vec<Known> {
         known::<pull_coordinator::EnsureImage>(),
         known::<pull_coordinator::ListPulls>(),
         known::<pull_coordinator::ListStandingPulls>(),
+        known::<pull_coordinator::ListImages>(),
         known::<pull_coordinator::CancelStandingPull>(),
         known::<pull_coordinator::ExplainImage>(),
         known::<registrar::ReportAlive>(),

@@ -4,6 +4,7 @@
 //!
 //! - [`Reference`]: the image of a pod, with kubelet's rules and error texts.
 //! - [`Digest`]: a checked `algorithm:hex`.
+//! - [`ImagePattern`]: one image, or all whose names have a form.
 //! - [`Platform`]: `os/arch[/variant]`, and the best matching entry of a manifest list.
 //! - [`go`]: Go's formats for values in kubelet's messages.
 //!
@@ -26,11 +27,13 @@
 mod digest;
 pub mod go;
 mod grammar;
+mod pattern;
 mod platform;
 mod reference;
 mod reference_error;
 
 pub use digest::{Algorithm, Digest, DigestError};
+pub use pattern::ImagePattern;
 pub use platform::{Platform, PlatformError};
 pub use reference::Reference;
 pub use reference_error::ReferenceError;

@@ -4,7 +4,7 @@ use contract::know::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, POLICY, REPORTS, Sh
 use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics};
 use contract::messages::backoff_tracker::{CountBackoffs, ListBackoffs};
 use contract::messages::event_recorder::{CountEvents, ListEvents};
-use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListPulls, ListStandingPulls};
+use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListImages, ListPulls, ListStandingPulls};
 use contract::messages::registrar::ListNodes;
 use contract::messages::throttler::{BudgetTurn, CountPermits, GrantBudget, ListBudgets, RenewBudget, ReturnBudget};
 use contract::policy::POLICY_KEY;
@@ -164,6 +164,7 @@ impl Maker<'_> {
             self.to_any::<CountEvents>(),
             self.to_any::<ListPulls>(),
             self.to_any::<ListStandingPulls>(),
+            self.to_any::<ListImages>(),
             self.to_any::<ListBackoffs>(),
             self.to_any::<CountBackoffs>(),
             self.to_any::<ListBudgets>(),

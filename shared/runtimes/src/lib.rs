@@ -17,6 +17,6 @@ pub mod scripted;
 
 pub use port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef,
-    SizeEstimate,
+    SizeEstimate, StoredImage,
 };
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

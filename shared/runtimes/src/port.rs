@@ -66,6 +66,14 @@ pub trait ImageRuntime: Send + Sync + 'static {
         None
     }
 
+    /// All images on the node.
+    ///
+    /// # Errors
+    /// The runtime failed to answer, or does not list its images.
+    async fn images(&self) -> Result<Vec<StoredImage>, InspectFailure> {
+        Err(InspectFailure { text: "this runtime does not list its images".to_owned(), class: FailureClass::NodeLocal })
+    }
+
     /// The runtime's name, version and state, asked now.
     async fn describe(&self) -> RuntimeDescription;
 }
@@ -94,6 +102,21 @@ pub struct ImageStatus {
     pub digest: Option<String>,
     /// `os/arch[/variant]`; none if unknown.
     pub platform: Option<String>,
+}
+
+/// An image as a store or a runtime lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredImage {
+    /// The name as it was asked for; none if it has none.
+    pub name: Option<String>,
+    /// As [`ImageStatus::digest`].
+    pub digest: Option<String>,
+    /// As [`ImageStatus::platform`].
+    pub platform: Option<String>,
+    /// Bytes, as the runtime counts them; none if unknown.
+    pub size_bytes: Option<u64>,
+    /// When it was pulled last, since 1970; none if unknown.
+    pub pulled_at: Option<Duration>,
 }
 
 /// The result of a pull.

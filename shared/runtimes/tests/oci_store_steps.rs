@@ -1,16 +1,19 @@
 //! Checks what outlives a power failure by the order of system calls.
 //!
 //! With `store.fsync` a blob's content is synced before its rename, all blobs' names before the index names the image, and the index before
-//! the pull ends. Without it nothing is synced, and the renames have the same order.
+//! the pull ends. A prune has the index synced without an image before it removes the first blob. Without `store.fsync` nothing is synced, and
+//! the other steps have the same order.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use clock::Clock;
 use memory_registry::{Flavour, MadeImage};
-use runtimes::oci_layout::OciLayout;
+use runtimes::oci_layout::{OciLayout, PruneOptions, StoreUpkeep};
 use runtimes::{ImageRuntime as _, Progress};
 use support::requirement::met;
 
@@ -18,11 +21,12 @@ use super::oci_support::{options, registry, request};
 
 /// The variable with the child's task: a folder, an image, and whether to sync.
 const CHILD: &str = "FLEETPULL_TEST_STORE_STEPS";
-/// Folders that the child creates after opening the store and after the pull.
+/// Folders that the child creates after opening the store, after the pull and after the prune.
 const OPENED: &str = "opened";
 const PULLED: &str = "pulled";
+const PRUNED: &str = "pruned";
 
-/// Not a test: the code of a child process that pulls.
+/// Not a test: the code of a child process that pulls an image, and removes it again.
 #[tokio::test]
 async fn child_that_pulls() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -33,6 +37,10 @@ async fn child_that_pulls() {
     std::fs::create_dir(Path::new(folder).join(OPENED)).unwrap();
     runtime.pull(request(image, None), Progress::new()).await.unwrap();
     std::fs::create_dir(Path::new(folder).join(PULLED)).unwrap();
+    let upkeep = StoreUpkeep::open(&Path::new(folder).join("store"), fsync == "true", Clock::host()).unwrap().unwrap();
+    let all = PruneOptions { older_than: Some(Duration::ZERO), keep: Vec::new() };
+    assert_eq!(upkeep.prune(&all, |_| {}).await.unwrap().images.len(), 1);
+    std::fs::create_dir(Path::new(folder).join(PRUNED)).unwrap();
 }
 
 /// Checks that strace works here.
@@ -45,7 +53,7 @@ fn traces() -> Result<(), String> {
     }
 }
 
-/// Steps on the disk: `sync PATH`, `rename PATH PATH` or `mkdir PATH`. A sync counts at its end, the others at their beginning.
+/// Steps on the disk: `sync PATH`, `rename PATH PATH`, `mkdir PATH` or `unlink PATH`. A sync counts at its end, the others at their beginning.
 #[derive(Default)]
 struct Steps {
     steps: Vec<String>,
@@ -96,6 +104,7 @@ fn step(call: &str) -> Option<String> {
         "fsync" | "fdatasync" => Some(format!("sync {folder}")),
         "rename" | "renameat" | "renameat2" => Some(format!("rename {}", paths.join(" "))),
         "mkdir" | "mkdirat" => Some(format!("mkdir {}", paths.join(" "))),
+        "unlink" | "unlinkat" => Some(format!("unlink {}", paths.join(" "))),
         _ => None,
     }
 }
@@ -111,18 +120,22 @@ fn steps_are_parsed_from_strace_output() {
 12 fsync(9</s/gone>) = -1 EIO (Input/output error)
 11 mkdir(\"/s/e\", 0777) = -1 EEXIST (File exists)
 11 mkdirat(AT_FDCWD</home>, \"f\", 0777) = 0
+11 unlinkat(6</s/blobs>, \"g\", 0) = 0
 ";
-    let expected = ["sync /s/blobs", "rename /s/a /s/b", "sync /s/partial/x", "rename /s/c /s/blobs/d", "mkdir /home/f"];
+    let expected =
+        ["sync /s/blobs", "rename /s/a /s/b", "sync /s/partial/x", "rename /s/c /s/blobs/d", "mkdir /home/f", "unlink /s/blobs/g"];
     assert_eq!(Steps::of(trace), expected);
 }
 
-/// The steps of a pull by a child process, from the opened store to the end of the pull.
-async fn steps_of_a_pull(image: String, fsync: bool) -> Vec<String> {
+/// The steps of a child process between two folders that it makes.
+async fn steps_between(from: &str, to: &str, image: String, fsync: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let mut command = Command::new("strace");
     command.args(["-f", "-y", "-qq", "-s", "4096", "-o"]).arg(&trace);
-    command.args(["-e", "trace=fsync,fdatasync,rename,renameat,renameat2,mkdir,mkdirat"]).arg(std::env::current_exe().unwrap());
+    command
+        .args(["-e", "trace=fsync,fdatasync,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat"])
+        .arg(std::env::current_exe().unwrap());
     command.args(["--exact", "oci_store_steps::child_that_pulls"]);
     command.env(CHILD, format!("{} {image} {fsync}", folder.path().display()));
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -133,8 +146,8 @@ async fn steps_of_a_pull(image: String, fsync: bool) -> Vec<String> {
         let made = format!("mkdir {}", folder.path().join(name).display());
         steps.iter().position(|step| *step == made).unwrap_or_else(|| panic!("{made} in {steps:#?}"))
     };
-    let pulling = &steps[moment(OPENED) + 1..moment(PULLED)];
-    pulling.iter().filter(|step| !step.starts_with("mkdir ")).map(|step| step.replace(&store, "STORE")).collect()
+    let steps = &steps[moment(from) + 1..moment(to)];
+    steps.iter().filter(|step| !step.starts_with("mkdir ")).map(|step| step.replace(&store, "STORE")).collect()
 }
 
 #[tokio::test]
@@ -145,7 +158,8 @@ async fn content_is_synced_before_its_name_and_names_before_the_index() {
     for (flavour, fsync) in [(Flavour::Oci, true), (Flavour::Docker, true), (Flavour::Oci, false)] {
         let registry = registry().await;
         registry.add_image("app", "1", &MadeImage::of_layers([100_000, 200_000, 3_000]).of_flavour(flavour));
-        let steps = steps_of_a_pull(format!("{}/app:1", registry.host()), fsync).await;
+        let mut steps = steps_between(OPENED, PULLED, format!("{}/app:1", registry.host()), fsync).await;
+        steps.retain(|step| !step.starts_with("unlink "));
         let after = |from: usize, step: &str| {
             from + steps[from..].iter().position(|seen| seen == step).unwrap_or_else(|| panic!("{step} in {steps:#?}"))
         };
@@ -168,5 +182,23 @@ async fn content_is_synced_before_its_name_and_names_before_the_index() {
         assert!(after(last_name, "sync STORE/blobs/sha256") < index, "{steps:#?}");
         assert!(after(0, "sync STORE/blobs") < index, "{steps:#?}");
         assert_eq!(after(index, "sync STORE"), steps.len() - 1, "nothing is reported before the index is kept: {steps:#?}");
+    }
+}
+
+#[tokio::test]
+async fn index_is_kept_without_an_image_before_a_blob_is_removed() {
+    if met(traces()).is_none() {
+        return;
+    }
+    for fsync in [true, false] {
+        let registry = registry().await;
+        registry.add_image("app", "1", &MadeImage::of_layers([100_000, 3_000]));
+        let steps = steps_between(PULLED, PRUNED, format!("{}/app:1", registry.host()), fsync).await;
+        let removals: Vec<usize> = (0..steps.len()).filter(|step| steps[*step].starts_with("unlink STORE/blobs/sha256/")).collect();
+        assert_eq!(removals.len(), 4, "{steps:#?}");
+        let index = steps.iter().position(|step| step.ends_with(" STORE/index.json")).expect("the image leaves the index");
+        let kept = steps.iter().position(|step| step == "sync STORE");
+        assert_eq!(kept.is_some(), fsync, "{steps:#?}");
+        assert!(index < kept.unwrap_or(index + 1) && kept.unwrap_or(index) < removals[0], "{steps:#?}");
     }
 }

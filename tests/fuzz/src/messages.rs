@@ -24,6 +24,7 @@ pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<pull_coordinator::EnsureImage>(data);
     both::<pull_coordinator::ListPulls>(data);
     both::<pull_coordinator::ListStandingPulls>(data);
+    both::<pull_coordinator::ListImages>(data);
     both::<pull_coordinator::ExplainImage>(data);
     both::<registrar::ReportAlive>(data);
     both::<registrar::ListNodes>(data);

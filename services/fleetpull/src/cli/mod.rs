@@ -12,6 +12,7 @@ mod run;
 mod selector;
 mod share;
 mod status;
+mod store;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -38,6 +39,7 @@ pub use run::RunArgs;
 pub use selector::Selector;
 pub use share::{Parallelism, Percentage};
 pub use status::StatusArgs;
+pub use store::{ImagesArgs, PruneArgs, RmArgs, StoreArgs};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -94,6 +96,12 @@ fn command_called(program: &OsStr) -> clap::Command {
 pub enum Command {
     /// Make sure that images are there, on this node or on others.
     Pull(PullArgs),
+    /// List the images of this machine's store or runtime, or of nodes of the fleet.
+    Images(ImagesArgs),
+    /// Remove images from the embedded store.
+    Rm(RmArgs),
+    /// Remove the blobs that no image of the embedded store needs, and old images if asked.
+    Prune(PruneArgs),
     /// Be this node's agent: take requests from the fleet and from this machine.
     #[command(visible_alias = "agent")]
     Run(RunArgs),

@@ -11,17 +11,21 @@ mod events;
 mod explain;
 mod history;
 mod holds;
+mod images;
 mod nats_accounts;
 mod nats_auth;
 mod nats_setup;
 mod nodes;
 mod outboxes;
 mod policy;
+mod prune;
 mod pull;
 mod pulls;
 mod report;
+mod rm;
 mod run;
 mod status;
+mod store;
 
 use anyhow::Result;
 
@@ -35,6 +39,9 @@ use crate::exit::Exit;
 pub fn carry_out(cli: Cli) -> Result<Exit> {
     match cli.command {
         Command::Pull(args) => pull::carry_out(args),
+        Command::Images(args) => images::carry_out(&args),
+        Command::Rm(args) => rm::carry_out(&args),
+        Command::Prune(args) => prune::carry_out(&args),
         Command::Completions(args) => completions::carry_out(&args),
         Command::Run(args) => run::carry_out(&args),
         Command::Events(args) => events::carry_out(&args),

@@ -2,11 +2,13 @@
 
 mod ensure;
 mod explain;
+mod images;
 mod list;
 mod standing;
 
 pub use ensure::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 pub use explain::{BLOBS_MOST, BlobSize, BudgetHold, EndpointLogins, ExplainImage, Explanation, ImageWeight};
+pub use images::{IMAGES_MOST, ImageList, ListImages, ListedImage};
 pub use list::{AnswerCounts, LayerStatus, ListPulls, PullList, PullState, PullStatus};
 pub use standing::{
     CancelStandingPull, ListStandingPulls, StandingPullList, StandingPullState, StandingPullStatus, StandingPullsCancelled,

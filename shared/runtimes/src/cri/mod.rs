@@ -34,7 +34,8 @@ use hosts::Hosts;
 use proto::runtime::image_service_client::ImageServiceClient;
 use proto::runtime::runtime_service_client::RuntimeServiceClient;
 use proto::runtime::{
-    AuthConfig, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, ImageStatusResponse, PullImageRequest, VersionRequest,
+    AuthConfig, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, ImageStatusResponse, ListImagesRequest, PullImageRequest,
+    VersionRequest,
 };
 use pull_failures::PullFailures;
 use watch::Watcher;
@@ -45,6 +46,7 @@ use crate::keyring::{Audience, Credential, Keyring, KeyringError, Secrets};
 use crate::oci_layout::{Prober, Timeouts, route_summary};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, SizeEstimate,
+    StoredImage,
 };
 use crate::progress::Progress;
 use contract::messages::pull_coordinator::EndpointLogins;
@@ -287,6 +289,15 @@ impl ImageRuntime for CriRuntime {
         on_disk(move || crate::free_space::free_bytes(Path::new(&mountpoint))).await
     }
 
+    async fn images(&self) -> Result<Vec<StoredImage>, InspectFailure> {
+        let request = ListImagesRequest { filter: None };
+        let answer = within(REQUEST_LIMIT, self.images.clone().list_images(request)).await.map_err(|failure| {
+            let text = failure::scrub(&failure.text()).into_owned();
+            InspectFailure { class: failure::classify_text(&text, Some(failure.code)), text }
+        })?;
+        Ok(answer.into_inner().images.into_iter().flat_map(stored_images).collect())
+    }
+
     async fn describe(&self) -> RuntimeDescription {
         let description = RuntimeDescription {
             name: "cri".to_owned(),
@@ -343,6 +354,19 @@ fn auth_config(credential: &Credential) -> AuthConfig {
     }
 }
 
+/// One for each tag; an image without a tag is named by its digest.
+fn stored_images(image: Image) -> Vec<StoredImage> {
+    let untagged = if image.repo_tags.is_empty() { image.repo_digests.first() } else { None };
+    let names = image.repo_tags.iter().chain(untagged).map(|name| Some(name.clone()));
+    let names = if image.repo_tags.is_empty() && image.repo_digests.is_empty() { vec![None] } else { names.collect() };
+    let stored = |name: Option<String>| {
+        let reference = name.as_ref().and_then(|name| Reference::parse(name).ok());
+        let digest = reference.and_then(|reference| digest_of(&image, &reference));
+        StoredImage { name, digest, size_bytes: (image.size > 0).then_some(image.size), ..StoredImage::default() }
+    };
+    names.into_iter().map(stored).collect()
+}
+
 /// The digest under which the runtime knows the image in the reference's repository.
 fn digest_of(image: &Image, reference: &Reference) -> Option<String> {
     let digests = image.repo_digests.iter().filter_map(|name| name.split_once('@'));
@@ -358,6 +382,27 @@ fn digest_of(image: &Image, reference: &Reference) -> Option<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn image_of_several_tags_is_listed_by_each_and_one_without_a_tag_by_its_digest() {
+        let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
+        let image = |tags: &[&str], digests: &[String]| Image {
+            id: digest("f"),
+            repo_tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            repo_digests: digests.to_vec(),
+            size: 5,
+            ..Image::default()
+        };
+        let listed = |image: Image| -> Vec<(Option<String>, Option<String>)> {
+            stored_images(image).into_iter().map(|image| (image.name, image.digest)).collect()
+        };
+        let of_app = format!("registry.example/app@{}", digest("a"));
+        let expected = |name: &str| (Some(name.to_owned()), Some(digest("a")));
+        let tags = ["registry.example/app:1", "registry.example/app:2"];
+        assert_eq!(listed(image(&tags, std::slice::from_ref(&of_app))), tags.map(expected));
+        assert_eq!(listed(image(&[], std::slice::from_ref(&of_app))), [expected(&of_app)]);
+        assert_eq!(listed(image(&[], &[])), [(None, None)]);
+    }
 
     #[test]
     fn policy_hash_depends_on_both_files() {

@@ -4,7 +4,7 @@
 //! do not block other work.
 //!
 //! A pull asks each endpoint of the route in turn (`route`), sends logins when challenged (`registry`), fetches layers in parallel
-//! (`download`) and adds the image to the index when it is complete (`layout`).
+//! (`download`) and adds the image to the index when it is complete (`layout`). Operators list and remove images beside it (`upkeep`).
 
 mod download;
 mod failure;
@@ -18,6 +18,7 @@ mod registry;
 mod route;
 mod size_estimate;
 mod sources;
+mod upkeep;
 mod view;
 
 use std::io;
@@ -36,6 +37,7 @@ use crate::blocking::on_disk;
 use crate::keyring::{Audience, KeyringError};
 use crate::port::{
     ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, SizeEstimate,
+    StoredImage,
 };
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
@@ -44,6 +46,7 @@ pub(crate) use probe::Prober;
 use pull::Shared;
 use registry::Registries;
 pub(crate) use route::{RouteOptions, default_endpoint, route_summary};
+pub use upkeep::{Freed, PruneOptions, Pruned, StoreUpkeep, UpkeepError};
 pub use view::{StoreView, check_writable};
 
 /// The number of download threads. Two keep up with four connections on loopback; most of their time is hashing.
@@ -93,12 +96,13 @@ impl OciLayout {
         let layout = Layout::open(&options.store, options.fsync, options.clock.now().wall)
             .map_err(|source| OpenError::Store { path: options.store.clone(), source })?;
         let route = options.route();
-        let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock, options.instruments);
+        let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock.clone(), options.instruments);
         let shared = Arc::new(Shared {
             layout,
             registries: Arc::new(registries),
             keyring: options.keyring,
             route,
+            clock: options.clock,
             connections_per_pull: options.connections_per_pull,
         });
         Ok(Self { shared, status: Arc::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
@@ -162,6 +166,12 @@ impl ImageRuntime for OciLayout {
     async fn free_bytes(&self) -> Option<u64> {
         let shared = Arc::clone(&self.shared);
         on_disk(move || crate::free_space::free_bytes(shared.layout.root())).await
+    }
+
+    async fn images(&self) -> Result<Vec<StoredImage>, InspectFailure> {
+        let shared = Arc::clone(&self.shared);
+        let images = on_disk(move || shared.layout.images(|_| true)).await;
+        images.map_err(|problem| InspectFailure { text: problem.to_string(), class: FailureClass::NodeLocal })
     }
 
     async fn describe(&self) -> RuntimeDescription {

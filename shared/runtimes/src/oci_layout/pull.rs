@@ -1,7 +1,9 @@
 //! One pull: resolves the tag, chooses the platform, fetches the blobs, and adds the image to the index.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use clock::Clock;
 use contract::FailureClass;
 use contract::messages::throttler::RegistryLimit;
 use image::{Digest, Platform, Reference};
@@ -34,6 +36,8 @@ pub(super) struct Shared {
     pub(super) keyring: Keyring,
     pub(super) route: RouteOptions,
     pub(super) connections_per_pull: usize,
+    /// For the time at which an image was pulled.
+    pub(super) clock: Clock,
 }
 
 /// A pull under way.
@@ -89,7 +93,12 @@ impl Pull {
     async fn run(self: Arc<Self>) -> Steps<PulledImage> {
         let resolved = self.resolve().await?;
         let blobs = resolved.image.blobs();
+        let image = self.new_image(&resolved);
         let layout = &self.shared.layout;
+        // Before the first look at a blob, until the index names the image. A manifest that was read before is put into the store once more.
+        let needed: Vec<Digest> = blobs.iter().map(|(digest, _)| digest.clone()).chain(image.manifests()).collect();
+        let pull_lock =
+            layout.lock_for_pull(&needed).await.map_err(failed("note a pull in", layout.root())).map_err(|failure| vec![failure])?;
         let layer = |(digest, size): &(Digest, u64)| LayerProgress {
             digest: digest.to_string(),
             done_bytes: layout.stored_bytes(digest, *size),
@@ -107,7 +116,8 @@ impl Pull {
             None => self.platform_in_config(&resolved.image.config.digest)?,
             known => known,
         };
-        self.enter(&resolved, platform.clone()).await?;
+        self.enter(&resolved, NewImage { platform: platform.clone(), ..image }).await?;
+        drop(pull_lock);
         Ok(PulledImage {
             image_ref: format!("{}@{}", self.request.reference.repository(), resolved.digest),
             digest: Some(resolved.top.to_string()),
@@ -251,19 +261,25 @@ impl Pull {
         }
     }
 
-    /// Adds the image to the index.
-    async fn enter(&self, resolved: &Resolved, platform: Option<Platform>) -> Steps<()> {
-        let layout = &self.shared.layout;
-        let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
-        put.map_err(failed("write the manifest into", layout.root())).map_err(|failure| vec![failure])?;
-        let image = NewImage {
+    /// The image for the index, before its platform and its time are known.
+    fn new_image(&self, resolved: &Resolved) -> NewImage {
+        NewImage {
             reference: self.request.reference.clone(),
             media_type: resolved.image.media_type.clone(),
             manifest: resolved.digest.clone(),
             manifest_bytes: resolved.content.len() as u64,
             resolved: resolved.top.clone(),
-            platform,
-        };
+            platform: None,
+            pulled_at: Duration::ZERO,
+        }
+    }
+
+    /// Adds the image to the index.
+    async fn enter(&self, resolved: &Resolved, image: NewImage) -> Steps<()> {
+        let layout = &self.shared.layout;
+        let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
+        put.map_err(failed("write the manifest into", layout.root())).map_err(|failure| vec![failure])?;
+        let image = NewImage { pulled_at: self.shared.clock.now().wall, ..image };
         layout.enter(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])
     }
 }

@@ -13,8 +13,11 @@ use support::requirement::met;
 
 use super::common::{NOBODY, small};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 17] = [
     "pull",
+    "images",
+    "rm",
+    "prune",
     "run",
     "events",
     "explain",

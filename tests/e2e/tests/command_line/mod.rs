@@ -31,3 +31,4 @@ mod report;
 mod secrets;
 mod settings;
 mod status_of_many;
+mod store;

@@ -8,7 +8,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::event_recorder::{CountEvents, ListEvents, RecordEvent};
 use contract::messages::pull_coordinator::{
-    CancelStandingPull, EnsureImage, ExplainImage, ListPulls, ListStandingPulls, OutcomeKind, PullPolicy,
+    CancelStandingPull, EnsureImage, ExplainImage, ListImages, ListPulls, ListStandingPulls, OutcomeKind, PullPolicy,
 };
 use contract::messages::throttler::{
     AcquirePermit, BudgetTurn, CountPermits, GrantBudget, KnownLimits, ListBudgets, PermitLimits, RegistryLimit, ReleasePermit,
@@ -92,6 +92,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&ListBackoffs::default()),
         sample(&ClearBackoff { what: "app:v1".to_owned(), by: "somebody".to_owned() }),
         sample(&ListStandingPulls {}),
+        sample(&ListImages {}),
         sample(&CancelStandingPull { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
         sample(&ReportLimits { permit, limits: limits() }),
         sample(&ListBudgets {}),

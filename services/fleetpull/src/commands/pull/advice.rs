@@ -9,6 +9,8 @@ use crate::output::outcome::Row;
 
 /// The variables that name a proxy, the likeliest first.
 const PROXIES: [&str; 6] = ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+/// What a pull without a login says of its login.
+const ANONYMOUS: &str = "anonymous";
 /// What Go says of a socket that cannot be reached, before and after its path.
 const DIAL: (&str, &str) = ("dial unix ", ": connect: ");
 
@@ -19,7 +21,7 @@ pub(in crate::commands) fn give(args: &PullArgs, rows: &[Row]) {
     }
     let mut given: Vec<String> = Vec::new();
     let proxy = if args.has_target() { None } else { of_proxy(rows, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) };
-    for advice in rows.iter().filter_map(advice).chain(proxy) {
+    for advice in rows.iter().filter_map(advice).chain(rows.iter().filter_map(of_refusal)).chain(proxy) {
         if !given.contains(&advice) {
             output::remark(&format!("hint: {advice}"));
             given.push(advice);
@@ -42,6 +44,23 @@ pub(in crate::commands) fn of_name(image: &str) -> Option<String> {
     let candidates = [bare.to_owned(), bare.to_lowercase()];
     let readable = candidates.into_iter().find(|candidate| candidate != image && Reference::parse(candidate).is_ok())?;
     Some(format!("an image is named without scheme, without blanks and in lower case: {readable}"))
+}
+
+/// What is most often behind a registry's refusal: a login that nobody made, or a tag that nobody named.
+fn of_refusal(row: &Row) -> Option<String> {
+    let reference = Reference::parse(&row.image).ok()?;
+    match row.outcome.class? {
+        FailureClass::Denied if row.outcome.auth == ANONYMOUS => {
+            let registry = reference.registry();
+            Some(format!(
+                "no login was sent to {registry}: run `skopeo login {registry}` (or docker login) where the pull runs, and pull again"
+            ))
+        }
+        FailureClass::NotFound if reference.requested() != reference.runtime_reference() => {
+            Some(format!("{} has no tag, so {} was asked for", row.image, reference.runtime_reference()))
+        }
+        _ => None,
+    }
 }
 
 /// A proxy that does not answer reads like a registry that does not. Only the variable is named: its value may hold a password.
@@ -77,6 +96,31 @@ mod tests {
         for (image, advised) in table {
             let advice = of_name(image);
             assert_eq!(advice.as_deref().and_then(|advice| advice.rsplit(": ").next()), advised, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_missing_login_and_a_missing_tag_are_named() {
+        let row = |image: &str, class, auth: &str| Row {
+            image: image.to_owned(),
+            node: "n1".parse().expect("a name"),
+            outcome: PullOutcome { class: Some(class), auth: auth.to_owned(), ..PullOutcome::default() },
+            at_ms: 0,
+            under_way: None,
+            not_begun: false,
+        };
+        let (denied, not_found) = (FailureClass::Denied, FailureClass::NotFound);
+        for (row, advised) in [
+            (row("registry.example/app:v1", denied, "anonymous"), Some("run `skopeo login registry.example` (or docker login)")),
+            (row("busybox", denied, "anonymous"), Some("`skopeo login docker.io`")),
+            (row("busybox", denied, "login for docker.io in /root/.docker/config.json"), None),
+            (row("registry.example/app", not_found, ""), Some("registry.example/app:latest was asked for")),
+            (row("registry.example/app:latest", not_found, ""), None),
+            (row("not an image", not_found, ""), None),
+        ] {
+            let advice = of_refusal(&row);
+            assert_eq!(advice.is_some(), advised.is_some(), "{}: {advice:?}", row.image);
+            assert!(advised.is_none_or(|advised| advice.is_some_and(|advice| advice.contains(advised))), "{}", row.image);
         }
     }
 

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use image::{Digest, Platform, Reference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::{FILE_MODE, Hasher, INDEX, Layout, lock};
 
@@ -15,7 +18,9 @@ pub(super) const NAME_ANNOTATION: &str = "org.opencontainers.image.ref.name";
 /// Our annotation with the digest that the registry resolved the reference to, if that is a list's.
 pub(super) const RESOLVED_ANNOTATION: &str = "io.fleetpull.resolved-digest";
 /// Our annotation with the manifest's digest if the entry is an index around the manifest.
-const MANIFEST_ANNOTATION: &str = "io.fleetpull.manifest-digest";
+pub(super) const MANIFEST_ANNOTATION: &str = "io.fleetpull.manifest-digest";
+/// Our annotation with the time at which a pull entered the image last.
+const PULLED_ANNOTATION: &str = "io.fleetpull.pulled-at";
 /// The media type of an index. Most readers of layouts ignore entries that are no OCI manifest or index.
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// The media type of a manifest that needs no index around it.
@@ -30,7 +35,7 @@ const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
 pub(in crate::oci_layout) enum IndexProblem {
     #[error("cannot read {}: {source}; make the store readable for this user, or name another folder with --store", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("cannot enter the image in {}: {source}; end that process, or name another folder with --store", .path.display())]
+    #[error("cannot change {}: {source}; end that process, or name another folder with --store", .path.display())]
     Held { path: PathBuf, source: io::Error },
     #[error("{} is damaged ({problem}); mend it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
     Damaged { path: PathBuf, problem: String },
@@ -47,6 +52,8 @@ pub(in crate::oci_layout) struct NewImage {
     /// The digest that the registry resolved the reference to.
     pub(in crate::oci_layout) resolved: Digest,
     pub(in crate::oci_layout) platform: Option<Platform>,
+    /// The time since 1970.
+    pub(in crate::oci_layout) pulled_at: Duration,
 }
 
 /// The file's content. Entries of other programs are kept unchanged.
@@ -60,9 +67,9 @@ pub(in crate::oci_layout) struct Index {
 }
 
 /// The fields of an entry that are read.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Entry {
+pub(in crate::oci_layout) struct Entry {
     pub(super) digest: Digest,
     #[serde(default)]
     pub(super) annotations: BTreeMap<String, String>,
@@ -70,7 +77,7 @@ pub(super) struct Entry {
 }
 
 /// The platform fields of descriptors and configs.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(in crate::oci_layout) struct PlatformFields {
     #[serde(default)]
     os: String,
@@ -96,6 +103,24 @@ impl Index {
     /// The readable entries; others are skipped.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.manifests.iter().filter_map(|entry| Entry::deserialize(entry).ok())
+    }
+
+    /// All entries as they are written.
+    pub(super) fn descriptors(&self) -> &[Value] {
+        &self.manifests
+    }
+
+    /// Removes the readable entries for which this holds, and returns them.
+    pub(in crate::oci_layout) fn remove(&mut self, is_removed: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        let mut removed = Vec::new();
+        self.manifests.retain(|entry| match Entry::deserialize(entry) {
+            Ok(entry) if is_removed(&entry) => {
+                removed.push(entry);
+                false
+            }
+            _ => true,
+        });
+        removed
     }
 
     /// Adds an image under the name that was asked for. It replaces an older one of that name and platform, and comes before others of the
@@ -125,6 +150,30 @@ impl Entry {
         let named = self.annotations.get(MANIFEST_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
         named.unwrap_or_else(|| self.digest.clone())
     }
+
+    /// The name that was asked for; none in an entry of another program without one.
+    pub(in crate::oci_layout) fn name(&self) -> Option<&str> {
+        self.annotations.get(NAME_ANNOTATION).map(String::as_str)
+    }
+
+    /// The digest of the manifest list, if the registry resolved the name to one.
+    pub(super) fn list(&self) -> Option<Digest> {
+        self.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok())
+    }
+
+    /// The time since 1970 at which a pull entered the image last; none in an entry of another program.
+    pub(in crate::oci_layout) fn pulled_at(&self) -> Option<Duration> {
+        let time = OffsetDateTime::parse(self.annotations.get(PULLED_ANNOTATION)?, &Rfc3339).ok()?;
+        u64::try_from(time.unix_timestamp()).ok().map(Duration::from_secs)
+    }
+
+    /// Whether this is the image: by any spelling of its name, or by its repository and a digest.
+    pub(in crate::oci_layout) fn is(&self, image: &Reference) -> bool {
+        let Some(name) = self.name() else { return false };
+        let Ok(named) = Reference::parse(name) else { return name == image.requested() };
+        let has = |digest: &Digest| *digest == self.manifest() || self.list().is_some_and(|list| list == *digest);
+        named.normalised() == image.normalised() || named.repository() == image.repository() && image.digest().is_some_and(has)
+    }
 }
 
 impl NewImage {
@@ -139,9 +188,15 @@ impl NewImage {
         (self.media_type != OCI_MANIFEST).then(|| index.to_string().into_bytes())
     }
 
+    /// The digests of the blobs that stand for the image itself: its manifest, and the index around one of Docker's form.
+    pub(in crate::oci_layout) fn manifests(&self) -> impl Iterator<Item = Digest> {
+        let wrapper = self.wrapper().map(|wrapper| Hasher::sha256(&wrapper));
+        std::iter::once(self.manifest.clone()).chain(wrapper)
+    }
+
     fn entry(&self, name: &str) -> Value {
         let mut entry = self.descriptor();
-        entry["annotations"] = json!({NAME_ANNOTATION: name});
+        entry["annotations"] = json!({NAME_ANNOTATION: name, PULLED_ANNOTATION: written(self.pulled_at)});
         if let Some(wrapper) = self.wrapper() {
             entry["mediaType"] = json!(OCI_INDEX);
             entry["digest"] = json!(Hasher::sha256(&wrapper));
@@ -161,16 +216,28 @@ impl NewImage {
     }
 }
 
+/// A time since 1970 in RFC 3339, in whole seconds.
+fn written(time: Duration) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
+}
+
 impl Layout {
     /// Reads `index.json`; a store without one is empty.
     pub(in crate::oci_layout) fn read_index(&self) -> Result<Index, IndexProblem> {
+        Ok(self.read_existing_index()?.unwrap_or_else(Index::empty))
+    }
+
+    /// Reads `index.json`; none if the store has none.
+    pub(super) fn read_existing_index(&self) -> Result<Option<Index>, IndexProblem> {
         let path = self.index_path();
         let mut text = Vec::new();
         let read = self.root.open_file(INDEX).and_then(|file| file.take(INDEX_MAX_BYTES + 1).read_to_end(&mut text));
         match read {
             Ok(_) if text.len() as u64 > INDEX_MAX_BYTES => Err(IndexProblem::Damaged { path, problem: "longer than 64 MiB".to_owned() }),
-            Ok(_) => serde_json::from_slice(&text).map_err(|error| IndexProblem::Damaged { path, problem: error.to_string() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::empty()),
+            Ok(_) => serde_json::from_slice(&text).map(Some).map_err(|error| IndexProblem::Damaged { path, problem: error.to_string() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(IndexProblem::Unreadable { path, source }),
         }
     }
@@ -182,6 +249,18 @@ impl Layout {
         if let Some(wrapper) = image.wrapper() {
             self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unreadable)?;
         }
+        self.change_index(|index| index.enter(image)).await
+    }
+
+    /// Removes the entries for which this holds, and returns them. Their blobs stay.
+    pub(in crate::oci_layout) async fn remove_entries(&self, is_removed: impl Fn(&Entry) -> bool) -> Result<Vec<Entry>, IndexProblem> {
+        self.change_index(|index| index.remove(is_removed)).await
+    }
+
+    /// Changes `index.json` as one process of all.
+    async fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, IndexProblem> {
+        let path = self.index_path();
+        let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
         let own = self.own_folder().map_err(unreadable)?;
         let guard = own.open_to_write(INDEX_LOCK, FILE_MODE).map_err(unreadable)?;
         lock::lock(&guard, &own.path().join(INDEX_LOCK), |_| {})
@@ -189,9 +268,10 @@ impl Layout {
             .map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
         lock::touch(&guard);
         let mut index = self.read_index()?;
-        index.enter(image);
+        let changed = change(&mut index);
         let text = serde_json::to_vec(&index).map_err(|error| unreadable(io::Error::other(error)))?;
-        self.replace(&self.root, INDEX, &text).map_err(unreadable)
+        self.replace(&self.root, INDEX, &text).map_err(unreadable)?;
+        Ok(changed)
     }
 }
 
@@ -208,6 +288,7 @@ mod tests {
             manifest_bytes: 7,
             resolved: digest,
             platform: Some(Platform::parse(platform).unwrap()),
+            pulled_at: Duration::from_secs(1_700_000_000),
         }
     }
 
@@ -244,6 +325,29 @@ mod tests {
         assert_eq!(written["manifests"][0], json!({"digest": "odd", "x": 1}));
         assert_eq!(written["annotations"], json!({"a": "b"}));
         assert_eq!(names(&index), ["one a"]);
+    }
+
+    #[test]
+    fn entry_says_when_it_was_made_and_is_found_by_any_name_of_the_image() {
+        let mut index = Index::empty();
+        let made = image("busybox", 'a', "linux/amd64");
+        index.enter(&NewImage { resolved: Digest::parse(&format!("sha256:{}", "b".repeat(64))).unwrap(), ..made.clone() });
+        let entry = index.entries().next().unwrap();
+        assert_eq!(entry.pulled_at(), Some(made.pulled_at));
+        let by_digest = |letter: &str| format!("docker.io/library/busybox@sha256:{}", letter.repeat(64));
+        for (name, is_it) in [
+            ("busybox", true),
+            ("docker.io/library/busybox:latest", true),
+            (&by_digest("a"), true),
+            (&by_digest("b"), true),
+            (&by_digest("c"), false),
+            ("busybox:1", false),
+            ("registry.example/busybox", false),
+        ] {
+            assert_eq!(entry.is(&Reference::parse(name).unwrap()), is_it, "{name}");
+        }
+        assert_eq!(index.remove(|entry| entry.pulled_at().is_none()).len(), 0);
+        assert_eq!((index.remove(|_| true).len(), index.entries().count()), (1, 0));
     }
 
     /// On a paused clock the minute passes at once.

@@ -26,10 +26,22 @@ type Sign = Option<(u64, i64, i64)>;
 ///
 /// # Errors
 /// The lock cannot be had, or its holder shows no sign of life.
-pub(super) async fn lock(file: &File, path: &Path, mut waiting: impl FnMut(u64)) -> io::Result<()> {
+pub(super) async fn lock(file: &File, path: &Path, waiting: impl FnMut(u64)) -> io::Result<()> {
+    lock_by(File::try_lock, file, path, waiting).await
+}
+
+/// As [`lock`], for a holder that others may join.
+///
+/// # Errors
+/// As [`lock`].
+pub(super) async fn lock_shared(file: &File, path: &Path) -> io::Result<()> {
+    lock_by(File::try_lock_shared, file, path, |_| {}).await
+}
+
+async fn lock_by(attempt: fn(&File) -> Result<(), TryLockError>, file: &File, path: &Path, mut waiting: impl FnMut(u64)) -> io::Result<()> {
     let (mut last, mut still) = (sign(file), Duration::ZERO);
     loop {
-        match file.try_lock() {
+        match attempt(file) {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),

@@ -4,11 +4,16 @@
 //! blobs are present. Files of pulls under way are below `.fleetpull/`.
 
 mod checked;
+mod forgotten;
 mod hasher;
+mod images;
 mod index;
 mod lock;
 mod partial;
+mod prune;
+mod pull_lock;
 mod status;
+mod unreferenced;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,9 +27,10 @@ use safe_dir::{PUBLIC_MODE, SafeDir};
 
 use super::failure::StepFailure;
 use checked::Checked;
+use forgotten::for_each_forgotten;
 pub(super) use hasher::Hasher;
 use index::Index;
-pub(super) use index::{NewImage, PlatformFields};
+pub(super) use index::{Entry, IndexProblem, NewImage, PlatformFields};
 pub(super) use lock::holding;
 pub(super) use partial::{Partial, PartialLock};
 pub(super) use status::StatusCache;
@@ -35,6 +41,8 @@ const MARKER: (&str, &str) = ("oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}"
 const OWN_FOLDER: &str = ".fleetpull";
 /// The folder of partial blobs, in `OWN_FOLDER`.
 const PARTIALS: &str = "partial";
+/// The folder of the pulls that run, in `OWN_FOLDER`.
+const PULLS: &str = "pulls";
 /// The folder of blobs, with a folder for each algorithm.
 const BLOBS: &str = "blobs";
 /// The algorithms, each with its own folder of blobs.
@@ -47,8 +55,8 @@ const MARKER_MAX_BYTES: u64 = 64 * 1024;
 const FILE_MODE: u32 = 0o644;
 /// The log target for the order of disk operations; tests check there what outlives a power failure.
 const STEPS: &str = "runtimes::store_steps";
-/// A partial blob that has not grown for this long is removed.
-const PARTIAL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// What an interrupted pull left, and what has not changed for this long, is removed.
+const LEFT_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// An opened store. No symbolic link below its root is followed.
 #[derive(Clone, Debug)]
@@ -62,14 +70,23 @@ impl Layout {
     /// Opens the store; creates it if it is missing.
     pub(super) fn open(root: &Path, fsync: bool, wall: Duration) -> io::Result<Self> {
         let layout = Self { root: SafeDir::make(root, PUBLIC_MODE)?, fsync, checked: Arc::default() };
-        let partials = layout.root.make_dir(OWN_FOLDER, PUBLIC_MODE)?.make_dir(PARTIALS, PUBLIC_MODE)?;
+        layout.make_own_folders()?;
         layout.make_blob_folder(Algorithm::Sha256)?;
         if !layout.is_marked()? {
             layout.replace(&layout.root, MARKER.0, MARKER.1.as_bytes())?;
         }
-        give_up_old_partials(&partials, wall)?;
+        for folder in [PARTIALS, PULLS] {
+            let folder = layout.own_folder()?.dir(folder)?;
+            for_each_forgotten(&folder, wall, LEFT_AGE_MAX, |name, _| drop(folder.remove_file(name)))?;
+        }
         layout.sync_folder(&layout.root)?;
         Ok(layout)
+    }
+
+    /// Opens a store that exists, and changes nothing; none if the folder is no store.
+    pub(super) fn open_existing(root: &Path, fsync: bool) -> io::Result<Option<Self>> {
+        let layout = Self { root: SafeDir::open(root)?, fsync, checked: Arc::default() };
+        Ok(layout.is_marked()?.then_some(layout))
     }
 
     /// Opens a store without creating or changing anything. A folder without any file of a store is an empty store.
@@ -104,6 +121,13 @@ impl Layout {
 
     fn make_blob_folder(&self, algorithm: Algorithm) -> io::Result<SafeDir> {
         self.root.make_dir(BLOBS, PUBLIC_MODE)?.make_dir(algorithm.name(), PUBLIC_MODE)
+    }
+
+    /// Makes the folders of our own files, which a store of another program lacks.
+    pub(super) fn make_own_folders(&self) -> io::Result<()> {
+        let own = self.root.make_dir(OWN_FOLDER, PUBLIC_MODE)?;
+        own.make_dir(PARTIALS, PUBLIC_MODE)?;
+        own.make_dir(PULLS, PUBLIC_MODE).map(drop)
     }
 
     /// The folder of our own files.
@@ -163,7 +187,7 @@ impl Layout {
     /// Replaces a small file; readers see the old or the new content, never a part.
     fn replace(&self, folder: &SafeDir, name: &str, content: &[u8]) -> io::Result<()> {
         let partials = self.partials()?;
-        let (new, mut file) = new_file_in(&partials)?;
+        let (new, mut file) = new_file_in(&partials, "new")?;
         let written = file.write_all(content).and_then(|()| self.sync(&file, &partials.path().join(&new)));
         if let Err(error) = written.and_then(|()| rename(&partials, &new, folder, name)) {
             let _ = partials.remove_file(&new);
@@ -204,24 +228,11 @@ fn found<T>(opened: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Removes partial blobs that interrupted pulls left long ago. One in use is locked, and kept.
-fn give_up_old_partials(partials: &SafeDir, wall: Duration) -> io::Result<()> {
-    for name in partials.names()? {
-        let age = |modified: std::time::SystemTime| wall.saturating_sub(modified.duration_since(std::time::UNIX_EPOCH).unwrap_or(wall));
-        let Ok(file) = partials.open_file(&name) else { continue };
-        let old = file.metadata()?.modified().is_ok_and(|modified| age(modified) > PARTIAL_AGE_MAX);
-        if old && file.try_lock().is_ok() {
-            let _ = partials.remove_file(&name);
-        }
-    }
-    Ok(())
-}
-
-/// Creates a file with a unique name among the partial blobs, so that one left by a killed process is removed like them.
-fn new_file_in(folder: &SafeDir) -> io::Result<(String, File)> {
+/// Creates a file with a unique name. One left by a killed process is removed when it is old, as partial blobs are.
+fn new_file_in(folder: &SafeDir, kind: &str) -> io::Result<(String, File)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
-        let name = format!("new-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{kind}-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
         match folder.create_file(&name, FILE_MODE) {
             Ok(file) => return Ok((name, file)),
             // A process with the same number in another container, or an earlier one.

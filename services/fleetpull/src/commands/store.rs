@@ -1,0 +1,106 @@
+//! The embedded store of this machine, and how its images are written.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clock::Clock;
+use runtimes::StoredImage;
+use runtimes::oci_layout::{Freed, StoreUpkeep};
+use serde_json::{Value, json};
+use settings::RuntimeKind;
+
+use crate::cli::StoreArgs;
+use crate::configuration::Configuration;
+use crate::exit::UsageError;
+use crate::output::units;
+
+/// How many hexadecimal digits of a digest tell images apart for people.
+const DIGEST_SHOWN: usize = 12;
+
+/// The store that was named, or this user's.
+pub(super) struct Store {
+    /// Its absolute path.
+    pub(super) path: PathBuf,
+    /// None if there is no store at the path.
+    pub(super) upkeep: Option<StoreUpkeep>,
+}
+
+impl Store {
+    /// Opens the store to change it.
+    ///
+    /// # Errors
+    /// A container runtime is set, or the store cannot be used.
+    pub(super) fn to_change(args: &StoreArgs) -> Result<Self> {
+        let configuration = Configuration::load(&args.settings, args.flags())?;
+        configuration.start_log("warn");
+        if configuration.settings().runtime.kind == RuntimeKind::Cri {
+            let usage = "runtime.kind is cri, and a container runtime removes its own images (crictl rmi IMAGE, crictl rmi --prune): \
+                         for an embedded store give --store DIR";
+            return Err(UsageError(usage.to_owned()).into());
+        }
+        Self::of(&configuration)
+    }
+
+    /// Opens the store that is set.
+    ///
+    /// # Errors
+    /// It cannot be used, or there is no place for one.
+    pub(super) fn of(configuration: &Configuration) -> Result<Self> {
+        let settings = configuration.settings();
+        let path = settings.store.dir_on(&configuration.host)?;
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let upkeep = StoreUpkeep::open(&path, settings.store.fsync, Clock::host())?;
+        Ok(Self { path, upkeep })
+    }
+}
+
+/// The sentence about a folder that is no store.
+pub(super) fn no_store_at(path: &Path) -> String {
+    format!("there is no image store at {} (--store names another one)", path.display())
+}
+
+/// The name for people.
+pub(super) fn name(image: &StoredImage) -> &str {
+    image.name.as_deref().unwrap_or("<none>")
+}
+
+/// The beginning of the digest, as far as it tells images apart.
+pub(super) fn short_digest(image: &StoredImage) -> String {
+    let digest = image.digest.as_deref().unwrap_or("-");
+    digest.split_once(':').map_or_else(|| digest.to_owned(), |(kind, hex)| format!("{kind}:{}", hex.get(..DIGEST_SHOWN).unwrap_or(hex)))
+}
+
+/// An image in JSON.
+pub(super) fn row(image: &StoredImage) -> Value {
+    let pulled_at = image.pulled_at.map(|time| units::rfc_3339(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));
+    json!({
+        "kind": "image",
+        "image": image.name,
+        "digest": image.digest,
+        "platform": image.platform,
+        "size_bytes": image.size_bytes,
+        "pulled_at": pulled_at,
+    })
+}
+
+/// `1.2 GiB in 31 blobs`
+pub(super) fn freed(freed: Freed) -> String {
+    format!("{} in {} blob{}", units::bytes(freed.bytes), freed.blobs, if freed.blobs == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_is_written_with_what_is_known_of_it() {
+        let unknown = StoredImage::default();
+        assert_eq!((name(&unknown), short_digest(&unknown).as_str()), ("<none>", "-"));
+        let digest = Some(format!("sha256:{}", "0123456789abcdef".repeat(4)));
+        let known = StoredImage { digest, pulled_at: Some(std::time::Duration::from_secs(60)), ..unknown };
+        assert_eq!(short_digest(&known), "sha256:0123456789ab");
+        assert_eq!((&row(&known)["pulled_at"], &row(&known)["image"]), (&json!("1970-01-01T00:01:00Z"), &Value::Null));
+        assert_eq!(freed(Freed { blobs: 1, bytes: 5 }), "5 B in 1 blob");
+        assert_eq!(freed(Freed { blobs: 31, bytes: 1_288_490_189 }), "1.2 GiB in 31 blobs");
+    }
+}
