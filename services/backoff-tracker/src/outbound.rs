@@ -184,6 +184,7 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         retry_after_ms: details.retry_after.map(milliseconds),
         repository: details.repository.clone(),
         in_a_row: if details.in_a_row > 1 { details.in_a_row } else { 0 },
+        failing_for_ms: milliseconds(details.failing_for),
         age_ms: milliseconds(said.age),
         said_ms: said.server_ms,
     };

@@ -100,6 +100,7 @@ mod tests {
             retry_after_ms: None,
             repository: String::new(),
             in_a_row: 0,
+            failing_for_ms: 0,
             age_ms: 7,
             said_ms: None,
         };

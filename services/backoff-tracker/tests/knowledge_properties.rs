@@ -52,6 +52,7 @@ fn finding() -> impl Strategy<Value = Finding> {
         retry_after: retry_after.map(Duration::from_millis),
         repository: repository.to_string(),
         in_a_row: step,
+        failing_for: Duration::ZERO,
     });
     prop_oneof![
         2 => Just(Finding::Succeeded),

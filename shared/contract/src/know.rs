@@ -64,6 +64,9 @@ pub struct StoredReport {
     /// How often in a row the node has failed so without knowing of a success in between; 0: once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub in_a_row: u32,
+    /// For how long before this the node has failed so without a success of its own in between, in milliseconds; 0: it has not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failing_for_ms: u64,
     /// How long ago it was when this was written, in milliseconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub age_ms: u64,

@@ -30,6 +30,7 @@ fn report() -> StoredReport {
         retry_after_ms: Some(20_000),
         repository: "registry.example/a".to_owned(),
         in_a_row: 0,
+        failing_for_ms: 0,
         age_ms: 1_500,
         said_ms: None,
     }

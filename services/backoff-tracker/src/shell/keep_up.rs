@@ -10,6 +10,7 @@ use contract::know::{LEASES, PAUSES, REPORTS, ReportKey};
 use contract::messages::registrar::FleetSeen;
 use contract::version;
 use futures::StreamExt as _;
+use replication::{Effect, Position, Reading};
 use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
@@ -27,20 +28,10 @@ const TIMED_BY: usize = 3;
 /// How often at least a bus that cannot do this is tried again, on average after three quarters of it: a whole fleet asks it, until
 /// somebody has changed what is set.
 const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
-/// Snapshots are this far apart at least, whatever arrives.
-const SNAPSHOTS_APART: Duration = Duration::from_secs(2);
-/// Snapshots of all nodes are spread so that a server gives 200 a second. What was known serves meanwhile.
-const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
-/// All nodes read all when a bus works again to which they have a connection, or that was wiped: over this at most.
-const LONGEST_SPREAD: Duration = Duration::from_secs(30);
-/// Few miss the same message, and connections that were lost come back one after the other: over this at most.
-const LONGEST_SPREAD_OF_FEW: Duration = Duration::from_secs(2);
 /// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// Own words that the bus did not take are offered again this often at most.
 const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
-/// A change this far ahead of a snapshot did not come while it was read.
-const PLAUSIBLY_AHEAD: u64 = 10_000;
 /// The most nodes that are believed to be alive, as many as a registrar knows: turns of a fleet said to be larger never come.
 const ALIVE_MAX: u64 = 20_000;
 
@@ -66,10 +57,10 @@ impl Handler<BusIs> for BackoffTracker {
         match health {
             // The first word on it is how it was when the way was opened.
             BusHealth::Connected if !self.greeted() => {}
-            BusHealth::Connected => self.bus_is_back(context),
+            BusHealth::Connected => self.follow(replication::Input::BusBack, context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
-                if let (BusHealth::Disconnected { .. }, Some(sharing)) = (&health, &mut self.sharing) {
-                    sharing.disconnected = true;
+                if matches!(health, BusHealth::Disconnected { .. }) {
+                    self.follow(replication::Input::Disconnected, context);
                 }
                 self.step(Input::BusGone, context);
                 self.find_the_bus(context);
@@ -132,8 +123,7 @@ impl BackoffTracker {
         sharing.writes = Some(writes);
         context.add_stream(arriving);
         tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
-        self.take_snapshot(found, context);
-        self.step_all(self.clock.now().monotonic, [Input::BusBack, Input::CaughtUp], context);
+        self.take_snapshot(Reading::default(), &found, context);
         self.time_the_bus(TIMED_BY, context);
     }
 
@@ -142,8 +132,7 @@ impl BackoffTracker {
         let now = self.clock.now().monotonic;
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         let known = |backoff_key| knowledge.backoff_key(backoff_key);
-        let mut inputs = Vec::with_capacity(messages.len());
-        let mut missed = false;
+        let (mut inputs, mut effects) = (Vec::with_capacity(messages.len()), Vec::new());
         for message in messages {
             let fleet = &sharing.shared.fleet;
             let header = |name| message.headers.get(name);
@@ -155,9 +144,7 @@ impl BackoffTracker {
                     continue;
                 };
                 let age = sharing.late(now, stamp);
-                let gap = sharing.follow(sequence);
-                sharing.counts.gaps += u64::from(gap);
-                missed |= gap;
+                effects.extend(sharing.follow(now, replication::Input::Changed { sequence }));
                 let read = ReportKey::read(key);
                 if stored::is_gone(message) {
                     continue;
@@ -190,21 +177,43 @@ impl BackoffTracker {
             }
         }
         self.step_all(now, inputs, context);
-        if missed {
-            self.catch_up(LONGEST_SPREAD_OF_FEW, context);
+        self.keep_up(effects, context);
+    }
+
+    /// Tells the follower of the reports what has come to pass, and carries out what follows.
+    fn follow(&mut self, input: replication::Input, context: &mut Context<Self>) {
+        let now = self.clock.now().monotonic;
+        let Some(sharing) = &mut self.sharing else { return };
+        let effects = sharing.follow(now, input);
+        self.keep_up(effects, context);
+    }
+
+    fn keep_up(&mut self, effects: Vec<Effect>, context: &mut Context<Self>) {
+        let mut inputs = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Later(after, input) => {
+                    context.run_later(after, |tracker, context| tracker.follow(input, context));
+                }
+                Effect::Read(reading) => self.read_snapshot(reading, context),
+                Effect::BusBack => inputs.push(Input::BusBack),
+                Effect::CaughtUp => inputs.push(Input::CaughtUp),
+                // `take_snapshot` says again what is lost.
+                Effect::MadeAgain => {}
+            }
+        }
+        if !inputs.is_empty() {
+            self.step_all(self.clock.now().monotonic, inputs, context);
         }
     }
 
-    /// The bus can be reached again. If the connection was lost, the node missed reports, and goes by its own rule until it has read them.
-    fn bus_is_back(&mut self, context: &mut Context<Self>) {
-        let Some(sharing) = &mut self.sharing else { return };
-        // What was begun before may hang for as long as it may.
-        sharing.catching_up = false;
-        if sharing.disconnected {
-            return self.catch_up(LONGEST_SPREAD_OF_FEW, context);
-        }
-        self.step(Input::BusBack, context);
-        self.catch_up(LONGEST_SPREAD, context);
+    fn read_snapshot(&self, reading: Reading, context: &mut Context<Self>) {
+        let Some(link) = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
+        let asked = timeout(SNAPSHOT_LIMIT, link.read(reading.since.clone()));
+        context.spawn(asked.into_actor(self).map(|read, tracker, context| match read {
+            Ok(Ok(found)) => tracker.take_snapshot(reading, &found, context),
+            Ok(Err(_)) | Err(_) => tracker.follow(replication::Input::NotRead, context),
+        }));
     }
 
     /// Whether the bus has said before how it is.
@@ -269,65 +278,30 @@ impl BackoffTracker {
         }
         self.step(Input::BusAnswered { asked }, context);
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &self.sharing) else { return };
-        let reads = sharing.disconnected && sharing.catching_up;
-        if knowledge.is_without_bus() && !reads && self.clock.now().monotonic <= asked + knowledge.bus_answers_within() {
-            self.bus_is_back(context);
+        let in_time = self.clock.now().monotonic <= asked + knowledge.bus_answers_within();
+        if knowledge.is_without_bus() && !sharing.follower.reads_after_loss() && in_time {
+            self.follow(replication::Input::BusBack, context);
         }
     }
 
-    /// Reads all reports soon, within this however many nodes there are: something was missed.
-    pub(crate) fn catch_up(&mut self, longest: Duration, context: &mut Context<Self>) {
-        let now = self.clock.now().monotonic;
-        let Some(sharing) = self.sharing.as_mut().filter(|sharing| !sharing.catching_up && sharing.link.is_some()) else { return };
-        sharing.catching_up = true;
-        let all = SPREAD_OF_ONE.saturating_mul(u32::try_from(sharing.alive).unwrap_or(u32::MAX)).min(longest);
-        let spread = all.mul_f64(sharing.random.fraction());
-        let apart = sharing.caught_up_at.map(|at| (at + SNAPSHOTS_APART).saturating_sub(now)).unwrap_or_default();
-        context.run_later(spread.max(apart), move |tracker, context| {
-            let Some(link) = tracker.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()) else { return };
-            let reading = timeout(SNAPSHOT_LIMIT, link.read());
-            context.spawn(reading.into_actor(tracker).map(move |read, tracker, context| {
-                if let Some(sharing) = &mut tracker.sharing {
-                    sharing.catching_up = false;
-                }
-                match read {
-                    Ok(Ok(found)) => {
-                        let was_lost = tracker.sharing.as_mut().is_some_and(|sharing| std::mem::take(&mut sharing.disconnected));
-                        tracker.take_snapshot(found, context);
-                        let now = tracker.clock.now().monotonic;
-                        tracker.step_all(now, was_lost.then_some(Input::BusBack).into_iter().chain([Input::CaughtUp]), context);
-                    }
-                    Ok(Err(_)) | Err(_) => {
-                        if let Some(sharing) = &mut tracker.sharing {
-                            sharing.caught_up_at = Some(tracker.clock.now().monotonic);
-                        }
-                        tracker.catch_up(longest, context);
-                    }
-                }
-            }));
-        });
-    }
-
     /// Takes in all that is stored; in a bucket that was made anew, or when own words did not get through, says them again.
-    fn take_snapshot(&mut self, found: Found, context: &mut Context<Self>) {
+    fn take_snapshot(&mut self, reading: Reading, found: &Found, context: &mut Context<Self>) {
         let now = self.clock.now();
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         let known = |backoff_key| knowledge.backoff_key(backoff_key);
-        sharing.counts.snapshots += 1;
-        sharing.caught_up_at = Some(now.monotonic);
         let status = &found.reports.status;
         if let Some(asked) = stored::stored_at(status, Duration::ZERO) {
             // The first change may come late. When a snapshot was begun, is a bound.
             sharing.late(now.monotonic, asked);
         }
-        let wiped = !sharing.followed.created.is_empty() && sharing.followed.created != status.created;
-        let ahead = sharing.followed.sequence.saturating_sub(status.sequence);
-        if wiped || ahead == 0 || ahead > PLAUSIBLY_AHEAD {
-            sharing.followed.sequence = status.sequence;
+        let anew = sharing.follower.counts().snapshots == 0;
+        let position = Position { created: status.created.clone(), sequence: status.sequence };
+        let newest = found.reports.entries.last().map(|stored| stored.entry.revision);
+        let effects = sharing.follow(now.monotonic, replication::Input::Read { reading, position, newest });
+        if effects.is_empty() {
+            return;
         }
-        sharing.followed.created.clone_from(&status.created);
         let mut inputs = Vec::with_capacity(found.reports.entries.len());
-        let anew = sharing.counts.snapshots == 1;
         // In the order in which the bus has stored them.
         let mut entries: Vec<_> = found.reports.entries.iter().collect();
         entries.sort_by_key(|stored| stored.entry.revision);
@@ -344,7 +318,7 @@ impl BackoffTracker {
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }
         }
-        let again = wiped || sharing.owes_reports();
+        let again = effects.contains(&Effect::MadeAgain) || sharing.owes_reports();
         if anew && knowledge.has(PlantedBug::StartsAnew) {
             inputs.clear();
         }
@@ -353,6 +327,7 @@ impl BackoffTracker {
         if again {
             self.say_again(now.monotonic);
         }
+        self.keep_up(effects, context);
     }
 
     fn say_again(&mut self, now: Duration) {
@@ -392,31 +367,15 @@ impl BackoffTracker {
         let in_common = seen.digest.as_ref().and_then(|digest| digest.version);
         sharing.written.version.store(version::to_write(version::READS, in_common), Ordering::Relaxed);
         if alive > 0 {
-            sharing.alive = alive;
+            sharing.follow(self.clock.now().monotonic, replication::Input::Followers(alive));
             let fleet = Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count) };
             let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
             self.step_all(self.clock.now().monotonic, [fleet].into_iter().chain(zone), context);
         }
         self.say_what_was_not_taken(context);
-        let (Some(digest), Some(sharing)) = (&seen.digest, &self.sharing) else { return };
-        let followed = &sharing.followed;
-        let created = &digest.reports_created;
-        if !created.is_empty() && !followed.created.is_empty() && *created != followed.created {
-            return self.catch_up(LONGEST_SPREAD, context);
-        }
-        let told = digest.reports_sequence;
-        let is_behind = told > followed.sequence;
-        if let Some(sharing) = &mut self.sharing {
-            sharing.announced = told;
-        }
-        if is_behind {
-            // What is told of may be on its way still.
-            let Core::Sharing(knowledge) = &self.core else { return };
-            context.run_later(knowledge.bus_answers_within(), move |tracker, context| {
-                let Some(sharing) = tracker.sharing.as_mut().filter(|sharing| sharing.followed.sequence < told) else { return };
-                sharing.counts.gaps += 1;
-                tracker.catch_up(LONGEST_SPREAD_OF_FEW, context);
-            });
-        }
+        let (Some(digest), Core::Sharing(knowledge)) = (&seen.digest, &self.core) else { return };
+        let within = knowledge.bus_answers_within();
+        let position = Position { created: digest.reports_created.clone(), sequence: digest.reports_sequence };
+        self.follow(replication::Input::Told { position, within }, context);
     }
 }

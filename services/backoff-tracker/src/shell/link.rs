@@ -1,7 +1,7 @@
 //! The way to the bus: the buckets, and what arrives from them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use actors::bucket_spec;
 use bus::{AgedEntry, BucketStatus, BusRef, HealthChanges, KeyValue, KeyValueError, Message, Snapshot};
@@ -10,6 +10,7 @@ use contract::subject::Fleet;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use lease::LeaseStore;
+use replication::Position;
 
 use crate::core::knowledge::MAX_KEYS_OF_ONE;
 
@@ -30,8 +31,6 @@ pub struct SharedBus {
 pub(crate) struct Link {
     pub(crate) reports: Arc<dyn KeyValue>,
     pub(crate) pauses: Arc<dyn KeyValue>,
-    /// How far the bucket of reports was read before.
-    read: Arc<Mutex<BucketStatus>>,
 }
 
 /// The way just opened, with what there is.
@@ -57,8 +56,8 @@ pub(crate) async fn open(shared: SharedBus, leases: Arc<LeaseStore>) -> Result<O
     leases.bucket().await?;
     let pauses = bus.bucket(&bucket_spec(SharedBucket::pauses(&fleet))).await?;
     let (knowledge, health) = (bus.subscribe(&fleet.all_knowledge(), None).await?, bus.health_changes());
-    let link = Link { reports, pauses, read: Arc::default() };
-    let found = link.read().await?;
+    let link = Link { reports, pauses };
+    let found = link.read(Position::default()).await?;
     Ok(Opened { link, arriving: knowledge.ready_chunks(AT_ONCE).boxed(), health, found })
 }
 
@@ -76,18 +75,13 @@ fn newest_of_each(entries: &mut Vec<AgedEntry>) {
 }
 
 impl Link {
-    /// What is stored now; of reports, what was stored since they were read before in this bucket: a fleet whose bus loses messages
-    /// reads often.
-    pub(crate) fn read(&self) -> impl Future<Output = Result<Found, KeyValueError>> + 'static {
-        let (reports, pauses, read) = (Arc::clone(&self.reports), Arc::clone(&self.pauses), Arc::clone(&self.read));
+    /// What is stored now; of reports, what was stored since then: a fleet whose bus loses messages reads often.
+    pub(crate) fn read(&self, since: Position) -> impl Future<Output = Result<Found, KeyValueError>> + 'static {
+        let (reports, pauses) = (Arc::clone(&self.reports), Arc::clone(&self.pauses));
         async move {
-            let since = read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let since = BucketStatus { created: since.created, sequence: since.sequence, ..BucketStatus::default() };
             let (mut reports, pauses) = (reports.snapshot(Some(&since)).await?, pauses.snapshot(None).await?);
-            // Not as far as the bucket has come: the server that was asked may lag behind, but has all that is older than its newest.
-            let before = if since.created == reports.status.created { since.sequence } else { 0 };
-            let sequence = reports.entries.last().map_or(before, |stored| stored.entry.revision);
             newest_of_each(&mut reports.entries);
-            *read.lock().unwrap_or_else(PoisonError::into_inner) = BucketStatus { sequence, ..reports.status.clone() };
             Ok(Found { reports, pauses })
         }
     }

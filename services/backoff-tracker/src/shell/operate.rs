@@ -141,9 +141,8 @@ impl BackoffTracker {
             shared.lapsed_total = sharing.counts.lapsed;
             shared.reports_refused_total = sharing.counts.refused;
             shared.other_version_total = sharing.counts.other_version;
-            shared.replica_lag = sharing.lag();
-            shared.gaps_total = sharing.counts.gaps;
-            shared.snapshots_total = sharing.counts.snapshots;
+            let (follower, followed) = (&sharing.follower, sharing.follower.counts());
+            (shared.replica_lag, shared.gaps_total, shared.snapshots_total) = (follower.lag(), followed.gaps, followed.snapshots);
             shared.reports_sent_total = read(&sharing.written.sent);
             shared.reports_unsent_total = read(&sharing.written.unsent);
         }

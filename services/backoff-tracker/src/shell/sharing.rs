@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::BucketStatus;
 use clock::{Clock, Random};
 use contract::NodeName;
 use contract::know::{SharedBucket, StoredClear, other_version};
 use lease::{LeaseParts, LeaseStore};
+use replication::{Effect, Follower, Input};
 use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
@@ -21,10 +21,6 @@ use crate::reader::Reader;
 
 /// Leases of others remembered to say who probes; each is out for 15 s.
 const HOLDERS_REMEMBERED: usize = 1_024;
-/// The least delay of a message is forgotten after so long, in case a server's clock was set back.
-const SERVER_TIME_KEPT: Duration = Duration::from_secs(60);
-/// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
-const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
 /// Registries paused by operators on this node, remembered to be said again: as many as a node has pauses of.
 const PAUSES_REMEMBERED: usize = 64;
@@ -41,16 +37,9 @@ pub(crate) struct Sharing {
     pub(crate) writes: Option<mpsc::Sender<Write>>,
     pub(crate) written: Arc<Written>,
     /// How far the replica has followed the bucket of reports.
-    pub(crate) followed: BucketStatus,
-    /// The newest change of reports that the registrar has announced.
-    pub(crate) announced: u64,
+    pub(crate) follower: Follower,
     /// Which bucket of pauses is known: another one has forgotten them.
     pub(crate) pauses_created: String,
-    /// Whether a snapshot is planned or being read.
-    pub(crate) catching_up: bool,
-    pub(crate) caught_up_at: Option<Duration>,
-    /// Whether the connection was lost since all was read: of a fleet they come back one after the other.
-    pub(crate) disconnected: bool,
     /// Whether the bus has said how it is.
     pub(crate) greeted: bool,
     /// Whether the bus is being asked whether it is there.
@@ -68,9 +57,6 @@ pub(crate) struct Sharing {
     /// Leases asked for, and whether they were freed since.
     pub(crate) asked: BTreeMap<LeaseName, bool>,
     pub(crate) holders: Holders,
-    pub(crate) server_time: ServerTime,
-    /// Nodes alive, as far as is known.
-    pub(crate) alive: u64,
     pub(crate) counts: Counts,
     refusals: Refusals,
     /// Registries whose pause this node was told by an operator, so that it is said again if the bus forgets it; none: all of them.
@@ -97,8 +83,6 @@ pub(crate) struct Counts {
     pub(crate) lapsed: u64,
     pub(crate) refused: u64,
     pub(crate) other_version: u64,
-    pub(crate) gaps: u64,
-    pub(crate) snapshots: u64,
 }
 
 impl Sharing {
@@ -115,12 +99,8 @@ impl Sharing {
             link: None,
             writes: None,
             written: Arc::default(),
-            followed: BucketStatus::default(),
-            announced: 0,
+            follower: Follower::default(),
             pauses_created: String::new(),
-            catching_up: false,
-            caught_up_at: None,
-            disconnected: false,
             greeted: false,
             pinging: false,
             misses_timed: 0,
@@ -130,8 +110,6 @@ impl Sharing {
             leases,
             asked: BTreeMap::new(),
             holders: Holders::default(),
-            server_time: ServerTime::default(),
-            alive: 1,
             counts: Counts::default(),
             refusals: Refusals::default(),
             paused_here: BTreeSet::new(),
@@ -179,10 +157,15 @@ impl Sharing {
         }
     }
 
+    /// Tells the follower of the reports what has come to pass.
+    pub(crate) fn follow(&mut self, now: Duration, input: Input) -> Vec<Effect> {
+        self.follower.step(now, &mut self.random, input)
+    }
+
     /// How much later than the fastest a message came that the server stored then.
     pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
-        let late = self.server_time.late(now, stamp);
-        self.written.knows_server_ahead_by(self.server_time.ahead());
+        let late = self.follower.late(now, stamp);
+        self.written.knows_server_ahead_by(self.follower.server_ahead());
         late
     }
 
@@ -212,23 +195,6 @@ impl Sharing {
     pub(crate) fn owes_reports(&mut self) -> bool {
         let unsent = read(&self.written.unsent);
         std::mem::replace(&mut self.unsent_seen, unsent) != unsent
-    }
-
-    /// How many changes the registrar has announced that are not known here.
-    pub(crate) fn lag(&self) -> u64 {
-        self.announced.saturating_sub(self.followed.sequence)
-    }
-
-    /// Follows the bucket of reports by the sequence of a change; whether something was missed.
-    pub(crate) fn follow(&mut self, sequence: u64) -> bool {
-        let followed = &mut self.followed.sequence;
-        if sequence > *followed {
-            let gap = sequence != *followed + 1;
-            *followed = sequence;
-            return gap;
-        }
-        // Twice the same is nothing; an earlier one came late, or the bucket begins anew.
-        sequence < *followed
     }
 }
 
@@ -261,72 +227,6 @@ impl Holders {
     }
 }
 
-/// How late messages are, by their server's time stamps: compared with the least delay seen, so that it does not matter
-/// how the clocks of server and node differ.
-#[derive(Debug, Default)]
-pub(crate) struct ServerTime {
-    /// The least difference between this node's clock and a stamp, in nanoseconds: of now, and of the time before.
-    least: Option<i128>,
-    least_before: Option<i128>,
-    since: Duration,
-}
-
-impl ServerTime {
-    /// How much later than the fastest this message came.
-    pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
-        if now >= self.since + SERVER_TIME_KEPT {
-            (self.least_before, self.least, self.since) = (self.least.take(), None, now);
-        }
-        let apart = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - stamp;
-        let least = self.least.map_or(apart, |least| least.min(apart));
-        self.least = Some(least);
-        let least = self.least_before.map_or(least, |before| before.min(least));
-        Duration::from_nanos(u64::try_from(apart - least).unwrap_or_default()).min(LONGEST_DELAY)
-    }
-
-    /// By how much the server's clock is ahead of this node's, less the least time that a message takes, in nanoseconds; none: no
-    /// message has come yet.
-    pub(crate) fn ahead(&self) -> Option<i128> {
-        self.least.into_iter().chain(self.least_before).min().map(|least| -least)
-    }
-}
-
 pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lateness_is_measured_against_the_fastest_whatever_the_clocks_say() {
-        let mut time = ServerTime::default();
-        let minute = 60_000_000_000_i128;
-        let at = Duration::from_secs;
-        // The server's clock is five minutes ahead.
-        assert_eq!(time.late(at(10), 10_000_000_000 + 5 * minute), Duration::ZERO);
-        assert_eq!(time.late(at(20), 18_000_000_000 + 5 * minute), at(2));
-        assert_eq!(time.late(at(30), 30_000_000_000 + 5 * minute), Duration::ZERO);
-        // It is set back: for a while everything seems late, by a minute at most; then the new time is known.
-        assert_eq!(time.late(at(40), 40_000_000_000), at(60));
-        assert_eq!(time.late(at(101), 101_000_000_000), at(60));
-        assert_eq!(time.late(at(170), 170_000_000_000), Duration::ZERO);
-    }
-
-    #[test]
-    fn the_server_s_time_is_known_by_the_fastest_message() {
-        let mut time = ServerTime::default();
-        let (at, second) = (Duration::from_secs, 1_000_000_000_i128);
-        assert_eq!(time.ahead(), None);
-        time.late(at(10), 1_010 * second);
-        time.late(at(12), 1_011 * second);
-        assert_eq!(time.ahead(), Some(1_000 * second));
-        // After a long silence too, however late the first message comes that was under way meanwhile.
-        time.late(at(500), 1_100 * second);
-        assert_eq!(time.ahead(), Some(1_000 * second));
-        // A server whose clock was set forward is known at once.
-        time.late(at(501), 1_801 * second);
-        assert_eq!(time.ahead(), Some(1_300 * second));
-    }
 }

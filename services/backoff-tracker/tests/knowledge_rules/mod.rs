@@ -4,6 +4,7 @@
 mod clears;
 mod named;
 mod node;
+mod published;
 mod rules;
 mod stages;
 mod turns;

@@ -148,10 +148,16 @@ pub(crate) fn image() -> About {
 }
 
 pub(crate) fn failed(step: u32) -> Finding {
+    failed_for(step, Duration::ZERO)
+}
+
+/// A failure of a node that has had nothing else for so long.
+pub(crate) fn failed_for(step: u32, failing_for: Duration) -> Finding {
     Finding::Failed(FailureDetails {
         message: "ErrImagePull: no".to_owned(),
         step,
         repository: "a".to_owned(),
+        failing_for,
         ..FailureDetails::default()
     })
 }

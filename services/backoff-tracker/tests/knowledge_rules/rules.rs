@@ -268,6 +268,22 @@ fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
 }
 
 #[test]
+fn what_a_success_has_answered_does_not_come_back_when_the_success_is_forgotten() {
+    let mut node = Node::of(1_000);
+    let owner = || About::BudgetOwner("o".to_owned());
+    for reporter in ["n1", "n2"] {
+        node.hear(reporter, owner(), limited(3_600));
+    }
+    node.until(5.0);
+    node.hear("n3", owner(), Finding::Succeeded);
+    for minute in 1..30 {
+        node.until(f64::from(minute) * 60.0);
+        node.hear("n4", image(), Finding::Succeeded);
+        assert_eq!(node.core.entries(node.now).len(), 0, "after {minute} minutes");
+    }
+}
+
+#[test]
 fn a_newer_retry_after_counts_although_others_heard_theirs_long_ago() {
     let mut node = Node::of(1_000);
     let asked = |step| match limited(20) {

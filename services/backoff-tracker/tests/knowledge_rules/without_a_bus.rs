@@ -6,7 +6,7 @@ use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, 
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, REQUEST, endpoint, failed, failure, image, key, limited, target};
+use super::node::{Node, REQUEST, endpoint, failed, failed_for, failure, image, key, limited, target};
 
 #[test]
 fn without_a_bus_what_was_known_holds_until_the_next_attempt_and_for_the_seconds_that_a_server_takes_to_restart() {
@@ -117,7 +117,11 @@ fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_takes_t
 fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule() {
     for (attempts, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
         let mut node = Node::of(5);
-        let others_fail = |node: &mut Node| ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(3)));
+        // They have failed since the beginning, and say so.
+        let others_fail = |node: &mut Node| {
+            let failure = failed_for(3, node.now);
+            ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failure.clone()));
+        };
         others_fail(&mut node);
         node.ask();
         for tried in 1..=attempts {

@@ -42,6 +42,7 @@ pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
         retry_after_ms: None,
         repository: String::new(),
         in_a_row: 0,
+        failing_for_ms: 0,
         age_ms: 0,
         said_ms: None,
     };

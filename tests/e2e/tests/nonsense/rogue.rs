@@ -89,6 +89,7 @@ impl Template {
             retry_after_ms: None,
             repository: "shop/web".to_owned(),
             in_a_row: 0,
+            failing_for_ms: 0,
             age_ms: 0,
             said_ms: None,
         };

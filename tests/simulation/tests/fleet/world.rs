@@ -326,6 +326,7 @@ impl World {
             retry_after_ms: Some(FORGED_RETRY_AFTER_MS),
             repository: String::new(),
             in_a_row: 0,
+            failing_for_ms: 0,
             age_ms: 0,
             said_ms: None,
         };

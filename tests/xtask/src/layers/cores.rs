@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::command;
 
 /// The services, and what their cores stand on that has a shell of its own.
-const CORES: [&str; 6] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder", "registrar", "lease"];
+const CORES: [&str; 7] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder", "registrar", "lease", "replication"];
 /// What only the shell of a service may bring in.
 const SHELL_ONLY: [&str; 3] = ["actix", "async-nats", "bus"];
 

@@ -376,9 +376,10 @@ fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
 }
 
-/// How much longer one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, however many reports it publishes.
+/// How much longer one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, however many reports it publishes and whatever it says
+/// of its earlier ones.
 fn wait_for_confirmation(binding: &mut [Entry]) {
-    let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failing_since));
+    let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.heard_since));
     let first: Vec<_> = binding.iter().filter_map(lone).collect();
     for entry in binding.iter_mut() {
         let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));

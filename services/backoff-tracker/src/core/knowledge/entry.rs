@@ -39,8 +39,10 @@ pub(super) struct Received {
     pub(super) report: Arc<Report>,
     /// When the attempt had its result, on this node's clock.
     pub(super) date: Duration,
-    /// Since when this reporter has reported nothing but failures.
+    /// Since when this reporter has had nothing but failures, as it says.
     pub(super) failing_since: Duration,
+    /// Since when nothing but failures of this reporter was received here.
+    pub(super) heard_since: Duration,
     /// The failure; none: the report is a success. Kept beside the report because thousands are gone through.
     pub(super) claim: Option<Claim>,
 }
@@ -56,14 +58,18 @@ pub(super) struct Claim {
 }
 
 impl Received {
-    pub(super) fn new(report: Arc<Report>, date: Duration, failing_since: Duration) -> Self {
+    /// `heard_since`: of the reporter's report before, if that was a failure too.
+    pub(super) fn new(report: Arc<Report>, date: Duration, heard_since: Option<Duration>) -> Self {
+        let failing_for = report.finding.details().map(|details| details.failing_for).unwrap_or_default();
+        let failing_since = date.saturating_sub(failing_for);
+        let heard_since = heard_since.map_or(date, |since| since.min(date));
         let claim = report.finding.details().map(|details| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
             step: details.step,
             in_a_row: details.in_a_row,
             retry_after: details.retry_after,
         });
-        Self { report, date, failing_since, claim }
+        Self { report, date, failing_since, heard_since, claim }
     }
 }
 
@@ -106,6 +112,9 @@ pub struct Entry {
     pub before: Option<(Duration, NodeName)>,
     /// When the oldest failure since the last success was.
     pub failing_since: Duration,
+    /// Since when this node has received nothing but failures of the newest reporter. By this alone nodes differ: who started later has heard
+    /// less of it.
+    pub heard_since: Duration,
     /// How many nodes report it, this one included.
     pub reporters: usize,
     /// How often in a row it failed. A single node moves it by one at most.
@@ -169,6 +178,7 @@ impl Entry {
             failed_at: newest.date,
             before: before.map(|heard| (heard.date, heard.report.reporter.clone())),
             failing_since: standing.iter().map(|heard| heard.failing_since).min()?,
+            heard_since: newest.heard_since.min(newest.failing_since),
             backoff_key,
             reporters,
             step,

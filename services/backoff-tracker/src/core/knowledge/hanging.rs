@@ -89,7 +89,8 @@ impl Knowledge {
         if let (Some(_), false) = (running.attempt, answered_since) {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
             let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, UNANSWERED_AFTER.as_secs());
-            let details = FailureDetails { message, step: running.step_of(endpoint.id()), ..FailureDetails::default() }.bounded();
+            let (step, failing_for) = (running.step_of(endpoint.id()), self.failing_for(endpoint.id(), running.begun));
+            let details = FailureDetails { message, step, failing_for, ..FailureDetails::default() }.bounded();
             self.publish(now, running, endpoint, Finding::Unanswered(details), effects);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::entry::Received;
+use super::replica::expires;
 use super::reporters::ReporterId;
 
 /// Every node's last word on a back-off key. Of most back-off keys thousands say that it is in order, and few that it fails: whatever is asked of it
@@ -108,6 +109,13 @@ impl KeyReports {
             return Some(date);
         }
         self.sound.values().filter(|received| counts(received)).map(|received| received.date).max()
+    }
+
+    /// When each report expires. A failure that a success answers goes with it, however long the registry asked to be left alone.
+    pub(super) fn expiries(&self) -> impl Iterator<Item = (ReporterId, Duration)> {
+        let success = self.newest_success().map(|success| (success.date, expires(success)));
+        let with_success = move |date| success.filter(|(answered, _)| date <= *answered).map_or(Duration::MAX, |(_, expires)| expires);
+        self.all().map(move |(by, received)| (by, expires(received).min(with_success(received.date))))
     }
 
     /// Whether it is to be found who is contradicted by a success: where all were, it is done anew once in `apart`.

@@ -80,20 +80,18 @@ impl Replica {
     pub fn receive(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
-        let backoff_key = report.backoff_key.id();
-        let known = self.reporters.find(&report.reporter).and_then(|by| self.backoff_keys.get(&backoff_key)?.of(by));
-        if known.is_some_and(|known| !newer(&report, date, known)) || date + keep_for(&report) < now {
+        if !self.is_news(now, &report, date) {
             self.counts.stale_total += 1;
             return false;
         }
-        let failing = known.filter(|known| known.claim.is_some()).map(|known| known.failing_since);
-        let failing_since = failing.map_or(date, |since| since.min(date));
+        let backoff_key = report.backoff_key.id();
+        let failing = self.received(backoff_key, &report.reporter).filter(|known| known.claim.is_some()).map(|known| known.heard_since);
         if report.finding == Finding::Succeeded {
             self.pardon(now, &report, date, failing.is_some());
         }
         self.derived.forget(backoff_key);
         let by = self.reporters.spoke(&report.reporter, backoff_key, date);
-        let received = Received::new(report, date, failing_since);
+        let received = Received::new(report, date, failing);
         self.oldest_expires = self.oldest_expires.min(expires(&received));
         let kind = kind(&received.report.backoff_key);
         let reports = self.backoff_keys.entry(backoff_key).or_default();
@@ -104,6 +102,12 @@ impl Replica {
         self.make_room(by);
         self.counts.heard_total += 1;
         true
+    }
+
+    /// True if a report of that date is later than the reporter's last one on the key, and still of use.
+    pub(super) fn is_news(&self, now: Duration, report: &Report, date: Duration) -> bool {
+        let known = self.received(report.backoff_key.id(), &report.reporter);
+        known.is_none_or(|known| newer(report, date, known)) && date + keep_for(report) >= now
     }
 
     /// An operator cleared a key then. Returns whether that is new.
@@ -147,7 +151,10 @@ impl Replica {
     /// The entry of a key. Reports of a distrusted node count for that node alone.
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
-        let entry = self.derived.entry(backoff_key, viewpoint, || (self.derive(reports, viewpoint), self.trust_changes(viewpoint.now)));
+        let entry = self.derived.entry(backoff_key, viewpoint, || {
+            let expiries = reports.failures().map(expires).filter(|at| viewpoint.now <= *at);
+            (self.derive(reports, viewpoint), self.trust_changes(viewpoint.now).min(expiries.min().unwrap_or(Duration::MAX)))
+        });
         entry.filter(|entry| entry.matters(viewpoint.now))
     }
 
@@ -162,7 +169,7 @@ impl Replica {
     pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, viewpoint: Viewpoint<'_>) -> bool {
         let silent = KeyReports::default();
         let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&silent);
-        let unpublished = Received::new(Arc::clone(unpublished), date, date);
+        let unpublished = Received::new(Arc::clone(unpublished), date, None);
         let derive = |unpublished| self.derive_among(reports, Some(viewpoint.node), unpublished, viewpoint);
         match (derive(None), derive(Some(&unpublished))) {
             (_, None) => false,
@@ -203,10 +210,11 @@ impl Replica {
         };
         let success = reports.succeeded_for(counts);
         let since = success.max(self.cleared_at(about));
+        let stands = |received: &Received| since.is_none_or(|since| received.date > since) && viewpoint.now <= expires(received);
         let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
-        let mine = without.is_none() && own.is_some_and(|own| since.is_none_or(|since| own.date > since));
-        let with = with.filter(|received| since.is_none_or(|since| received.date > since));
-        let standing = reports.failures_since(since).filter(|received| counts(received)).chain(with);
+        let mine = without.is_none() && own.is_some_and(stands);
+        let with = with.filter(|received| stands(received));
+        let standing = reports.failures().filter(|received| stands(received) && counts(received)).chain(with);
         let mut entry = Entry::derive(standing, mine, success, viewpoint)?;
         if entry.is_unconfirmed() && !viewpoint.trusts_anyone && self.doubtful(viewpoint.now, &entry.newest) {
             entry.binding = Binding::Reporters;
@@ -237,7 +245,16 @@ impl Replica {
     /// A node's last report on a key.
     #[must_use]
     pub fn word(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
-        self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?).map(|received| &*received.report)
+        self.received(backoff_key, node).map(|received| &*received.report)
+    }
+
+    /// Since when a node has had nothing but failures on a key, if its last report is one.
+    pub(super) fn failing_since(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
+        self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.failing_since)
+    }
+
+    fn received(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Received> {
+        self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?)
     }
 
     /// True if any key of a view fails so.
@@ -338,11 +355,7 @@ impl Replica {
         if now <= self.oldest_expires {
             return;
         }
-        let all = || {
-            self.backoff_keys
-                .iter()
-                .flat_map(|(backoff_key, reports)| reports.all().map(move |(by, received)| (*backoff_key, by, expires(received))))
-        };
+        let all = || self.backoff_keys.iter().flat_map(|(backoff_key, reports)| reports.expiries().map(|(by, at)| (*backoff_key, by, at)));
         let expired: Vec<(BackoffKeyId, ReporterId)> =
             all().filter(|(_, _, expires)| *expires < now).map(|(backoff_key, by, _)| (backoff_key, by)).collect();
         let oldest = all().map(|(_, _, expires)| expires).filter(|expires| *expires >= now).min();
@@ -368,7 +381,7 @@ fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: Wha
 }
 
 /// From when on a report is too old to be kept.
-fn expires(received: &Received) -> Duration {
+pub(super) fn expires(received: &Received) -> Duration {
     received.date + kept_for(received.claim.and_then(|claim| claim.retry_after))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::{AttemptId, NodeName, TraceContext};
 
 use super::backoff_key::BackoffKey;
+use super::replica::OLDEST;
 
 /// The most bytes of a message that are shared; the reporter's own node keeps all of it.
 pub const MAX_MESSAGE_BYTES: usize = 1_024;
@@ -51,6 +52,8 @@ pub struct FailureDetails {
     pub repository: String,
     /// How often in a row this node has failed so, as far as it knows of no success in between; 1 is the first.
     pub in_a_row: u32,
+    /// How long before this failure the first one was that the node has had without a success of its own in between; zero: this is the first.
+    pub failing_for: Duration,
 }
 
 impl FailureDetails {
@@ -65,6 +68,7 @@ impl FailureDetails {
         }
         self.step = self.step.clamp(1, MAX_STEP);
         self.in_a_row = self.in_a_row.clamp(1, MAX_STEP);
+        self.failing_for = self.failing_for.min(OLDEST);
         self
     }
 }

@@ -328,8 +328,18 @@ impl Knowledge {
             None => told().and_then(|word| word.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
-        FailureDetails { message, step: running.step_of(backoff_key.id()), retry_after: failure.retry_after, repository, in_a_row }
-            .bounded()
+        let (step, failing_for) = (running.step_of(id), self.failing_for(id, running.begun));
+        FailureDetails { message, step, retry_after: failure.retry_after, repository, in_a_row, failing_for }.bounded()
+    }
+
+    /// For how long before then this node has had nothing but failures.
+    pub(super) fn failing_for(&self, backoff_key: BackoffKeyId, date: Duration) -> Duration {
+        let since = match self.unpublished.failure(backoff_key) {
+            Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
+            None if self.unpublished.has_succeeded(backoff_key) => None,
+            None => self.replica.failing_since(backoff_key, &self.node),
+        };
+        since.map(|since| date.saturating_sub(since)).unwrap_or_default()
     }
 
     /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
@@ -403,9 +413,13 @@ impl Knowledge {
         self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + lately <= date)
     }
 
-    /// Gives a report to the bus.
+    /// Gives a report to the bus. The bus keeps the last one that is written, and nodes the newest one, so a report that is older than this node's
+    /// last one is not given.
     pub(super) fn publish_report(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
         self.unpublished.forget(report.backoff_key.id());
+        if !self.replica.is_news(now, &report, now.saturating_sub(age)) {
+            return;
+        }
         self.say_unstored(&report);
         self.replica.receive(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));

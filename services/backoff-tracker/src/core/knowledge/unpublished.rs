@@ -80,6 +80,11 @@ impl Unpublished {
         Some((kept.report.finding.details()?, kept.date))
     }
 
+    /// Whether the kept report of a back-off key is a success.
+    pub(super) fn has_succeeded(&self, backoff_key: BackoffKeyId) -> bool {
+        self.reports.get(&backoff_key).is_some_and(|kept| kept.report.finding == Finding::Succeeded)
+    }
+
     /// Keeps a report instead of an earlier one of the same back-off key.
     fn keep(&mut self, report: Arc<Report>, date: Duration, turn: Option<Duration>) {
         let backoff_key = report.backoff_key.id();

@@ -1,0 +1,323 @@
+//! The bucket keeps the last report of each node on each key. Whoever saw all of them and whoever reads what is left derive the same entries.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::core::knowledge::{About, BackoffKey, BackoffKeyId, Binding, FailureDetails, Finding, Input, Knowledge, Report, View};
+use clock::Random;
+use contract::{AttemptId, NodeName};
+use proptest::prelude::*;
+
+/// When the first attempt begins.
+const BEGINS: Duration = Duration::from_secs(10_000);
+/// An attempt without an answer for so long is reported meanwhile.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
+const REPORTERS: u8 = 5;
+const ABOUTS: u8 = 7;
+
+fn about(number: u8) -> About {
+    let reference = |reference: &str| About::Reference { reference: reference.to_owned(), scope: "s".to_owned(), mirrored: false };
+    match number {
+        0 => About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() },
+        1 => About::Registry,
+        2 => About::BudgetOwner("o".to_owned()),
+        3 => About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false },
+        4 => About::Content { reference: "r".to_owned(), endpoint: "e".to_owned() },
+        5 => reference("r"),
+        _ => reference("q"),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Attempt {
+        reporter: u8,
+        about: u8,
+        takes: Duration,
+        failure: Option<FailureDetails>,
+    },
+    /// An operator clears a key.
+    Cleared(u8),
+}
+
+fn milliseconds(most: u64) -> impl Strategy<Value = Duration> {
+    (0..most).prop_map(Duration::from_millis)
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let details = (1..6_u32, proptest::option::weighted(0.3, milliseconds(90_000)), 0..3_u8).prop_map(|(step, retry_after, repository)| {
+        let repository = repository.to_string();
+        FailureDetails { message: "m".to_owned(), step, retry_after, repository, in_a_row: step, ..FailureDetails::default() }
+    });
+    let attempt = (0..REPORTERS, 0..ABOUTS, milliseconds(6_000), proptest::option::weighted(0.7, details));
+    prop_oneof![
+        12 => attempt.prop_map(|(reporter, about, takes, failure)| Event::Attempt { reporter, about, takes, failure }),
+        1 => (0..ABOUTS).prop_map(Event::Cleared),
+    ]
+}
+
+/// Events, and how long after the one before each begins.
+fn events() -> impl Strategy<Value = Vec<(Duration, Event)>> {
+    proptest::collection::vec((milliseconds(12_000), event()), 1..25)
+}
+
+/// What becomes of a message on its way to a node.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Arrives,
+    Lost,
+    Twice,
+    Late(Duration),
+}
+
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let late = milliseconds(30_000).prop_map(Fate::Late);
+    proptest::collection::vec(prop_oneof![3 => Just(Fate::Arrives), 2 => Just(Fate::Lost), 1 => Just(Fate::Twice), 2 => late], 25)
+}
+
+/// What is stored.
+#[derive(Clone, Debug)]
+enum What {
+    Report(Arc<Report>),
+    Cleared(BackoffKeyId),
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    /// When it was stored.
+    stored: Duration,
+    /// When it was so.
+    date: Duration,
+    /// Under which key: the last record of each is kept.
+    key: (Option<u8>, u8),
+    what: What,
+}
+
+/// What a node knows of its own attempts on one key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    free_at: Duration,
+    failing_since: Option<Duration>,
+    has_succeeded: bool,
+}
+
+/// The records of these events in the order in which they are stored. One attempt of a node on a key follows the other. `recovers`: what has
+/// succeeded once fails no more.
+fn history(events: &[(Duration, Event)], recovers: bool) -> Vec<Record> {
+    let (mut now, mut random) = (BEGINS, Random::seeded(3));
+    let mut own: BTreeMap<(u8, u8), Own> = BTreeMap::new();
+    let mut records = Vec::new();
+    for (after, event) in events {
+        now += *after;
+        match event {
+            Event::Cleared(about) => {
+                let cleared = BackoffKey::new(View::default(), self::about(*about)).id();
+                records.push(Record { stored: now, date: now, key: (None, *about), what: What::Cleared(cleared) });
+            }
+            Event::Attempt { reporter, about, takes, failure } => {
+                let own = own.entry((*reporter, *about)).or_default();
+                let failure = failure.clone().filter(|_| !(recovers && own.has_succeeded));
+                let began = now.max(own.free_at);
+                records.extend(attempt(own, (*reporter, *about), (began, *takes), failure, AttemptId::random(&mut random)));
+            }
+        }
+    }
+    records.sort_by_key(|record| record.stored);
+    records
+}
+
+/// The reports of one attempt.
+fn attempt(
+    own: &mut Own,
+    (reporter, about): (u8, u8),
+    (began, takes): (Duration, Duration),
+    failure: Option<FailureDetails>,
+    attempt: AttemptId,
+) -> Vec<Record> {
+    let backoff_key = Arc::new(BackoffKey::new(View::default(), self::about(about)));
+    let node: NodeName = format!("n{reporter}").parse().unwrap();
+    let record = |stored, date, finding| {
+        let report = Report { reporter: node.clone(), backoff_key: Arc::clone(&backoff_key), attempt, trace: None, finding };
+        Record { stored, date, key: (Some(reporter), about), what: What::Report(Arc::new(report)) }
+    };
+    let mut records = Vec::new();
+    if takes > UNANSWERED_AFTER {
+        let failing_for = began - *own.failing_since.get_or_insert(began);
+        let details = FailureDetails { step: 1, failing_for, ..FailureDetails::default() }.bounded();
+        records.push(record(began + UNANSWERED_AFTER, began, Finding::Unanswered(details)));
+    }
+    let ended = began + takes;
+    match failure {
+        Some(details) => {
+            let failing_for = began - *own.failing_since.get_or_insert(began);
+            records.push(record(ended, began, Finding::Failed(FailureDetails { failing_for, ..details }.bounded())));
+        }
+        None => {
+            records.push(record(ended, ended, Finding::Succeeded));
+            (own.failing_since, own.has_succeeded) = (None, true);
+        }
+    }
+    own.free_at = ended + Duration::from_millis(1);
+    records
+}
+
+/// What the bucket has then.
+fn bucket(records: &[Record], until: Duration) -> Vec<Record> {
+    let mut last: BTreeMap<(Option<u8>, u8), usize> = BTreeMap::new();
+    for (at, record) in records.iter().enumerate().filter(|(_, record)| record.stored <= until) {
+        last.insert(record.key, at);
+    }
+    let mut places: Vec<usize> = last.into_values().collect();
+    places.sort_unstable();
+    places.into_iter().map(|at| records[at].clone()).collect()
+}
+
+/// A node that follows.
+struct Node(Knowledge);
+
+impl Node {
+    fn new(alive: usize) -> Self {
+        let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+        core.step(BEGINS, Input::Fleet { alive, rank: None });
+        Self(core)
+    }
+
+    fn hears(&mut self, now: Duration, record: &Record) {
+        let age = now - record.date;
+        let input = match &record.what {
+            What::Report(report) => Input::ReportReceived { report: Arc::clone(report), age },
+            What::Cleared(backoff_key) => Input::Cleared { image: None, backoff_keys: vec![*backoff_key], age },
+        };
+        self.0.step(now, input);
+    }
+
+    fn reads(mut self, now: Duration, records: &[Record]) -> Self {
+        records.iter().for_each(|record| self.hears(now, record));
+        self
+    }
+
+    fn follows(mut self, records: &[Record]) -> Self {
+        records.iter().for_each(|record| self.hears(record.stored, record));
+        self
+    }
+
+    /// Follows with losses until it reads what is stored in the end.
+    fn misses(mut self, records: &[Record], fates: &[Fate], end: Duration) -> Self {
+        let mut arriving: Vec<(Duration, &Record)> = Vec::new();
+        for (record, fate) in records.iter().zip(fates.iter().cycle()) {
+            match fate {
+                Fate::Arrives => arriving.push((record.stored, record)),
+                Fate::Lost => {}
+                Fate::Twice => arriving.extend([(record.stored, record); 2]),
+                Fate::Late(by) => arriving.push(((record.stored + *by).min(end), record)),
+            }
+        }
+        arriving.sort_by_key(|(at, _)| *at);
+        arriving.into_iter().for_each(|(at, record)| self.hears(at, record));
+        self.reads(end, &bucket(records, end))
+    }
+
+    fn contradicts(&self) -> bool {
+        self.0.counts().replica.contradicted_total > 0
+    }
+
+    fn shows(&self, now: Duration) -> Vec<Shown> {
+        let entries = self.0.entries(now);
+        let show = entries.into_iter().map(|entry| Shown {
+            backoff_key: entry.backoff_key.id(),
+            binds_everybody: entry.binding == Binding::Everybody,
+            epoch: entry.epoch(),
+            failed_at: entry.failed_at,
+            failing_since: entry.failing_since,
+            before: entry.before,
+            reporters: entry.reporters,
+            step: entry.step,
+            next_attempt: entry.next_attempt,
+        });
+        show.collect()
+    }
+}
+
+/// All of an entry that anybody goes by.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    backoff_key: BackoffKeyId,
+    binds_everybody: bool,
+    epoch: AttemptId,
+    failed_at: Duration,
+    failing_since: Duration,
+    before: Option<(Duration, NodeName)>,
+    reporters: usize,
+    step: u32,
+    next_attempt: Duration,
+}
+
+/// The same history as several nodes come to know it.
+struct Nodes {
+    end: Duration,
+    nodes: Vec<(&'static str, Node)>,
+}
+
+fn nodes(records: &[Record], alive: usize, fates: &[Fate], restarts: usize, order: u64, later: Duration) -> Nodes {
+    let end = records.iter().map(|record| record.stored).max().unwrap_or(BEGINS) + later;
+    let stored = bucket(records, end);
+    let mut shuffled = stored.clone();
+    let mut random = Random::seeded(order);
+    shuffled.sort_by_cached_key(|_| random.word());
+    let (before, after) = records.split_at(restarts % records.len());
+    let restarted_at = before.last().map_or(BEGINS, |record| record.stored);
+    let nodes = vec![
+        ("started in the end", Node::new(alive).reads(end, &stored)),
+        ("saw all", Node::new(alive).follows(records)),
+        ("read in another order", Node::new(alive).reads(end, &shuffled)),
+        ("started in the middle", Node::new(alive).reads(restarted_at, &bucket(records, restarted_at)).follows(after)),
+        ("lost some", Node::new(alive).misses(records, fates, end)),
+    ];
+    Nodes { end, nodes }
+}
+
+impl Nodes {
+    fn agree(&self) -> Result<(), TestCaseError> {
+        let [(first, known), others @ ..] = &self.nodes[..] else { return Ok(()) };
+        for (other, node) in others {
+            prop_assert_eq!(node.shows(self.end), known.shows(self.end), "who {} and who {}", other, first);
+        }
+        Ok(())
+    }
+}
+
+/// How long after everything the nodes are compared: also when some of it is too old to count.
+fn later() -> impl Strategy<Value = Duration> {
+    prop_oneof![3 => milliseconds(100_000), 1 => milliseconds(700_000)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(1_000) })]
+
+    /// Each node fails until it is served, as in an outage: whoever failed is contradicted when others are served.
+    #[test]
+    fn all_derive_the_same_of_an_outage(
+        events in events(),
+        (alive, restarts, order) in (1..60_usize, any::<usize>(), any::<u64>()),
+        fates in fates(),
+        later in later(),
+    ) {
+        nodes(&history(&events, true), alive, &fates, restarts, order, later).agree()?;
+    }
+
+    /// Nodes fail and are served in turn, and nobody is distrusted.
+    #[test]
+    fn all_derive_the_same_of_failures_that_come_again(
+        events in events(),
+        (alive, restarts, order) in (1..60_usize, any::<usize>(), any::<u64>()),
+        fates in fates(),
+        later in later(),
+    ) {
+        let nodes = nodes(&history(&events, false), alive, &fates, restarts, order, later);
+        prop_assume!(!nodes.nodes.iter().any(|(_, node)| node.contradicts()));
+        nodes.agree()?;
+    }
+}

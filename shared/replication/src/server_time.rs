@@ -1,0 +1,75 @@
+//! The server's time, as its messages show it.
+
+use std::time::Duration;
+
+/// The least delay of a message is forgotten after so long, in case a server's clock was set back.
+const KEPT: Duration = Duration::from_secs(60);
+/// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// How late messages are, by their server's time stamps: compared with the least delay seen, so that it does not matter how the clocks of
+/// server and node differ.
+#[derive(Debug, Default)]
+pub struct ServerTime {
+    /// The least difference between this node's clock and a stamp, in nanoseconds: of now, and of the time before.
+    least: Option<i128>,
+    least_before: Option<i128>,
+    since: Duration,
+}
+
+impl ServerTime {
+    /// Takes the stamp of a message in nanoseconds; returns how much later than the fastest it came.
+    pub fn late(&mut self, now: Duration, stamp: i128) -> Duration {
+        if now >= self.since + KEPT {
+            (self.least_before, self.least, self.since) = (self.least.take(), None, now);
+        }
+        let apart = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - stamp;
+        let least = self.least.map_or(apart, |least| least.min(apart));
+        self.least = Some(least);
+        let least = self.least_before.map_or(least, |before| before.min(least));
+        Duration::from_nanos(u64::try_from(apart - least).unwrap_or_default()).min(LONGEST_DELAY)
+    }
+
+    /// By how much the server's clock is ahead of this node's, less the least time that a message takes, in nanoseconds; none: no
+    /// message has come yet.
+    #[must_use]
+    pub fn ahead(&self) -> Option<i128> {
+        self.least.into_iter().chain(self.least_before).min().map(|least| -least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_measured_against_the_fastest_whatever_the_clocks_say() {
+        let mut time = ServerTime::default();
+        let minute = 60_000_000_000_i128;
+        let at = Duration::from_secs;
+        // The server's clock is five minutes ahead.
+        assert_eq!(time.late(at(10), 10_000_000_000 + 5 * minute), Duration::ZERO);
+        assert_eq!(time.late(at(20), 18_000_000_000 + 5 * minute), at(2));
+        assert_eq!(time.late(at(30), 30_000_000_000 + 5 * minute), Duration::ZERO);
+        // It is set back: for a while everything seems late, by a minute at most; then the new time is known.
+        assert_eq!(time.late(at(40), 40_000_000_000), at(60));
+        assert_eq!(time.late(at(101), 101_000_000_000), at(60));
+        assert_eq!(time.late(at(170), 170_000_000_000), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_server_s_time_is_known_by_the_fastest_message() {
+        let mut time = ServerTime::default();
+        let (at, second) = (Duration::from_secs, 1_000_000_000_i128);
+        assert_eq!(time.ahead(), None);
+        time.late(at(10), 1_010 * second);
+        time.late(at(12), 1_011 * second);
+        assert_eq!(time.ahead(), Some(1_000 * second));
+        // After a long silence too, however late the first message comes that was under way meanwhile.
+        time.late(at(500), 1_100 * second);
+        assert_eq!(time.ahead(), Some(1_000 * second));
+        // A server whose clock was set forward is known at once.
+        time.late(at(501), 1_801 * second);
+        assert_eq!(time.ahead(), Some(1_300 * second));
+    }
+}
