@@ -22,6 +22,7 @@ mod pulls;
 mod report;
 mod run;
 mod status;
+mod watch;
 
 use anyhow::Result;
 

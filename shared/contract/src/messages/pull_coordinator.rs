@@ -4,6 +4,7 @@ mod ensure;
 mod explain;
 mod list;
 mod standing;
+mod verdict;
 
 pub use ensure::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 pub use explain::{BLOBS_MOST, BlobSize, BudgetHold, EndpointLogins, ExplainImage, Explanation, ImageWeight};
