@@ -3,7 +3,6 @@
 //! [`core`] decides; the shell around it is an actor that takes commands, and shares what it learns on the fleet's bus.
 
 pub mod core;
-pub mod entry_query;
 
 #[cfg(feature = "shell")]
 mod actor;

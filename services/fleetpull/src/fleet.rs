@@ -14,7 +14,7 @@ use contract::{CallError, Command, Envelope, NodeName};
 use futures::{StreamExt as _, stream};
 pub use members::Members;
 
-use crate::cli::{FleetArgs, NodesQuestionArgs, QuestionArgs, Selector};
+use crate::cli::{FleetArgs, Format, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::node::{LocalAgent, connect_agent, connect_client, local_agent, root_envelope};
@@ -33,7 +33,11 @@ pub type Answer<R> = (NodeName, Result<R, String>);
 ///
 /// # Errors
 /// The settings are wrong, the fleet is not reached, or what `work` says.
-pub fn ask_fleet(question: &QuestionArgs, quietest: &str, work: impl AsyncFnOnce(FleetClient) -> Result<Exit>) -> Result<Exit> {
+pub fn ask_fleet<F: Format>(
+    question: &QuestionArgs<F>,
+    quietest: &str,
+    work: impl AsyncFnOnce(FleetClient) -> Result<Exit>,
+) -> Result<Exit> {
     let configuration = Configuration::load(&question.settings, question.flags())?;
     configuration.start_log(quietest);
     actix::System::new().block_on(async {
@@ -257,7 +261,7 @@ impl FleetClient {
     ///
     /// # Errors
     /// As [`Self::answering`], and that the agent behind a socket is not the node named.
-    pub async fn meant(&self, args: &NodesQuestionArgs) -> Result<Vec<NodeName>> {
+    pub async fn meant<F: Format>(&self, args: &NodesQuestionArgs<F>) -> Result<Vec<NodeName>> {
         self.named_or_answering(&args.nodes, args.question.fleet.selector.as_ref()).await
     }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffList, LocalKey, Pause, Refusal};
-use contract::messages::pull_coordinator::{BudgetHold, EndpointLogins, ExplainImage, Explanation, PullPolicy};
+use contract::messages::pull_coordinator::{EndpointLogins, ExplainImage, Explanation, PullPolicy};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
@@ -77,7 +77,7 @@ pub(crate) async fn explain(
     if wanted.weigh {
         size_estimate::add_estimate(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
     }
-    explanation.verdict = verdict(&explanation);
+    explanation.verdict = explanation.in_one_sentence();
     Ok(explanation)
 }
 
@@ -111,78 +111,5 @@ fn explain_unenforced(explanation: &mut Explanation, list: &BackoffList) {
         let refusal = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };
         explain_refusal(explanation, refusal, &list.entries);
         explanation.next_attempt_ms = None;
-    }
-}
-
-/// The explanation in one sentence.
-#[must_use]
-pub fn verdict(explanation: &Explanation) -> String {
-    let looks = explanation.policy != PullPolicy::Always.as_str();
-    let never = explanation.policy == PullPolicy::Never.as_str();
-    match explanation {
-        Explanation { inspect_error: Some(_), .. } if looks => {
-            "it would fail with ImageInspectError: the runtime cannot say whether the image is there".to_owned()
-        }
-        Explanation { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
-        _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
-        Explanation { next_attempt_ms: Some(left), in_flight, .. } => {
-            let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-            let seconds = *left as f64 / 1_000.0;
-            if explanation.waits {
-                format!("{now} would wait for {seconds:.1} s and be tried then: one node alone reports the failure")
-            } else {
-                format!("{now} would be refused with ImagePullBackOff for another {seconds:.1} s")
-            }
-        }
-        Explanation { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
-        Explanation { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
-            let long = wait_ms.map(|wait| format!(" for {:.1} s", wait as f64 / 1_000.0)).unwrap_or_default();
-            format!("it would wait for its registry's budget{long}: {cause}")
-        }
-        Explanation { class: Some(class), .. } => {
-            format!("it would be pulled, as what the fleet knows ({class}) holds nobody back here now: that is observed or paused")
-        }
-        _ => "it would be pulled".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use contract::FailureClass;
-
-    use super::*;
-
-    #[test]
-    fn verdict_names_whatever_stops_a_pull() {
-        let free = Explanation { policy: PullPolicy::IfNotPresent.to_string(), present: Some(false), ..Explanation::default() };
-        let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "0 of 100 left, anew in 52.0 s".to_owned() });
-        let refusal = Explanation { next_attempt_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
-        let table = [
-            (free.clone(), "it would be pulled"),
-            (
-                Explanation { present: Some(true), budget_hold: budget_hold.clone(), ..free.clone() },
-                "it is on the node: nothing would be pulled",
-            ),
-            (
-                Explanation { budget_hold: budget_hold.clone(), ..free.clone() },
-                "it would wait for its registry's budget for 52.0 s: 0 of 100 left, anew in 52.0 s",
-            ),
-            (
-                Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
-                "it is being pulled now: a pull would wait for that one",
-            ),
-            (Explanation { budget_hold, ..refusal.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
-            (
-                Explanation { waits: true, ..refusal.clone() },
-                "it would wait for 12.4 s and be tried then: one node alone reports the failure",
-            ),
-            (
-                Explanation { in_flight: true, ..refusal },
-                "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12.4 s",
-            ),
-        ];
-        for (explanation, expected) in table {
-            assert_eq!(verdict(&explanation), expected);
-        }
     }
 }

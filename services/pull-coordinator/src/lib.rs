@@ -46,11 +46,9 @@ mod traces;
 #[cfg(feature = "shell")]
 pub use actor::PullCoordinator;
 #[cfg(feature = "shell")]
-pub use explain::verdict;
-#[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]
-pub use locality::{Locality, budget_in_words, registry_of_budget};
+pub use locality::Locality;
 #[cfg(feature = "shell")]
 pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]

@@ -2,14 +2,9 @@
 
 use std::net::IpAddr;
 
-use contract::{Target, View};
+use contract::{BudgetOwner, Target, View};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, Route};
-
-/// The login scope that runtimes report for a pull without a login.
-const ANONYMOUS: &str = "anonymous";
-/// How many bytes of a hash are shown.
-const HASH_SHOWN: usize = 8;
 
 /// The properties by which a node's view of a registry differs from other nodes' views.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +33,7 @@ impl Locality {
             route: route.hash,
             boot: if is_of_this_host(registry) { self.boot.clone() } else { String::new() },
         };
+        let owner = BudgetOwner { view: view.clone(), login: route.scope.clone(), egress: self.egress.clone() };
         let mut endpoints = route.endpoints.into_iter();
         Target {
             endpoint: endpoints.next().unwrap_or_else(|| registry.to_owned()),
@@ -46,7 +42,7 @@ impl Locality {
             repository: reference.repository().to_owned(),
             reference: reference.normalised().to_owned(),
             platform: route.platform,
-            budget_owner: budget_owner(&view, &route.scope, &self.egress),
+            budget_owner: owner.to_string(),
             scope: route.scope,
             fingerprint: route.fingerprint,
             policy: route.policy,
@@ -55,39 +51,6 @@ impl Locality {
             view,
         }
     }
-}
-
-/// The owner of a budget: what a registry counts as one client, by login and address.
-fn budget_owner(view: &View, scope: &str, egress: &str) -> String {
-    let View { scope: fleet_scope, registry, route, boot } = view;
-    [fleet_scope, registry, route, boot, scope, egress].map(|part| part.replace('%', "%25").replace('|', "%7C")).join("|")
-}
-
-/// The registry of a budget, as images name it.
-#[must_use]
-pub fn registry_of_budget(owner: &str) -> String {
-    owner.split('|').nth(1).unwrap_or(owner).replace("%7C", "|").replace("%25", "%")
-}
-
-/// A budget's owner for people: registry, login, address, and route and host if the owner has them. An owner of another form is
-/// returned unchanged.
-#[must_use]
-pub fn budget_in_words(owner: &str) -> String {
-    let parts: Vec<String> = owner.split('|').map(|part| part.replace("%7C", "|").replace("%25", "%")).collect();
-    let [_, registry, route, boot, login, egress] = parts.as_slice() else { return owner.to_owned() };
-    let login = if login == ANONYMOUS { "without login".to_owned() } else { format!("login {}", short(login)) };
-    let mut words = format!("{registry} {login} from {egress}");
-    if !route.is_empty() {
-        words.push_str(&format!(" by route {}", short(route)));
-    }
-    if !boot.is_empty() {
-        words.push_str(&format!(" on host {}", short(boot)));
-    }
-    words
-}
-
-fn short(hash: &str) -> &str {
-    &hash[..hash.floor_char_boundary(HASH_SHOWN)]
 }
 
 /// Whether the registry's address is a loopback or link-local one, behind which each host has a registry of its own.
@@ -143,16 +106,6 @@ mod tests {
         );
         assert_eq!((target.reference.as_str(), target.zone.as_str()), ("registry.example/team/a:1", "z"));
         assert_eq!(target.budget_owner, "s|registry.example|h||anonymous|e");
-        assert_eq!(registry_of_budget(&target.budget_owner), "registry.example");
-        assert_eq!(registry_of_budget("s|[::1%25x%7C]:5000|h||anonymous|e"), "[::1%x|]:5000");
-        for (owner, words) in [
-            ("s|registry.example|||anonymous|eu-1", "registry.example without login from eu-1"),
-            ("s|registry.example|0123456789ab||anonymous|eu-1", "registry.example without login from eu-1 by route 01234567"),
-            ("s|localhost:5000||fedcba9876543210|00112233445566|e%7C1", "localhost:5000 login 00112233 from e|1 on host fedcba98"),
-            ("hub", "hub"),
-        ] {
-            assert_eq!(budget_in_words(owner), words);
-        }
         assert_eq!(target.repository, "registry.example/team/a");
     }
 }

@@ -3,6 +3,7 @@
 //! A service knows the others by what stands here and by nothing else. Subjects are spelled only in [`subject`].
 //! Within version 1 messages only grow: unknown fields are ignored and an unknown class reads as `unknown`.
 
+mod budget_owner;
 pub mod cloud_event;
 mod command;
 mod event;
@@ -19,6 +20,7 @@ mod target;
 mod trace;
 pub mod version;
 
+pub use budget_owner::{BudgetOwner, budget_in_words, registry_of_budget};
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats};
 pub use failure::{ClassCounts, FailureClass, Reason, Stage};

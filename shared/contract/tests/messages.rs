@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// Maps with keys of their own, into which a newer version adds no fields.
-const FREE_KEYS: [&str; 4] = ["labels", "counters", "heard_ms_ago", "alive"];
+const FREE_KEYS: [&str; 5] = ["labels", "counters", "heard_ms_ago", "alive", "settings"];
 /// Replies that are an enum: the one key of the outermost object is the variant.
 const ENUM_REPLIES: [&str; 4] = ["backoff-tracker.check", "backoff-tracker.clearance", "throttler.acquire", "throttler.grant-budget"];
 
@@ -61,6 +61,7 @@ fn commands() -> Vec<Known> {
         known::<agent::DescribeNode>(),
         known::<agent::CountAll>(),
         known::<agent::ReadMetrics>(),
+        known::<agent::ReadSetup>(),
         known::<backoff_tracker::CheckBackoff>(),
         known::<backoff_tracker::RequestClearance>(),
         known::<backoff_tracker::BeginAttempt>(),
@@ -253,13 +254,14 @@ fn messages_of_a_version_with_more_fields_are_read_as_ours() {
 }
 
 /// Where a word stands that a newer version may choose otherwise: message, the path to it, and how ours shows what it does not know.
-const WORDS: [(&str, &str, &str); 8] = [
+const WORDS: [(&str, &str, &str); 9] = [
     ("pull-coordinator.ensure", "/outcome", "new_word"),
     ("pull-coordinator.ensure", "/reason", "new_word"),
     ("pull-coordinator.ensure", "/class", "unknown"),
     ("pull-coordinator.list", "/pulls/0/state", "new_word"),
     ("pull-coordinator.standing-pulls", "/standing_pulls/0/state", "waiting"),
     ("backoff-tracker.list", "/entries/0/class", "unknown"),
+    ("backoff-tracker.list", "/entries/0/about/kind", "new_word"),
     ("event-recorder.list", "/events/0/reason", "new_word"),
     ("event-recorder.list", "/events/0/class", "unknown"),
 ];

@@ -48,7 +48,7 @@ impl Readings {
         self.values.entry(instrument.name).or_default().push(Reading { labels, value });
     }
 
-    /// Every number that `fleetpull nodes NAME` has too.
+    /// Every number that `fleetpull nodes NAME --counters` has too.
     pub fn set_counters(&mut self, counters: &BTreeMap<String, u64>) {
         let sharing = self.sharing;
         for instrument in ALL.iter().filter(|instrument| sharing || instrument.scope == Scope::Node) {

@@ -1,4 +1,4 @@
-//! The samples of a text, for readers that are not Prometheus: `fleetpull nodes NAME` and tests.
+//! The samples of a text, for readers that are not Prometheus: `fleetpull nodes NAME --counters` and tests.
 
 /// One line of a text.
 #[derive(Clone, Debug, PartialEq)]

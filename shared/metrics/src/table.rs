@@ -20,7 +20,7 @@ pub struct Instrument {
     pub help: &'static str,
     /// Which agents export it.
     pub scope: Scope,
-    /// Under which name `fleetpull nodes NAME` has the same number; none: under its own, without [`PREFIX`] and with its labels.
+    /// Under which name `fleetpull nodes NAME --counters` has the same number; none: under its own, without [`PREFIX`] and with its labels.
     pub counter: Option<&'static str>,
 }
 
@@ -97,7 +97,7 @@ const fn histogram(name: &'static str, labels: &'static [&'static str], bounds: 
 }
 
 impl Instrument {
-    /// The number is one of `fleetpull nodes NAME`.
+    /// The number is one of `fleetpull nodes NAME --counters`.
     const fn of(self, counter: &'static str) -> Self {
         Self { counter: Some(counter), ..self }
     }

@@ -1,7 +1,7 @@
 //! What each role may publish and subscribe to, computed from the functions that spell subjects.
 
 use contract::know::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, POLICY, REPORTS, SharedBucket};
-use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics};
+use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics, ReadSetup};
 use contract::messages::backoff_tracker::{CountBackoffs, ListBackoffs};
 use contract::messages::event_recorder::{CountEvents, ListEvents};
 use contract::messages::pull_coordinator::{CancelStandingPull, EnsureImage, ExplainImage, ListImages, ListPulls, ListStandingPulls};
@@ -160,6 +160,7 @@ impl Maker<'_> {
             fleet.command_to_leader(ListNodes::SERVICE, ListNodes::VERB),
             self.to_any::<CountAll>(),
             self.to_any::<ReadMetrics>(),
+            self.to_any::<ReadSetup>(),
             self.to_any::<ListEvents>(),
             self.to_any::<CountEvents>(),
             self.to_any::<ListPulls>(),

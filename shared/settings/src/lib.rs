@@ -55,7 +55,7 @@ pub use model::{
     RuntimeKind, Settings, Share, State, Store, Throttle,
 };
 pub use places::{Host, PlaceError};
-pub use print::{print_json, print_toml};
+pub use print::{differing, print_json, print_toml};
 pub use problem::{Origin, Problem, SettingsError};
 pub use reference::render_reference;
 pub use server_url::ServerUrl;

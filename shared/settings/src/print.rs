@@ -1,9 +1,11 @@
 //! Prints the settings in force and the origin of each value.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::key::{Key, value_of};
 use crate::load::Loaded;
+use crate::model::Settings;
 use crate::places::Host;
 use crate::table::keys;
 
@@ -47,6 +49,15 @@ pub fn print_json(loaded: &Loaded, host: &Host) -> String {
         let _infallible = writeln!(text, "{object}");
     }
     text
+}
+
+/// The settings that are not their defaults, by key, as they are written in the file. Passwords in URLs are hidden.
+#[must_use]
+pub fn differing(loaded: &Loaded) -> BTreeMap<String, String> {
+    let tables = [&loaded.settings, &Settings::default()].map(|settings| toml::Table::try_from(settings).unwrap_or_default());
+    let [in_force, by_default] = tables.each_ref().map(|table| move |key: &Key| value_of(table, key.name).unwrap_or_default());
+    let differing = keys().iter().filter(|key| in_force(key) != by_default(key));
+    differing.map(|key| (key.name.to_owned(), in_force(key))).collect()
 }
 
 struct Line {

@@ -140,7 +140,7 @@ impl<'a> Agent<'a> {
     /// One of its counters.
     pub fn counter(&self, name: &str) -> u64 {
         let node = self.described()["node"].as_str().unwrap().to_owned();
-        self.asked(&["nodes", &node, "-o", "json"]).expect(0).object()["counters"][name].as_u64().unwrap()
+        self.asked(&["nodes", &node, "--counters", "-o", "json"]).expect(0).object()["counters"][name].as_u64().unwrap()
     }
 
     /// Waits for its end.

@@ -12,6 +12,7 @@ pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<agent::DescribeNode>(data);
     both::<agent::CountAll>(data);
     both::<agent::ReadMetrics>(data);
+    both::<agent::ReadSetup>(data);
     both::<backoff_tracker::CheckBackoff>(data);
     both::<backoff_tracker::RequestClearance>(data);
     both::<backoff_tracker::ResolveAttempt>(data);

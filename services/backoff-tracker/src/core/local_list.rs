@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{BackoffEntry, LocalKey};
+use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind, LocalKey};
 use image::Reference;
 
 use super::causes::Cause;
@@ -31,7 +31,7 @@ pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> 
         let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
         BackoffEntry {
             key: in_words(key),
-            about: format!("image {} on this node", key.image),
+            about: about(key),
             class: cause.map(|cause| cause.failure.class).unwrap_or_default(),
             binds: "this node".to_owned(),
             reporter_count: 1,
@@ -44,6 +44,11 @@ pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> 
             ..BackoffEntry::default()
         }
     })
+}
+
+fn about(key: &LocalKey) -> EntryAbout {
+    let registry = Reference::parse(&key.image).map(|image| image.registry().to_owned()).unwrap_or_default();
+    EntryAbout { image: key.image.clone(), pod: key.pod.clone(), ..EntryAbout::of(EntryKind::NodeImage, &registry) }
 }
 
 /// As it is listed: the image, for a pod `namespace/name image`.

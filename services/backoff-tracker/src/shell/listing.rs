@@ -3,11 +3,10 @@
 
 use actix::{Context, Handler, MessageResult};
 use actors::Ask;
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, LISTED_MOST, ListBackoffs};
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryQuery, LISTED_MOST, ListBackoffs};
 
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::LeaseName;
-use crate::entry_query::{EntryQuery, is_of_registry};
 
 impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     type Result = MessageResult<Ask<ListBackoffs>>;
@@ -36,7 +35,7 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
     let entry_query = list.what.as_deref().map(EntryQuery::of);
     entries.retain(|entry| {
         entry_query.as_ref().is_none_or(|entry_query| entry_query.names(entry))
-            && list.registry.as_ref().is_none_or(|registry| is_of_registry(entry, registry))
+            && list.registry.as_ref().is_none_or(|registry| entry.about.registry == *registry)
     });
     let limit = list.limit.and_then(|limit| usize::try_from(limit).ok()).map_or(LISTED_MOST, |limit| limit.min(LISTED_MOST));
     let (others, left_out) = (all - entries.len(), entries.len().saturating_sub(limit));
@@ -46,12 +45,13 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
 
 /// The keys of the entries that are shared; the others stay.
 fn take_shared_keys(entries: &mut Vec<BackoffEntry>) -> Vec<String> {
-    entries.extract_if(.., |entry| entry.view.is_some()).map(|entry| entry.key).collect()
+    entries.extract_if(.., |entry| entry.is_shared()).map(|entry| entry.key).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use contract::View;
+    use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 
     use super::*;
 
@@ -65,7 +65,11 @@ mod tests {
 
     #[test]
     fn no_more_is_told_than_is_looked_for() {
-        let own = |number: usize| BackoffEntry { key: format!("r{}.example/a:{number}", number % 2), ..BackoffEntry::default() };
+        let own = |number: usize| {
+            let registry = format!("r{}.example", number % 2);
+            let about = EntryAbout { image: format!("{registry}/a:{number}"), ..EntryAbout::of(EntryKind::NodeImage, &registry) };
+            BackoffEntry { key: about.image.clone(), about, ..BackoffEntry::default() }
+        };
         let entries: Vec<BackoffEntry> = (0..3_000).map(own).collect();
         let told = |list: ListBackoffs| {
             let (entries, others, left_out) = select(entries.clone(), &list);

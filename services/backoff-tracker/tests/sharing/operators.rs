@@ -263,7 +263,8 @@ async fn what_is_known_can_be_listed() {
     fleet.nodes[1].fails(3, "r.example/c:1", unknown).await;
     pass(5).await;
     let list = fleet.nodes[1].put(ListBackoffs::default()).await;
-    let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.as_str(), entry.binds.as_str())).collect();
+    let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.to_string(), entry.binds.as_str())).collect();
+    let seen: Vec<_> = seen.iter().map(|(about, binds)| (about.as_str(), *binds)).collect();
     assert!(seen.contains(&("image r.example/a:1", "everybody")), "{seen:?}");
     assert!(seen.contains(&("registry r.example:443 from zone z", "reporters")), "{seen:?}");
     assert!(seen.contains(&("image r.example/c:1 on this node", "this node")), "{seen:?}");

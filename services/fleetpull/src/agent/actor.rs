@@ -8,7 +8,7 @@ use actors::{Ask, MAILBOX_CAPACITY, PanicGuard};
 use backoff_tracker::CountEntries;
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Now};
-use contract::messages::agent::{CountAll, DescribeNode, NodeCounters, NodeDescription};
+use contract::messages::agent::{CountAll, DescribeNode, NodeCounters, NodeDescription, NodeSetup};
 use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::event_recorder::CountEvents;
 use contract::messages::pull_coordinator::ListPulls;
@@ -45,6 +45,7 @@ pub(super) struct Agent {
     pub(super) condition: Condition,
     pub(super) instruments: Instruments,
     telling: Telling,
+    pub(super) setup: NodeSetup,
     /// The metrics as they were read last.
     pub(super) kept: Kept,
     seen: RuntimeDescription,
@@ -66,6 +67,7 @@ pub(super) struct AgentParts {
     /// What the services count for the metrics.
     pub(super) instruments: Instruments,
     pub(super) telling: Telling,
+    pub(super) setup: NodeSetup,
     pub(super) panic_guard: PanicGuard,
 }
 
@@ -78,7 +80,7 @@ pub(super) struct Gathered {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, telling, panic_guard } = parts;
+        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, telling, setup, panic_guard } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
@@ -97,6 +99,7 @@ impl Agent {
             condition,
             instruments,
             telling,
+            setup,
             kept,
             seen,
             seen_at,
@@ -186,6 +189,7 @@ impl Agent {
             since_ms: milliseconds(self.condition.lasts(now)),
             runtime: name_and_version(&self.seen),
             labels: self.identity.labels.clone(),
+            zone: self.identity.zone.clone(),
             pulling: counts.pulls.pulling,
             waiting: counts.pulls.waiting,
             standing: counts.pulls.standing,

@@ -45,7 +45,7 @@ impl PullCounts {
 }
 
 impl Counts {
-    /// By name, as `fleetpull nodes NAME` shows them.
+    /// By name, as `fleetpull nodes NAME --counters` shows them.
     pub(super) fn by_name(&self) -> BTreeMap<String, u64> {
         let Self { pulls, backoff, permits, events, registrar } = self;
         [

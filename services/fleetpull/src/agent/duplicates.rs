@@ -198,6 +198,7 @@ mod tests {
             since_ms: 0,
             runtime: String::new(),
             labels: std::collections::BTreeMap::new(),
+            zone: String::new(),
             pulling: 0,
             waiting: 0,
             standing: 0,

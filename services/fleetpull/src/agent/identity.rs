@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clock::{Clock, Now, Random};
 use contract::NodeName;
+use settings::Node;
 
 /// Who an agent is, from its start to its end.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Identity {
     pub(super) started: Now,
     /// The node's labels.
     pub(super) labels: BTreeMap<String, String>,
+    /// Its zone.
+    pub(super) zone: String,
 }
 
 /// The version of the program.
@@ -25,10 +28,11 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Identity {
     /// The identity of an agent that begins now.
-    pub(super) fn new(node: NodeName, labels: BTreeMap<String, String>, clock: &Clock) -> Self {
+    pub(super) fn new(node: NodeName, settings: &Node, clock: &Clock) -> Self {
         let instance = format!("{:032x}", Random::from_system().id());
         let host = hostname::get().map(|host| host.to_string_lossy().into_owned()).unwrap_or_default();
-        Self { node, instance, host, started: clock.now(), labels }
+        let (labels, zone) = (settings.labels.clone(), settings.zone.clone());
+        Self { node, instance, host, started: clock.now(), labels, zone }
     }
 
     /// Whether another agent of the same name began before this one. Of two that began in the same millisecond, the order of
@@ -52,6 +56,7 @@ mod tests {
             host: String::new(),
             started,
             labels: BTreeMap::new(),
+            zone: String::new(),
         }
     }
 

@@ -19,6 +19,7 @@ mod name_watch;
 mod planted_panic;
 mod readings;
 mod serving;
+mod setup;
 mod state_dir;
 mod supervisor;
 mod telling;

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use backoff_tracker::OpenEntries;
-use contract::FailureClass;
 use contract::messages::event_recorder::EventCounts;
 use contract::messages::throttler::{BudgetState, RegistryLimit};
+use contract::{FailureClass, registry_of_budget};
 use metrics::{Instruments, Readings, table};
-use pull_coordinator::registry_of_budget;
 
 use super::counters::Counts;
 use super::identity::VERSION;
@@ -42,7 +41,7 @@ fn set_outbox(readings: &mut Readings, events: &EventCounts) {
     readings.set(&table::OUTBOX_OLDEST, &[], events.oldest_age_ms as f64 / 1_000.0);
 }
 
-/// All of it. `counters` are those of `fleetpull nodes NAME`.
+/// All of it. `counters` are those of `fleetpull nodes NAME --counters`.
 pub(super) fn readings(
     agent: OfAgent,
     counts: &Counts,
@@ -143,7 +142,7 @@ fn set_budgets(readings: &mut Readings, budgets: &[BudgetState], instruments: &I
     }
 }
 
-/// The samples of a text that `fleetpull nodes NAME` shows beside the counters: those with labels that are not 0, and how many values a
+/// The samples of a text that `fleetpull nodes NAME --counters` shows beside the counters: those with labels that are not 0, and how many values a
 /// histogram has seen. What has no label is a counter there already.
 pub(super) fn labelled(text: &str) -> impl Iterator<Item = (String, u64)> {
     metrics::samples(text).filter_map(|sample| {

@@ -7,7 +7,7 @@ use actors::{Ask, Served, Wiring};
 use bus::services::Announced;
 use bus::{BusError, MessagingRef};
 use clock::Clock;
-use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics};
+use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics, ReadSetup};
 use futures::future::join_all;
 
 use super::actor::Agent;
@@ -64,12 +64,13 @@ async fn serve_all(node: &Node, bus: &MessagingRef, agent: &Addr<Agent>) -> Resu
 
 async fn serve_agent(wiring: &Wiring, by_name: Recipient<Ask<DescribeNode>>, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
     // At once, because each waits for the server to confirm it.
-    let (one, two, three, four, five) = futures::try_join!(
+    let (one, two, three, four, five, six) = futures::try_join!(
         actors::serve::<DescribeNode>(wiring, by_name),
         actors::serve::<CountAll>(wiring, agent.clone().recipient()),
         actors::serve_everywhere::<DescribeNode>(wiring, agent.clone().recipient()),
         actors::serve_everywhere::<CountAll>(wiring, agent.clone().recipient()),
         actors::serve::<ReadMetrics>(wiring, agent.clone().recipient()),
+        actors::serve::<ReadSetup>(wiring, agent.clone().recipient()),
     )?;
-    Ok(vec![one, two, three, four, five])
+    Ok(vec![one, two, three, four, five, six])
 }

@@ -31,6 +31,7 @@ use super::identity::Identity;
 use super::introduction::{Reached, describe, introduce};
 use super::name_watch::{Door, Doorkeeper};
 use super::serving::Serving;
+use super::setup::setup_of;
 use super::state_dir::StateDir;
 use super::telling::Telling;
 use crate::cli::RegistryArgs;
@@ -116,6 +117,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let telling = Telling::new(&identity, node.actors.recorder.clone(), clock.clone());
     let agent = Agent::new(AgentParts {
         telling: telling.clone(),
+        setup: setup_of(&configuration.loaded, &socket_path),
         identity: identity.clone(),
         services: node.actors.clone(),
         registrar: node.registrar.clone(),
@@ -186,7 +188,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let store = settings.store.dir_on(&configuration.host)?;
     let state = StateDir::lock(&settings.state.dir_on(&store, own_name(settings)?.as_str()))?;
     let http = HttpEndpoint::bind(settings).await?;
-    let identity = Identity::new(node.clone(), settings.node.labels.clone(), &clock);
+    let identity = Identity::new(node.clone(), &settings.node, &clock);
     let fleet_key = FleetKey::new();
     if let Some(file) = &settings.fleet.key_file {
         fleet_key.fill(&read_key_file(file)?);

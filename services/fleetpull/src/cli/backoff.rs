@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::groups::{NodesQuestionArgs, QuestionArgs};
+use super::list::{ListArgs, ListFormat};
 use super::pull::duration;
 
 /// What nodes know of failures, and how to overrule it.
@@ -48,12 +49,18 @@ Examples:
   fleetpull backoff list --nats nats://nats:4222
   fleetpull backoff list -l zone=a -o json          as the nodes of zone a see it
   fleetpull backoff list --registry registry.example --limit 1000
+  fleetpull backoff list -o wide                    keys, views, who found out
+  fleetpull backoff list --watch --sort-by since
   fleetpull backoff list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-BINDS says whom an entry holds back: everybody; its reporters alone, until other
-nodes say the same; or this node. VIEW is the scope and the route to the
-registry: nodes with another view know nothing of it. With -o json each line has
-a kind: entry, pause, or node for one that does not share as usual or is silent.
+WAITING says how many nodes an entry holds back, or which one where it is that
+node's own. BY is the node that tries now for all. With -o wide, KEY names the
+entry in `backoff explain` and `backoff clear` (its beginning is enough; -o name
+prints it alone), BINDS says whom it holds back (everybody; its reporters alone,
+until other nodes say the same; or this node), and VIEW is the scope and the
+route to the registry: nodes with another view know nothing of it. With -o json
+each line has a kind: entry, budget, pause, or node for one that does not share
+as usual or is silent.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BackoffListArgs {
@@ -63,9 +70,12 @@ pub struct BackoffListArgs {
     /// At most so many of each node, what is shared first; how many more there are is said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000), default_value_t = 200)]
     pub limit: u16,
+    /// How the list is shown.
+    #[command(flatten)]
+    pub list: ListArgs,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
-    pub asked: NodesQuestionArgs,
+    pub asked: NodesQuestionArgs<ListFormat>,
 }
 
 /// Say why something waits.
@@ -77,7 +87,7 @@ Examples:
 
 Exit status: 1 when nothing holds it back, or a node did not answer.")]
 pub struct BackoffExplainArgs {
-    /// An image, or a key as `backoff list` shows it (its beginning is enough).
+    /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
     #[arg(value_name = "KEY|IMAGE")]
     pub what: String,
     /// Which agents are asked, and the output format.
@@ -98,7 +108,7 @@ registry's budget. What still binds the image is said. Each clear is an event:
 
 Exit status: 1 when nothing matched: then it says what is there.")]
 pub struct BackoffClearArgs {
-    /// An image, or a key as `backoff list` shows it (its beginning is enough).
+    /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
     #[arg(value_name = "KEY|IMAGE")]
     pub what: String,
     /// Which agents are asked, and the output format.
@@ -177,15 +187,22 @@ pub enum BudgetCommand {
 #[command(after_help = "\
 Examples:
   fleetpull budget list --nats nats://nats:4222
+  fleetpull budget list -o wide                     pulls at once, why the rate is low, address and route
+  fleetpull budget list --watch --sort-by resets
   fleetpull budget list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
+RATE is what is let go now and CAP the most, in pulls a second; QUOTA, LEFT and
+RESETS are of the window of which the least is left, as the registry says.
 A cap is the fleet policy's where it says `by policy` (`fleetpull policy get`), else
 what the settings of the node say that leads. Nodes are named that go by less, or
 by another policy than the leader; with -o json they are `differences`.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BudgetListArgs {
+    /// How the list is shown.
+    #[command(flatten)]
+    pub list: ListArgs,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
-    pub asked: NodesQuestionArgs,
+    pub asked: NodesQuestionArgs<ListFormat>,
 }

@@ -10,7 +10,7 @@ use settings::Kind;
 use super::selector::Selector;
 
 /// Among a command's own options, also where a group with a heading stands before it.
-const OWN: Option<&str> = None;
+pub(super) const OWN: Option<&str> = None;
 
 /// A settings key and its value, as a flag gives them.
 pub(super) type Flag = (String, String);
@@ -34,12 +34,22 @@ pub enum OutputFormat {
     Json,
 }
 
+/// The forms in which a kind of command writes its facts.
+pub trait Format: ValueEnum + Copy + Default + std::fmt::Debug + Send + Sync + 'static {
+    /// What they are, for the help.
+    const HELP: &'static str;
+}
+
+impl Format for OutputFormat {
+    const HELP: &'static str = "How facts are written to stdout: text, or json for one object a line and nothing else";
+}
+
 /// How facts are written.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct OutputArgs {
-    /// How facts are written to stdout: text, or json for one object a line and nothing else.
-    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true, help_heading = OWN)]
-    pub format: OutputFormat,
+pub struct OutputArgs<F: Format = OutputFormat> {
+    /// In which form.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORMAT", help = F::HELP, hide_possible_values = true, help_heading = OWN)]
+    pub format: F,
     /// Facts only: no progress and no hints.
     #[arg(short, long, help_heading = OWN)]
     pub quiet: bool,
@@ -120,10 +130,10 @@ pub struct FleetArgs {
 
 /// What every question to the fleet takes.
 #[derive(Clone, Debug, Default, Args)]
-pub struct QuestionArgs {
+pub struct QuestionArgs<F: Format = OutputFormat> {
     /// Output.
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub output: OutputArgs<F>,
     /// Fleet.
     #[command(flatten)]
     pub fleet: FleetArgs,
@@ -137,16 +147,16 @@ pub struct QuestionArgs {
 
 /// What a question takes that some nodes are asked.
 #[derive(Clone, Debug, Default, Args)]
-pub struct NodesQuestionArgs {
+pub struct NodesQuestionArgs<F: Format = OutputFormat> {
     /// Ask this node alone; may be given several times [default: every node that answers].
     #[arg(long = "node", value_name = "NAME", conflicts_with = "selector", help_heading = OWN)]
     pub nodes: Vec<NodeName>,
     /// The rest.
     #[command(flatten)]
-    pub question: QuestionArgs,
+    pub question: QuestionArgs<F>,
 }
 
-impl QuestionArgs {
+impl<F: Format> QuestionArgs<F> {
     /// As settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod groups;
+mod list;
 mod nats_auth;
 mod nats_setup;
 mod policy;
@@ -25,8 +26,10 @@ pub use backoff::{
     BudgetCommand, BudgetListArgs,
 };
 pub use groups::{
-    FleetArgs, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs, SettingsArgs,
+    FleetArgs, Format, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs,
+    SettingsArgs,
 };
+pub use list::{ColourChoice, ListArgs, ListFormat};
 pub use nats_auth::NatsAuthArgs;
 pub use nats_setup::{AccountsArgs, NatsSetupArgs};
 pub use policy::{PolicyArgs, PolicyCommand, PolicyDiffArgs, PolicyGetArgs, PolicySetArgs};
@@ -113,7 +116,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Say how an image reference is read, and what would happen to a pull of it now.
     Explain(ExplainArgs),
-    /// List the agents of the fleet, asked live; with a name, all counters of that one.
+    /// List the agents of the fleet, asked live; with a name, all of that one.
     Nodes(NodesArgs),
     /// List what is in flight, queued and standing on every node.
     Pulls(PullsArgs),

@@ -10,6 +10,7 @@ use contract::messages::pull_coordinator::PullPolicy;
 use contract::{EventReason, NodeName};
 
 use super::groups::{NodesQuestionArgs, OutputArgs, QuestionArgs, RuntimeArgs, SettingsArgs};
+use super::list::{ListArgs, ListFormat};
 use super::pull::policy;
 
 /// Show what happened.
@@ -47,6 +48,9 @@ pub struct EventsArgs {
     /// From the fleet's stream: at most so many, the newest.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "follow")]
     pub limit: Option<u32>,
+    /// Without the line of column names.
+    #[arg(long)]
+    pub no_headers: bool,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
@@ -132,18 +136,36 @@ pub struct ExplainArgs {
 #[command(after_help = "\
 Examples:
   fleetpull nodes --nats nats://nats:4222
-  fleetpull nodes n1 --nats nats://nats:4222      all counters of n1
-  fleetpull nodes n1 --metrics                    as Prometheus scrapes them")]
+  fleetpull nodes --watch --sort-by age           the youngest first, read anew every 2 s
+  fleetpull nodes -o wide --show-labels
+  fleetpull nodes -o name -l zone=a               names alone, for scripts
+  fleetpull nodes n1 --nats nats://nats:4222      all of n1: state, settings, registries
+  fleetpull nodes n1 --counters                   all counters of n1
+  fleetpull nodes n1 --metrics                    as Prometheus scrapes them
+
+RUNNING and WAITING count pulls; BLOCKED counts the back-offs that hold the node
+back. A node that is silent is known to the fleet and does not answer. With
+-o json each node is one object, on a line of its own.")]
 pub struct NodesArgs {
-    /// Print all counters of this node.
+    /// Describe this node: its state, labels, socket, settings that are not their defaults, registries and standing
+    /// pulls.
     #[arg(value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<NodeName>,
+    /// Print all counters of this node.
+    #[arg(long, requires = "node")]
+    pub counters: bool,
     /// Print the metrics of this node as text (OpenMetrics), as at /metrics of its metrics.address.
-    #[arg(long, requires = "node", conflicts_with = "format")]
+    #[arg(long, requires = "node", conflicts_with_all = ["format", "counters"])]
     pub metrics: bool,
+    /// Show the labels of each node in the last column.
+    #[arg(long, conflicts_with = "node")]
+    pub show_labels: bool,
+    /// How the list is shown.
+    #[command(flatten)]
+    pub list: ListArgs,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub question: QuestionArgs,
+    pub question: QuestionArgs<ListFormat>,
 }
 
 /// List what is in flight, queued and standing on every node.
@@ -152,14 +174,21 @@ pub struct NodesArgs {
 Examples:
   fleetpull pulls --nats nats://nats:4222             on every node
   fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
+  fleetpull pulls --watch --sort-by age               read anew every 2 s
+  fleetpull pulls -o wide                             with ids, callers and time left
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-A standing pull (pull --wait) is listed with its id, which `fleetpull cancel`
-takes, and with what it waits for.")]
+A standing pull (pull --wait) has a row of its own, with what it waits for;
+-o wide shows its id in full, which `fleetpull cancel` takes as it takes the
+image, and -o name prints it. With -o json each line has a kind: pull,
+standing_pull, or node for one that is silent.")]
 pub struct PullsArgs {
+    /// How the list is shown.
+    #[command(flatten)]
+    pub list: ListArgs,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
-    pub asked: NodesQuestionArgs,
+    pub asked: NodesQuestionArgs<ListFormat>,
 }
 
 /// Cancel standing pulls and what they have begun.

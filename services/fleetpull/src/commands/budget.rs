@@ -1,21 +1,26 @@
 //! `fleetpull budget`
 
 mod differences;
+mod rows;
+
+pub(super) use rows::table;
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use contract::NodeName;
 use contract::messages::throttler::{BudgetList, BudgetState, BudgetWaiter, ListBudgets, RegistryLimit};
-use pull_coordinator::{budget_in_words, registry_of_budget};
+use contract::{NodeName, budget_in_words, registry_of_budget};
 use serde::Serialize;
 
-use crate::cli::{BudgetArgs, BudgetCommand, BudgetListArgs, OutputArgs, OutputFormat};
+use super::watch::ListRequest;
+use crate::cli::{BudgetArgs, BudgetCommand, OutputArgs, OutputFormat};
 use crate::exit::Exit;
-use crate::fleet::{Answer, ask_fleet};
+use crate::fleet::{Answer, FleetClient};
 use crate::output::known_failures::named;
+use crate::output::listing::Listing;
 use crate::output::silent::{self, Silent};
-use crate::output::{self, table, units};
+use crate::output::table::Look;
+use crate::output::{self, json_line, units};
 use differences::{Difference, GoesBy, differences, names};
 
 /// One budget as JSON, as its leader tells it where that answers: the names and their meaning are an interface.
@@ -114,53 +119,45 @@ impl Budget {
 /// Lists the budgets.
 pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
     let BudgetCommand::List(args) = &args.command;
-    ask_fleet(&args.asked.question, "error", async |client| {
+    let request = ListRequest::of(args.asked.question.output, &args.list, &rows::COLUMNS)?;
+    request.show(&args.asked.question, async |client: &FleetClient| {
         let nodes = client.meant(&args.asked).await?;
         let answers = client.ask_each(&nodes, &ListBudgets {}).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
-        Ok(print(args, answers, &silent))
+        let listing = listing(answers, &silent, request.is_json());
+        let exit = if listing.unanswered.is_empty() { Exit::Success } else { Exit::Failure };
+        Ok((listing, exit))
     })
 }
 
-fn print(args: &BudgetListArgs, answers: Vec<Answer<BudgetList>>, silent: &[Silent]) -> Exit {
-    let output = args.asked.question.output;
-    let (mut merger, mut exit) = (Merger::default(), Exit::Success);
+fn listing(answers: Vec<Answer<BudgetList>>, silent: &[Silent], with_objects: bool) -> Listing {
+    let (mut merger, mut unanswered) = (Merger::default(), Vec::new());
     for (node, answer) in answers {
         match answer {
             Ok(list) => merger.add(&node, list),
-            Err(silence) => {
-                output::remark(&format!("{node}: {silence}"));
-                exit = Exit::Failure;
-            }
+            Err(silence) => unanswered.push(format!("{node}: {silence}")),
         }
     }
     let budgets = merger.into_budgets();
     let budgets: Vec<&Budget> = budgets.values().collect();
-    let is_text = output.format == OutputFormat::Text;
-    if is_text && budgets.is_empty() {
-        if exit == Exit::Success && !output.quiet {
-            output::remark("no budget is known yet: one is when a node pulls for the fleet");
-        }
-    } else {
-        show(&budgets, output);
+    let mut listing = Listing::new(rows::table(&budgets), "no budget is known yet: one is when a node pulls for the fleet");
+    listing.unanswered = unanswered;
+    listing.remarks = budgets.iter().flat_map(|budget| remarks(budget)).chain(silent::sentence(silent)).collect();
+    if with_objects {
+        let budgets = budgets.iter().map(|budget| json_line(&json(budget)));
+        listing.objects = budgets.chain(silent.iter().map(|silent| json_line(&silent::row(silent)))).flatten().collect();
     }
-    if !is_text {
-        silent.iter().for_each(|silent| output::json(&silent::row(silent)));
-    } else if !output.quiet {
-        silent::say(silent);
-    }
-    exit
+    listing
 }
 
-/// What is to be known of some of a budget's nodes.
-fn remarks(budget: &Budget) {
+/// What is to be known of a budget beside its figures: why its rate is low, and which nodes are otherwise.
+fn remarks(budget: &Budget) -> Vec<String> {
     let of = in_words(&budget.state);
-    if !budget.alone.is_empty() {
-        output::remark(&format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
-    }
-    for Difference { nodes, what } in differences(&budget.state, &budget.by) {
-        output::remark(&format!("{}: {what} ({of})", names(&nodes)));
-    }
+    let alone = (!budget.alone.is_empty()).then(|| format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
+    let slow = rows::why_slow(&budget.state).map(|why| format!("{of}: {why}"));
+    let differing = differences(&budget.state, &budget.by);
+    let differing = differing.iter().map(|Difference { nodes, what }| format!("{}: {what} ({of})", names(nodes)));
+    slow.into_iter().chain(alone).chain(differing).collect()
 }
 
 /// Puts together what nodes told, as it comes: each budget once, and its leader's figures are the fleet's.
@@ -198,26 +195,31 @@ impl Merger {
         self.budgets.values().filter_map(|budget| budget.state.leader.as_ref())
     }
 
+    /// In the order of their owners.
+    pub(super) fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        self.budgets.values()
+    }
+
     /// By owner.
     pub(super) fn into_budgets(self) -> BTreeMap<String, Budget> {
         self.budgets
     }
 }
 
-/// Shows budgets as a list of them does.
+/// Shows budgets as the wide list of them does.
 pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
     if output.format == OutputFormat::Json {
         return budgets.iter().for_each(|budget| output::json(&json(budget)));
     }
-    let header = ["OWNER", "LEADER", "PER SECOND", "AT ONCE", "WAITING", "QUOTA", "NODES"];
-    let rows: Vec<Vec<String>> = budgets.iter().map(|budget| row(budget)).collect();
-    table::columns(&header, &rows).iter().for_each(|line| output::fact(line));
+    let look = Look { is_wide: true, ..Look::of_width(None) };
+    rows::table(budgets).lines(&look).iter().for_each(|line| output::fact(line));
     if !output.quiet {
-        budgets.iter().for_each(|budget| remarks(budget));
+        budgets.iter().flat_map(|budget| remarks(budget)).for_each(|line| output::remark(&line));
     }
 }
 
-fn json(budget: &Budget) -> JsonBudget<'_> {
+/// As JSON.
+pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
     let Budget { state, told_by, nodes, alone, by } = budget;
     JsonBudget {
         kind: "budget",
@@ -245,49 +247,6 @@ fn json(budget: &Budget) -> JsonBudget<'_> {
         alone_nodes: alone,
         differences: differences(state, by),
     }
-}
-
-fn row(budget: &Budget) -> Vec<String> {
-    let state = &budget.state;
-    let leader = match &state.leader {
-        Some(leader) if state.learns => format!("{leader} (new, learns)"),
-        Some(leader) => leader.to_string(),
-        None => "-".to_owned(),
-    };
-    let at_once = match state.at_once {
-        0 => format!("{} out", state.in_flight),
-        limit => format!("{} of {limit} out{}", state.in_flight, by_policy(state.at_once_by_policy)),
-    };
-    let waiting = match state.waiting.first() {
-        Some(first) => format!("{}, {} in {}", state.waiting_count, first.node, units::seconds(first.wait_ms)),
-        None => state.waiting_count.to_string(),
-    };
-    let quota = match (state.known.limits.as_slice(), state.known.none_told) {
-        ([], true) => "none told".to_owned(),
-        ([], false) => "-".to_owned(),
-        (limits, _) => limits.iter().map(quota).collect::<Vec<_>>().join("; "),
-    };
-    vec![in_words(state), leader, rate(state), at_once, waiting, quota, budget.nodes.to_string()]
-}
-
-/// The cap, and the rate in force where it is another.
-fn rate(state: &BudgetState) -> String {
-    let cap = format!("{}{}", state.per_second, by_policy(state.per_second_by_policy));
-    let why = match state.rate_cause.as_str() {
-        _ if state.per_second <= 0.0 => return "no limit".to_owned(),
-        "" | "policy" => return cap,
-        "starting" => "rising",
-        "overload" => "the registry can do no more",
-        "quota" => "its quota is used up",
-        "silent_nodes" => "nodes are silent",
-        other => other,
-    };
-    format!("{:.1} of {cap} ({why})", state.per_second_in_force)
-}
-
-/// Behind a cap.
-fn by_policy(is_so: bool) -> &'static str {
-    if is_so { " by policy" } else { "" }
 }
 
 /// Whose budget it is, for people.
@@ -343,35 +302,6 @@ mod tests {
         }
         let budgets: Vec<Budget> = merger.into_budgets().into_values().collect();
         assert_eq!((budgets.len(), budgets[0].told_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
-        assert_eq!(row(&budgets[0]), ["hub", "n2", "200", "3 out", "4, n3 in 1.5 s", "31 of 100 left per 6h0m0s", "3"]);
-    }
-
-    #[test]
-    fn a_rate_below_the_cap_says_why() {
-        let state = |cause: &str, in_force| BudgetState {
-            per_second: 200.0,
-            per_second_in_force: in_force,
-            rate_cause: cause.to_owned(),
-            ..BudgetState::default()
-        };
-        for (cause, in_force, text) in [
-            ("policy", 200.0, "200"),
-            ("", 200.0, "200"),
-            ("starting", 10.0, "10.0 of 200 (rising)"),
-            ("overload", 5.127, "5.1 of 200 (the registry can do no more)"),
-            ("quota", 0.0, "0.0 of 200 (its quota is used up)"),
-            ("silent_nodes", 100.0, "100.0 of 200 (nodes are silent)"),
-            ("of a later version", 1.0, "1.0 of 200 (of a later version)"),
-        ] {
-            assert_eq!(rate(&state(cause, in_force)), text);
-        }
-        assert_eq!(rate(&BudgetState::default()), "no limit");
-        let by_policy =
-            BudgetState { per_second_by_policy: true, at_once_by_policy: true, at_once: 20, in_flight: 3, ..state("starting", 10.0) };
-        assert_eq!(
-            row(&Budget { state: by_policy, told_by: node("n1"), nodes: 1, alone: Vec::new(), by: Vec::new() })[2..4],
-            ["10.0 of 200 by policy (rising)", "3 of 20 out by policy"]
-        );
     }
 
     #[test]

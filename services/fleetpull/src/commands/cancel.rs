@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use backoff_tracker::entry_query::is_key;
+use contract::messages::backoff_tracker::is_key;
 use contract::messages::pull_coordinator::{CancelStandingPull, ListPulls, ListStandingPulls, PullStatus, StandingPullStatus};
 use contract::{NodeName, StandingPullId};
 
 use super::acting::by;
+use super::pulls;
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::known_failures::same_image;
-use crate::output::{self, standing_pull, table};
+use crate::output::table::Look;
+use crate::output::{self, standing_pull};
 
 /// How many standing pulls are shown to somebody who meant another, and how many nodes that go on pulling.
 const SHOWN: usize = 10;
@@ -27,7 +29,7 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
         if meant.is_empty() {
             let going_on = going_on(&client, &nodes, &BTreeSet::from([args.what.as_str()])).await;
             if going_on.is_empty() {
-                say_what_stands(args, &others, now_ms);
+                say_what_stands(args, &others);
             } else {
                 say_what_goes_on(&going_on, &others);
             }
@@ -120,15 +122,18 @@ fn print(args: &CancelArgs, node: &NodeName, status: &StandingPullStatus, now_ms
     }
 }
 
-fn say_what_stands(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)], now_ms: u64) {
+fn say_what_stands(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)]) {
     if others.is_empty() {
         return output::remark(&format!("no standing pull for {} stands: none stands at all", args.what));
     }
     let count = if others.len() == 1 { "1 other does".to_owned() } else { format!("{} others do", others.len()) };
     output::remark(&format!("no standing pull for {} stands. {count}:", args.what));
     if !args.asked.question.output.quiet {
-        let rows: Vec<Vec<String>> = others.iter().take(SHOWN).map(|(node, status)| standing_pull::row(node, status, now_ms)).collect();
-        table::columns(&standing_pull::HEADER, &rows).iter().for_each(|line| output::remark(&format!("  {line}")));
+        let shown = others.iter().take(SHOWN).map(|(node, status)| (node, status));
+        pulls::standing(shown)
+            .lines(&Look { is_wide: true, ..Look::of_width(None) })
+            .iter()
+            .for_each(|line| output::remark(&format!("  {line}")));
         if others.len() > SHOWN {
             output::remark("  ... `fleetpull pulls` shows all");
         }

@@ -3,15 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::NodeName;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation};
 use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit};
-use pull_coordinator::registry_of_budget;
+use contract::{NodeName, registry_of_budget};
 use serde::Serialize;
 
 use super::budget::{self, Budget, Merger};
 use crate::fleet::FleetClient;
-use crate::output::{self, units};
+use crate::output::units;
 
 /// The budgets that are known, each as its leader tells it.
 #[derive(Default)]
@@ -57,7 +56,7 @@ impl Budgets {
     /// Completes what a node says of a pull by what holds its budget.
     pub(super) fn complete(&self, said: &mut Explanation) {
         said.budget_hold = said.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(|budget| hold(&budget.state));
-        said.verdict = pull_coordinator::verdict(said);
+        said.verdict = said.in_one_sentence();
     }
 
     /// Each budget that holds pulls back, of this registry or of all.
@@ -76,8 +75,8 @@ pub(super) fn line(owner: &str, hold: &BudgetHold) -> String {
 }
 
 /// The same in JSON.
-pub(super) fn print_json(owner: &str, hold: &BudgetHold) {
-    output::json(&JsonHold { kind: "budget", owner, registry: registry_of_budget(owner), wait_ms: hold.wait_ms, cause: &hold.cause });
+pub(super) fn json<'a>(owner: &'a str, hold: &'a BudgetHold) -> impl Serialize + 'a {
+    JsonHold { kind: "budget", owner, registry: registry_of_budget(owner), wait_ms: hold.wait_ms, cause: &hold.cause }
 }
 
 async fn ask(client: &FleetClient, nodes: &[NodeName], merger: &mut Merger) {
@@ -121,6 +120,13 @@ pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     };
     let longest: Option<Vec<&RegistryLimit>> = sources.into_iter().map(of_source).collect();
     longest?.into_iter().min_by_key(|limit| limit.reset_ms)
+}
+
+/// The quota that ends first: one that is used up, else the one of which the least part is left.
+pub(super) fn tightest(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
+    let with_size = limits.iter().filter(|limit| limit.limit > 0);
+    let least = with_size.min_by_key(|limit| limit.remaining.saturating_mul(1_000) / limit.limit);
+    used_up(limits).or(least).or(limits.first())
 }
 
 #[cfg(test)]

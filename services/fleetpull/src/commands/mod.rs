@@ -26,6 +26,7 @@ mod rm;
 mod run;
 mod status;
 mod store;
+mod watch;
 
 use anyhow::Result;
 

@@ -7,11 +7,28 @@ use contract::messages::pull_coordinator::{
 };
 use serde::Serialize;
 
-use crate::cli::{OutputFormat, PullsArgs};
+use super::watch::ListRequest;
+use crate::cli::PullsArgs;
 use crate::exit::Exit;
-use crate::fleet::{Answer, FleetClient, ask_fleet};
+use crate::fleet::{Answer, FleetClient};
+use crate::output::listing::Listing;
 use crate::output::silent::{self, Silent};
-use crate::output::{self, standing_pull, table, units};
+use crate::output::table::{Cell, Column, Table, Tone};
+use crate::output::{json_line, standing_pull, units};
+
+/// One table of pulls and of standing pulls.
+static COLUMNS: [Column; 10] = [
+    Column::name("IMAGE", 12),
+    Column::name("NODE", 6),
+    Column::new("STATE"),
+    Column::new("PROGRESS"),
+    Column::new("RATE"),
+    Column::sentence("WAITS FOR", 9),
+    Column::new("AGE"),
+    Column::wide("CALLERS"),
+    Column::wide("LEFT"),
+    Column::wide("ID"),
+];
 
 /// One pull as JSON.
 #[derive(Serialize)]
@@ -36,27 +53,29 @@ struct Told {
 
 /// Lists what is in flight, queued and standing.
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
-    ask_fleet(&args.asked.question, "error", async |client| {
+    let request = ListRequest::of(args.asked.question.output, &args.list, &COLUMNS)?;
+    request.show(&args.asked.question, async |client: &FleetClient| {
         let nodes = client.meant(&args.asked).await?;
-        let (told, exit) = ask(&client, &nodes).await;
+        let (told, unanswered) = ask(client, &nodes).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
-        print(args, &told, &silent, exit, client.clock().now().wall_ms());
-        Ok(exit)
+        let mut listing = listing(&told, &silent);
+        if request.is_json() {
+            listing.objects = objects(&told, &silent, client.clock().now().wall_ms());
+        }
+        let exit = if unanswered.is_empty() { Exit::Success } else { Exit::Failure };
+        Ok((Listing { unanswered, ..listing }, exit))
     })
 }
 
-/// Asks each node for both; says on stderr who did not answer. A version without standing pulls has none.
-async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
+/// Asks each node for both. With them come those that did not answer, in words. A version without standing pulls has none.
+async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Vec<String>) {
     let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
     let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
     let mut standing_pulls: Vec<Answer<StandingPullList>> = client.ask_each(&answering, &ListStandingPulls {}).await;
-    let (mut told, mut exit) = (Vec::new(), Exit::Success);
+    let (mut told, mut unanswered) = (Vec::new(), Vec::new());
     for (node, answer) in pulls {
         match answer {
-            Err(silence) => {
-                output::remark(&format!("{node}: {silence}"));
-                exit = Exit::Failure;
-            }
+            Err(silence) => unanswered.push(format!("{node}: {silence}")),
             Ok(list) => {
                 let place = standing_pulls.iter().position(|(other, _)| *other == node);
                 let standing_pulls = place.and_then(|place| standing_pulls.swap_remove(place).1.ok()).unwrap_or_default();
@@ -64,38 +83,43 @@ async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Exit) {
             }
         }
     }
-    (told, exit)
+    (told, unanswered)
 }
 
-fn print(args: &PullsArgs, told: &[Told], silent: &[Silent], exit: Exit, now_ms: u64) {
-    let output = args.asked.question.output;
-    if output.format == OutputFormat::Json {
-        for Told { node, pulls, standing_pulls } in told {
-            pulls.iter().for_each(|pull| output::json(&json_row(node, pull)));
-            standing_pulls.iter().for_each(|status| output::json(&standing_pull::json(node, status, now_ms)));
+fn objects(told: &[Told], silent: &[Silent], now_ms: u64) -> Vec<String> {
+    let of_node = |Told { node, pulls, standing_pulls }: &Told| {
+        let pulls = pulls.iter().map(|pull| json_line(&json_row(node, pull)));
+        pulls.chain(standing_pulls.iter().map(|status| json_line(&standing_pull::json(node, status, now_ms)))).collect::<Vec<_>>()
+    };
+    told.iter().flat_map(of_node).chain(silent.iter().map(|silent| json_line(&silent::row(silent)))).flatten().collect()
+}
+
+fn listing(told: &[Told], silent: &[Silent]) -> Listing {
+    let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is in flight or queued");
+    for Told { node, pulls, standing_pulls } in told {
+        for pull in pulls {
+            listing.table.add(&pull.image, cells(node, pull));
         }
-        silent.iter().for_each(|silent| output::json(&silent::row(silent)));
-        return;
+        for status in standing_pulls {
+            listing.table.add(&status.standing_pull.to_string(), standing_pull::cells(node, status));
+        }
     }
-    let pulls = told.iter().flat_map(|told| told.pulls.iter().map(|pull| text_row(&told.node, pull)));
-    let pulls: Vec<Vec<String>> = pulls.chain(silent.iter().map(silent_row)).collect();
-    let standing_pulls: Vec<Vec<String>> =
-        told.iter().flat_map(|told| told.standing_pulls.iter().map(|status| standing_pull::row(&told.node, status, now_ms))).collect();
-    if pulls.is_empty() && standing_pulls.is_empty() && exit == Exit::Success && !output.quiet {
-        output::remark("nothing is in flight or queued");
+    for silent in silent {
+        listing.table.add(silent.node.as_str(), silent_cells(silent));
     }
-    if !pulls.is_empty() || (standing_pulls.is_empty() && exit == Exit::Success) {
-        let header = ["NODE", "IMAGE", "STATE", "SINCE", "BYTES", "RATE"];
-        table::columns(&header, &pulls).iter().for_each(|line| output::fact(line));
-    }
-    if !standing_pulls.is_empty() {
-        table::columns(&standing_pull::HEADER, &standing_pulls).iter().for_each(|line| output::fact(line));
-    }
+    listing
+}
+
+/// Standing pulls in a table of their own.
+pub(super) fn standing<'a>(standing_pulls: impl Iterator<Item = (&'a NodeName, &'a StandingPullStatus)>) -> Table {
+    let mut table = Table::new(&COLUMNS);
+    standing_pulls.for_each(|(node, status)| table.add(&status.standing_pull.to_string(), standing_pull::cells(node, status)));
+    table
 }
 
 /// The mean since the pull began.
 fn bytes_per_second(pull: &PullStatus) -> u64 {
-    pull.done_bytes.saturating_mul(1_000).checked_div(pull.since_ms).unwrap_or_default()
+    u64::try_from(u128::from(pull.done_bytes) * 1_000 / u128::from(pull.since_ms.max(1))).unwrap_or(u64::MAX)
 }
 
 fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
@@ -112,18 +136,118 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
     }
 }
 
-/// What is under way on a node that does not answer is not known.
-fn silent_row(Silent { node, ago, .. }: &Silent) -> Vec<String> {
-    let since = units::milliseconds(silent::milliseconds(*ago) / 1_000 * 1_000);
-    [node.as_str(), "-", "silent", &since, "-", "-"].map(str::to_owned).to_vec()
-}
-
-fn text_row(node: &NodeName, pull: &PullStatus) -> Vec<String> {
-    let (of_total, rate) = match pull.total_bytes {
-        0 => ("-".to_owned(), "-".to_owned()),
+fn cells(node: &NodeName, pull: &PullStatus) -> Vec<Cell> {
+    let (progress, rate) = match pull.total_bytes {
+        0 => (Cell::nothing(), Cell::nothing()),
         total => {
-            (format!("{} of {}", units::bytes(pull.done_bytes), units::bytes(total)), format!("{}/s", units::bytes(bytes_per_second(pull))))
+            let rate = bytes_per_second(pull);
+            (
+                Cell::from(format!("{}% of {}", units::share(pull.done_bytes, total, 100), units::bytes(total))).sorted_by(pull.done_bytes),
+                Cell::from(format!("{}/s", units::bytes(rate))).sorted_by(rate),
+            )
         }
     };
-    vec![node.to_string(), pull.image.clone(), pull.state.as_str().to_owned(), units::milliseconds(pull.since_ms), of_total, rate]
+    let waits_for = if pull.state == PullState::Waiting { Cell::from("its turn") } else { Cell::nothing() };
+    vec![
+        Cell::from(pull.image.as_str()),
+        Cell::from(node.as_str()),
+        Cell::from(pull.state.as_str()),
+        progress,
+        rate,
+        waits_for,
+        Cell::age(pull.since_ms),
+        Cell::count(pull.callers.into()),
+        Cell::nothing(),
+        Cell::nothing(),
+    ]
+}
+
+/// What is under way on a node that does not answer is not known.
+fn silent_cells(Silent { node, ago, .. }: &Silent) -> Vec<Cell> {
+    let mut cells = vec![Cell::nothing(); COLUMNS.len()];
+    cells[1] = Cell::from(node.as_str());
+    cells[2] = Cell::from("silent").toned(Tone::Bad);
+    cells[6] = Cell::age(silent::milliseconds(*ago));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::output::table::Look;
+
+    fn node(name: &str) -> NodeName {
+        name.parse().expect("a name")
+    }
+
+    fn pull(image: &str, state: &str, total_bytes: u64) -> PullStatus {
+        let done_bytes = total_bytes / 4;
+        let status = json!({ "image": image, "state": state, "since_ms": 4_000, "callers": 2, "done_bytes": done_bytes, "total_bytes": total_bytes });
+        serde_json::from_value(status).expect("a status")
+    }
+
+    fn standing(state: &str, cause: &str, class: Value) -> StandingPullStatus {
+        let status = json!({ "standing_pull": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "registry.example/team/app:v9", "state": state,
+            "since_ms": 660_000, "left_ms": 3_000_000, "attempts": 3, "cause": cause, "class": class, "next_attempt_ms": 41_000,
+            "learned_by": "n3" });
+        serde_json::from_value(status).expect("a status")
+    }
+
+    fn sample() -> (Vec<Told>, Vec<Silent>) {
+        let cause = "ErrImagePull: registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown) for manifest v9";
+        let told = vec![
+            Told {
+                node: node("n1"),
+                pulls: vec![pull("registry.example/team/platform/application:v2", "pulling", 8 << 20), pull("busybox", "waiting", 0)],
+                standing_pulls: vec![standing("held", cause, json!("not_found")), standing("waiting", "", Value::Null)],
+            },
+            Told { node: node("n2"), pulls: Vec::new(), standing_pulls: vec![standing("pulling", "", Value::Null)] },
+        ];
+        let ago = Duration::from_secs(240);
+        (told, vec![Silent { node: node("n3"), ago, labels: None, known_for: 2 * ago }])
+    }
+
+    #[test]
+    fn pulls_and_standing_pulls_stand_in_one_table_that_fits_80_columns() {
+        let (told, silent) = sample();
+        assert_eq!(
+            listing(&told, &silent).table.lines(&Look::of_width(Some(79))),
+            [
+                "IMAGE           NODE  STATE     PROGRESS        RATE         WAITS FOR      AGE",
+                "regis...ion:v2  n1    pulling   25% of 8.0 MiB  512.0 KiB/s  -              4s",
+                "busybox         n1    waiting   -               -            its turn       4s",
+                "regis...app:v9  n1    standing  -               -            404 (n3), ...  11m",
+                "regis...app:v9  n1    standing  -               -            its turn       11m",
+                "regis...app:v9  n2    standing  -               -            its pull       11m",
+                "-               n3    silent    -               -            -              4m",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_wide_form_has_ids_in_full_and_names_are_what_cancel_takes() {
+        let (told, silent) = sample();
+        let listing = listing(&told, &silent);
+        let lines = listing.table.lines(&Look { is_wide: true, ..Look::of_width(None) });
+        assert!(lines[3].ends_with("50m   4bf92f3577b34da6a3ce929d0e0e4736"), "{lines:#?}");
+        let names: Vec<&str> = listing.table.names().collect();
+        assert_eq!(names[1..3], ["busybox", "4bf92f3577b34da6a3ce929d0e0e4736"]);
+    }
+
+    #[test]
+    fn objects_have_kinds_and_no_figure_overflows() {
+        let (mut told, silent) = sample();
+        (told[0].pulls[0].done_bytes, told[0].pulls[0].since_ms) = (u64::MAX, 0);
+        let objects = objects(&told, &silent, 0);
+        let kinds: Vec<String> = objects
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["kind"].as_str().unwrap_or("-").to_owned())
+            .collect();
+        assert_eq!(kinds, ["pull", "pull", "standing_pull", "standing_pull", "standing_pull", "node"]);
+        assert_eq!(listing(&told, &silent).table.lines(&Look::of_width(Some(79))).len(), 7);
+    }
 }

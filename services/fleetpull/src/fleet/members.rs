@@ -12,7 +12,7 @@ use contract::messages::agent::NodeDescription;
 use contract::messages::registrar::{KNOWN_FOR_MS, ListNodes};
 
 use super::FleetClient;
-use crate::cli::{NodesQuestionArgs, Selector};
+use crate::cli::{Format, NodesQuestionArgs, Selector};
 use crate::node::root_envelope;
 use crate::output::silent::{Silent, milliseconds};
 use crate::output::{self, units};
@@ -57,7 +57,7 @@ impl FleetClient {
     }
 
     /// Nodes that are meant and that a question for all is not answered by, though the fleet knows them: none where nodes were named.
-    pub async fn silent_of(&self, args: &NodesQuestionArgs, answering: &[NodeName]) -> Vec<Silent> {
+    pub async fn silent_of<F: Format>(&self, args: &NodesQuestionArgs<F>, answering: &[NodeName]) -> Vec<Silent> {
         if !args.nodes.is_empty() {
             return Vec::new();
         }

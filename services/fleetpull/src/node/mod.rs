@@ -183,8 +183,8 @@ impl Node {
         let recording = throttler::Recording {
             node: name.clone(),
             record: record.clone(),
-            registry_of: pull_coordinator::registry_of_budget,
-            in_words: pull_coordinator::budget_in_words,
+            registry_of: contract::registry_of_budget,
+            in_words: contract::budget_in_words,
         };
         let throttler = throttler.recording(recording).counting(instruments.clone()).start();
         let neighbours = Neighbours {

@@ -116,7 +116,7 @@ impl Sharing {
         };
         let (fleet, node) = (wiring.fleet.clone(), wiring.node.clone());
         let instance = self.instance.clone();
-        let registry_of = pull_coordinator::registry_of_budget;
+        let registry_of = contract::registry_of_budget;
         let parts = FleetParts { bus, fleet, node, instance, budget, registry_of, random: Random::from_system(), planted_bug: None };
         Throttler::sharing(policy, clock, panic_guard, parts)
     }

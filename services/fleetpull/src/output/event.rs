@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::units;
+
 /// Of a time of RFC 3339, what stands before the fraction and the zone: `2026-01-31T12:00:00`.
 const SECONDS_LENGTH: usize = 19;
 
@@ -15,7 +17,30 @@ pub fn text(event: &Value) -> String {
     let of_trace = |traceparent: &str| traceparent.split('-').nth(1).and_then(super::trace_link::of);
     let link = event["traceparent"].as_str().and_then(of_trace).map(|link| format!("  {link}")).unwrap_or_default();
     let time = to_milliseconds(&word(&event["time"]));
-    format!("{time}  {:<7}  {:<17}  {}{pod}  {message}{link}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
+    let why = Why::of(data).in_words();
+    format!("{time}  {:<7}  {:<17}  {}{pod}  {message}{why}{link}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
+}
+
+/// Why something failed or waits, as far as an event says it.
+struct Why {
+    class: Option<String>,
+    finder: Option<String>,
+    next_attempt_ms: Option<u64>,
+}
+
+impl Why {
+    fn of(data: &Value) -> Self {
+        let word = |name: &str| data[name].as_str().map(super::one_line);
+        Self { class: word("class"), finder: word("learned_by"), next_attempt_ms: data["next_attempt_ms"].as_u64() }
+    }
+
+    /// Behind a message.
+    fn in_words(&self) -> String {
+        let finder = self.finder.as_ref().map(|node| format!("found by {node}"));
+        let next = self.next_attempt_ms.map(|left_ms| format!("next attempt {} later", units::age(left_ms)));
+        let parts: Vec<String> = self.class.clone().into_iter().chain(finder).chain(next).collect();
+        if parts.is_empty() { String::new() } else { format!("  ({})", parts.join(", ")) }
+    }
 }
 
 /// The same as JSON: the CloudEvent, and where its trace can be looked at if that is set.
@@ -45,43 +70,42 @@ impl Rows {
     pub fn lines(&mut self, event: &Value) -> Vec<String> {
         let data = &event["data"];
         let word = |value: &Value| super::one_line(value.as_str().unwrap_or("-"));
-        let row = |cells: [&str; 6]| {
-            let [seen, kind, reason, node, image, message] = cells;
-            format!("{seen:<18}  {kind:<7}  {reason:<15}  {node:<12}  {image:<32}  {message}")
+        let row = |cells: [&str; 9]| {
+            let [seen, kind, reason, node, image, cause, finder, next, message] = cells;
+            format!("{seen:<18}  {kind:<7}  {reason:<15}  {node:<12}  {image:<32}  {cause:<12}  {finder:<12}  {next:<12}  {message}")
         };
-        let header = (!self.has_header).then(|| row(["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "MESSAGE"]));
+        let titles = ["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "CAUSE", "FOUND BY", "NEXT ATTEMPT", "MESSAGE"];
+        let header = (!self.has_header).then(|| row(titles));
         self.has_header = true;
-        let seen = self.last_seen(event);
-        let cells =
-            [&seen, &word(&data["type"]), &word(&data["reason"]), &word(&data["node"]), &word(&data["image"]), &word(&data["message"])];
+        let (seen, why) = (self.last_seen(event), Why::of(data));
+        let or_nothing = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
+        let (cause, finder) = (or_nothing(why.class), or_nothing(why.finder));
+        let next = or_nothing(self.next_attempt(event, why.next_attempt_ms));
+        let [kind, reason, node, image, message] = ["type", "reason", "node", "image", "message"].map(|name| word(&data[name]));
+        let cells = [&seen, &kind, &reason, &node, &image, &cause, &finder, &next, &message];
         header.into_iter().chain([row(cells.map(String::as_str))]).collect()
+    }
+
+    /// When it was to be, seen from now; none: it is over, or nothing was said of it.
+    fn next_attempt(&self, event: &Value, left_ms: Option<u64>) -> Option<String> {
+        let passed = self.age(&event["time"])?;
+        left_ms.filter(|left_ms| *left_ms > passed).map(|left_ms| units::due(Some(left_ms - passed)))
+    }
+
+    /// How long ago a time was.
+    fn age(&self, time: &Value) -> Option<u64> {
+        let at = time.as_str().and_then(|time| humantime::parse_rfc3339(time).ok())?;
+        let at = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
+        Some(u64::try_from(u128::from(self.now_ms).saturating_sub(at)).unwrap_or(u64::MAX))
     }
 
     /// How long ago, and of repeats how many since when, as kubectl says it: `4m (x7 over 31m)`.
     fn last_seen(&self, event: &Value) -> String {
-        let age = |time: &Value| {
-            let at = time.as_str().and_then(|time| humantime::parse_rfc3339(time).ok())?;
-            let at = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
-            Some(u64::try_from(u128::from(self.now_ms).saturating_sub(at)).unwrap_or(u64::MAX))
-        };
-        let Some(last) = age(&event["time"]) else { return "-".to_owned() };
-        match (event["data"]["count"].as_u64(), age(&event["data"]["first_at"])) {
-            (Some(count), Some(first)) => format!("{} (x{count} over {})", human(last), human(first)),
-            _ => human(last),
+        let Some(last) = self.age(&event["time"]) else { return "-".to_owned() };
+        match (event["data"]["count"].as_u64(), self.age(&event["data"]["first_at"])) {
+            (Some(count), Some(first)) => format!("{} (x{count} over {})", units::age(last), units::age(first)),
+            _ => units::age(last),
         }
-    }
-}
-
-/// A span as kubectl writes ages: `47s`, `3m12s`, `12m`, `5h`, `3d`.
-fn human(ms: u64) -> String {
-    let seconds = ms / 1_000;
-    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..600 if !seconds.is_multiple_of(60) => format!("{minutes}m{}s", seconds % 60),
-        120..10_800 => format!("{minutes}m"),
-        10_800..172_800 => format!("{hours}h"),
-        _ => format!("{days}d"),
     }
 }
 
@@ -111,18 +135,15 @@ mod tests {
         let first = rows.lines(&event("2026-11-21T13:09:00Z".into(), 7.into()));
         assert!(first[0].starts_with("LAST SEEN") && first[0].ends_with("MESSAGE"), "{first:?}");
         assert!(first[1].starts_with("4m5s (x7 over 35m)  Warning  Failed") && !first[1].contains('\u{1b}'), "{first:?}");
+        let mut held = event(Value::Null, Value::Null);
+        (held["data"]["class"], held["data"]["learned_by"], held["data"]["next_attempt_ms"]) =
+            ("not_found".into(), "n2\n".into(), 286_000.into());
+        let lines = rows.lines(&held);
+        assert!(lines[0].contains("app:1") && lines[0].contains("not_found     n2            in 41s        404"), "{lines:?}");
+        assert!(text(&held).ends_with("404 [2J  (not_found, found by n2 , next attempt 4m46s later)"), "{}", text(&held));
         let second = rows.lines(&event(Value::Null, Value::Null));
         assert_eq!(second.len(), 1);
         assert!(second[0].starts_with("4m5s  ") && second[0].contains("app:1"), "{second:?}");
-    }
-
-    #[test]
-    fn ages_are_written_as_kubectl_does() {
-        let table =
-            [(0, "0s"), (119, "119s"), (120, "2m"), (192, "3m12s"), (720, "12m"), (10_799, "179m"), (18_000, "5h"), (300_000, "3d")];
-        for (seconds, shown) in table {
-            assert_eq!(human(seconds * 1_000), shown);
-        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What nodes know of failures, put together: a shared entry is listed once, however many nodes list it.
 
+mod json_about;
 mod merger;
+mod rows;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,15 +12,13 @@ use contract::{FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
-use super::{given, one_line, table, trace_link, units};
+use super::{given, one_line, trace_link, units};
+pub use json_about::JsonAbout;
 pub use merger::Merger;
+pub use rows::{COLUMNS, table};
 
-/// How much of a shared key names it in a list: 2^48 are enough for ten thousand entries to differ. Hex digits.
-const KEY_SHOWN: usize = 12;
 /// Times that are closer than this are told as one.
 const SAME_WITHIN_MS: u64 = 1_000;
-/// How much of a route is shown. Hex digits.
-const ROUTE_SHOWN: usize = 8;
 /// Who makes the next attempt. Nobody is chosen before it is due: who wants it then takes the one lease in its turn, and who has
 /// reported the failure sits back a second or two.
 const NEXT_PROBER: &str = "one node for all: the first then that wants it, rather one that did not find out";
@@ -44,7 +44,9 @@ struct JsonEntry<'a> {
     kind: &'static str,
     shared: bool,
     key: &'a str,
-    about: &'a str,
+    /// In words.
+    what: String,
+    about: JsonAbout<'a>,
     view: Option<JsonView<'a>>,
     class: FailureClass,
     binds: Option<&'a str>,
@@ -109,12 +111,6 @@ impl Known {
         self.entry.view.is_some()
     }
 
-    /// How it is called where there is little room.
-    #[must_use]
-    pub fn short_key(&self) -> String {
-        if self.is_shared() { self.entry.key.chars().take(KEY_SHOWN).collect() } else { "-".to_owned() }
-    }
-
     /// As JSON of the moment `now_ms` since 1970, as the fleet knows it.
     #[must_use]
     pub fn json(&self, now_ms: u64) -> impl Serialize + '_ {
@@ -133,7 +129,8 @@ impl Known {
             kind: "entry",
             shared: self.is_shared(),
             key: &entry.key,
-            about: &entry.about,
+            what: entry.about.to_string(),
+            about: JsonAbout::of(&entry.about),
             view: entry.view.as_ref().map(JsonView::of),
             class: entry.class,
             binds: given(&entry.binds),
@@ -152,36 +149,13 @@ impl Known {
         }
     }
 
-    fn row(&self) -> Vec<String> {
-        let entry = &self.entry;
-        let next = match (self.span(), &entry.probed_by) {
-            (_, Some(prober)) => format!("{prober} tries now"),
-            (((soonest, _), (latest, Some(node))), None) if differ(soonest, latest) => {
-                format!("{}; {node} {}", due_in(soonest), due_in(latest))
-            }
-            (((soonest, _), _), None) => due_in(soonest),
-        };
-        vec![
-            self.short_key(),
-            entry.class.to_string(),
-            one_line(&entry.about),
-            entry.binds.clone(),
-            units::seconds(entry.since_ms),
-            entry.step.to_string(),
-            next,
-            found_by(entry),
-            if self.is_shared() { self.nodes.len().to_string() } else { named(&self.nodes) },
-            entry.view.as_ref().map_or_else(|| "-".to_owned(), short_view),
-        ]
-    }
-
     /// Everything about it, a line for each question.
     #[must_use]
     pub fn told(&self, now_ms: u64) -> Vec<String> {
         let entry = &self.entry;
         let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
         let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
-        let mut lines = vec![format!("{}: {}{key}", one_line(&entry.about), entry.class)];
+        let mut lines = vec![format!("{}: {}{key}", one_line(&entry.about.to_string()), entry.class)];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<13} {text}"));
         line(
             "since:",
@@ -231,14 +205,6 @@ fn due_in(left_ms: u64) -> String {
 /// Whether two times are told apart: what took to ask one node after the other is no difference.
 fn differ(soonest: u64, latest: u64) -> bool {
     latest.saturating_sub(soonest) >= SAME_WITHIN_MS
-}
-
-/// All of `known` in columns.
-#[must_use]
-pub fn columns(known: &[Known]) -> Vec<String> {
-    let header = ["KEY", "CLASS", "ABOUT", "BINDS", "SINCE", "FAILURES", "NEXT ATTEMPT", "FOUND BY", "NODES", "VIEW"];
-    let rows: Vec<Vec<String>> = known.iter().map(Known::row).collect();
-    table::columns(&header, &rows)
 }
 
 /// Whether two texts mean the same image.
@@ -296,13 +262,6 @@ fn nodes_counted(nodes: &[NodeName]) -> String {
     if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) }
 }
 
-/// Scope and the beginning of the route.
-fn short_view(view: &View) -> String {
-    let route: String = view.route.chars().take(ROUTE_SHOWN).collect();
-    let boot = if view.boot.is_empty() { "" } else { " (this host)" };
-    format!("{}/{}@{route}{boot}", view.scope, view.registry)
-}
-
 fn full_view(view: &View) -> String {
     let boot = if view.boot.is_empty() { String::new() } else { format!(", on the host booted as {}", view.boot) };
     format!("scope {}, registry {}, route {}{boot}; nodes with another view know nothing of it", view.scope, view.registry, view.route)
@@ -310,13 +269,15 @@ fn full_view(view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
+    use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
+
     use super::*;
 
     pub(super) fn node(name: &str) -> NodeName {
         name.parse().expect("a name")
     }
 
-    pub(super) fn shared(about: &str, step: u32) -> BackoffEntry {
+    pub(super) fn shared(image: &str, step: u32) -> BackoffEntry {
         let view = View {
             scope: "default".to_owned(),
             registry: "registry.example".to_owned(),
@@ -325,7 +286,7 @@ mod tests {
         };
         BackoffEntry {
             key: "316e2d029ab1c464307b9b74a4007f6a".to_owned(),
-            about: about.to_owned(),
+            about: EntryAbout { image: image.to_owned(), ..EntryAbout::of(EntryKind::Image, "registry.example") },
             view: Some(view),
             class: FailureClass::NotFound,
             binds: "everybody".to_owned(),
@@ -342,25 +303,25 @@ mod tests {
     }
 
     pub(super) fn own(image: &str) -> BackoffEntry {
-        BackoffEntry { key: image.to_owned(), about: format!("image {image}"), binds: "this node".to_owned(), ..BackoffEntry::default() }
+        let about = EntryAbout { image: image.to_owned(), ..EntryAbout::of(EntryKind::NodeImage, "docker.io") };
+        BackoffEntry { key: image.to_owned(), about, binds: "this node".to_owned(), ..BackoffEntry::default() }
     }
 
     fn of_two() -> Vec<Known> {
         let mut merger = Merger::default();
-        let probed = BackoffEntry { probed_by: Some("n3".to_owned()), ..shared("image registry.example/a:1", 1) };
+        let probed = BackoffEntry { probed_by: Some("n3".to_owned()), ..shared("registry.example/a:1", 1) };
         // The first answer counts.
         merger.add(&node("n2"), vec![probed, own("busybox")]);
-        merger.add(&node("n1"), vec![shared("image registry.example/a:1", 2), own("busybox")]);
+        merger.add(&node("n1"), vec![shared("registry.example/a:1", 2), own("busybox")]);
         merger.into_known()
     }
 
     #[test]
     fn who_waits_longer_than_others_is_named_with_its_time() {
         let mut merger = Merger::default();
-        merger.add(&node("n1"), vec![BackoffEntry { next_attempt_ms: 0, ..shared("image a:1", 1) }]);
-        merger.add(&node("n3"), vec![BackoffEntry { next_attempt_ms: 12_400, ..shared("image a:1", 2) }]);
+        merger.add(&node("n1"), vec![BackoffEntry { next_attempt_ms: 0, ..shared("a:1", 1) }]);
+        merger.add(&node("n3"), vec![BackoffEntry { next_attempt_ms: 12_400, ..shared("a:1", 2) }]);
         let known = merger.into_known().remove(0);
-        assert_eq!(known.row()[6], "due; n3 12.4 s");
         let told = known.told(0).join("\n");
         assert!(told.contains("next attempt: due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
         let left =
@@ -374,14 +335,11 @@ mod tests {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");
-        let lines = columns(&known);
-        assert!(lines[1].starts_with("316e2d029ab1  not_found  image registry.example/a:1  everybody"), "{lines:?}");
-        assert!(lines[1].contains("n3 tries now") && lines[1].ends_with("2      default/registry.example@01234567"), "{lines:?}");
     }
 
     #[test]
     fn one_screen_answers_every_question() {
-        let told = Known { entry: shared("image registry.example/a:1", 2), nodes: [node("n1"), node("n2")].into(), next: BTreeMap::new() }
+        let told = Known { entry: shared("registry.example/a:1", 2), nodes: [node("n1"), node("n2")].into(), next: BTreeMap::new() }
             .told(1_769_860_803_000);
         assert_eq!(
             told,

@@ -91,6 +91,12 @@ fn size() -> (usize, usize) {
     (rows.max(2), columns.max(WIDTH_LEAST))
 }
 
+/// How many lines there is room for.
+#[must_use]
+pub fn height() -> usize {
+    size().0 - 1
+}
+
 /// Draws these lines at the bottom, in place of those before: as many as there is room for.
 pub fn show(lines: &[String]) {
     let (rows, columns) = size();

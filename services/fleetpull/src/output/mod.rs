@@ -3,6 +3,7 @@
 pub mod event;
 pub mod known_failures;
 pub mod layout;
+pub mod listing;
 pub mod live;
 pub mod outcome;
 pub mod progress;
@@ -43,9 +44,20 @@ pub fn document(text: &str) {
 
 /// Writes one JSON object as a line of facts.
 pub fn json<T: Serialize>(object: &T) {
+    if let Some(line) = json_line(object) {
+        document(&line);
+    }
+}
+
+/// One JSON object as a line of facts; what cannot be written so is told.
+#[must_use]
+pub fn json_line<T: Serialize>(object: &T) -> Option<String> {
     match serde_json::to_string(object) {
-        Ok(line) => document(&escaped(&line)),
-        Err(error) => complain(&anyhow::anyhow!("a result cannot be written as JSON: {error}")),
+        Ok(line) => Some(escaped(&line)),
+        Err(error) => {
+            complain(&anyhow::anyhow!("a result cannot be written as JSON: {error}"));
+            None
+        }
     }
 }
 

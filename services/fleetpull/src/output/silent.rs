@@ -42,10 +42,9 @@ pub fn milliseconds(ago: Duration) -> u64 {
     u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Says on stderr who they are.
-pub fn say(silent: &[Silent]) {
-    if !silent.is_empty() {
-        let names: Vec<NodeName> = silent.iter().map(|silent| silent.node.clone()).collect();
-        super::remark(&format!("{}: known, but silent: `fleetpull nodes` says since when", named(&names)));
-    }
+/// Who they are, in a sentence; none if there is nobody.
+#[must_use]
+pub fn sentence(silent: &[Silent]) -> Option<String> {
+    let names: Vec<NodeName> = silent.iter().map(|silent| silent.node.clone()).collect();
+    (!names.is_empty()).then(|| format!("{}: known, but silent: `fleetpull nodes` says since when", named(&names)))
 }

@@ -4,11 +4,9 @@ use contract::messages::pull_coordinator::{StandingPullState, StandingPullStatus
 use contract::{FailureClass, NodeName, PodRef, StandingPullId};
 use serde::Serialize;
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, got};
+use super::table::Cell;
 use super::{given, one_line, units};
-
-/// The columns of standing pulls.
-pub const HEADER: [&str; 8] = ["NODE", "IMAGE", "STATE", "SINCE", "LEFT", "ATTEMPTS", "ID", "WHY"];
 
 /// A standing pull in JSON: the names and their meaning are an interface.
 #[derive(Serialize)]
@@ -56,24 +54,40 @@ pub fn json<'a>(node: &'a NodeName, status: &'a StandingPullStatus, now_ms: u64)
     }
 }
 
-/// As a row of [`HEADER`].
+/// As a row of `fleetpull pulls`.
 #[must_use]
-pub fn row(node: &NodeName, status: &StandingPullStatus, now_ms: u64) -> Vec<String> {
-    let state = match status.state {
-        StandingPullState::Held => "held",
-        StandingPullState::Pulling => "pulling",
-        StandingPullState::Waiting => "waiting",
-    };
+pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
     vec![
-        node.to_string(),
-        one_line(&status.image),
-        state.to_owned(),
-        units::seconds(status.since_ms),
-        units::seconds(status.left_ms),
-        status.attempts.to_string(),
-        status.standing_pull.to_string(),
-        why(node, status, now_ms).unwrap_or_else(|| "-".to_owned()),
+        Cell::from(status.image.as_str()),
+        Cell::from(node.as_str()),
+        Cell::from("standing"),
+        Cell::nothing(),
+        Cell::nothing(),
+        Cell::from(waits_for(status)),
+        Cell::age(status.since_ms),
+        Cell::count(status.callers.into()),
+        Cell::age(status.left_ms),
+        Cell::from(status.standing_pull.to_string()),
     ]
+}
+
+/// What it waits for, in a few words: what the last attempt got, who made it, and when the next is due.
+fn waits_for(status: &StandingPullStatus) -> String {
+    let Some(class) = status.class.filter(|_| status.state != StandingPullState::Pulling) else {
+        return match (status.state, status.cause.as_str()) {
+            (StandingPullState::Pulling, _) => "its pull".to_owned(),
+            (_, "") => "its turn".to_owned(),
+            (_, cause) => cause.to_owned(),
+        };
+    };
+    let mut words = got(class, &status.cause).to_owned();
+    if let Some(node) = &status.learned_by {
+        words.push_str(&format!(" ({node})"));
+    }
+    match status.next_attempt_ms {
+        None => words,
+        Some(left_ms) => format!("{words}, {}", units::due(Some(left_ms))),
+    }
 }
 
 /// Why it waits, in a sentence; none while nothing holds it.

@@ -52,6 +52,19 @@ pub fn age(ms: u64) -> String {
     }
 }
 
+/// What is due sooner than this is due. Milliseconds.
+pub const SOON_MS: u64 = 1_000;
+
+/// When something is to be: `in 41s`, or `due`; `-` if that is not known.
+#[must_use]
+pub fn due(left_ms: Option<u64>) -> String {
+    match left_ms {
+        None => "-".to_owned(),
+        Some(..SOON_MS) => "due".to_owned(),
+        Some(left_ms) => format!("in {}", age(left_ms)),
+    }
+}
+
 /// The time of day of a moment since 1970, in UTC: `12:00:03Z`.
 #[must_use]
 pub fn time_of_day(wall_ms: u64) -> String {
@@ -109,6 +122,13 @@ mod tests {
             assert_eq!(age(seconds * 1_000 + 999), text, "{seconds}");
         }
         assert_eq!(age(u64::MAX), "584942417y");
+    }
+
+    #[test]
+    fn what_is_to_be_is_due_in_a_time() {
+        for (left_ms, text) in [(None, "-"), (Some(0), "due"), (Some(999), "due"), (Some(1_000), "in 1s"), (Some(660_000), "in 11m")] {
+            assert_eq!(due(left_ms), text, "{left_ms:?}");
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct NodeDescription {
     /// Its labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// The group of nodes with which it loses a registry together; empty: not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
     /// Pulls at work.
     pub pulling: u64,
     /// Pulls that wait for their turn.
@@ -74,6 +77,26 @@ impl Command for ReadMetrics {
 pub struct MetricsText {
     /// OpenMetrics.
     pub text: String,
+}
+
+/// How is the agent set up?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadSetup {}
+
+impl Command for ReadSetup {
+    type Reply = NodeSetup;
+    const SERVICE: Service = Service::Agent;
+    const VERB: &'static str = "setup";
+}
+
+/// The answer to [`ReadSetup`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeSetup {
+    /// The path of its socket.
+    pub socket: String,
+    /// The settings that are not their defaults, by key, as they are written in the file; passwords are hidden.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// All counters of a node.

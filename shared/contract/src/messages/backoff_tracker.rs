@@ -1,11 +1,15 @@
 //! What the back-off tracker answers.
 
 mod clearance;
+mod entry_about;
+mod entry_query;
 mod operating;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::clearance::*;
+pub use self::entry_about::{EntryAbout, EntryKind};
+pub use self::entry_query::{EntryQuery, is_key};
 pub use self::operating::*;
 
 use super::registrar::FleetSeen;

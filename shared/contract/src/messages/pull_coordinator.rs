@@ -5,6 +5,7 @@ mod explain;
 mod images;
 mod list;
 mod standing;
+mod verdict;
 
 pub use ensure::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 pub use explain::{BLOBS_MOST, BlobSize, BudgetHold, EndpointLogins, ExplainImage, Explanation, ImageWeight};

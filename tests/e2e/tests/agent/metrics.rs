@@ -150,7 +150,7 @@ fn an_agent_alone_exports_what_is_its_own_and_every_way_shows_the_same_numbers()
     work(&agent, &registry);
     // A text is kept for a moment; after that it is made of what is counted then.
     let counters = until("what is scraped is what was counted", || {
-        let counters = agent.asked(&["nodes", "n1", "-o", "json"]).expect(0).object()["counters"].clone();
+        let counters = agent.asked(&["nodes", "n1", "--counters", "-o", "json"]).expect(0).object()["counters"].clone();
         (value(&agent.metrics(), "fleetpull_events_recorded_total", "")? == counters["events_recorded_total"].as_f64()?).then_some(counters)
     });
     let text = agent.metrics();

@@ -35,7 +35,7 @@ fn an_agent_that_shares_nothing_says_so_and_is_nobodys_registrar() {
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new().with("FLEETPULL_FLEET_SHARE", "off"));
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     agent.log_with("nothing is shared: each node learns for itself");
-    let counters = agent.asked(&["nodes", "n1", "-o", "json"]).expect(0).object();
+    let counters = agent.asked(&["nodes", "n1", "--counters", "-o", "json"]).expect(0).object();
     assert!(counters["counters"].as_object().unwrap().keys().all(|name| !name.starts_with("presence") && !name.starts_with("shared")));
 }
 

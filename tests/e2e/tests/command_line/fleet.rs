@@ -66,7 +66,7 @@ fn a_failure_is_held_back_and_explained_on_each_node() {
     let described = fleet.rows(&["nodes"], 0);
     let held: Vec<&Value> = described.iter().map(|row| &row["backoff"]).collect();
     assert_eq!(held, [&json!(2), &json!(1), &json!(1)]);
-    let counters = fleet.rows(&["nodes", "n2"], 0).remove(0);
+    let counters = fleet.rows(&["nodes", "n2", "--counters"], 0).remove(0);
     assert!(counters["counters"]["backoff_refused_total"].as_u64() >= Some(1), "{counters}");
 }
 
@@ -98,7 +98,7 @@ fn what_is_in_flight_and_queued_can_be_seen() {
         let callers = pulls.iter().find(|pull| pull["image"] == web)?["callers"].clone();
         (state(&web)? == "pulling" && state(&db)? == "waiting" && callers == 2).then(|| fleet.run(&["pulls"]))
     });
-    assert!(table.stdout.starts_with("NODE  IMAGE") && table.stdout.contains("waiting") && table.stdout.contains(" of "), "{table}");
+    assert!(table.stdout.starts_with("IMAGE ") && table.stdout.contains("waiting") && table.stdout.contains(" of "), "{table}");
     for (process, outcome) in [(first, "pulled"), (joined, "pulled"), (queued, "pulled")] {
         assert_eq!(Finished::of(&slow, process).expect(0).object()["outcome"], outcome);
     }
@@ -264,7 +264,7 @@ fn without_the_bus_each_agent_answers_on_its_socket() {
     assert!(kept.iter().any(|event| event["data"]["reason"] == "AgentDegraded" && event["data"]["cause"] == "bus"), "{kept:?}");
     assert_eq!(fleet.rows(&["explain", &image, "--agent", &url], 0)[0]["pull"]["present"], true);
     assert_eq!(fleet.rows(&["pulls", "--agent", &url], 0).len(), 0);
-    assert_eq!(fleet.rows(&["nodes", "n2", "--agent", &url], 0)[0]["counters"]["bus_connected"], 0);
+    assert_eq!(fleet.rows(&["nodes", "n2", "--counters", "--agent", &url], 0)[0]["counters"]["bus_connected"], 0);
     let table = fleet.run(&["nodes", "--agent", &url]).expect(0);
     assert!(table.stdout.contains("degraded: no bus since "), "{table}");
 

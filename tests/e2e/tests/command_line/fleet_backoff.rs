@@ -35,7 +35,7 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     assert!(entry["view"]["registry"].as_str().unwrap().starts_with("127.0.0.1:"), "{entry}");
 
     let table = fleet.run(&["backoff", "list"]).expect(0);
-    assert!(table.stdout.starts_with("KEY ") && table.stdout.contains("not_found"), "{table}");
+    assert!(table.stdout.starts_with("REGISTRY ") && table.stdout.contains("  404 "), "{table}");
     let key = entry["key"].as_str().unwrap();
     for what in [image.as_str(), key, &key[..8]] {
         for command in [&["backoff", "explain", what][..], &["explain", &image]] {
@@ -246,11 +246,14 @@ fn budgets_are_listed_once_with_their_leader() {
     let owners: BTreeMap<&str, &Value> = budgets.iter().map(|budget| (budget["owner"].as_str().unwrap(), budget)).collect();
     assert_eq!(owners.len(), budgets.len(), "each once: {budgets:?}");
     assert!(!budgets.is_empty() && budgets.iter().any(|budget| budget["leader"].is_string()), "{budgets:?}");
-    let led: u64 =
-        super::three_agents::NODES.iter().map(|node| fleet.rows(&["nodes", node], 0)[0]["counters"]["budgets_led"].as_u64().unwrap()).sum();
+    let led: u64 = super::three_agents::NODES
+        .iter()
+        .map(|node| fleet.rows(&["nodes", node, "--counters"], 0)[0]["counters"]["budgets_led"].as_u64().unwrap())
+        .sum();
     assert_eq!(led, budgets.len() as u64, "each has one leader");
-    let table = fleet.run(&["budget", "list"]).expect(0);
-    assert!(table.stdout.starts_with("OWNER") && table.stdout.contains("LEADER"), "{table}");
-    let of_registry = format!("{} without login from default", registry.host());
-    assert!(table.stdout.contains(&of_registry) && !table.stdout.contains('|'), "its parts are said in words: {table}");
+    let table = fleet.run(&["budget", "list", "-o", "wide"]).expect(0);
+    assert!(table.stdout.starts_with("REGISTRY") && table.stdout.contains("LEADER"), "{table}");
+    let of_registry = format!("\n{}  none ", registry.host());
+    assert!(table.stdout.contains(&of_registry) && table.stdout.contains("  default  "), "{table}");
+    assert!(!table.stdout.contains('|'), "its parts are said in words: {table}");
 }

@@ -143,7 +143,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     let image = registry.image("shop/web:v1");
     // Whoever keeps the list of nodes has heard all of them, and is not the one that falls silent.
     let registrar = e2e::until("an agent knows all three", || {
-        NODES.into_iter().find(|node| fleet.rows(&["nodes", node], 0)[0]["counters"]["presence_known"] == 3)
+        NODES.into_iter().find(|node| fleet.rows(&["nodes", node, "--counters"], 0)[0]["counters"]["presence_known"] == 3)
     });
     let quiet = NODES.into_iter().find(|node| *node != registrar).unwrap();
     fleet.agents[quiet].signal(Signal::Stop);

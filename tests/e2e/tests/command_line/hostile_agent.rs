@@ -9,12 +9,14 @@ use bus::{Message, Messaging as _};
 use clock::Random;
 use contract::know::encode;
 use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryAbout, EntryKind, ListBackoffs};
 use contract::messages::event_recorder::{EventList, ListEvents};
 use contract::messages::pull_coordinator::{
     ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
 };
+use contract::messages::throttler::{BudgetList, BudgetState, KnownLimits, ListBudgets, RegistryLimit};
 use contract::subject::Fleet;
-use contract::{Command, EventReason, MessageId, NodeName, PullEvent, StandingPullId, TraceContext};
+use contract::{Command, EventReason, MessageId, NodeName, PullEvent, StandingPullId, TraceContext, View};
 use e2e::{Workplace, until};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -37,6 +39,7 @@ fn description() -> NodeDescription {
         since_ms: 1_000,
         runtime: BAD.to_owned(),
         labels: BTreeMap::from([(BAD.to_owned(), BAD.to_owned())]),
+        zone: BAD.to_owned(),
         pulling: 1,
         waiting: 1,
         standing: 1,
@@ -84,6 +87,23 @@ fn standing_pulls() -> StandingPullList {
     StandingPullList { standing_pulls: vec![status] }
 }
 
+fn backoffs() -> BackoffList {
+    let bad = || BAD.to_owned();
+    let about = EntryAbout { endpoint: bad(), zone: bad(), platform: bad(), ..EntryAbout::of(EntryKind::Platform, BAD) };
+    let view = View { scope: bad(), registry: bad(), route: bad(), boot: bad() };
+    let entry = BackoffEntry { key: bad(), about, cause: bad(), binds: bad(), reporters: vec![bad()], ..BackoffEntry::default() };
+    let probed = BackoffEntry { probed_by: Some(bad()), view: Some(view), ..entry.clone() };
+    BackoffList { entries: vec![entry, probed], share: bad(), ..BackoffList::default() }
+}
+
+fn budgets() -> BudgetList {
+    let limit = RegistryLimit { source: Some(BAD.to_owned()), reset_ms: Some(u64::MAX), ..RegistryLimit::default() };
+    let known = KnownLimits { limits: vec![limit], ..KnownLimits::default() };
+    let owner = format!("s|{BAD}|{BAD}|{BAD}|{BAD}|{BAD}");
+    let state = BudgetState { owner, rate_cause: BAD.to_owned(), per_second: 1.0, known, ..BudgetState::default() };
+    BudgetList { budgets: vec![state], ..BudgetList::default() }
+}
+
 /// Answers every question of one command, for one node or for all, with the same.
 async fn answer<C: Command>(bus: &NatsBus, reply: C::Reply) {
     let (fleet, node) = (Fleet::default(), "n1".parse::<NodeName>().unwrap());
@@ -115,20 +135,23 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
         answer::<ListEvents>(&bus, events()).await;
         answer::<ListPulls>(&bus, pulls()).await;
         answer::<ListStandingPulls>(&bus, standing_pulls()).await;
+        answer::<ListBackoffs>(&bus, backoffs()).await;
+        answer::<ListBudgets>(&bus, budgets()).await;
         bus
     });
     let place = Workplace::new().with("NATS_URL", server.url());
     until("the agent answers", || (place.run(&["nodes"]).status == 0).then_some(()));
-    let commands: [&[&str]; 6] =
-        [&["status"], &["nodes"], &["events"], &["pulls"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
-    for command in commands {
-        for format in ["text", "json"] {
+    let lists: [&[&str]; 4] = [&["nodes", "--show-labels"], &["pulls"], &["backoff", "list"], &["budget", "list"]];
+    let others: [&[&str]; 4] = [&["status"], &["events"], &["cancel", "other"], &["pull", "a:1", "--all-nodes", "--wait", "2s"]];
+    let formats = |is_list: bool| if is_list { &["text", "json", "wide", "name"][..] } else { &["text", "json"] };
+    for (command, formats) in lists.map(|list| (list, formats(true))).into_iter().chain(others.map(|other| (other, formats(false)))) {
+        for format in formats {
             let written = place.run(&[command, &["-o", format]].concat());
             let acts = |character: char| (character.is_control() && character != '\n') || character == '\u{202e}';
             assert!(!written.output().contains(acts), "{written:?}", written = written.output());
             let forged = written.output().lines().any(|line| line.starts_with("forged"));
             assert!(!forged, "a line break of a node's begins a line: {written}");
-            if format == "json" {
+            if *format == "json" {
                 let _ = written.objects();
             }
         }

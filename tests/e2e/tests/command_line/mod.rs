@@ -17,6 +17,7 @@ mod fleet_pull;
 mod fleet_standing_pulls;
 mod fleet_status;
 mod hostile_agent;
+mod lists;
 mod nats_setup;
 mod pull_cri;
 mod pull_exit_status;

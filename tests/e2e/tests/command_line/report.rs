@@ -122,7 +122,7 @@ fn what_enforcing_would_have_refused_is_what_observing_agents_counted() {
         (row(&rows, "pulls", "outcome", "pulled")["count"] == 1).then_some(rows)
     });
     let observed = row(&rows, "observed", "", "");
-    let counted = fleet.rows(&["nodes", "n3"], 0).remove(0)["counters"]["shared_observed_total"].clone();
+    let counted = fleet.rows(&["nodes", "n3", "--counters"], 0).remove(0)["counters"]["shared_observed_total"].clone();
     assert_eq!((&observed["wrongly"], &observed["entries_compared"]), (&counted, &1.into()), "{observed} {rows:?}");
 }
 

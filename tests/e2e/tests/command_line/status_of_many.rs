@@ -8,7 +8,7 @@ use std::time::Duration;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Message, Messaging as _};
 use contract::messages::agent::{DescribeNode, NodeDescription};
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, ListBackoffs};
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryAbout, EntryKind, ListBackoffs};
 use contract::messages::pull_coordinator::{ListPulls, PullList, PullState, PullStatus};
 use contract::messages::throttler::{BudgetList, ListBudgets};
 use contract::subject::Fleet;
@@ -43,6 +43,7 @@ fn description(number: usize) -> NodeDescription {
         since_ms: 60_000,
         runtime: "containerd 2.1.0".to_owned(),
         labels: BTreeMap::from([("zone".to_owned(), format!("z{}", number % 5))]),
+        zone: format!("z{}", number % 5),
         pulling: 0,
         waiting: 2,
         standing: 0,
@@ -56,7 +57,7 @@ fn description(number: usize) -> NodeDescription {
 fn entry(tag: usize) -> BackoffEntry {
     BackoffEntry {
         key: format!("{tag:04x}{:028x}", 0),
-        about: format!("image {}", image(tag)),
+        about: EntryAbout { image: image(tag), ..EntryAbout::of(EntryKind::Image, "registry.example") },
         view: Some(View { scope: "default".to_owned(), registry: "registry.example".to_owned(), ..View::default() }),
         class: FailureClass::NotFound,
         binds: "everybody".to_owned(),

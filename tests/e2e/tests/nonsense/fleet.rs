@@ -44,7 +44,7 @@ impl<'a> Honest<'a> {
     pub(crate) fn shared(&self, node: usize, image: &str) -> Option<BackoffEntry> {
         let about = format!("image {}", self.registry.image(image));
         let entries = self.agents[node].ask(&ListBackoffs::default()).entries;
-        entries.into_iter().find(|entry| entry.view.is_some() && entry.about == about)
+        entries.into_iter().find(|entry| entry.is_shared() && entry.about.to_string() == about)
     }
 }
 

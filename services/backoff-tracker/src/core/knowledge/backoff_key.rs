@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 use contract::{FailureClass, Stage, View};
 use sha2::{Digest, Sha256};
 
@@ -156,24 +157,36 @@ impl BackoffKey {
         self.id
     }
 
-    /// For people: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
+    /// What it is about, as others are told.
+    #[must_use]
+    pub fn entry_about(&self) -> EntryAbout {
+        let of = |kind| EntryAbout::of(kind, &self.view().registry);
+        let endpoint_of =
+            |kind, endpoint: &String, zone: &String| EntryAbout { endpoint: endpoint.clone(), zone: zone.clone(), ..of(kind) };
+        let image_of = |kind, reference: &String| EntryAbout { image: reference.clone(), ..of(kind) };
+        match &self.about {
+            About::BudgetOwner(owner) => EntryAbout { owner: owner.clone(), ..of(EntryKind::Budget) },
+            About::Endpoint { endpoint, zone } => endpoint_of(EntryKind::Registry, endpoint, zone),
+            About::TokenServer { endpoint, zone } => endpoint_of(EntryKind::TokenServer, endpoint, zone),
+            About::Blobs { endpoint, zone } => endpoint_of(EntryKind::Blobs, endpoint, zone),
+            About::Registry => of(EntryKind::Registry),
+            About::Repository(repository) => EntryAbout { repository: repository.clone(), ..of(EntryKind::Repository) },
+            About::Reference { reference, .. } => image_of(EntryKind::Image, reference),
+            About::Login { repository, anonymous, .. } => {
+                EntryAbout { repository: repository.clone(), anonymous: *anonymous, ..of(EntryKind::Login) }
+            }
+            About::Platform { reference, platform } => {
+                EntryAbout { platform: platform.clone(), ..image_of(EntryKind::Platform, reference) }
+            }
+            About::Content { reference, endpoint } => EntryAbout { endpoint: endpoint.clone(), ..image_of(EntryKind::Content, reference) },
+            About::Signature { reference, .. } => image_of(EntryKind::Signature, reference),
+        }
+    }
+
+    /// The same for people: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let registry = &self.view().registry;
-        match &self.about {
-            About::BudgetOwner(owner) => format!("budget {owner} of registry {registry}"),
-            About::Endpoint { endpoint, zone } => format!("registry {endpoint} from zone {zone}"),
-            About::TokenServer { endpoint, zone } => format!("token server of registry {endpoint} from zone {zone}"),
-            About::Blobs { endpoint, zone } => format!("blobs of registry {endpoint} from zone {zone}"),
-            About::Registry => format!("registry {registry}"),
-            About::Repository(repository) => format!("repository {repository} of registry {registry}"),
-            About::Reference { reference, .. } => format!("image {reference}"),
-            About::Login { repository, anonymous: true, .. } => format!("repository {repository} of registry {registry} without a login"),
-            About::Login { repository, .. } => format!("repository {repository} of registry {registry} with the present login"),
-            About::Platform { reference, platform } => format!("image {reference} for {platform}"),
-            About::Content { reference, endpoint } => format!("content of {reference} from {endpoint}"),
-            About::Signature { reference, .. } => format!("signature of {reference}"),
-        }
+        self.entry_about().to_string()
     }
 
     /// The class of failure that this back-off key is for.

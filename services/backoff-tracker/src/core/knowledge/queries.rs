@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use contract::TraceContext;
 use contract::know::MAX_KEYS_CLEARED;
-use contract::messages::backoff_tracker::{self as messages, BackoffAnswer, BackoffEntry, CheckBackoff, LocalKey};
+use contract::messages::backoff_tracker::{self as messages, BackoffAnswer, BackoffEntry, CheckBackoff, EntryQuery, LocalKey};
 use image::Reference;
 
 use super::backoff_key::BackoffKeyId;
@@ -20,7 +20,6 @@ use super::request::State;
 use crate::core::causes::Cause;
 use crate::core::delays::milliseconds;
 use crate::core::local_list;
-use crate::entry_query::EntryQuery;
 
 /// Reporters named of one entry; more say nothing more.
 const REPORTERS_NAMED: usize = 10;
@@ -121,7 +120,7 @@ impl Knowledge {
         others.sort_unstable();
         BackoffEntry {
             key: format!("{:032x}", entry.backoff_key.id().0),
-            about: entry.backoff_key.in_words(),
+            about: entry.backoff_key.entry_about(),
             view: Some(entry.backoff_key.view().clone()),
             class: entry.backoff_key.class(),
             binds: if entry.binding == Binding::Everybody { "everybody" } else { "reporters" }.to_owned(),

@@ -17,7 +17,7 @@ use crate::commands::holds::{self, Budgets};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
-use crate::output::known_failures::Known;
+use crate::output::known_failures::{JsonAbout, Known};
 
 /// A clear reaches the fleet as fast as knowledge does, in milliseconds; who has not heard of it by then is told by name.
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
@@ -188,7 +188,7 @@ fn print(format: OutputFormat, cleared: &Cleared) {
         for Known { entry, nodes, .. } in known {
             match format {
                 OutputFormat::Json => output::json(&json!({
-                    "kind": kind, "key": entry.key, "about": entry.about, "class": entry.class, "node_count": nodes.len(),
+                    "kind": kind, "key": entry.key, "what": entry.about.to_string(), "about": JsonAbout::of(&entry.about), "class": entry.class, "node_count": nodes.len(),
                 })),
                 OutputFormat::Text => {
                     let nodes = if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) };

@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
 use crate::output::known_failures::{self, Known};
+use crate::output::table::Look;
 
 /// How many entries fit on a screen.
 const SHOWN: usize = 5;
@@ -67,7 +68,7 @@ pub(super) async fn say_what_is_there(client: &FleetClient, what: &str, told: &T
     };
     output::remark(&format!("nothing of that name is held back: {what}. {others}:"));
     if !quiet {
-        known_failures::columns(shown).iter().for_each(|line| output::remark(&format!("  {line}")));
+        known_failures::table(shown).lines(&Look::of_width(None)).iter().for_each(|line| output::remark(&format!("  {line}")));
         if known.len() > shown.len() {
             output::remark("  ... `fleetpull backoff list` shows all");
         }

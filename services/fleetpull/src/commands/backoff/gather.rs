@@ -1,9 +1,8 @@
 //! What nodes know of failures, asked for and put together so that a large fleet's answers stay small: a few nodes tell all of what
 //! is shared, the others what they hold of it.
 
-use backoff_tracker::entry_query::EntryQuery;
 use contract::NodeName;
-use contract::messages::backoff_tracker::{BackoffList, ListBackoffs, Pause};
+use contract::messages::backoff_tracker::{BackoffList, EntryQuery, ListBackoffs, Pause};
 
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
@@ -153,7 +152,7 @@ mod tests {
         type Result = MessageResult<Ask<ListBackoffs>>;
 
         fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
-            let entry = |key: String, view| BackoffEntry { about: key.clone(), key, view, ..BackoffEntry::default() };
+            let entry = |key: String, view| BackoffEntry { key, view, ..BackoffEntry::default() };
             let keys = self.keys.clone().map(|key| format!("{key:032x}"));
             let own = entry("busybox".to_owned(), None);
             if list.body.shared_by_key {

@@ -22,7 +22,7 @@ pub(super) async fn explain(configuration: &Configuration, args: &ExplainArgs, r
     let policy = args.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
     let mut said = Explanation { policy: policy.to_string(), ..Explanation::default() };
     match find_out(configuration, reference, policy, &mut said).await {
-        Ok(()) => said.verdict = pull_coordinator::verdict(&said),
+        Ok(()) => said.verdict = said.in_one_sentence(),
         Err(error) => {
             said.class = Some(FailureClass::NodeLocal);
             said.cause = Some(output::told(&error));

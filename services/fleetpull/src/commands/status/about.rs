@@ -1,7 +1,7 @@
 //! What a back-off entry is about, in the words of a row.
 
 use contract::FailureClass;
-use contract::messages::backoff_tracker::BackoffEntry;
+use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 
 use super::row::What;
 
@@ -12,46 +12,33 @@ pub(super) struct About {
     pub(super) scope: String,
 }
 
-/// Of a shared entry, whose text says it.
-pub(super) fn about(entry: &BackoffEntry) -> About {
-    let registry = entry.view.as_ref().map(|view| view.registry.clone()).unwrap_or_default();
-    let text = entry.about.as_str();
-    let of_registry = |scope: String| About { what: What::Registry(registry.clone()), scope };
-    let of_image = |image: &str, scope: &str| About { what: What::Image(image.to_owned()), scope: scope.to_owned() };
-    let word = |rest: &str| rest.split_whitespace().next().unwrap_or_default().to_owned();
-    let zone = text.split_once(" from zone ").map(|(_, zone)| zone).filter(|zone| !zone.is_empty());
-    let in_zone = |part: &str| zone.map_or_else(|| part.to_owned(), |zone| format!("{part}, zone {zone}"));
-    if text.starts_with("registry ") {
-        return of_registry(zone.map_or_else(|| "registry".to_owned(), |zone| format!("zone {zone}")));
-    }
-    if text.starts_with("token server ") {
-        return of_registry(in_zone("token server"));
-    }
-    if text.starts_with("blobs ") {
-        return of_registry(in_zone("blobs"));
-    }
-    if text.starts_with("budget ") {
-        return of_registry("rate".to_owned());
-    }
-    if let Some(rest) = text.strip_prefix("repository ") {
-        let scope = match rest.rsplit_once(' ') {
-            Some((_, "login")) if rest.ends_with("without a login") => "no login",
-            Some((_, "login")) => "login",
-            _ => "repository",
-        };
-        return of_image(&word(rest), scope);
-    }
-    if let Some(rest) = text.strip_prefix("image ") {
-        let platform = rest.split_once(" for ").map(|(_, platform)| platform);
-        return of_image(&word(rest), platform.unwrap_or("image"));
-    }
-    for scope in ["content", "signature"] {
-        if let Some(rest) = text.strip_prefix(scope).and_then(|rest| rest.strip_prefix(" of ")) {
-            return of_image(&word(rest), scope);
+/// Of an entry.
+pub(super) fn about(entry: &EntryAbout) -> About {
+    let in_zone = |part: &str| if entry.zone.is_empty() { part.to_owned() } else { format!("{part}, zone {}", entry.zone) };
+    let scope = match entry.kind {
+        EntryKind::Registry if entry.zone.is_empty() => "registry".to_owned(),
+        EntryKind::Registry => format!("zone {}", entry.zone),
+        EntryKind::TokenServer => in_zone("token server"),
+        EntryKind::Blobs => in_zone("blobs"),
+        EntryKind::Budget => "rate".to_owned(),
+        EntryKind::Login if entry.anonymous => "no login".to_owned(),
+        EntryKind::Platform => entry.platform.clone(),
+        EntryKind::NodeImage => "node".to_owned(),
+        EntryKind::Unknown(_) if entry.kind.as_str().is_empty() => "-".to_owned(),
+        EntryKind::Repository | EntryKind::Login | EntryKind::Image | EntryKind::Content | EntryKind::Signature | EntryKind::Unknown(_) => {
+            entry.kind.as_str().to_owned()
         }
+    };
+    About { what: what(entry), scope }
+}
+
+/// An image or the images of a repository, if it is about less than its registry.
+fn what(entry: &EntryAbout) -> What {
+    match (entry.one_image(), entry.repository.as_str()) {
+        (Some(image), _) => What::Image(image.to_owned()),
+        (None, "") => What::Registry(entry.registry.clone()),
+        (None, repository) => What::Image(repository.to_owned()),
     }
-    // What a newer version is about.
-    of_image(text, "-")
 }
 
 /// A class of failures as a state.
@@ -70,33 +57,33 @@ pub(super) fn state_in_words(class: FailureClass) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use contract::View;
-
     use super::*;
 
     #[test]
     fn an_entry_is_about_a_registry_or_an_image() {
         let (registry, image) = (|| What::Registry("r.example".to_owned()), |image: &str| What::Image(image.to_owned()));
-        for (text, what, scope) in [
-            ("registry r.example:443 from zone a", registry(), "zone a"),
-            ("registry r.example:443 from zone ", registry(), "registry"),
-            ("registry r.example", registry(), "registry"),
-            ("token server of registry r.example:443 from zone a", registry(), "token server, zone a"),
-            ("blobs of registry r.example:443 from zone ", registry(), "blobs"),
-            ("budget default|r.example||||e of registry r.example", registry(), "rate"),
-            ("repository r.example/a of registry r.example", image("r.example/a"), "repository"),
-            ("repository r.example/a of registry r.example without a login", image("r.example/a"), "no login"),
-            ("repository r.example/a of registry r.example with the present login", image("r.example/a"), "login"),
-            ("image r.example/a:1", image("r.example/a:1"), "image"),
-            ("image r.example/a:1 for linux/arm64", image("r.example/a:1"), "linux/arm64"),
-            ("content of r.example/a:1 from m.example:443", image("r.example/a:1"), "content"),
-            ("signature of r.example/a:1", image("r.example/a:1"), "signature"),
-            ("moon of r.example", image("moon of r.example"), "-"),
-            ("", image(""), "-"),
+        let of = |kind| EntryAbout::of(kind, "r.example");
+        let zone = |kind| EntryAbout { endpoint: "r.example:443".to_owned(), zone: "a".to_owned(), ..of(kind) };
+        let repository = |kind| EntryAbout { repository: "r.example/a".to_owned(), ..of(kind) };
+        let tag = |kind| EntryAbout { image: "r.example/a:1".to_owned(), ..of(kind) };
+        for (entry, what, scope) in [
+            (zone(EntryKind::Registry), registry(), "zone a"),
+            (of(EntryKind::Registry), registry(), "registry"),
+            (zone(EntryKind::TokenServer), registry(), "token server, zone a"),
+            (of(EntryKind::Blobs), registry(), "blobs"),
+            (of(EntryKind::Budget), registry(), "rate"),
+            (repository(EntryKind::Repository), image("r.example/a"), "repository"),
+            (EntryAbout { anonymous: true, ..repository(EntryKind::Login) }, image("r.example/a"), "no login"),
+            (repository(EntryKind::Login), image("r.example/a"), "login"),
+            (tag(EntryKind::Image), image("r.example/a:1"), "image"),
+            (EntryAbout { platform: "linux/arm64".to_owned(), ..tag(EntryKind::Platform) }, image("r.example/a:1"), "linux/arm64"),
+            (tag(EntryKind::Content), image("r.example/a:1"), "content"),
+            (tag(EntryKind::Signature), image("r.example/a:1"), "signature"),
+            (tag(EntryKind::NodeImage), image("r.example/a:1"), "node"),
+            (of(EntryKind::from_text("moon")), registry(), "moon"),
+            (EntryAbout::default(), What::Registry(String::new()), "-"),
         ] {
-            let view = Some(View { registry: "r.example".to_owned(), ..View::default() });
-            let entry = BackoffEntry { about: text.to_owned(), view, ..BackoffEntry::default() };
-            assert_eq!(about(&entry), About { what, scope: scope.to_owned() }, "{text}");
+            assert_eq!(about(&entry), About { what, scope: scope.to_owned() }, "{entry}");
         }
     }
 }

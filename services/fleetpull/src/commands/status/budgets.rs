@@ -1,13 +1,13 @@
 //! What a budget shows in a row: a quota that is spent, a rate below its cap, or pulls that wait for their turn.
 
 use contract::messages::throttler::{BudgetState, RegistryLimit};
-use pull_coordinator::registry_of_budget;
+use contract::registry_of_budget;
 
 use super::ids;
 use super::row::{BudgetFigures, Row, Source, What};
 use super::waits::Waiting;
 use crate::commands::budget::Budget;
-use crate::commands::holds::{hold, used_up};
+use crate::commands::holds::{hold, tightest, used_up};
 use crate::output::units;
 
 impl BudgetFigures {
@@ -25,12 +25,11 @@ impl BudgetFigures {
         }
         let limits = &state.known.limits;
         let spent = used_up(limits);
-        let least = limits.iter().filter(|limit| limit.limit > 0).min_by_key(|limit| limit.remaining.saturating_mul(1_000) / limit.limit);
         Some(Self {
             owner: state.owner.clone(),
             rate: (state.leads && state.per_second > 0.0).then_some(state.per_second_in_force),
             cap: (state.per_second > 0.0).then_some(state.per_second),
-            quota: spent.or(least).cloned(),
+            quota: tightest(limits).cloned(),
             is_spent: spent.is_some(),
             slowed_by,
             waiting_count: state.waiting_count,

@@ -4,10 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use backoff_tracker::entry_query::{EntryQuery, image_of};
-use console::truncate_str;
-use contract::messages::backoff_tracker::BackoffEntry;
-use contract::{FailureClass, NodeName};
+use contract::NodeName;
+use contract::messages::backoff_tracker::{EntryKind, EntryQuery};
 use image::Reference;
 
 use super::about::{About, about, state_in_words};
@@ -16,13 +14,6 @@ use super::row::{BudgetFigures, Row, Source, What};
 use super::waits::{Causes, Waiting, Waits, normalised};
 use crate::commands::holds::Budgets;
 use crate::output::known_failures::{Known, found_by};
-use crate::output::refusal::got;
-
-/// As much of a message tells what it is about. Columns.
-const MESSAGE_SHOWN: usize = 40;
-
-/// What the runtime adds to a status that no registry has sent.
-const WEB_PAGE: &str = "(with a web page";
 
 /// All rows, the worst first: what most nodes wait for, a registry before an image, what is longest so.
 pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row> {
@@ -56,7 +47,7 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
 
 fn of_shared(place: usize, known: &Known) -> Row {
     let entry = &known.entry;
-    let About { what, scope } = about(entry);
+    let About { what, scope } = about(&entry.about);
     Row {
         key: entry.key.clone(),
         id: String::new(),
@@ -64,7 +55,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
         scope,
         state: entry.class.as_str(),
         state_in_words: state_in_words(entry.class).to_owned(),
-        cause: format!("{} ({})", met(known), found_by(entry)),
+        cause: format!("{} ({})", known.met(), found_by(entry)),
         message: Some(entry.cause.clone()).filter(|cause| !cause.is_empty()),
         since_ms: Some(entry.since_ms),
         next_attempt_ms: Some(known.due_ms()),
@@ -76,23 +67,11 @@ fn of_shared(place: usize, known: &Known) -> Row {
     }
 }
 
-/// What the attempt met: a status, that nobody answered, or the beginning of what the node says.
-fn met(known: &Known) -> String {
-    let BackoffEntry { class, cause, .. } = &known.entry;
-    let met = got(*class, cause);
-    let says_no_more = met == class.as_str() || *class == FailureClass::Unknown;
-    match cause.split_once(": ").filter(|_| says_no_more) {
-        Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
-        None if cause.contains(WEB_PAGE) => format!("{met} from a proxy"),
-        None => met.strip_suffix(" from the registry").unwrap_or(met).to_owned(),
-    }
-}
-
 /// One row for each image that nodes hold back by their own rule, and that nothing shared is known of.
 fn of_nodes_own(known: &[Known], shared: &Index<'_>) -> Vec<Row> {
     let mut by_image: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, own) in known.iter().enumerate().filter(|(_, known)| !known.is_shared()) {
-        let image = normalised(image_of(&own.entry).unwrap_or_default());
+        let image = normalised(&own.entry.about.image);
         let is_shared = |row: &usize| own.nodes.first().is_some_and(|node| known[shared.places[*row]].nodes.binary_search(node).is_ok());
         if !shared.causes_of(&image).holding.iter().any(is_shared) {
             by_image.entry(image).or_default().push(place);
@@ -117,7 +96,7 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
         scope,
         state: newest.entry.class.as_str(),
         state_in_words: state_in_words(newest.entry.class).to_owned(),
-        cause: format!("{} ({})", met(newest), newest.nodes.first().map_or("-", NodeName::as_str)),
+        cause: format!("{} ({})", newest.met(), newest.nodes.first().map_or("-", NodeName::as_str)),
         message: Some(newest.entry.cause.clone()).filter(|cause| !cause.is_empty()),
         since_ms: places.iter().map(|place| known[*place].entry.since_ms).max(),
         next_attempt_ms: places.iter().map(|place| known[*place].due_ms()).min(),
@@ -132,8 +111,8 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
 /// Whether a row is of the back-off of a budget's owner.
 fn is_about_budget(known: &[Known], row: &Row, owner: &str) -> bool {
     let Source::Entries(places) = &row.source else { return false };
-    let about = places.first().map(|place| known[*place].entry.about.as_str()).unwrap_or_default();
-    about.strip_prefix("budget ").and_then(|rest| rest.strip_prefix(owner)).is_some_and(|rest| rest.starts_with(" of registry "))
+    let about = places.first().map(|place| &known[*place].entry.about);
+    about.is_some_and(|about| about.kind == EntryKind::Budget && about.owner == owner)
 }
 
 /// Whether a node is held by what a row is about: by a budget every node is, and by an entry those that know it.
@@ -178,10 +157,9 @@ impl<'a> Index<'a> {
                     &known[index.places[number]].entry
                 }
             };
-            match (image_of(entry), &entry.view) {
-                (Some(image), _) => index.by_image.entry(normalised(image)).or_default().push(number),
-                (None, Some(view)) => index.by_registry.entry(view.registry.clone()).or_default().push(number),
-                (None, None) => {}
+            match entry.about.one_image() {
+                Some(image) => index.by_image.entry(normalised(image)).or_default().push(number),
+                None => index.by_registry.entry(entry.about.registry.clone()).or_default().push(number),
             }
         }
         index

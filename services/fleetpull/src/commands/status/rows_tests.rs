@@ -1,7 +1,8 @@
 use contract::FailureClass;
+use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout};
 use contract::messages::throttler::{BudgetState, KnownLimits};
 
-use super::super::samples::{OWNER, Sample, budget, limited, missing, own, shared, unavailable};
+use super::super::samples::{OWNER, Sample, budget, limited, missing, of_registry, own, shared, unavailable};
 use super::*;
 
 fn rows_of(sample: Sample) -> Vec<Row> {
@@ -105,9 +106,10 @@ fn a_status_that_a_proxy_sent_is_said_to_be_a_proxys() {
 
 #[test]
 fn ids_tell_rows_apart() {
+    let repository = EntryAbout { repository: "registry.example/a".to_owned(), ..of_registry(EntryKind::Repository) };
     let sample = Sample::of(1)
-        .knowing(&shared("7f3a1", "registry registry.example", FailureClass::RegistryUnavailable, "x"))
-        .knowing(&shared("7f3a2", "repository a of registry registry.example", FailureClass::RegistryUnavailable, "x"));
+        .knowing(&shared("7f3a1", of_registry(EntryKind::Registry), FailureClass::RegistryUnavailable, "x"))
+        .knowing(&shared("7f3a2", repository, FailureClass::RegistryUnavailable, "x"));
     let rows = rows_of(sample);
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids, ["7f3a1", "7f3a2"]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::messages::agent::NodeDescription;
-use contract::messages::backoff_tracker::BackoffEntry;
+use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
 use contract::messages::pull_coordinator::{PullState, PullStatus};
 use contract::messages::throttler::{BudgetList, BudgetState, KnownLimits, RegistryLimit};
 use contract::{FailureClass, NodeName, View};
@@ -34,6 +34,7 @@ pub(super) fn description(number: usize) -> NodeDescription {
         since_ms: 60_000,
         runtime: "oci-layout".to_owned(),
         labels: BTreeMap::new(),
+        zone: String::new(),
         pulling: 0,
         waiting: 0,
         standing: 0,
@@ -49,12 +50,23 @@ pub(super) fn silent(number: usize, seconds: u64) -> Silent {
     Silent { node: node(number), ago, labels: None, known_for: Duration::from_secs(3_600) }
 }
 
+/// About a thing of `registry.example`.
+pub(super) fn of_registry(kind: EntryKind) -> EntryAbout {
+    EntryAbout::of(kind, "registry.example")
+}
+
+/// About an image.
+pub(super) fn of_image(kind: EntryKind, image: &str) -> EntryAbout {
+    let registry = image::Reference::parse(image).map(|image| image.registry().to_owned()).unwrap_or_default();
+    EntryAbout { image: image.to_owned(), ..EntryAbout::of(kind, &registry) }
+}
+
 /// A shared entry whose key begins with `key`.
-pub(super) fn shared(key: &str, about: &str, class: FailureClass, cause: &str) -> BackoffEntry {
+pub(super) fn shared(key: &str, about: EntryAbout, class: FailureClass, cause: &str) -> BackoffEntry {
     let view = View { scope: "default".to_owned(), registry: "registry.example".to_owned(), ..View::default() };
     BackoffEntry {
         key: format!("{key:0<32}"),
-        about: about.to_owned(),
+        about,
         view: Some(view),
         class,
         binds: "everybody".to_owned(),
@@ -71,19 +83,25 @@ pub(super) fn shared(key: &str, about: &str, class: FailureClass, cause: &str) -
 
 pub(super) fn unavailable() -> BackoffEntry {
     let cause = "registry.example: 503 Service Unavailable for manifest v1";
-    shared("7f3a", "registry registry.example:443 from zone a", FailureClass::RegistryUnavailable, cause)
+    let (endpoint, zone) = ("registry.example:443".to_owned(), "a".to_owned());
+    let about = EntryAbout { endpoint, zone, ..of_registry(EntryKind::Registry) };
+    shared("7f3a", about, FailureClass::RegistryUnavailable, cause)
 }
 
 pub(super) fn missing(key: &str, image: &str) -> BackoffEntry {
     let cause = "registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown) for manifest v9";
-    BackoffEntry { next_attempt_ms: 41_000, since_ms: 672_000, ..shared(key, &format!("image {image}"), FailureClass::NotFound, cause) }
+    BackoffEntry {
+        next_attempt_ms: 41_000,
+        since_ms: 672_000,
+        ..shared(key, of_image(EntryKind::Image, image), FailureClass::NotFound, cause)
+    }
 }
 
 /// A node's own back-off.
 pub(super) fn own(key: &str) -> BackoffEntry {
     BackoffEntry {
         key: key.to_owned(),
-        about: format!("image {key} on this node"),
+        about: of_image(EntryKind::NodeImage, key.rsplit(' ').next().unwrap_or(key)),
         binds: "this node".to_owned(),
         class: FailureClass::NodeLocal,
         cause: "ErrImagePull: no space left on device".to_owned(),
@@ -95,8 +113,8 @@ pub(super) fn own(key: &str) -> BackoffEntry {
 
 /// The back-off of the owner of a budget.
 pub(super) fn limited() -> BackoffEntry {
-    let about = format!("budget {OWNER} of registry registry.example");
-    shared("91c0", &about, FailureClass::RateLimited, "registry.example: 429 Too Many Requests for manifest v1")
+    let about = EntryAbout { owner: OWNER.to_owned(), ..of_registry(EntryKind::Budget) };
+    shared("91c0", about, FailureClass::RateLimited, "registry.example: 429 Too Many Requests for manifest v1")
 }
 
 /// A budget of whose quota this is left, as its leader tells it.

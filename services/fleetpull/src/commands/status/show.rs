@@ -1,13 +1,13 @@
 //! The status as lines: a sentence on the worst, four lines on the whole, and a table of what is wrong.
 
-use console::{measure_text_width, truncate_str};
-
 use super::model::{BusState, Nodes, Sharing, Status, Unwell};
 use super::row::{Row, What};
 use crate::commands::backoff::pause_line;
 use crate::output::known_failures::named_few;
 use crate::output::layout::{without_middle, wrapped};
-use crate::output::{one_line, table, units};
+use crate::output::one_line;
+use crate::output::table::{Cell, Column, Look, Table};
+use crate::output::units::{self, SOON_MS};
 
 /// One screen, whatever the size of the fleet.
 const LINES_MOST: usize = 40;
@@ -17,12 +17,32 @@ const NAMED: usize = 3;
 const VERSIONS_NAMED: usize = 3;
 /// Events that wait for less than this are on their way. Milliseconds.
 const UNSENT_FROM_MS: u64 = 1_000;
-/// What is due sooner than in so many milliseconds is due.
-const SOON_MS: u64 = 1_000;
 /// The most of a name in the sentence. Columns.
 const SENTENCE_WHAT: usize = 40;
 /// How wide the name of a part of the fleet is before what is said of it. Columns.
 const LABEL: usize = 9;
+
+/// The columns where there is room for all.
+static IN_FULL: [Column; 8] = [
+    Column::new("ID"),
+    Column::name("WHAT", 24),
+    Column::new("SCOPE"),
+    Column::new("STATE"),
+    Column::sentence("CAUSE", 20),
+    Column::new("SINCE"),
+    Column::new("NEXT ATTEMPT"),
+    Column::new("WAITING"),
+];
+/// The columns where there is less.
+static IN_SHORT: [Column; 7] = [
+    Column::new("ID"),
+    Column::name("WHAT", 20),
+    Column::new("STATE"),
+    Column::sentence("CAUSE", 11),
+    Column::new("SINCE"),
+    Column::new("NEXT"),
+    Column::new("WAITING"),
+];
 
 /// All of it, in lines of so many columns.
 pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
@@ -161,74 +181,36 @@ fn counted(count: u64, noun: &str) -> String {
 
 /// In full if that fits, else without the scope and with short words.
 fn table_of(rows: &[Row], width: usize) -> Vec<String> {
-    let header = ["ID", "WHAT", "SCOPE", "STATE", "CAUSE", "SINCE", "NEXT ATTEMPT", "WAITING"];
-    let full = rows.iter().map(|row| {
-        let next = match (&row.prober, row.next_attempt_ms) {
-            (Some(prober), _) => format!("{prober} tries now"),
-            (None, left_ms) => due(left_ms),
-        };
-        let waiting = match row.waiting.nodes {
-            0 => "0".to_owned(),
-            nodes => format!("{}, {}", counted(nodes, "node"), counted(row.waiting.images, "image")),
-        };
-        let cells = [row.id.as_str(), what(row), &row.scope, &row.state_in_words, &row.cause, &since(row), &next, &waiting];
-        cells.map(one_line).to_vec()
-    });
-    let flexible = [Flexible { column: 1, least: 24 }, Flexible { column: 4, least: 20 }];
-    if let Some(lines) = fitted(&header, full.collect(), flexible, width) {
-        return lines;
+    let look = Look::of_width(Some(width));
+    let mut table = Table::new(&IN_FULL);
+    rows.iter().for_each(|row| table.add(&row.id, in_full(row)));
+    if !table.fits(&look) {
+        table = Table::new(&IN_SHORT);
+        rows.iter().for_each(|row| table.add(&row.id, in_short(row)));
     }
-    let header = ["ID", "WHAT", "STATE", "CAUSE", "SINCE", "NEXT", "WAITING"];
-    let compact = rows.iter().map(|row| {
-        let next = if row.prober.is_some() { "now".to_owned() } else { due(row.next_attempt_ms) };
-        let waiting = if row.waiting.nodes == 0 { "0".to_owned() } else { counted(row.waiting.nodes, "node") };
-        let cells = [row.id.as_str(), what(row), &row.state_in_words, &row.cause, &since(row), &next, &waiting];
-        cells.map(one_line).to_vec()
-    });
-    let compact: Vec<Vec<String>> = compact.collect();
-    let flexible = [Flexible { column: 1, least: 20 }, Flexible { column: 3, least: 11 }];
-    let fitted = fitted(&header, compact.clone(), flexible, width);
-    let lines = fitted.unwrap_or_else(|| table::columns(&header, &compact));
-    lines.iter().map(|line| truncate_str(line, width, "...").into_owned()).collect()
+    table.lines(&look)
+}
+
+fn in_full(row: &Row) -> Vec<Cell> {
+    let next = match (&row.prober, row.next_attempt_ms) {
+        (Some(prober), _) => format!("{prober} tries now"),
+        (None, left_ms) => units::due(left_ms),
+    };
+    let waiting = match row.waiting.nodes {
+        0 => "0".to_owned(),
+        nodes => format!("{}, {}", counted(nodes, "node"), counted(row.waiting.images, "image")),
+    };
+    [row.id.as_str(), what(row), &row.scope, &row.state_in_words, &row.cause, &since(row), &next, &waiting].map(Cell::from).to_vec()
+}
+
+fn in_short(row: &Row) -> Vec<Cell> {
+    let next = if row.prober.is_some() { "now".to_owned() } else { units::due(row.next_attempt_ms) };
+    let waiting = if row.waiting.nodes == 0 { "0".to_owned() } else { counted(row.waiting.nodes, "node") };
+    [row.id.as_str(), what(row), &row.state_in_words, &row.cause, &since(row), &next, &waiting].map(Cell::from).to_vec()
 }
 
 fn since(row: &Row) -> String {
     row.since_ms.map_or_else(|| "-".to_owned(), units::age)
-}
-
-fn due(left_ms: Option<u64>) -> String {
-    match left_ms {
-        None => "-".to_owned(),
-        Some(..SOON_MS) => "due".to_owned(),
-        Some(left_ms) => format!("in {}", units::age(left_ms)),
-    }
-}
-
-/// A column that gives way where there is little room, and how much of it is kept.
-struct Flexible {
-    column: usize,
-    least: usize,
-}
-
-/// Rows in columns that fit: first the names of what is wrong give way by their middle, then causes by their end. None: that is not enough.
-fn fitted(header: &[&str], mut rows: Vec<Vec<String>>, [what, cause]: [Flexible; 2], width: usize) -> Option<Vec<String>> {
-    let by_end = |text: &str, width: usize| truncate_str(text, width, "...").into_owned();
-    shorten(header, &mut rows, what, width, without_middle);
-    shorten(header, &mut rows, cause, width, by_end);
-    let lines = table::columns(header, &rows);
-    (widest(&lines) <= width).then_some(lines)
-}
-
-/// Shortens a column by as much as the rows are too wide, if so much of it may go.
-fn shorten(header: &[&str], rows: &mut [Vec<String>], flexible: Flexible, width: usize, shortened: impl Fn(&str, usize) -> String) {
-    let over = widest(&table::columns(header, rows)).saturating_sub(width);
-    let cells = rows.iter().filter_map(|row| row.get(flexible.column));
-    let kept = cells.map(|cell| measure_text_width(cell)).max().unwrap_or_default().saturating_sub(over).max(flexible.least);
-    rows.iter_mut().filter_map(|row| row.get_mut(flexible.column)).for_each(|cell| *cell = shortened(cell, kept));
-}
-
-fn widest(lines: &[String]) -> usize {
-    lines.iter().map(|line| measure_text_width(line)).max().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl Merger {
             Known { entry, nodes, next }
         });
         let mut known: Vec<Known> = known.collect();
-        let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.clone(), known.nodes.first().cloned());
+        let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.to_string(), known.nodes.first().cloned());
         known.sort_by_cached_key(order);
         known
     }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn what_most_tell_by_its_key_is_told_in_full_by_one() {
         let key = |number: u32| format!("{number:032x}");
-        let entry = |number: u32| BackoffEntry { key: key(number), ..shared("image registry.example/a:1", number) };
+        let entry = |number: u32| BackoffEntry { key: key(number), ..shared("registry.example/a:1", number) };
         let mut merger = Merger::default();
         merger.add(&node("n1"), vec![entry(1)]);
         merger.add_keys(&node("n2"), vec![key(1), key(2), key(3)]);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::EntryAbout;
 use crate::{Command, FailureClass, Service, TraceContext, View};
 
 /// What this node knows of failures: its own back-offs and what the fleet shares.
@@ -60,8 +61,8 @@ pub struct BackoffList {
 pub struct BackoffEntry {
     /// Names it in `explain` and `clear`: 32 hex digits for what is shared, else the image, for a pod `namespace/name image`.
     pub key: String,
-    /// What it is about, in words: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
-    pub about: String,
+    /// What it is about.
+    pub about: EntryAbout,
     /// The node's view of the registry; none for what is this node's own.
     pub view: Option<View>,
     /// What kind of failure.
@@ -88,6 +89,14 @@ pub struct BackoffEntry {
     pub trace: Option<TraceContext>,
 }
 
+impl BackoffEntry {
+    /// Whether the fleet shares it; else it is a node's own.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.view.is_some()
+    }
+}
+
 /// Forget what holds an image or an entry, here. To every node at once it is said on the bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClearBackoff {
@@ -106,7 +115,7 @@ impl Command for ClearBackoff {
 /// The answer to [`ClearBackoff`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffCleared {
-    /// What was forgotten, as listed in `about`; empty: nothing matched.
+    /// What was forgotten, in words; empty: nothing matched.
     pub cleared: Vec<String>,
     /// What was not cleared, and why, in words.
     #[serde(default)]

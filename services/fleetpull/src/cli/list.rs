@@ -1,0 +1,88 @@
+//! What every list takes: how it is written, and whether it is watched.
+
+use clap::{Args, ValueEnum};
+
+use super::groups::{Format, OWN};
+
+/// How a list is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// A table that fits the terminal.
+    #[default]
+    Text,
+    /// A table with more columns, in which nothing is shortened.
+    Wide,
+    /// One JSON object a line, and nothing else on stdout.
+    Json,
+    /// Names alone, one a line.
+    Name,
+}
+
+impl Format for ListFormat {
+    const HELP: &'static str = "How the list is written to stdout: text, wide for more columns with nothing shortened, json for one object a \
+                                line and nothing else, or name for names alone";
+}
+
+/// Whether colours are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColourChoice {
+    /// If a terminal shows them and NO_COLOR is not set.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// In no case.
+    Never,
+}
+
+impl ColourChoice {
+    /// Whether they are written, on a terminal or elsewhere, by what the environment says.
+    #[must_use]
+    pub fn is_wanted(self, is_terminal: bool, variable: &dyn Fn(&str) -> Option<String>) -> bool {
+        let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => is_terminal && !is_set("NO_COLOR") && variable("TERM").is_none_or(|terminal| terminal != "dumb"),
+        }
+    }
+}
+
+/// How a list is shown.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ListArgs {
+    /// Without the line of column names.
+    #[arg(long, help_heading = OWN)]
+    pub no_headers: bool,
+    /// Sort the rows by this column: its name as the header has it, in any case and with - for a space.
+    #[arg(long, value_name = "COLUMN", help_heading = OWN)]
+    pub sort_by: Option<String>,
+    /// Read it anew every 2 s, until Ctrl-C.
+    #[arg(short, long, help_heading = OWN)]
+    pub watch: bool,
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true, help_heading = OWN)]
+    pub color: ColourChoice,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let none: &[(&str, &str)] = &[];
+        for (choice, is_terminal, environment, expected) in [
+            (ColourChoice::Auto, true, none, true),
+            (ColourChoice::Auto, false, none, false),
+            (ColourChoice::Auto, true, &[("NO_COLOR", "1")], false),
+            (ColourChoice::Auto, true, &[("NO_COLOR", "")], true),
+            (ColourChoice::Auto, true, &[("TERM", "dumb")], false),
+            (ColourChoice::Always, false, &[("NO_COLOR", "1")], true),
+            (ColourChoice::Never, true, none, false),
+        ] {
+            let variable = |name: &str| environment.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned());
+            assert_eq!(choice.is_wanted(is_terminal, &variable), expected, "{choice:?} {is_terminal} {environment:?}");
+        }
+    }
+}

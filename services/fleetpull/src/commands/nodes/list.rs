@@ -1,0 +1,272 @@
+//! `fleetpull nodes`: a row for each node.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use contract::NodeName;
+use contract::messages::agent::NodeDescription;
+use serde::Serialize;
+
+use crate::cli::NodesArgs;
+use crate::commands::watch::ListRequest;
+use crate::exit::Exit;
+use crate::fleet::{FleetClient, Members};
+use crate::output::listing::Listing;
+use crate::output::silent::{Silent, milliseconds};
+use crate::output::table::{Cell, Column, Table, Tone};
+use crate::output::{given, json_line, units};
+
+/// The state of a node that is known and does not answer.
+const SILENT: &str = "silent";
+/// The state of a node that is well.
+const OK: &str = "ok";
+
+/// All columns, the one of labels last.
+static COLUMNS_WITH_LABELS: [Column; 15] = [
+    Column::name("NAME", 10),
+    Column::sentence("STATUS", 8),
+    Column::name("ZONE", 4),
+    Column::sentence("RUNTIME", 7),
+    Column::new("VERSION"),
+    Column::new("RUNNING"),
+    Column::new("WAITING"),
+    Column::new("BLOCKED"),
+    Column::new("AGE"),
+    Column::wide("SINCE"),
+    Column::wide("STANDING"),
+    Column::wide("SHARE"),
+    Column::wide("UNSENT"),
+    Column::wide("HOST"),
+    Column::name("LABELS", 6),
+];
+/// Those that are shown unless labels are asked for.
+static COLUMNS: &[Column] = COLUMNS_WITH_LABELS.split_at(14).0;
+
+/// A node in JSON: the names and their meaning are an interface.
+#[derive(Serialize)]
+pub(super) struct JsonNode<'a> {
+    node: &'a NodeName,
+    instance: Option<&'a str>,
+    started_at: Option<String>,
+    version: Option<&'a str>,
+    state: &'a str,
+    since_ms: u64,
+    runtime: Option<&'a str>,
+    zone: Option<&'a str>,
+    /// Null where they are not known.
+    labels: Option<&'a BTreeMap<String, String>>,
+    pulling: Option<u64>,
+    waiting: Option<u64>,
+    backoff: Option<u64>,
+    reads_versions: &'a [u32],
+}
+
+/// A node as it is listed.
+pub(super) struct Listed {
+    pub(super) node: NodeDescription,
+    knows_labels: bool,
+}
+
+impl Listed {
+    /// Whether it is known and does not answer.
+    pub(super) fn is_silent(&self) -> bool {
+        self.node.state == SILENT
+    }
+}
+
+impl<'a> JsonNode<'a> {
+    pub(super) fn of(Listed { node, knows_labels }: &'a Listed) -> Self {
+        let answers = node.state != SILENT;
+        let known = |count: u64| answers.then_some(count);
+        Self {
+            node: &node.node,
+            instance: given(&node.instance),
+            started_at: answers.then(|| units::rfc_3339(node.started_ms)),
+            version: given(&node.version),
+            state: &node.state,
+            since_ms: node.since_ms,
+            runtime: given(&node.runtime),
+            zone: given(&node.zone),
+            labels: knows_labels.then_some(&node.labels),
+            pulling: known(node.pulling),
+            waiting: known(node.waiting),
+            backoff: known(node.backoff),
+            reads_versions: &node.reads_versions,
+        }
+    }
+}
+
+/// Lists the agents.
+pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
+    let columns = if args.show_labels { &COLUMNS_WITH_LABELS[..] } else { COLUMNS };
+    let request = ListRequest::of(args.question.output, &args.list, columns)?;
+    request.show(&args.question, async |client: &FleetClient| {
+        let nodes = listed(args, client).await?;
+        Ok((listing(&nodes, columns, request.is_json(), client.clock().now().wall_ms()), Exit::Success))
+    })
+}
+
+pub(super) async fn listed(args: &NodesArgs, client: &FleetClient) -> Result<Vec<Listed>> {
+    let Members { answering, silent: left_out } = client.members(args.question.fleet.selector.as_ref()).await?;
+    let answering = answering.into_iter().map(|node| Listed { node, knows_labels: true });
+    let mut nodes: Vec<Listed> = answering.chain(left_out.into_iter().map(silent)).collect();
+    nodes.sort_by(|one, other| one.node.node.cmp(&other.node.node));
+    Ok(nodes)
+}
+
+/// As it is shown at the moment `now_ms` since 1970.
+fn listing(nodes: &[Listed], columns: &'static [Column], with_objects: bool, now_ms: u64) -> Listing {
+    // No node at all is an error.
+    let mut listing = Listing::new(Table::new(columns), "");
+    for node in nodes {
+        listing.table.add(node.node.node.as_str(), cells(node, now_ms));
+    }
+    if with_objects {
+        listing.objects = nodes.iter().filter_map(|node| json_line(&JsonNode::of(node))).collect();
+    }
+    listing
+}
+
+/// A node that is known and does not answer: since when, and its labels, is all that is known of it.
+fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
+    let knows_labels = labels.is_some();
+    let node = NodeDescription {
+        node,
+        instance: String::new(),
+        host: String::new(),
+        started_ms: 0,
+        version: String::new(),
+        state: SILENT.to_owned(),
+        since_ms: milliseconds(ago),
+        runtime: String::new(),
+        labels: labels.unwrap_or_default(),
+        zone: String::new(),
+        pulling: 0,
+        waiting: 0,
+        standing: 0,
+        backoff: 0,
+        oldest_unsent_ms: 0,
+        share: String::new(),
+        reads_versions: Vec::new(),
+    };
+    Listed { node, knows_labels }
+}
+
+fn cells(Listed { node, .. }: &Listed, now_ms: u64) -> Vec<Cell> {
+    let is_silent = node.state == SILENT;
+    let known = |cell: Cell| if is_silent { Cell::nothing() } else { cell };
+    let labels: Vec<String> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    vec![
+        Cell::from(node.node.as_str()),
+        status(node),
+        Cell::from(node.zone.as_str()),
+        Cell::from(node.runtime.as_str()),
+        Cell::from(node.version.as_str()),
+        known(Cell::count(node.pulling)),
+        known(Cell::count(node.waiting)),
+        known(Cell::count(node.backoff)),
+        known(Cell::age(now_ms.saturating_sub(node.started_ms))),
+        Cell::age(node.since_ms),
+        known(Cell::count(node.standing)),
+        Cell::from(node.share.as_str()),
+        known(Cell::age(node.oldest_unsent_ms)),
+        Cell::from(node.host.as_str()),
+        Cell::from(labels.join(",")),
+    ]
+}
+
+/// In a word, or with the reason.
+fn status(node: &NodeDescription) -> Cell {
+    let tone = match node.state.as_str() {
+        OK => Tone::Good,
+        SILENT => Tone::Bad,
+        _ => Tone::Warning,
+    };
+    Cell::from(status_in_words(node)).toned(tone)
+}
+
+/// The same as text.
+pub(super) fn status_in_words(node: &NodeDescription) -> String {
+    match node.state.as_str() {
+        OK => "ready".to_owned(),
+        SILENT => format!("{SILENT} for {}", units::age(node.since_ms)),
+        state => state.to_owned(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::output::table::Look;
+
+    pub(in crate::commands::nodes) const NOW_MS: u64 = 1_790_000_000_000;
+
+    pub(in crate::commands::nodes) fn well(name: &str) -> Listed {
+        let described = serde_json::from_value(json!({
+            "node": name, "instance": "i", "started_ms": NOW_MS - 90_000_000, "version": "0.1.0", "state": "ok", "since_ms": 90_000_000,
+            "runtime": "containerd 2.1.0", "labels": { "disk": "ssd", "zone": "a" }, "zone": "eu-1a", "pulling": 3, "waiting": 12,
+            "backoff": 2, "share": "enforce",
+        }));
+        Listed { node: described.expect("a description"), knows_labels: true }
+    }
+
+    fn silent_for(name: &str, seconds: u64) -> Listed {
+        let ago = Duration::from_secs(seconds);
+        silent(Silent { node: name.parse().expect("a name"), ago, labels: None, known_for: 12 * ago })
+    }
+
+    #[test]
+    fn nodes_have_a_row_each_that_fits_80_columns() {
+        let mut degraded = well("n2.rack-7.example");
+        degraded.node.state = "degraded: no bus since 12:00:03Z: connection refused".to_owned();
+        let nodes = [well("n1"), degraded, silent_for("n3", 240)];
+        let shown = listing(&nodes, COLUMNS, false, NOW_MS);
+        assert_eq!(
+            shown.table.lines(&Look::of_width(Some(79))),
+            [
+                "NAME        STATUS     ZONE   RUNTIME   VERSION  RUNNING  WAITING  BLOCKED  AGE",
+                "n1          ready      eu-1a  conta...  0.1.0    3        12       2        25h",
+                "n2....mple  degrad...  eu-1a  conta...  0.1.0    3        12       2        25h",
+                "n3          silent...  -      -         -        -        -        -        -",
+            ]
+        );
+    }
+
+    #[test]
+    fn all_of_it_is_shown_where_no_terminal_is() {
+        let mut degraded = well("n2");
+        degraded.node.state = "degraded: no bus since 12:00:03Z".to_owned();
+        let shown = listing(&[degraded, silent_for("n3", 240)], &COLUMNS_WITH_LABELS, false, NOW_MS);
+        let lines = shown.table.lines(&Look { is_wide: true, ..Look::of_width(None) });
+        assert!(lines[0].ends_with("AGE  SINCE  STANDING  SHARE    UNSENT  HOST  LABELS"), "{lines:#?}");
+        assert!(lines[1].contains("degraded: no bus since 12:00:03Z  eu-1a") && lines[1].ends_with("disk=ssd,zone=a"), "{lines:#?}");
+        assert!(lines[2].starts_with("n3    silent for 4m ") && lines[2].ends_with('-'), "{lines:#?}");
+    }
+
+    #[test]
+    fn labels_of_a_silent_node_are_null_unless_they_are_known() {
+        for (labels, expected) in [
+            (None, serde_json::Value::Null),
+            (Some(BTreeMap::new()), json!({})),
+            (Some(BTreeMap::from([("zone".to_owned(), "a".to_owned())])), json!({ "zone": "a" })),
+        ] {
+            let (node, ago) = ("n1".parse().expect("a name"), Duration::from_secs(5));
+            let listed = silent(Silent { node, ago, labels, known_for: 12 * ago });
+            let told = serde_json::to_value(JsonNode::of(&listed)).expect("serialises");
+            assert_eq!((&told["labels"], &told["state"], &told["pulling"]), (&expected, &json!("silent"), &json!(null)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_went_back_and_any_figure_are_shown() {
+        let mut node = well("n1");
+        (node.node.started_ms, node.node.since_ms, node.node.pulling) = (u64::MAX, u64::MAX, u64::MAX);
+        let shown = listing(&[node], COLUMNS, true, 0);
+        assert_eq!(shown.objects.len(), 1);
+        assert!(shown.table.lines(&Look::of_width(Some(20))).iter().all(|line| line.chars().count() <= 20));
+    }
+}

@@ -1,0 +1,193 @@
+//! What is read from the fleet once, or again and again while somebody watches.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use anyhow::Result;
+use clock::Clock;
+
+use crate::cli::{Format, ListArgs, ListFormat, OutputArgs, QuestionArgs};
+use crate::exit::{Exit, UsageError};
+use crate::fleet::{FleetClient, ask_fleet};
+use crate::output::listing::{Listing, Manner};
+use crate::output::table::{Column, place_of, titles};
+use crate::output::{self, live, units};
+
+/// How often it is read while somebody watches.
+const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// Something that was read, and can be shown.
+pub(super) trait Show {
+    /// On a screen, in lines that fit it.
+    fn screen(&self) -> Vec<String>;
+    /// On stdout.
+    fn write(&self);
+}
+
+/// A list, as it is asked for.
+struct Shown {
+    listing: Listing,
+    manner: Manner,
+}
+
+impl Show for Shown {
+    fn screen(&self) -> Vec<String> {
+        self.listing.screen(&self.manner)
+    }
+
+    fn write(&self) {
+        self.listing.write(&self.manner);
+    }
+}
+
+/// How a list is asked for, and by which of its columns it is sorted.
+pub(super) struct ListRequest<'a> {
+    list: &'a ListArgs,
+    manner: Manner,
+    sorted_by: Option<usize>,
+}
+
+impl<'a> ListRequest<'a> {
+    /// A list of these columns.
+    ///
+    /// # Errors
+    /// It is to be sorted by a column that it does not have.
+    pub(super) fn of(output: OutputArgs<ListFormat>, list: &'a ListArgs, columns: &[Column]) -> Result<Self> {
+        let place = |title: &String| {
+            let wrong = || UsageError(format!("no column is called {title:?}: --sort-by takes {}", titles(columns)));
+            place_of(columns, title).ok_or_else(wrong)
+        };
+        let sorted_by = list.sort_by.as_ref().map(place).transpose()?;
+        Ok(Self { list, manner: Manner::of(output, list), sorted_by })
+    }
+
+    /// Whether JSON is written: objects need not be made for anything else.
+    pub(super) fn is_json(&self) -> bool {
+        self.manner.is_json()
+    }
+
+    /// Asks the fleet, and shows what `read` makes of its answers.
+    ///
+    /// # Errors
+    /// As [`ask_fleet`], or what `read` says.
+    pub(super) fn show<F: Format>(
+        &self,
+        question: &QuestionArgs<F>,
+        read: impl AsyncFn(&FleetClient) -> Result<(Listing, Exit)>,
+    ) -> Result<Exit> {
+        let read = async |client: &FleetClient| {
+            let (mut listing, exit) = read(client).await?;
+            if let Some(column) = self.sorted_by {
+                listing.table.sort_by(column);
+            }
+            Ok((Shown { listing, manner: self.manner }, exit))
+        };
+        ask_fleet(question, "error", async |client| once_or_again(&client, self.list.watch, self.manner.is_table(), read).await)
+    }
+}
+
+/// Reads and shows it once; if it is watched, until Ctrl-C. On a screen what is for people is drawn anew each time.
+///
+/// # Errors
+/// What `read` says; of what is watched it is shown, and read again.
+pub(super) async fn once_or_again<S: Show>(
+    client: &FleetClient,
+    is_watched: bool,
+    is_for_people: bool,
+    read: impl AsyncFn(&FleetClient) -> Result<(S, Exit)>,
+) -> Result<Exit> {
+    if !is_watched {
+        let (shown, exit) = read(client).await?;
+        shown.write();
+        return Ok(exit);
+    }
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Success),
+        () = again(client, is_for_people, read) => Ok(Exit::Success),
+    }
+}
+
+/// Reads and shows it until it is dropped.
+async fn again<S: Show>(client: &FleetClient, is_for_people: bool, read: impl AsyncFn(&FleetClient) -> Result<(S, Exit)>) {
+    let mut watch = Watch { clock: client.clock(), is_redrawn: is_for_people && is_screen(), last: Vec::new(), failing_since: None };
+    let mut ticks = tokio::time::interval(READ_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        watch.show(read(client).await);
+    }
+}
+
+/// Whether lines can be taken off and drawn again where they are.
+fn is_screen() -> bool {
+    let is_dumb = std::env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
+    !is_dumb && io::stdout().is_terminal() && output::is_terminal()
+}
+
+/// What is watched.
+struct Watch<'a> {
+    clock: &'a Clock,
+    is_redrawn: bool,
+    /// What was read last.
+    last: Vec<String>,
+    failing_since: Option<Duration>,
+}
+
+impl Watch<'_> {
+    fn show<S: Show>(&mut self, read: Result<(S, Exit)>) {
+        match read {
+            Ok((shown, _)) if self.is_redrawn => {
+                self.failing_since = None;
+                self.last = shown.screen();
+                live::show(&as_many(&self.last, live::height()));
+            }
+            Ok((shown, _)) => shown.write(),
+            Err(error) if self.is_redrawn => {
+                let now = self.clock.now().monotonic;
+                let lasts = now.saturating_sub(*self.failing_since.get_or_insert(now));
+                let ago = units::age(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+                let failed = format!("the fleet does not answer for {ago}: {}; below is the last that it said", output::told(&error));
+                live::show(&as_many(&[std::slice::from_ref(&failed), &self.last].concat(), live::height()));
+            }
+            Err(error) => output::remark(&format!("{}; it is asked again", output::told(&error))),
+        }
+    }
+}
+
+/// As many lines as there is room for; the last of them says how many more there are.
+fn as_many(lines: &[String], room: usize) -> Vec<String> {
+    match lines.get(..room.saturating_sub(1)) {
+        Some(first) if lines.len() > room => {
+            let more = format!("and {} more lines: make the terminal higher, or leave out --watch", lines.len() - first.len());
+            first.iter().cloned().chain([more]).collect()
+        }
+        _ => lines.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 2] = [Column::new("NAME"), Column::wide("NEXT ATTEMPT")];
+
+    #[test]
+    fn more_lines_than_there_is_room_for_are_counted() {
+        let lines = ["a", "b", "c", "d"].map(str::to_owned);
+        assert_eq!(as_many(&lines, 4), lines);
+        assert_eq!(as_many(&lines, 3), ["a", "b", "and 2 more lines: make the terminal higher, or leave out --watch"]);
+        assert_eq!(as_many(&lines, 0).len(), 1);
+        assert!(as_many(&[], 0).is_empty());
+    }
+
+    #[test]
+    fn a_list_is_sorted_by_its_columns_alone() {
+        let list = |column: &str| ListArgs { sort_by: Some(column.to_owned()), ..ListArgs::default() };
+        let request = |column: &str| ListRequest::of(OutputArgs::default(), &list(column), &COLUMNS).map(|request| request.sorted_by);
+        assert_eq!(request("next-attempt").expect("it is a column"), Some(1));
+        let wrong = request("moon").expect_err("it is no column");
+        assert_eq!(wrong.to_string(), "no column is called \"moon\": --sort-by takes name, next-attempt");
+        assert_eq!(Exit::of_error(&wrong), Exit::Usage);
+    }
+}

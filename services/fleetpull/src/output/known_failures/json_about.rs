@@ -1,0 +1,42 @@
+//! What an entry is about, in JSON: the names and their meaning are an interface.
+
+use contract::messages::backoff_tracker::EntryAbout;
+use serde::Serialize;
+
+use crate::output::given;
+
+/// What an entry is about. What its kind does not have is null.
+#[derive(Serialize)]
+pub struct JsonAbout<'a> {
+    kind: Option<&'a str>,
+    registry: Option<&'a str>,
+    endpoint: Option<&'a str>,
+    zone: Option<&'a str>,
+    owner: Option<&'a str>,
+    repository: Option<&'a str>,
+    image: Option<&'a str>,
+    platform: Option<&'a str>,
+    /// Of a login: none was sent.
+    anonymous: bool,
+    pod: Option<String>,
+}
+
+impl<'a> JsonAbout<'a> {
+    /// As JSON.
+    #[must_use]
+    pub fn of(about: &'a EntryAbout) -> Self {
+        let EntryAbout { kind, registry, endpoint, zone, owner, repository, image, platform, anonymous, pod } = about;
+        Self {
+            kind: given(kind.as_str()),
+            registry: given(registry),
+            endpoint: given(endpoint),
+            zone: given(zone),
+            owner: given(owner),
+            repository: given(repository),
+            image: given(image),
+            platform: given(platform),
+            anonymous: *anonymous,
+            pod: pod.as_ref().map(ToString::to_string),
+        }
+    }
+}

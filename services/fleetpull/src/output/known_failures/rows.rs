@@ -1,0 +1,194 @@
+//! What nodes know of failures, as a table.
+
+use console::truncate_str;
+use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
+use contract::{BudgetOwner, FailureClass, View};
+
+use super::{Known, differ, found_by};
+use crate::output::refusal::got;
+use crate::output::table::{Cell, Column, Table, Tone};
+use crate::output::units;
+
+/// How much of a route is shown. Hex digits.
+const ROUTE_SHOWN: usize = 8;
+/// As much of a message tells what it is about. Columns.
+const MESSAGE_SHOWN: usize = 40;
+/// What the runtime adds to a status that no registry has sent.
+const WEB_PAGE: &str = "(with a web page";
+
+/// The columns of a list of back-off entries.
+pub static COLUMNS: [Column; 14] = [
+    Column::name("REGISTRY", 8),
+    Column::name("WHAT", 10),
+    Column::sentence("CAUSE", 9),
+    Column::new("SINCE"),
+    Column::new("NEXT ATTEMPT"),
+    Column::name("BY", 6),
+    Column::new("WAITING"),
+    Column::wide("LATEST"),
+    Column::wide("CLASS"),
+    Column::wide("BINDS"),
+    Column::wide("FAILURES"),
+    Column::wide("FOUND BY"),
+    Column::wide("KEY"),
+    Column::wide("VIEW"),
+];
+
+/// All of `known` in rows.
+#[must_use]
+pub fn table(known: &[Known]) -> Table {
+    let mut table = Table::new(&COLUMNS);
+    known.iter().for_each(|known| table.add(&known.entry.key, known.cells()));
+    table
+}
+
+impl Known {
+    /// What the last attempt met: a status, that nobody answered, or the beginning of what the node says.
+    #[must_use]
+    pub fn met(&self) -> String {
+        let BackoffEntry { class, cause, .. } = &self.entry;
+        let met = got(*class, cause);
+        let says_no_more = met == class.as_str() || *class == FailureClass::Unknown;
+        match cause.split_once(": ").filter(|_| says_no_more) {
+            Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
+            None if cause.contains(WEB_PAGE) => format!("{met} from a proxy"),
+            None => met.strip_suffix(" from the registry").unwrap_or(met).to_owned(),
+        }
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let entry = &self.entry;
+        let ((soonest, _), (latest, latest_node)) = self.span();
+        let next = match &entry.probed_by {
+            Some(_) => "now".to_owned(),
+            None => units::due(Some(soonest)),
+        };
+        let later = latest_node.filter(|_| entry.probed_by.is_none() && differ(soonest, latest));
+        let own = self.nodes.first().filter(|_| !self.is_shared()).map(|node| node.as_str());
+        let nodes = self.nodes.len() as u64;
+        vec![
+            Cell::from(entry.about.registry.as_str()),
+            Cell::from(what(&entry.about)),
+            Cell::from(self.met()).toned(Tone::Bad),
+            Cell::age(entry.since_ms),
+            Cell::from(next).sorted_by(soonest),
+            Cell::from(entry.probed_by.as_deref().or(own).unwrap_or_default()),
+            Cell::from(if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }).sorted_by(nodes),
+            Cell::from(later.map(|node| format!("{node} {}", units::due(Some(latest)))).unwrap_or_default()),
+            Cell::from(entry.class.as_str()),
+            Cell::from(entry.binds.as_str()),
+            Cell::count(entry.step.into()),
+            Cell::from(found_by(entry)),
+            Cell::from(if self.is_shared() { entry.key.as_str() } else { "" }),
+            Cell::from(entry.view.as_ref().map(short_view).unwrap_or_default()),
+        ]
+    }
+}
+
+/// What of its registry an entry is about, in a few words.
+fn what(about: &EntryAbout) -> String {
+    let EntryAbout { registry, zone, owner, repository, image, platform, .. } = about;
+    let of_registry = |name: &str| name.strip_prefix(registry.as_str()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name).to_owned();
+    let (repository, image) = (of_registry(repository), of_registry(image));
+    let in_zone = |part: &str| if zone.is_empty() { part.to_owned() } else { format!("{part}, zone {zone}") };
+    match about.kind {
+        EntryKind::Registry => in_zone("registry"),
+        EntryKind::TokenServer => in_zone("token server"),
+        EntryKind::Blobs => in_zone("blobs"),
+        EntryKind::Budget => {
+            BudgetOwner::read(owner).map_or_else(|| "rate".to_owned(), |owner| format!("rate, login {}", owner.login_in_words()))
+        }
+        EntryKind::Repository => repository,
+        EntryKind::Login if about.anonymous => format!("{repository}, no login"),
+        EntryKind::Login => format!("{repository}, login"),
+        EntryKind::Image => image,
+        EntryKind::Platform => format!("{image}, {platform}"),
+        EntryKind::Content => format!("{image}, content"),
+        EntryKind::Signature => format!("{image}, signature"),
+        EntryKind::NodeImage => about.pod.as_ref().map_or(image.clone(), |pod| format!("{image}, pod {pod}")),
+        EntryKind::Unknown(_) => about.to_string(),
+    }
+}
+
+/// Scope and the beginning of the route.
+fn short_view(view: &View) -> String {
+    let route: String = view.route.chars().take(ROUTE_SHOWN).collect();
+    let boot = if view.boot.is_empty() { "" } else { " (this host)" };
+    format!("{}/{}@{route}{boot}", view.scope, view.registry)
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::PodRef;
+
+    use super::super::Merger;
+    use super::super::tests::{node, own, shared};
+    use super::*;
+    use crate::output::table::Look;
+
+    fn known(entries: Vec<(&str, BackoffEntry)>) -> Vec<Known> {
+        let mut merger = Merger::default();
+        entries.into_iter().for_each(|(name, entry)| merger.add(&node(name), vec![entry]));
+        merger.into_known()
+    }
+
+    #[test]
+    fn entries_have_a_row_each_that_fits_80_columns() {
+        let image = "registry.example/team/platform/application:v2.14.0";
+        let known = known(vec![("n1", shared(image, 2)), ("n2", shared(image, 2)), ("n3", own("busybox"))]);
+        assert_eq!(
+            table(&known).lines(&Look::of_width(Some(79))),
+            [
+                "REGISTRY          WHAT               CAUSE     SINCE  NEXT ATTEMPT  BY  WAITING",
+                "registry.example  team/pl...v2.14.0  404       63s    in 7s         -   2 nodes",
+                "docker.io         busybox            an error  0s     due           n3  1 node",
+            ]
+        );
+        let wide = table(&known).lines(&Look { is_wide: true, ..Look::of_width(None) });
+        assert!(wide[1].contains(" 316e2d029ab1c464307b9b74a4007f6a  default/registry.example@01234567"), "{wide:#?}");
+        assert_eq!(table(&known).names().collect::<Vec<_>>(), ["316e2d029ab1c464307b9b74a4007f6a", "busybox"]);
+    }
+
+    #[test]
+    fn who_waits_longer_than_others_is_named_with_its_time() {
+        let known = known(vec![
+            ("n1", BackoffEntry { next_attempt_ms: 0, ..shared("a:1", 1) }),
+            ("n3", BackoffEntry { next_attempt_ms: 12_400, ..shared("a:1", 2) }),
+        ]);
+        let wide = table(&known).lines(&Look { is_wide: true, ..Look::of_width(None) });
+        assert!(wide[1].contains(" due ") && wide[1].contains(" n3 in 12s "), "{wide:#?}");
+        let probed = BackoffEntry { probed_by: Some("n7".to_owned()), ..shared("a:1", 1) };
+        let lines = table(&self::known(vec![("n1", probed)])).lines(&Look::of_width(None));
+        assert!(lines[1].contains("now           n7  1 node"), "{lines:#?}");
+    }
+
+    #[test]
+    fn what_it_is_about_is_said_without_its_registry() {
+        let of = |kind| EntryAbout::of(kind, "r.example");
+        let zone = |kind| EntryAbout { zone: "a".to_owned(), ..of(kind) };
+        let repository = |kind| EntryAbout { repository: "r.example/a".to_owned(), ..of(kind) };
+        let image = |kind| EntryAbout { image: "r.example/a:1".to_owned(), ..of(kind) };
+        let pod = Some(PodRef { namespace: "shop".to_owned(), name: "web-0".to_owned(), uid: String::new() });
+        let owner = "default|r.example|h||anonymous|e".to_owned();
+        for (about, text) in [
+            (of(EntryKind::Registry), "registry"),
+            (zone(EntryKind::Registry), "registry, zone a"),
+            (zone(EntryKind::TokenServer), "token server, zone a"),
+            (of(EntryKind::Blobs), "blobs"),
+            (EntryAbout { owner, ..of(EntryKind::Budget) }, "rate, login none"),
+            (of(EntryKind::Budget), "rate"),
+            (repository(EntryKind::Repository), "a"),
+            (EntryAbout { anonymous: true, ..repository(EntryKind::Login) }, "a, no login"),
+            (repository(EntryKind::Login), "a, login"),
+            (image(EntryKind::Image), "a:1"),
+            (EntryAbout { platform: "linux/arm64".to_owned(), ..image(EntryKind::Platform) }, "a:1, linux/arm64"),
+            (image(EntryKind::Content), "a:1, content"),
+            (image(EntryKind::Signature), "a:1, signature"),
+            (EntryAbout { image: "busybox".to_owned(), ..of(EntryKind::NodeImage) }, "busybox"),
+            (EntryAbout { pod, ..image(EntryKind::NodeImage) }, "a:1, pod shop/web-0"),
+            (of(EntryKind::from_text("moon")), "moon of r.example"),
+        ] {
+            assert_eq!(what(&about), text, "{about:?}");
+        }
+    }
+}

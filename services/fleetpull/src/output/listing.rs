@@ -1,0 +1,151 @@
+//! A list as it is asked for: a table, what is said beside it, JSON, or names alone.
+
+use std::io::{self, IsTerminal as _};
+
+use console::Term;
+
+use super::table::{Look, Table};
+use super::{document, fact, remark};
+use crate::cli::{ColourChoice, ListArgs, ListFormat, OutputArgs};
+
+/// The narrowest that lines are laid out for. Columns.
+const WIDTH_LEAST: usize = 20;
+
+/// What a list has to say.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// Its rows.
+    pub table: Table,
+    /// Facts below the table, in lines.
+    pub facts: Vec<String>,
+    /// Its objects in JSON.
+    pub objects: Vec<String>,
+    /// Who did not answer, for stderr in any case.
+    pub unanswered: Vec<String>,
+    /// What else is to be known, for stderr unless it is to be quiet.
+    pub remarks: Vec<String>,
+    /// The sentence that stands for no rows and no facts.
+    pub empty: &'static str,
+}
+
+impl Listing {
+    /// Without rows.
+    #[must_use]
+    pub const fn new(table: Table, empty: &'static str) -> Self {
+        Self { table, facts: Vec::new(), objects: Vec::new(), unanswered: Vec::new(), remarks: Vec::new(), empty }
+    }
+
+    /// The sentence for no rows, unless it is not known whether there are any.
+    fn sentence(&self) -> Option<&str> {
+        let says_nothing = self.table.is_empty() && self.facts.is_empty() && self.unanswered.is_empty();
+        (says_nothing && !self.empty.is_empty()).then_some(self.empty)
+    }
+
+    /// Writes it as it is asked for.
+    pub fn write(&self, manner: &Manner) {
+        match manner.format {
+            ListFormat::Json => self.objects.iter().for_each(|object| document(object)),
+            ListFormat::Name => self.table.names().for_each(fact),
+            ListFormat::Text | ListFormat::Wide => {
+                if !self.table.is_empty() {
+                    self.table.lines(&manner.look()).iter().for_each(|line| document(line));
+                }
+                self.facts.iter().for_each(|line| fact(line));
+            }
+        }
+        self.unanswered.iter().for_each(|line| remark(line));
+        if manner.is_table() && !manner.is_quiet {
+            self.remarks.iter().map(String::as_str).chain(self.sentence()).for_each(remark);
+        }
+    }
+
+    /// All of it in lines for a screen.
+    #[must_use]
+    pub fn screen(&self, manner: &Manner) -> Vec<String> {
+        let look = Look { has_colour: false, ..manner.look() };
+        let table = if self.table.is_empty() { Vec::new() } else { self.table.lines(&look) };
+        let remarks = self.remarks.iter().filter(|_| !manner.is_quiet);
+        let said = self.facts.iter().chain(&self.unanswered).chain(remarks).map(String::as_str).chain(self.sentence());
+        table.into_iter().chain(said.map(super::one_line)).collect()
+    }
+}
+
+/// How a list is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    format: ListFormat,
+    is_quiet: bool,
+    has_header: bool,
+    colour: ColourChoice,
+}
+
+impl Manner {
+    /// As the command line says.
+    #[must_use]
+    pub fn of(output: OutputArgs<ListFormat>, list: &ListArgs) -> Self {
+        Self { format: output.format, is_quiet: output.quiet, has_header: !list.no_headers, colour: list.color }
+    }
+
+    /// Whether a table is shown.
+    #[must_use]
+    pub fn is_table(&self) -> bool {
+        matches!(self.format, ListFormat::Text | ListFormat::Wide)
+    }
+
+    /// Whether JSON is written: objects need not be made for anything else.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.format == ListFormat::Json
+    }
+
+    fn look(&self) -> Look {
+        let is_wide = self.format == ListFormat::Wide;
+        // Who reads it through a pipe wants all of it.
+        let width = if is_wide { None } else { terminal_width() };
+        Look { width, is_wide, has_header: self.has_header, has_colour: self.colour.is_wanted(io::stdout().is_terminal(), &variable) }
+    }
+}
+
+/// How wide the terminal is that shows the facts, which is never filled to its last column; none: no terminal does.
+#[must_use]
+pub fn terminal_width() -> Option<usize> {
+    Term::stdout().size_checked().map(|(_, columns)| usize::from(columns).max(WIDTH_LEAST) - 1)
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Cell, Column};
+    use super::*;
+
+    const COLUMNS: [Column; 1] = [Column::new("NAME")];
+
+    #[test]
+    fn what_is_empty_is_said_in_a_sentence_unless_somebody_did_not_answer() {
+        let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is held back");
+        assert_eq!(listing.sentence(), Some("nothing is held back"));
+        listing.unanswered.push("n1: silent".to_owned());
+        assert_eq!(listing.sentence(), None);
+        let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is held back");
+        listing.table.add("n1", vec![Cell::from("n1")]);
+        assert_eq!(listing.sentence(), None);
+    }
+
+    #[test]
+    fn a_screen_has_the_table_and_all_that_is_said_in_whole_lines() {
+        let mut listing = Listing::new(Table::new(&COLUMNS), "nothing");
+        listing.table.add("n1", vec![Cell::from("n1")]);
+        listing.facts.push("paused: sharing\u{1b}[2J".to_owned());
+        listing.unanswered.push("n2: silent\nforged".to_owned());
+        listing.remarks.push("n3: observes".to_owned());
+        let output = OutputArgs { format: ListFormat::Wide, quiet: false };
+        let screen = listing.screen(&Manner::of(output, &ListArgs::default()));
+        assert_eq!(screen, ["NAME", "n1", "paused: sharing [2J", "n2: silent forged", "n3: observes"]);
+        let quiet = OutputArgs { quiet: true, ..output };
+        let list = ListArgs { no_headers: true, ..ListArgs::default() };
+        assert_eq!(listing.screen(&Manner::of(quiet, &list)), ["n1", "paused: sharing [2J", "n2: silent forged"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! What somebody looks for among what is held back: a key, the beginning of one, or an image.
+
+use image::Reference;
+
+use super::{BackoffEntry, EntryKind};
+
+/// The least of a key that names it: fewer digits could be the tag of an image.
+const KEY_LEAST: usize = 8;
+
+/// What is looked for, read once.
+#[derive(Clone, Debug)]
+pub struct EntryQuery {
+    text: String,
+    /// A key of what is shared, or its beginning.
+    key: Option<String>,
+    image: Option<Reference>,
+}
+
+impl EntryQuery {
+    /// As somebody wrote it.
+    #[must_use]
+    pub fn of(what: &str) -> Self {
+        let key = is_key(what).then(|| what.to_ascii_lowercase());
+        Self { text: what.to_owned(), key, image: Reference::parse(what).ok() }
+    }
+
+    /// Whether it names this entry: the beginning of its key, or an image that it holds back.
+    #[must_use]
+    pub fn names(&self, entry: &BackoffEntry) -> bool {
+        if entry.key == self.text {
+            return true;
+        }
+        let by_key = self.key.as_ref().is_some_and(|key| entry.is_shared() && entry.key.starts_with(key));
+        by_key || self.image.as_ref().is_some_and(|image| holds(entry, image))
+    }
+}
+
+/// Whether an entry holds an image back.
+fn holds(entry: &BackoffEntry, image: &Reference) -> bool {
+    let about = &entry.about;
+    let is_of_what = || match about.one_image() {
+        Some(one) => is_same(one, image),
+        None if matches!(about.kind, EntryKind::Repository | EntryKind::Login) => about.repository == image.repository(),
+        None => true,
+    };
+    about.registry == image.registry() && is_of_what()
+}
+
+/// Whether a text can be a key or its beginning.
+#[must_use]
+pub fn is_key(what: &str) -> bool {
+    what.len() >= KEY_LEAST && what.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_same(word: &str, image: &Reference) -> bool {
+    Reference::parse(word).is_ok_and(|other| other.normalised() == image.normalised())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EntryAbout;
+    use super::*;
+    use crate::{PodRef, View};
+
+    fn of(kind: EntryKind) -> EntryAbout {
+        EntryAbout::of(kind, "registry.example")
+    }
+
+    fn of_image(kind: EntryKind) -> EntryAbout {
+        EntryAbout { image: "registry.example/a:1".to_owned(), ..of(kind) }
+    }
+
+    fn of_repository(kind: EntryKind) -> EntryAbout {
+        EntryAbout { repository: "registry.example/a".to_owned(), ..of(kind) }
+    }
+
+    fn shared(about: EntryAbout) -> BackoffEntry {
+        let key = "316e2d029ab1c464307b9b74a4007f6a".to_owned();
+        BackoffEntry { key, about, view: Some(View::default()), ..BackoffEntry::default() }
+    }
+
+    fn own(pod: Option<&str>, image: &str) -> BackoffEntry {
+        let pod = pod.map(|name| PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: String::new() });
+        let key = pod.as_ref().map_or_else(|| image.to_owned(), |pod| format!("{pod} {image}"));
+        let about = EntryAbout { image: image.to_owned(), pod, ..EntryAbout::of(EntryKind::NodeImage, "docker.io") };
+        BackoffEntry { key, about, ..BackoffEntry::default() }
+    }
+
+    #[test]
+    fn an_entry_is_named_by_key_or_image() {
+        let known = [shared(of_image(EntryKind::Image)), own(None, "busybox"), own(Some("web-0"), "busybox:latest")];
+        for (what, expected) in [
+            ("316e2d02", [true, false, false]),
+            ("316E2D029AB1", [true, false, false]),
+            ("316e2d0", [false; 3]),
+            ("registry.example/a:1", [true, false, false]),
+            ("registry.example/a:2", [false; 3]),
+            ("busybox", [false, true, true]),
+            ("docker.io/library/busybox:latest", [false, true, true]),
+            ("shop/web-0 busybox:latest", [false, false, true]),
+            ("A b", [false; 3]),
+        ] {
+            let entry_query = EntryQuery::of(what);
+            assert_eq!(known.each_ref().map(|entry| entry_query.names(entry)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_holds_all_of_a_registry_or_repository_is_named_by_each_of_its_images() {
+        for (about, image, expected) in [
+            (of(EntryKind::Registry), "registry.example/any:9", true),
+            (of(EntryKind::Registry), "busybox", false),
+            (of(EntryKind::Budget), "registry.example/any:9", true),
+            (of(EntryKind::from_text("moon")), "registry.example/any:9", true),
+            (of_repository(EntryKind::Repository), "registry.example/a:2", true),
+            (of_repository(EntryKind::Login), "registry.example/b:2", false),
+            (of_image(EntryKind::Content), "registry.example/a:1", true),
+            (of_image(EntryKind::Content), "registry.example/a:2", false),
+        ] {
+            assert_eq!(EntryQuery::of(image).names(&shared(about.clone())), expected, "{about}: {image}");
+        }
+    }
+}

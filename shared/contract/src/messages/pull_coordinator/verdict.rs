@@ -1,0 +1,77 @@
+//! What would happen to a pull now, in a sentence.
+
+use super::{BudgetHold, Explanation, PullPolicy};
+
+impl Explanation {
+    /// The verdict, made from the other fields.
+    #[must_use]
+    pub fn in_one_sentence(&self) -> String {
+        let looks = self.policy != PullPolicy::Always.as_str();
+        let never = self.policy == PullPolicy::Never.as_str();
+        match self {
+            Self { inspect_error: Some(_), .. } if looks => {
+                "it would fail with ImageInspectError: the runtime cannot say whether the image is there".to_owned()
+            }
+            Self { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
+            _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
+            Self { next_attempt_ms: Some(left), in_flight, .. } => {
+                let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
+                let seconds = *left as f64 / 1_000.0;
+                if self.waits {
+                    format!("{now} would wait for {seconds:.1} s and be tried then: one node alone reports the failure")
+                } else {
+                    format!("{now} would be refused with ImagePullBackOff for another {seconds:.1} s")
+                }
+            }
+            Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
+            Self { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
+                let long = wait_ms.map(|wait| format!(" for {:.1} s", wait as f64 / 1_000.0)).unwrap_or_default();
+                format!("it would wait for its registry's budget{long}: {cause}")
+            }
+            Self { class: Some(class), .. } => {
+                format!("it would be pulled, as what the fleet knows ({class}) holds nobody back here now: that is observed or paused")
+            }
+            _ => "it would be pulled".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FailureClass;
+
+    #[test]
+    fn verdict_names_whatever_stops_a_pull() {
+        let free = Explanation { policy: PullPolicy::IfNotPresent.to_string(), present: Some(false), ..Explanation::default() };
+        let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "0 of 100 left, anew in 52.0 s".to_owned() });
+        let refusal = Explanation { next_attempt_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
+        let table = [
+            (free.clone(), "it would be pulled"),
+            (
+                Explanation { present: Some(true), budget_hold: budget_hold.clone(), ..free.clone() },
+                "it is on the node: nothing would be pulled",
+            ),
+            (
+                Explanation { budget_hold: budget_hold.clone(), ..free.clone() },
+                "it would wait for its registry's budget for 52.0 s: 0 of 100 left, anew in 52.0 s",
+            ),
+            (
+                Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
+                "it is being pulled now: a pull would wait for that one",
+            ),
+            (Explanation { budget_hold, ..refusal.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
+            (
+                Explanation { waits: true, ..refusal.clone() },
+                "it would wait for 12.4 s and be tried then: one node alone reports the failure",
+            ),
+            (
+                Explanation { in_flight: true, ..refusal },
+                "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12.4 s",
+            ),
+        ];
+        for (explanation, expected) in table {
+            assert_eq!(explanation.in_one_sentence(), expected);
+        }
+    }
+}
