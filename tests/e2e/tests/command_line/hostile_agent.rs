@@ -146,7 +146,7 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
     let formats = |is_list: bool| if is_list { &["text", "json", "wide", "name"][..] } else { &["text", "json"] };
     for (command, formats) in lists.map(|list| (list, formats(true))).into_iter().chain(others.map(|other| (other, formats(false)))) {
         for format in formats {
-            let written = place.run(&[command, &["-o", format]].concat());
+            let written = place.run(&[command, &["-o", *format]].concat());
             let acts = |character: char| (character.is_control() && character != '\n') || character == '\u{202e}';
             assert!(!written.output().contains(acts), "{written:?}", written = written.output());
             let forged = written.output().lines().any(|line| line.starts_with("forged"));
