@@ -126,7 +126,7 @@ impl Node {
             node: name.clone(),
             instance: format!("{:032x}", Random::from_system().id()),
             budget,
-            registry_of: pull_coordinator::registry_of_budget,
+            registry_of: contract::registry_of_budget,
             random: Random::from_system(),
             planted_bug: planted.budget,
         };

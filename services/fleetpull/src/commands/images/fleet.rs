@@ -50,7 +50,7 @@ pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
         if is_json {
             silent.iter().for_each(|silent| output::json(&silent::row(silent)));
         } else {
-            silent::say(&silent);
+            silent::sentence(&silent).iter().for_each(|sentence| output::remark(sentence));
             with.print(args, exit);
         }
         Ok(exit)
