@@ -67,9 +67,8 @@ Examples:
   fleetpull rm app:v1 app:v2
   fleetpull rm busybox --store ./images --dry-run
 
-An image goes in all spellings of its name (busybox is
-docker.io/library/busybox:latest) and for all platforms; app@sha256:... takes
-every tag of app with that digest. Its blobs stay until `fleetpull prune`,
+An image goes in all spellings of its name (busybox, busybox:latest) and for all
+platforms; app@sha256:... takes every tag of app with that digest. Its blobs stay until `fleetpull prune`,
 because other images may need them; rm says how much a prune would free.
 Containerd and CRI-O remove their own images: crictl rmi IMAGE.
 
@@ -99,7 +98,7 @@ Without --older-than no image is removed. It counts from when a pull entered
 the image last, not from its last use; images that another program put into the
 store have no such time and stay. --keep takes an image as `rm` does, or a
 pattern with * for any text, which is compared with the name as it was asked for
-and in full (docker.io/library/busybox:latest).
+and in full, with registry and tag.
 
 Agents and other pulls may go on meanwhile: what they need stays. So do the blobs
 of a pull that was interrupted less than a day ago, as far as they are partial.

@@ -104,7 +104,7 @@ fn completions_are_scripts_that_the_shell_takes() {
         ("pull --policy", "Always IfNotPresent Never"),
         ("pull --runtime", "oci-layout cri"),
         ("run --log-level", "error warn info debug trace"),
-        ("nodes --output", "text json"),
+        ("nodes --output", "text wide json name"),
         (
             "events --reason",
             "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared EventsDropped \

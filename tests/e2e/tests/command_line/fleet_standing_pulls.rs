@@ -34,7 +34,7 @@ fn a_standing_pull_stands_until_the_image_is_there() {
         "{standing:?}"
     );
     let table = fleet.run(&["pulls"]).expect(0);
-    assert!(table.stdout.contains("WHY") && table.stdout.contains(" waits: "), "{table}");
+    assert!(table.stdout.contains("WAITS FOR") && table.stdout.contains("404 (n"), "{table}");
     registry.add_image("shop/web", "v1", &small());
     let rows = Finished::of(&arguments, waiting).expect(0).objects();
     assert!(rows.len() == 3 && rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");

@@ -35,7 +35,7 @@ pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &Node
         bail!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that are known", client.fleet().name());
     };
     if node.is_silent() {
-        bail!("{name} is {}: is its agent running, and is its bus connected?", status_in_words(&node.node));
+        bail!("the agent of {name} is {}: is it running, and is its bus connected?", status_in_words(&node.node));
     }
     let described = ask(client, node).await;
     let now_ms = client.clock().now().wall_ms();

@@ -71,7 +71,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
 fn of_nodes_own(known: &[Known], shared: &Index<'_>) -> Vec<Row> {
     let mut by_image: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, own) in known.iter().enumerate().filter(|(_, known)| !known.is_shared()) {
-        let image = normalised(&own.entry.about.image);
+        let Some(image) = own.entry.about.one_image().map(normalised) else { continue };
         let is_shared = |row: &usize| own.nodes.first().is_some_and(|node| known[shared.places[*row]].nodes.binary_search(node).is_ok());
         if !shared.causes_of(&image).holding.iter().any(is_shared) {
             by_image.entry(image).or_default().push(place);
