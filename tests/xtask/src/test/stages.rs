@@ -1,8 +1,10 @@
 //! Which executable runs when.
 //!
-//! Two lanes run at the same time. Outages, which take minutes because agents wait and not because they work, are first in the first
-//! lane, many at once; the other tests of the program follow. Simulated fleets are in the second: they need nothing but CPU, and get what
-//! the first leaves. Tests of single crates follow them.
+//! Outages run first and beside nothing else: agents wait there for minutes, several outages at once, and what they did is measured in
+//! seconds. Beside simulated fleets, also at the lowest priority, a machine of two slow cores answered so late that bars were missed.
+//!
+//! Then two lanes run at the same time: the other tests of the program in the first; simulated fleets, which need nothing but CPU and get
+//! what the first leaves, in the second. Tests of single crates follow them.
 
 use super::executables::Executable;
 use super::lanes::Job;
@@ -13,15 +15,16 @@ const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
 const QUICK: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
 /// These keep both cores busy, with a million keys and by killing and starting agents. They run last, one after the other.
 const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
-/// So many of the waiting ones at once: two waves.
-const WAITING_AT_ONCE: &str = "7";
+/// So many of the waiting ones at once: each plays up to twenty fleets of its own at the same time.
+const WAITING_AT_ONCE: &str = "4";
 /// Tests of single crates wait for servers and for time as often as for a core.
 const AT_ONCE: &str = "4";
 /// Tests of the program mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// Every executable in its lane, each exactly once; of `e2e` the waiting modules apart. Some simulated fleets come from the hash `tree`.
-pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
+/// What runs alone, and the lanes that run beside each other after it. Every executable is in one of them exactly once; of `e2e` the waiting
+/// modules apart. Some simulated fleets come from the hash `tree`.
+pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 2] {
     let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
     let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
     for executable in executables {
@@ -34,11 +37,13 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
                 let mut rest = executable.command(false);
                 rest.args(WAITING.iter().chain(&BUSY).flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
-                for alone in QUICK.iter().chain(&BUSY) {
+                let alone = |stage: &str, module: &str| {
                     let mut job = executable.command(false);
-                    job.args([alone, "--test-threads", "1"]);
-                    program.push(Job::new("program", job));
-                }
+                    job.args([module, "--test-threads", "1"]);
+                    Job::new(stage, job)
+                };
+                waiting.extend(QUICK.map(|module| alone("outages", module)));
+                program.extend(BUSY.map(|module| alone("program", module)));
             }
             (_, "test") => {
                 let mut all = executable.command(true);
@@ -51,7 +56,7 @@ pub(super) fn lanes(executables: &[Executable], tree: &str) -> Vec<Vec<Job>> {
     // The longest first: what is short fills the end.
     simulated.sort_by_key(|job| job.stage != "fleet");
     // Beside agents all runs at the lowest priority: if they get no core, they send more requests than the bars allow.
-    vec![waiting.into_iter().chain(program).collect(), simulated.into_iter().chain(unit).chain(crates).collect()]
+    [vec![waiting], vec![program, simulated.into_iter().chain(unit).chain(crates).collect()]]
 }
 
 /// Simulated fleets, which say how often each kind of fault acted.
@@ -81,7 +86,7 @@ mod tests {
             made_up("simulation", "test", "fleet"),
             made_up("new-crate", "test", "new-target"),
         ];
-        let told = lanes(&executables, "0123456789abcdef").into_iter().map(|lane| {
+        let told = phases(&executables, "0123456789abcdef").into_iter().flatten().map(|lane| {
             lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let told: Vec<Vec<String>> = told.collect();
@@ -90,10 +95,12 @@ mod tests {
             told,
             [
                 vec![
-                    "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 7".to_owned(),
+                    "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 4".to_owned(),
+                    "outages: all-0 outage::observe --test-threads 1".to_owned(),
+                    "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
+                ],
+                vec![
                     format!("program: all-0 {skips}"),
-                    "program: all-0 outage::observe --test-threads 1".to_owned(),
-                    "program: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                     "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
                 ],
