@@ -71,7 +71,7 @@ fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
     // Behind the tests of single crates.
-    phases[1][1].push(Job::new("examples", examples));
+    phases[1][0].push(Job::new("examples", examples));
     phases.iter_mut().flatten().flatten().for_each(|job| allow_missing(&mut job.command, !must_have_all));
     phases
 }

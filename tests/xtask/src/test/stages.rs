@@ -3,8 +3,8 @@
 //! Outages run first and beside nothing else: agents wait there for minutes, several outages at once, and what they did is measured in
 //! seconds. Beside simulated fleets, also at the lowest priority, a machine of two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time: the other tests of the program in the first; simulated fleets, which need nothing but CPU and get
-//! what the first leaves, in the second. Tests of single crates follow them.
+//! Then two lanes run at the same time: the other tests of the program and whatever is short in the first; the many seeded fleets, which
+//! need nothing but CPU and take as long as all of these together, in the second.
 
 use super::executables::Executable;
 use super::lanes::Job;
@@ -53,10 +53,9 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 
             _ => unit.push(Job::new("unit", executable.command(true))),
         }
     }
-    // The longest first: what is short fills the end.
-    simulated.sort_by_key(|job| job.stage != "fleet");
+    let (fleets, storms): (Vec<Job>, Vec<Job>) = simulated.into_iter().partition(|job| job.stage == "fleet");
     // Beside agents all runs at the lowest priority: if they get no core, they send more requests than the bars allow.
-    [vec![waiting], vec![program, simulated.into_iter().chain(unit).chain(crates).collect()]]
+    [vec![waiting], vec![program.into_iter().chain(storms).chain(unit).chain(crates).collect(), fleets]]
 }
 
 /// Simulated fleets, which say how often each kind of fault acted.
@@ -103,15 +102,13 @@ mod tests {
                     format!("program: all-0 {skips}"),
                     "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
-                ],
-                vec![
-                    "fleet: nice -n 19 fleet-0 --nocapture".to_owned(),
                     "storm: nice -n 19 storm-0 --nocapture".to_owned(),
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
                     "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
                 ],
+                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned()],
             ]
         );
     }
