@@ -102,7 +102,7 @@ fn failures_by_chance_cost_seconds() {
     let headers = [("content-type", "text/html")];
     let chance = Capacity::by_chance(FAIL_PERCENT, 1);
     let Some(served) = play("brownout, 4 of 5", chance, 503, &headers, "<h1>503 Service Unavailable</h1>") else { return };
-    // 180 s are wanted, and 124 s were seen; but chance may make the first answers fail for long: see known gaps.
+    // 180 s are wanted. Real agents were seen to take 250 to 310 s: see known gaps.
     assert!(served.took <= PATIENCE, "{:?}", served.took);
     assert!(served.failing <= 5 * (NODES * IMAGES) as u64, "{} failing requests", served.failing);
 }
