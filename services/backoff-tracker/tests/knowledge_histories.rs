@@ -1,4 +1,4 @@
-//! The bucket keeps the last report of each node on each key. Whoever saw all of them and whoever reads what is left derive the same entries.
+//! The bucket keeps the last report of each node on each key. A node that received all of them and one that reads what is left derive the same entries.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -297,7 +297,7 @@ fn later() -> impl Strategy<Value = Duration> {
 proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(1_000) })]
 
-    /// Each node fails until it is served, as in an outage: whoever failed is contradicted when others are served.
+    /// Each node fails until it is served, as in an outage: a node that failed is contradicted when others are served.
     #[test]
     fn all_derive_the_same_of_an_outage(
         events in events(),
