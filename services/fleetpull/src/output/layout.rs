@@ -79,6 +79,24 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     lines.iter().map(|line| truncate_str(line.trim_end(), width, "...").into_owned()).collect()
 }
 
+/// A line of text in lines of so many columns, broken between its words; what goes on is set in. A word that is wider stays whole: whoever
+/// copies it gets all of it.
+#[must_use]
+pub fn folded(line: &str, width: usize) -> Vec<String> {
+    let own = line.len() - line.trim_start().len();
+    let set_in = " ".repeat((own + GOES_ON.len()).min(width / 4));
+    let (mut lines, mut last) = (Vec::new(), line[..own].to_owned());
+    for word in line[own..].split_inclusive(' ') {
+        if !last.trim_start().is_empty() && measure_text_width(&last) + measure_text_width(word.trim_end()) > width {
+            lines.push(last.trim_end().to_owned());
+            last.clone_from(&set_in);
+        }
+        last.push_str(word);
+    }
+    lines.push(last.trim_end().to_owned());
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +120,22 @@ mod tests {
         let image = "registry.example/team/platform/application:v2.14.0";
         for (width, text) in [(60, image), (30, "registry.exam...cation:v2.14.0"), (10, "reg...14.0"), (4, "...0"), (0, "...")] {
             assert_eq!(without_middle(image, width), text, "{width}");
+        }
+    }
+
+    #[test]
+    fn texts_break_between_words_and_words_stay_whole() {
+        let line = "  n3: it waits for  two columns";
+        assert_eq!(folded(line, 80), [line]);
+        assert_eq!(folded(line, 20), ["  n3: it waits for", "     two columns"]);
+        assert_eq!(folded("a registry.example/team/app:v2 b", 10), ["a", "  registry.example/team/app:v2", "  b"]);
+        for empty in ["", "   "] {
+            assert_eq!(folded(empty, 10), [""]);
+        }
+        let wide = "\u{65e5}\u{672c} \u{65e5}\u{672c} \u{65e5}\u{672c}";
+        assert_eq!(folded(wide, 9), ["\u{65e5}\u{672c} \u{65e5}\u{672c}", "  \u{65e5}\u{672c}"], "a sign may take two columns");
+        for width in [0, 1, 3] {
+            assert_eq!(folded("a b", width).concat().replace(' ', ""), "ab", "{width}");
         }
     }
 

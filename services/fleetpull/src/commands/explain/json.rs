@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Findings, Verdict};
 use crate::output::known_failures::{JsonView, Known};
+use crate::output::silent::milliseconds;
 use crate::output::{self, given, trace_link, units};
 
 /// How a reference is read, and what one node, or this process, says of a pull.
@@ -88,21 +89,38 @@ impl<'a> JsonPull<'a> {
     }
 }
 
-/// Writes a row for each node.
-pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, now_ms: u64) {
-    for Verdict { node, said } in &findings.verdicts {
-        let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
-        output::json(&JsonRow {
+impl<'a, K> JsonRow<'a, K> {
+    /// How it is read.
+    fn of(image: &'a str, reference: &'a Reference) -> Self {
+        Self {
             image,
             repository: reference.repository(),
             tag: reference.tag(),
             digest: reference.digest().map(ToString::to_string),
             registry: reference.registry(),
             runtime_reference: reference.runtime_reference(),
+            node: None,
+            pull: None,
+            pull_error: None,
+            backoff: Vec::new(),
+        }
+    }
+}
+
+/// Writes a row for each node.
+pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, now_ms: u64) {
+    for Verdict { node, said } in &findings.verdicts {
+        let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
+        output::json(&JsonRow {
             node: node.as_ref(),
             pull: said.as_ref().ok().map(|said| JsonPull::of(said, now_ms)),
             pull_error: said.as_ref().err().map(String::as_str),
             backoff: node.iter().flat_map(|node| findings.known.iter().filter(of_node).map(|known| known.json_of(node, now_ms))).collect(),
+            ..JsonRow::of(image, reference)
         });
+    }
+    for silent in &findings.silent {
+        let error = format!("known to the fleet, but silent for {}", units::age(milliseconds(silent.ago)));
+        output::json(&JsonRow::<()> { node: Some(&silent.node), pull_error: Some(&error), ..JsonRow::of(image, reference) });
     }
 }
