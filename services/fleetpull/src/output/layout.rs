@@ -65,7 +65,7 @@ pub fn without_middle(text: &str, width: usize) -> String {
     format!("{begin}{end}")
 }
 
-/// A sentence in lines of so many columns, broken behind its commas; what has none is cut at its end.
+/// A sentence in lines of so many columns, broken behind its commas, and between words where there is none; a wider word is cut.
 #[must_use]
 pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -76,7 +76,8 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
             None => lines.push(part.to_owned()),
         }
     }
-    lines.iter().map(|line| truncate_str(line.trim_end(), width, "...").into_owned()).collect()
+    let folded = lines.iter().flat_map(|line| folded(line.trim_end(), width));
+    folded.map(|line| truncate_str(&line, width, "...").into_owned()).collect()
 }
 
 /// A line of text in lines of so many columns, broken between its words; what goes on is set in. A word that is wider stays whole: whoever
@@ -144,7 +145,8 @@ mod tests {
         let sentence = "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s";
         assert_eq!(wrapped(sentence, 80), [sentence]);
         assert_eq!(wrapped(sentence, 40), ["1 of 3 there, 1 pulling, 1 held back,", "    2.0 MiB of 8.0 MiB, 1.0 MiB/s"]);
-        assert_eq!(wrapped("without any comma at all", 10), ["without..."]);
+        assert_eq!(wrapped("without any comma at all", 10), ["without", "  any", "  comma at", "  all"]);
+        assert_eq!(wrapped("one, unreasonably, two", 10), ["one,", "    unr...", "    two"]);
         assert_eq!(wrapped("", 10), Vec::<String>::new());
     }
 }

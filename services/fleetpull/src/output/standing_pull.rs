@@ -71,6 +71,12 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
     ]
 }
 
+/// What it waits for if something has failed, in a few words.
+#[must_use]
+pub fn held_by(status: &StandingPullStatus) -> Option<String> {
+    status.class.filter(|_| status.state != StandingPullState::Pulling).map(|_| waits_for(status))
+}
+
 /// What it waits for, in a few words: what the last attempt got, who made it, and when the next is due.
 fn waits_for(status: &StandingPullStatus) -> String {
     let Some(class) = status.class.filter(|_| status.state != StandingPullState::Pulling) else {

@@ -1,7 +1,7 @@
 //! Why an image waits, in a sentence or two: cause, since when, whom it holds and what comes next. They stand first.
 
 use contract::NodeName;
-use contract::messages::pull_coordinator::Explanation;
+use contract::messages::pull_coordinator::{BudgetHold, Explanation};
 
 use super::{Findings, Verdict};
 use crate::commands::status::{name, next_attempt, silent, state_in_words, without_a_bus};
@@ -21,14 +21,15 @@ pub(super) fn sentences(findings: &Findings) -> Vec<String> {
         return Vec::new();
     }
     let held = nodes_of(&said, |said| said.next_attempt_ms.is_some());
-    let lost = bus_lost.iter().map(|(node, since_ms, reason)| without_a_bus(node, *since_ms, reason));
     let cause = known.first().map(|first| {
         let more = known.len() - 1;
         let more = if more > 0 { format!(", {more} more below") } else { String::new() };
-        format!("{}{more}", cause(first, &held))
+        format!("{}{more}", cause(first, &held, budget_hold(&said)))
     });
     let cause = cause.or_else(|| budget(&said)).unwrap_or_else(|| free(&said));
-    lost.chain([cause]).chain(gone.first().map(|first| of_silent(first, gone, verdicts.len()))).collect()
+    let lost = bus_lost.iter().map(|(node, since_ms, reason)| without_a_bus(node, *since_ms, reason));
+    let silent = gone.first().map(|first| of_silent(first, gone, verdicts.len()));
+    [cause].into_iter().chain(lost).chain(silent).collect()
 }
 
 fn of_node(verdict: &Verdict) -> Option<(&NodeName, &Explanation)> {
@@ -39,14 +40,21 @@ fn nodes_of(said: &[(&NodeName, &Explanation)], is: impl Fn(&Explanation) -> boo
     said.iter().filter(|(_, said)| is(said)).map(|(node, _)| (*node).clone()).collect()
 }
 
-/// What is known of it.
-fn cause(known: &Known, held: &[NodeName]) -> String {
+/// The budget of its registry, if that holds it too.
+fn budget_hold<'a>(said: &[(&NodeName, &'a Explanation)]) -> Option<&'a BudgetHold> {
+    said.iter().find_map(|(_, said)| said.budget_hold.as_ref())
+}
+
+/// What is known of it. The next attempt is made when the budget lets it go.
+fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> String {
     let entry = &known.entry;
     let what = without_middle(&name(&entry.about), NAME_SHOWN);
     let (state, since) = (state_in_words(entry.class), units::age(entry.since_ms));
     let finder = if known.is_shared() { found_by(entry) } else { known.nodes.first().map(ToString::to_string).unwrap_or_default() };
-    let next = next_attempt(Some(known.due_ms()), entry.probed_by.as_deref()).map(|next| format!(", {next}")).unwrap_or_default();
-    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}", known.met(), whom(held))
+    let due_ms = Some(known.due_ms()).max(budget.and_then(|hold| hold.wait_ms));
+    let next = next_attempt(due_ms, entry.probed_by.as_deref()).map(|next| format!(", {next}")).unwrap_or_default();
+    let budget = budget.map(|hold| format!(", {}", hold.cause)).unwrap_or_default();
+    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.met(), whom(held))
 }
 
 fn whom(held: &[NodeName]) -> String {
@@ -55,7 +63,7 @@ fn whom(held: &[NodeName]) -> String {
 
 /// A budget for which it waits.
 fn budget(said: &[(&NodeName, &Explanation)]) -> Option<String> {
-    let hold = said.iter().find_map(|(_, said)| said.budget_hold.as_ref())?;
+    let hold = budget_hold(said)?;
     let held = nodes_of(said, |said| said.budget_hold.is_some());
     let next = hold.wait_ms.map(|wait_ms| format!(", the next may go in {}", units::age(wait_ms))).unwrap_or_default();
     Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, whom(&held)))
