@@ -33,3 +33,4 @@ mod secrets;
 mod settings;
 mod status_of_many;
 mod store;
+mod terminals;
