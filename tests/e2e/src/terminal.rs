@@ -70,6 +70,23 @@ impl Terminal {
         rows_of(self.shown().parser.screen())
     }
 
+    /// The lines as they were written: a line that is wider than the terminal takes several rows.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let shown = self.shown();
+        let screen = shown.parser.screen();
+        let mut lines: Vec<String> = Vec::new();
+        let mut goes_on = false;
+        for (row, number) in rows_of(screen).into_iter().zip(0..) {
+            match lines.last_mut() {
+                Some(line) if goes_on => line.push_str(&row),
+                _ => lines.push(row),
+            }
+            goes_on = screen.row_wrapped(number);
+        }
+        lines
+    }
+
     /// The rows that go on in the next one: the terminal has broken a line that is wider than it.
     #[must_use]
     pub fn broken_rows(&self) -> Vec<String> {

@@ -31,14 +31,19 @@ pub(crate) fn until_or<T>(explain: impl FnOnce() -> String, look: impl FnMut() -
     wait(explain, LIMIT, look)
 }
 
-fn wait<T>(explain: impl FnOnce() -> String, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+fn wait<T>(explain: impl FnOnce() -> String, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
+    found_within(limit, look).unwrap_or_else(|| panic!("{}: not within {limit:?}", explain()))
+}
+
+/// Waits until `look` gives something, and gives it; none if it gives nothing within the limit.
+pub fn found_within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let watch = Watch::start();
     loop {
         if let Some(found) = look() {
-            return found;
+            return Some(found);
         }
         if watch.elapsed() >= limit {
-            panic!("{}: not within {limit:?}", explain());
+            return None;
         }
         #[expect(clippy::disallowed_methods, reason = "between two looks, on a thread of the test alone")]
         std::thread::sleep(LOOK_EVERY);

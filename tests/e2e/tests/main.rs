@@ -11,3 +11,4 @@ mod leaks;
 mod nonsense;
 mod outage;
 mod traces;
+mod transcripts;

@@ -1,0 +1,131 @@
+//! A fleet of three agents in an incident, and how it is asked.
+
+use e2e::{Agent, Registry, Size, Terminal, Workplace, until};
+use memory_registry::MadeImage;
+use support::far_away::FarAway;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
+
+pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
+/// An image that every node has, and the one of the incident.
+pub(crate) const REPOSITORY: &str = "shop/web";
+
+/// The fleet before the incident.
+pub(crate) struct Fleet<'a> {
+    pub(crate) place: &'a Workplace,
+    pub(crate) nats: NatsServer,
+    /// The way of n3 to it.
+    pub(crate) way: FarAway,
+    pub(crate) registry: Registry,
+    pub(crate) agents: Vec<Agent<'a>>,
+}
+
+/// Where agents run. A failure holds a node for so long that all screens can be taken meanwhile.
+pub(crate) fn place() -> Workplace {
+    Workplace::new().with("FLEETPULL_BACKOFF_INITIAL", "98s")
+}
+
+impl<'a> Fleet<'a> {
+    /// Three agents that know each other, and a registry that has `v1`; none if there is no nats-server.
+    pub(crate) fn start(place: &'a Workplace) -> Option<Self> {
+        met(current_program())?;
+        let (nats, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
+        registry.add_image(REPOSITORY, "v1", &MadeImage::of_layers([4_000]));
+        let way = FarAway::from(&nats.address(), std::time::Duration::ZERO);
+        let start = |node: &str| {
+            let url = if node == "n3" { format!("nats://{}", way.address()) } else { nats.url() };
+            Agent::start(place, node, &["--nats", &url])
+        };
+        let agents: Vec<Agent<'_>> = NODES.map(start).into_iter().map(Agent::ready).collect();
+        let fleet = Self { place, nats, way, registry, agents };
+        until("the fleet knows itself", || {
+            fleet.agents.iter().all(|agent| agent.counter("presence_alive") == NODES.len() as u64).then_some(())
+        });
+        Some(fleet)
+    }
+
+    pub(crate) fn image(&self, tag: &str) -> String {
+        self.registry.image(&format!("{REPOSITORY}:{tag}"))
+    }
+
+    /// n1 pulls it, before the incident.
+    pub(crate) fn has_pulled(&self, image: &str) {
+        let _ = self.place.run(&["pull", image, "--node", "n1", "-q", "--nats", &self.nats.url()]).expect(0);
+    }
+
+    /// n1 finds out, and n2 after it: from then on all are held back.
+    pub(crate) fn finds_out_twice(&self, image: &str) {
+        let url = self.nats.url();
+        // Who comes second waits for its turn to confirm it.
+        for (reporters, (node, wait)) in [("n1", "1s"), ("n2", "8s")].into_iter().enumerate() {
+            let _ = self.place.run(&["pull", image, "--node", node, "--wait", wait, "-q", "--nats", &url]);
+            until(&format!("all know that {node} says so"), || {
+                let knows = |agent: &Agent<'_>| {
+                    let entries = agent.asked(&["backoff", "list", "-o", "json"]).objects();
+                    entries.iter().any(|entry| entry["shared"] == true && entry["reporter_count"] == reporters as u64 + 1)
+                };
+                self.agents.iter().all(knows).then_some(())
+            });
+        }
+    }
+
+    /// The command that wants an image on every node begins.
+    pub(crate) fn wanting(self, image: String) -> Incident<'a> {
+        let url = self.nats.url();
+        let wanted = ["pull", &image, "--all-nodes", "--wait", "20m", "--nats", &url];
+        let live = self.place.on_a_terminal(&wanted, (super::LIVE_ROWS, super::WIDTHS[0]));
+        Incident { fleet: self, image, through: Through::Nats, live }
+    }
+}
+
+/// Through what commands ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    Nats,
+    /// The socket of n1.
+    Agent,
+}
+
+/// A fleet in an incident.
+pub(crate) struct Incident<'a> {
+    pub(crate) fleet: Fleet<'a>,
+    image: String,
+    through: Through,
+    /// The command that wants the image on every node.
+    pub(crate) live: Terminal,
+}
+
+impl Incident<'_> {
+    /// Commands ask so.
+    pub(crate) fn through(self, through: Through) -> Self {
+        Self { through, ..self }
+    }
+
+    /// What is asked.
+    pub(crate) fn commands(&self) -> Vec<Vec<&str>> {
+        let lists = [vec!["nodes"], vec!["pulls"], vec!["status"], vec!["backoff", "list"], vec!["budget", "list"]];
+        // Events come with time, and lists settle with it.
+        [vec!["events"]].into_iter().chain(lists).chain([vec!["explain", &self.image]]).collect()
+    }
+
+    /// Starts a command on a terminal of its own.
+    pub(crate) fn start(&self, arguments: &[&str], size: Size) -> Terminal {
+        let (option, value) = match self.through {
+            Through::Nats => ("--nats", self.fleet.nats.url()),
+            Through::Agent => ("--agent", self.fleet.agents[0].url()),
+        };
+        self.fleet.place.on_a_terminal(&[arguments, &[option, &value]].concat(), size)
+    }
+
+    /// The line that asks, as it stands in a golden file.
+    pub(crate) fn prompt(&self, command: &str) -> String {
+        let agent = if self.through == Through::Agent { " --agent unix://..." } else { "" };
+        format!("fleetpull {}{agent}", command.replace(self.fleet.registry.host(), "127.0.0.1:ppppp"))
+    }
+
+    /// The same of the command that wants the image.
+    pub(crate) fn live_prompt(&self) -> String {
+        let image = self.image.replace(self.fleet.registry.host(), "127.0.0.1:ppppp");
+        format!("fleetpull pull {image} --all-nodes --wait 20m    # while it runs")
+    }
+}
