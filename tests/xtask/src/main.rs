@@ -34,6 +34,7 @@ Examples:
   cargo xtask bench --output json      the benchmarks beside their references
   cargo xtask bench waiting            what a pull costs an agent while 20 to 2,000 others wait
   cargo xtask e2e chaos                10,000 pulls under faults: no event is lost or doubled
+  cargo xtask e2e fleets               all seeds of simulated fleets, of which each test run has some
   cargo xtask e2e image                Docker Engine builds the image and runs it
   cargo xtask e2e jaeger               a real Jaeger shows the trees and links of real pulls
   cargo xtask e2e promtool             Prometheus' checker on rules, their tests and metrics"
@@ -73,7 +74,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Checks what takes too long for `cargo xtask test`: with other people's programs, each built once into .tools, or with many pulls.
+    /// Checks what takes too long for `cargo xtask test`: with other people's programs, each built once into .tools, with many pulls,
+    /// or with many simulated fleets.
     E2e {
         /// What is checked.
         #[arg(value_enum)]
