@@ -2,9 +2,11 @@
 
 mod backoff;
 mod groups;
+mod image;
 mod list;
 mod nats_auth;
 mod nats_setup;
+mod pod;
 mod policy;
 mod pull;
 mod queries;

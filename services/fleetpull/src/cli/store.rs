@@ -7,6 +7,7 @@ use clap::Args;
 use image::{ImagePattern, Reference};
 
 use super::groups::{Flag, LogArgs, NodesQuestionArgs, OutputArgs, RuntimeArgs, SettingsArgs};
+use super::image::image;
 use super::pull::duration;
 
 /// List the images of this machine's store or runtime, or of nodes of the fleet.
@@ -146,9 +147,9 @@ impl StoreArgs {
 }
 
 fn reference(text: &str) -> Result<Reference, String> {
-    Reference::parse(text).map_err(|error| format!("{error}: give a name as `fleetpull images` lists it, like app:v2"))
+    Reference::parse(&image(text)?).map_err(|error| format!("{error}: give a name as `fleetpull images` lists it, like app:v2"))
 }
 
 fn pattern(text: &str) -> Result<ImagePattern, String> {
-    text.parse().map_err(|error| format!("{error}: give an image, like app:v2, or a pattern, like 'registry.example/team/*'"))
+    image(text)?.parse().map_err(|error| format!("{error}: give an image, like app:v2, or a pattern, like 'registry.example/team/*'"))
 }

@@ -321,7 +321,7 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
 #[test]
 fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
     let place = Workplace::new();
-    for (image, text) in [("docker://busybox", "busybox"), ("Team/App", "team/app"), ("a@sha256:12", "")] {
+    for (image, text) in [("https://busybox", "busybox"), ("Team/App", "team/app"), ("a@sha256:12", "")] {
         let done = place.run(&["explain", image]).expect(1);
         assert!(done.stdout.contains("couldn't parse image name"), "{done}");
         assert!(text.is_empty() || done.stderr.contains(&format!("lower case: {text}")), "{done}");

@@ -19,6 +19,7 @@ mod fleet_status;
 mod hostile_agent;
 mod lists;
 mod nats_setup;
+mod pods;
 mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;
