@@ -12,6 +12,7 @@ use super::groups::{FleetArgs, LogArgs, OutputArgs, RegistryArgs, RuntimeArgs, S
 use super::image::image;
 use super::pod::pod;
 use super::share::{Parallelism, Percentage};
+use crate::completion;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +71,7 @@ pub struct PullArgs {
     #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
-    #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"])]
+    #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"], add = completion::nodes())]
     pub nodes: Vec<NodeName>,
     /// On every node of the fleet; one that is known and does not answer has its row too, and with --wait is asked until it does.
     #[arg(long)]

@@ -14,6 +14,7 @@ use super::image::image;
 use super::list::{ListArgs, ListFormat};
 use super::pod;
 use super::pull::policy;
+use crate::completion;
 use crate::exit::UsageError;
 
 /// Show what happened.
@@ -47,7 +48,7 @@ pub struct EventsArgs {
     #[arg(short, long, value_name = "NAMESPACE", requires = "pod")]
     pub namespace: Option<String>,
     /// Only of this image, as it was asked for.
-    #[arg(long, value_name = "IMAGE", value_parser = image)]
+    #[arg(long, value_name = "IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub image: Option<String>,
     /// Only of this registry: a host, with its port if it has one.
     #[arg(long, value_name = "REGISTRY")]
@@ -157,7 +158,7 @@ is known of the pod, or a pull in this process would fail whatever the registry
 says.")]
 pub struct ExplainArgs {
     /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
-    #[arg(value_name = "IMAGE|ID|pod", value_parser = image)]
+    #[arg(value_name = "IMAGE|ID|pod", value_parser = image, add = completion::images())]
     pub image: String,
     /// The pod, behind the word `pod`.
     #[arg(value_name = "NAMESPACE/NAME")]
@@ -214,7 +215,7 @@ back. A node that is silent is known to the fleet and does not answer. With
 pub struct NodesArgs {
     /// Describe this node: its state, labels, socket, settings that are not their defaults, registries and standing
     /// pulls.
-    #[arg(value_name = "NAME", conflicts_with = "selector")]
+    #[arg(value_name = "NAME", conflicts_with = "selector", add = completion::nodes())]
     pub node: Option<NodeName>,
     /// Print all counters of this node.
     #[arg(long, requires = "node")]
@@ -271,7 +272,7 @@ Exit status: 0 when what was named is cancelled; 1 when there was no such
 standing pull, a node did not answer, or a pull of the named image goes on.")]
 pub struct CancelArgs {
     /// The id of a standing pull, as `pull --detach` and `pulls` print it, or an image as it was asked for.
-    #[arg(value_name = "ID|IMAGE", value_parser = image)]
+    #[arg(value_name = "ID|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
@@ -336,11 +337,16 @@ pub struct DemoArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull completions bash > /etc/bash_completion.d/fleetpull
-  fleetpull completions zsh > ~/.zfunc/_fleetpull
-  fleetpull completions fish > ~/.config/fish/completions/fleetpull.fish
+  fleetpull completions fish --to ~/.config/fish/completions/fleetpull.fish
+  source <(fleetpull completions bash)             in ~/.bashrc
+  source <(fleetpull completions zsh)              in ~/.zshrc, after compinit
 
-For zsh, ~/.zfunc must be in $fpath before compinit is called.")]
+A script in a file is of one version: write it anew after an upgrade.
+
+The script asks fleetpull for each word. Nodes, and images that are held back,
+come from the fleet that the words before, the environment and the settings
+name, or from the agent of this machine; other images from the store. What is
+not there within 0.3 s is not offered.")]
 pub struct CompletionsArgs {
     /// Which shell.
     #[arg(value_enum, value_name = "SHELL")]

@@ -9,6 +9,7 @@ use image::{ImagePattern, Reference};
 use super::groups::{Flag, LogArgs, NodesQuestionArgs, OutputArgs, RuntimeArgs, SettingsArgs};
 use super::image::image;
 use super::pull::duration;
+use crate::completion;
 
 /// List the images of this machine's store or runtime, or of nodes of the fleet.
 #[derive(Clone, Debug, Args)]
@@ -76,7 +77,7 @@ Containerd and CRI-O remove their own images: crictl rmi IMAGE.
 Exit status: 1 when an image is not there; the others are removed all the same.")]
 pub struct RmArgs {
     /// Which images, as `fleetpull images` lists them.
-    #[arg(required = true, value_name = "IMAGE", value_parser = reference)]
+    #[arg(required = true, value_name = "IMAGE", value_parser = reference, add = completion::images_of_store())]
     pub images: Vec<Reference>,
     /// Remove nothing: say what would be removed, and what a prune would free then.
     #[arg(long)]

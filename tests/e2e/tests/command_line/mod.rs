@@ -7,6 +7,7 @@
 mod common;
 mod three_agents;
 
+mod completions;
 mod compose;
 mod first_steps;
 mod fleet;
