@@ -9,6 +9,7 @@ mod fuzz;
 mod layers;
 mod limits;
 mod lint;
+mod man;
 mod test;
 mod tools;
 mod vocabulary;
@@ -65,6 +66,8 @@ enum Task {
     Lint,
     /// Checks the architecture invariants that services/README.md states: who may depend on what, and what is written where.
     Layers,
+    /// Writes the manual pages in deploy/man anew, from the definitions of the command line. A test fails while they differ.
+    Man,
     /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when root,
     /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
     Tools,
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Task::Test { arguments, .. } => test::run(&root, &arguments),
         Task::Lint => lint::run(&root),
         Task::Layers => layers::run(&root),
+        Task::Man => man::run(&root),
         Task::Tools => tools::run(&root),
         Task::Bench { arguments } => bench::run(&root, &arguments),
         Task::E2e { program } => e2e::run(&root, program),
