@@ -4,6 +4,7 @@
 //! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
 //! - [`Registry`]: a memory registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
 //! - [`Agent`]: a running agent, started as systemd starts it.
+//! - [`Terminal`]: a program on a terminal of its own, and what a person sees there.
 //! - [`http_get`]: what an agent answers over HTTP.
 //! - [`spans`]: where the spans of a test go, a receiver or a real Jaeger.
 //! - [`until`]: waits for a condition, with a limit.
@@ -17,6 +18,7 @@ mod process;
 mod registry;
 mod skopeo;
 pub mod spans;
+mod terminal;
 mod until;
 mod workplace;
 
@@ -26,5 +28,6 @@ pub use http::{HttpAnswer, http_get, http_send};
 pub use process::{Signal, Started};
 pub use registry::Registry;
 pub use skopeo::skopeo;
+pub use terminal::{Size, Terminal};
 pub use until::{Watch, until, until_within};
 pub use workplace::{Finished, Workplace};

@@ -160,7 +160,7 @@ impl Drop for Started {
 
 /// No orphan is left when a test run is killed.
 #[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
-fn die_with_the_test(command: &mut Command) {
+pub(crate) fn die_with_the_test(command: &mut Command) {
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::binary::binary;
 use crate::json_rule;
 use crate::process::Started;
+use crate::terminal::{Size, Terminal};
 
 /// A folder of its own, gone when the test is. The program run from it sees nothing of this host's user: its home is the folder.
 pub struct Workplace {
@@ -90,6 +91,16 @@ impl Workplace {
     #[must_use]
     pub fn start(&self, arguments: &[&str]) -> Started {
         Started::of(self.command(arguments))
+    }
+
+    /// Starts the program on a terminal of this size.
+    #[must_use]
+    pub fn on_a_terminal(&self, arguments: &[&str], size: Size) -> Terminal {
+        let mut command = self.command(arguments);
+        if !self.environment.iter().any(|(name, _)| name == "TERM") {
+            command.env("TERM", "xterm-256color");
+        }
+        Terminal::start(command, size)
     }
 
     /// Runs the program to its end.

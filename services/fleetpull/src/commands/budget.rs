@@ -212,7 +212,7 @@ pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
         return budgets.iter().for_each(|budget| output::json(&json(budget)));
     }
     let look = Look { is_wide: true, ..Look::of_width(None) };
-    rows::table(budgets).lines(&look).iter().for_each(|line| output::fact(line));
+    rows::table(budgets).lines(&look).iter().for_each(|line| output::document(line));
     if !output.quiet {
         budgets.iter().flat_map(|budget| remarks(budget)).for_each(|line| output::remark(&line));
     }

@@ -191,4 +191,14 @@ mod tests {
         let many: Vec<u64> = (0..3 * REORDERED as u64).collect();
         assert_eq!(shown(None, &many), many, "more than are held back");
     }
+
+    #[test]
+    fn of_a_million_events_no_more_are_held_than_are_put_in_order() {
+        let (mut ordered, mut seen) = (Ordered::new(None), 0);
+        for sequence in 0..1_000_000 {
+            ordered.push(Duration::from_millis(sequence), sequence, Value::Null, &mut |_| seen += 1);
+            assert!(ordered.held.len() <= REORDERED, "{}", ordered.held.len());
+        }
+        assert_eq!((seen, ordered.end(&mut |_| ())), (1_000_000 - REORDERED, 1_000_000));
+    }
 }

@@ -99,7 +99,9 @@ fn listing(told: &[Told], silent: &[Silent]) -> Listing {
     let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is in flight or queued");
     for Told { node, pulls, standing_pulls } in told {
         for pull in pulls {
-            listing.table.add(&pull.image, cells(node, pull));
+            // What holds a standing pull holds what waits for the same image.
+            let held_by = standing_pulls.iter().filter(|status| status.image == pull.image).find_map(standing_pull::held_by);
+            listing.table.add(&pull.image, cells(node, pull, held_by));
         }
         for status in standing_pulls {
             listing.table.add(&status.standing_pull.to_string(), standing_pull::cells(node, status));
@@ -138,7 +140,8 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
     }
 }
 
-fn cells(node: &NodeName, pull: &PullStatus) -> Vec<Cell> {
+/// `held_by` is what it waits for if something has failed.
+fn cells(node: &NodeName, pull: &PullStatus, held_by: Option<String>) -> Vec<Cell> {
     let (progress, rate) = match pull.total_bytes {
         0 => (Cell::nothing(), Cell::nothing()),
         total => {
@@ -149,7 +152,10 @@ fn cells(node: &NodeName, pull: &PullStatus) -> Vec<Cell> {
             )
         }
     };
-    let waits_for = if pull.state == PullState::Waiting { Cell::from("its turn") } else { Cell::nothing() };
+    let waits_for = match pull.state {
+        PullState::Waiting => Cell::from(held_by.unwrap_or_else(|| "its turn".to_owned())),
+        PullState::Pulling | PullState::Unknown(_) => Cell::nothing(),
+    };
     vec![
         Cell::from(pull.image.as_str()),
         Cell::from(node.as_str()),
@@ -228,6 +234,15 @@ mod tests {
                 "-               n3    silent    -               -            -              4m",
             ]
         );
+    }
+
+    #[test]
+    fn what_holds_a_standing_pull_holds_what_waits_for_the_same_image() {
+        let (mut told, _) = sample();
+        let (image, cause) = (told[0].standing_pulls[0].image.clone(), told[0].standing_pulls[0].cause.clone());
+        told[0].pulls = vec![pull(&image, "waiting", 0)];
+        let lines = listing(&told[..1], &[]).table.lines(&Look::of_width(None));
+        assert!(lines[1].contains("waiting ") && lines[1].contains(" 404 (n3), in 41s "), "{cause}: {lines:#?}");
     }
 
     #[test]

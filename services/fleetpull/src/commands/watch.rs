@@ -121,8 +121,7 @@ async fn again<S: Show>(client: &FleetClient, is_for_people: bool, read: impl As
 
 /// Whether lines can be taken off and drawn again where they are.
 fn is_screen() -> bool {
-    let is_dumb = std::env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
-    !is_dumb && io::stdout().is_terminal() && output::is_terminal()
+    io::stdout().is_terminal() && output::is_terminal()
 }
 
 /// What is watched.

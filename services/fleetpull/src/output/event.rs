@@ -57,33 +57,49 @@ pub fn json(event: &Value) -> Value {
 pub struct Rows {
     has_header: bool,
     now_ms: u64,
+    /// There is room for a column of each fact; else the message says what stands in them.
+    is_in_full: bool,
 }
 
+/// As wide is a row without its message where each fact has its column.
+const IN_FULL: usize = 140;
+
 impl Rows {
-    /// Begins a list; ages are counted from `now_ms`, in milliseconds since 1970.
+    /// Begins a list for a terminal of so many columns, if one shows it; ages are counted from `now_ms`, in milliseconds since 1970.
     #[must_use]
-    pub fn begin(with_header: bool, now_ms: u64) -> Self {
-        Self { has_header: !with_header, now_ms }
+    pub fn begin(with_header: bool, now_ms: u64, width: Option<usize>) -> Self {
+        Self { has_header: !with_header, now_ms, is_in_full: width.is_none_or(|width| width > IN_FULL) }
     }
 
     /// The line of a CloudEvent, after the header if it is the first.
     pub fn lines(&mut self, event: &Value) -> Vec<String> {
-        let data = &event["data"];
-        let word = |value: &Value| super::one_line(value.as_str().unwrap_or("-"));
-        let row = |cells: [&str; 9]| {
-            let [seen, kind, reason, node, image, cause, finder, next, message] = cells;
-            format!("{seen:<18}  {kind:<7}  {reason:<15}  {node:<12}  {image:<32}  {cause:<12}  {finder:<12}  {next:<12}  {message}")
-        };
-        let titles = ["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "CAUSE", "FOUND BY", "NEXT ATTEMPT", "MESSAGE"];
-        let header = (!self.has_header).then(|| row(titles));
+        let header = (!self.has_header).then(|| {
+            let titles = ["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "CAUSE", "FOUND BY", "NEXT ATTEMPT", "MESSAGE"];
+            self.row(titles.map(str::to_owned))
+        });
         self.has_header = true;
+        header.into_iter().chain([self.row(self.cells(event))]).collect()
+    }
+
+    fn cells(&self, event: &Value) -> [String; 9] {
+        let data = &event["data"];
         let (seen, why) = (self.last_seen(event), Why::of(data));
-        let or_nothing = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
-        let (cause, finder) = (or_nothing(why.class), or_nothing(why.finder));
-        let next = or_nothing(self.next_attempt(event, why.next_attempt_ms));
-        let [kind, reason, node, image, message] = ["type", "reason", "node", "image", "message"].map(|name| word(&data[name]));
-        let cells = [&seen, &kind, &reason, &node, &image, &cause, &finder, &next, &message];
-        header.into_iter().chain([row(cells.map(String::as_str))]).collect()
+        let more = if self.is_in_full { String::new() } else { why.in_words() };
+        let next = self.next_attempt(event, why.next_attempt_ms);
+        let [kind, reason, node, image, message] =
+            ["type", "reason", "node", "image", "message"].map(|name| super::one_line(data[name].as_str().unwrap_or("-")));
+        let [cause, finder, next] = [why.class, why.finder, next].map(|word| word.unwrap_or_else(|| "-".to_owned()));
+        [seen, kind, reason, node, image, cause, finder, next, format!("{message}{more}")]
+    }
+
+    fn row(&self, cells: [String; 9]) -> String {
+        let [seen, kind, reason, node, image, cause, finder, next, message] = cells;
+        let begin = format!("{seen:<18}  {kind:<7}  {reason:<15}  {node:<12}");
+        if self.is_in_full {
+            format!("{begin}  {image:<32}  {cause:<12}  {finder:<12}  {next:<12}  {message}")
+        } else {
+            format!("{begin}  {message}")
+        }
     }
 
     /// When it was to be, seen from now; none: it is over, or nothing was said of it.
@@ -131,7 +147,8 @@ mod tests {
         let at = |time: &str| {
             u64::try_from(humantime::parse_rfc3339(time).expect("a time").duration_since(std::time::UNIX_EPOCH).expect("after").as_millis())
         };
-        let mut rows = Rows::begin(true, at("2026-11-21T13:44:05Z").expect("fits"));
+        let now_ms = at("2026-11-21T13:44:05Z").expect("fits");
+        let mut rows = Rows::begin(true, now_ms, None);
         let first = rows.lines(&event("2026-11-21T13:09:00Z".into(), 7.into()));
         assert!(first[0].starts_with("LAST SEEN") && first[0].ends_with("MESSAGE"), "{first:?}");
         assert!(first[1].starts_with("4m5s (x7 over 35m)  Warning  Failed") && !first[1].contains('\u{1b}'), "{first:?}");
@@ -144,6 +161,12 @@ mod tests {
         let second = rows.lines(&event(Value::Null, Value::Null));
         assert_eq!(second.len(), 1);
         assert!(second[0].starts_with("4m5s  ") && second[0].contains("app:1"), "{second:?}");
+        let mut narrow = Rows::begin(true, now_ms, Some(79));
+        let lines = narrow.lines(&held);
+        assert_eq!(lines[0], "LAST SEEN           TYPE     REASON           NODE          MESSAGE");
+        assert!(lines[1].ends_with("n1            404 [2J  (not_found, found by n2 , next attempt 4m46s later)"), "{lines:?}");
+        let mut early = Rows::begin(false, 0, None);
+        assert!(early.lines(&held)[0].starts_with("0s  "), "a clock that goes back");
     }
 
     #[test]

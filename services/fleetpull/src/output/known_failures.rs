@@ -7,8 +7,8 @@ mod rows;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use contract::messages::backoff_tracker::BackoffEntry;
-use contract::{FailureClass, NodeName, TraceContext, View};
+use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
+use contract::{BudgetOwner, FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
@@ -155,7 +155,7 @@ impl Known {
         let entry = &self.entry;
         let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
         let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
-        let mut lines = vec![format!("{}: {}{key}", one_line(&entry.about.to_string()), entry.class)];
+        let mut lines = vec![format!("{}: {}{key}", one_line(&about_in_words(&entry.about)), entry.class)];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<13} {text}"));
         line(
             "since:",
@@ -175,7 +175,7 @@ impl Known {
             line("its trace:", link);
         }
         line("it got:", one_line(&entry.cause));
-        let held = if self.is_shared() { format!("; {} hold it", nodes_counted(&self.nodes)) } else { String::new() };
+        let held = if self.is_shared() { format!("; {} it", nodes_hold(&self.nodes)) } else { String::new() };
         line("binds:", format!("{}{held}", entry.binds));
         let ((soonest, _), (latest, latest_node)) = self.span();
         let next = match (&entry.probed_by, soonest) {
@@ -258,8 +258,16 @@ fn first_named(nodes: &[NodeName], most: usize) -> String {
     }
 }
 
-fn nodes_counted(nodes: &[NodeName]) -> String {
-    if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) }
+fn nodes_hold(nodes: &[NodeName]) -> String {
+    if nodes.len() == 1 { "1 node holds".to_owned() } else { format!("{} nodes hold", nodes.len()) }
+}
+
+/// What it is about: of a budget not the key of its owner, but what that says.
+fn about_in_words(about: &EntryAbout) -> String {
+    match BudgetOwner::read(&about.owner).filter(|_| about.kind == EntryKind::Budget) {
+        Some(owner) => format!("budget of {}", owner.in_words()),
+        None => about.to_string(),
+    }
 }
 
 fn full_view(view: &View) -> String {
@@ -269,8 +277,6 @@ fn full_view(view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
-
     use super::*;
 
     pub(super) fn node(name: &str) -> NodeName {
@@ -335,6 +341,14 @@ mod tests {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");
+    }
+
+    #[test]
+    fn the_owner_of_a_budget_is_said_in_words() {
+        let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
+        let about = EntryAbout { owner, ..EntryAbout::of(EntryKind::Budget, "r.example") };
+        assert_eq!(about_in_words(&about), "budget of r.example without login from eu-1 by route 01234567");
+        assert_eq!(about_in_words(&EntryAbout { owner: String::new(), ..about }), "budget  of registry r.example");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub fn without_middle(text: &str, width: usize) -> String {
     format!("{begin}{end}")
 }
 
-/// A sentence in lines of so many columns, broken behind its commas; what has none is cut at its end.
+/// A sentence in lines of so many columns, broken behind its commas, and between words where there is none; a wider word is cut.
 #[must_use]
 pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -76,7 +76,26 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
             None => lines.push(part.to_owned()),
         }
     }
-    lines.iter().map(|line| truncate_str(line.trim_end(), width, "...").into_owned()).collect()
+    let folded = lines.iter().flat_map(|line| folded(line.trim_end(), width));
+    folded.map(|line| truncate_str(&line, width, "...").into_owned()).collect()
+}
+
+/// A line of text in lines of so many columns, broken between its words; what goes on is set in. A word that is wider stays whole: whoever
+/// copies it gets all of it.
+#[must_use]
+pub fn folded(line: &str, width: usize) -> Vec<String> {
+    let own = line.len() - line.trim_start().len();
+    let set_in = " ".repeat((own + GOES_ON.len()).min(width / 4));
+    let (mut lines, mut last) = (Vec::new(), line[..own].to_owned());
+    for word in line[own..].split_inclusive(' ') {
+        if !last.trim_start().is_empty() && measure_text_width(&last) + measure_text_width(word.trim_end()) > width {
+            lines.push(last.trim_end().to_owned());
+            last.clone_from(&set_in);
+        }
+        last.push_str(word);
+    }
+    lines.push(last.trim_end().to_owned());
+    lines
 }
 
 #[cfg(test)]
@@ -106,11 +125,28 @@ mod tests {
     }
 
     #[test]
+    fn texts_break_between_words_and_words_stay_whole() {
+        let line = "  n3: it waits for  two columns";
+        assert_eq!(folded(line, 80), [line]);
+        assert_eq!(folded(line, 20), ["  n3: it waits for", "     two columns"]);
+        assert_eq!(folded("a registry.example/team/app:v2 b", 10), ["a", "  registry.example/team/app:v2", "  b"]);
+        for empty in ["", "   "] {
+            assert_eq!(folded(empty, 10), [""]);
+        }
+        let wide = "\u{65e5}\u{672c} \u{65e5}\u{672c} \u{65e5}\u{672c}";
+        assert_eq!(folded(wide, 9), ["\u{65e5}\u{672c} \u{65e5}\u{672c}", "  \u{65e5}\u{672c}"], "a sign may take two columns");
+        for width in [0, 1, 3] {
+            assert_eq!(folded("a b", width).concat().replace(' ', ""), "ab", "{width}");
+        }
+    }
+
+    #[test]
     fn sentences_break_behind_their_commas() {
         let sentence = "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s";
         assert_eq!(wrapped(sentence, 80), [sentence]);
         assert_eq!(wrapped(sentence, 40), ["1 of 3 there, 1 pulling, 1 held back,", "    2.0 MiB of 8.0 MiB, 1.0 MiB/s"]);
-        assert_eq!(wrapped("without any comma at all", 10), ["without..."]);
+        assert_eq!(wrapped("without any comma at all", 10), ["without", "  any", "  comma at", "  all"]);
+        assert_eq!(wrapped("one, unreasonably, two", 10), ["one,", "    unr...", "    two"]);
         assert_eq!(wrapped("", 10), Vec::<String>::new());
     }
 }

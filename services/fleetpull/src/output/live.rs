@@ -81,6 +81,12 @@ pub fn width() -> usize {
     terminal_width().saturating_sub(1)
 }
 
+/// The same; none: stderr is no terminal.
+#[must_use]
+pub fn width_of_terminal() -> Option<usize> {
+    Term::stderr().size_checked().map(|(_, columns)| usize::from(columns).max(WIDTH_LEAST) - 1)
+}
+
 fn terminal_width() -> usize {
     size().1
 }

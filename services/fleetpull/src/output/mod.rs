@@ -1,5 +1,6 @@
 //! Facts to stdout, everything else to stderr.
 
+pub mod contact;
 pub mod event;
 pub mod known_failures;
 pub mod layout;
@@ -20,13 +21,21 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-/// Writes one line of facts, without what a terminal would act on.
+/// What a shell shows of a program that writes where nobody reads any more: 128 and the number of SIGPIPE.
+const ENDED_BY_CLOSED_PIPE: i32 = 128 + 13;
+
+/// Writes one line of facts, without what a terminal would act on; a terminal that is narrower gets it in several.
 pub fn fact(line: &str) {
-    document(&one_line(line));
+    document(&fitted(&one_line(line), listing::terminal_width()));
 }
 
-/// Writes lines of this program's own, as they are. A closed pipe ends the program quietly, as every filter does; facts that are
-/// lost otherwise, as on a full disk, end it with a failure.
+/// A line as a terminal of so many columns shows it whole; none: no terminal does.
+fn fitted(line: &str, width: Option<usize>) -> String {
+    width.map_or_else(|| line.to_owned(), |width| layout::folded(line, width).join("\n"))
+}
+
+/// Writes lines of this program's own, as they are. A closed pipe ends the program quietly, with the status that SIGPIPE gives to other
+/// programs; facts that are lost otherwise, as on a full disk, end it with a failure.
 pub fn document(text: &str) {
     let written = live::above(|| {
         let mut stdout = io::stdout().lock();
@@ -34,7 +43,7 @@ pub fn document(text: &str) {
     });
     match written {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(ENDED_BY_CLOSED_PIPE),
         Err(error) => {
             remark(&format!("fleetpull: the results cannot be written to stdout: {error}"));
             std::process::exit(1);
@@ -67,10 +76,11 @@ pub fn given(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Writes a remark to stderr, without what a terminal would act on.
+/// Writes a remark to stderr, as [`fact`] does to stdout.
 pub fn remark(line: &str) {
+    let text = fitted(&one_line(line), live::width_of_terminal());
     // Nobody reads stderr: nothing is lost that somebody waits for.
-    let _ = live::above(|| writeln!(io::stderr().lock(), "{}", one_line(line)));
+    let _ = live::above(|| writeln!(io::stderr().lock(), "{text}"));
 }
 
 /// A text in one line in which a terminal shows every character and acts on none: other nodes, registries and runtimes wrote parts
@@ -119,10 +129,15 @@ pub fn complain(error: &anyhow::Error) {
     format!("fleetpull: {}", told(error)).lines().for_each(remark);
 }
 
-/// Whether somebody watches stderr and wants colour and movement.
+/// Whether stderr is a terminal on which lines can be taken off and drawn again.
 #[must_use]
 pub fn is_terminal() -> bool {
-    io::stderr().is_terminal()
+    io::stderr().is_terminal() && !is_dumb(std::env::var("TERM").ok().as_deref())
+}
+
+/// A terminal of this name takes text and nothing else: what would move its cursor is shown as it is.
+fn is_dumb(name: Option<&str>) -> bool {
+    name == Some("dumb")
 }
 
 #[cfg(test)]

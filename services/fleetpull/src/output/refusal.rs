@@ -1,6 +1,7 @@
 //! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, and while that
 //! is made, `n2 tries now`.
 
+use console::truncate_str;
 use contract::FailureClass;
 
 use super::units;
@@ -18,6 +19,10 @@ const STATUSES: [(&str, &str); 8] = [
 ];
 /// How much of a trace id tells it from others at a glance. Hex digits.
 const TRACE_SHOWN: usize = 8;
+/// As much of a message tells what it is about. Columns.
+const MESSAGE_SHOWN: usize = 40;
+/// What the runtime adds to a status that no registry has sent.
+const WEB_PAGE: &str = "(with a web page";
 
 /// Why one node waits for one image.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,6 +91,18 @@ pub fn got(class: FailureClass, cause: &str) -> &str {
         FailureClass::RegistryUnavailable => "no answer from the registry",
         FailureClass::Unknown => "an error",
         class => class.as_str(),
+    }
+}
+
+/// What an attempt met, in few words: a status, that nobody answered, or the beginning of what the node says.
+#[must_use]
+pub fn met(class: FailureClass, cause: &str) -> String {
+    let met = got(class, cause);
+    let says_no_more = met == class.as_str() || class == FailureClass::Unknown;
+    match cause.split_once(": ").filter(|_| says_no_more) {
+        Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
+        None if cause.contains(WEB_PAGE) => format!("{met} from a proxy"),
+        None => met.strip_suffix(" from the registry").unwrap_or(met).to_owned(),
     }
 }
 

@@ -4,9 +4,9 @@ use contract::messages::pull_coordinator::{StandingPullState, StandingPullStatus
 use contract::{FailureClass, NodeName, PodRef, StandingPullId};
 use serde::Serialize;
 
-use super::refusal::{Refusal, got};
+use super::refusal::got;
 use super::table::Cell;
-use super::{given, one_line, units};
+use super::{given, units};
 
 /// A standing pull in JSON: the names and their meaning are an interface.
 #[derive(Serialize)]
@@ -71,6 +71,12 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
     ]
 }
 
+/// What it waits for if something has failed, in a few words.
+#[must_use]
+pub fn held_by(status: &StandingPullStatus) -> Option<String> {
+    status.class.filter(|_| status.state != StandingPullState::Pulling).map(|_| waits_for(status))
+}
+
 /// What it waits for, in a few words: what the last attempt got, who made it, and when the next is due.
 fn waits_for(status: &StandingPullStatus) -> String {
     let Some(class) = status.class.filter(|_| status.state != StandingPullState::Pulling) else {
@@ -88,25 +94,4 @@ fn waits_for(status: &StandingPullStatus) -> String {
         None => words,
         Some(left_ms) => format!("{words}, {}", units::due(Some(left_ms))),
     }
-}
-
-/// Why it waits, in a sentence; none while nothing holds it.
-#[must_use]
-pub fn why(node: &NodeName, status: &StandingPullStatus, now_ms: u64) -> Option<String> {
-    if status.state == StandingPullState::Pulling || status.cause.is_empty() {
-        return None;
-    }
-    // Nothing has failed: it waits for a word, or for its turn.
-    let Some(class) = status.class else { return Some(format!("{node} waits: {}", one_line(&status.cause))) };
-    let refusal = Refusal {
-        node: node.as_str(),
-        learned_by: status.learned_by.as_deref().unwrap_or_default(),
-        learned_at_ms: status.learned_ms_ago.map(|ago| now_ms.saturating_sub(ago)),
-        trace_id: status.learned_trace_id.as_deref().unwrap_or_default(),
-        class,
-        cause: &status.cause,
-        next_attempt_ms: status.next_attempt_ms,
-        next_by: "",
-    };
-    Some(refusal.sentence())
 }

@@ -1,19 +1,29 @@
 //! How far a job on many nodes is, in a bounded number of lines: what has come of how many, then the slowest and the failing few.
 
+mod causes;
+mod pace;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bus::BusHealth;
 
 use contract::NodeName;
 use contract::messages::pull_coordinator::{OutcomeKind, PullState, PullStatus, StandingPullState, StandingPullStatus};
 
+use super::contact::Contact;
 use super::known_failures::named_few;
 use super::outcome::Row;
-use super::{layout, one_line, standing_pull, units};
+use super::{layout, one_line, units};
+use causes::{Cause, Hold, counted};
+use pace::Pace;
 
 /// How many pulls under way are shown, the longest first: with more, no eye finds the slow one.
 const SLOWEST_SHOWN: usize = 6;
 /// How many reasons for waiting are shown.
 const REASONS_SHOWN: usize = 4;
-/// How many kinds of failure are shown.
+/// How many causes of failures are shown.
 const FAILURES_SHOWN: usize = 3;
 
 /// What has come of each image on each node.
@@ -21,6 +31,7 @@ const FAILURES_SHOWN: usize = 3;
 pub struct Tally {
     /// Images times nodes.
     pairs: usize,
+    images: usize,
     there: usize,
     failed: usize,
     backoff: usize,
@@ -29,8 +40,8 @@ pub struct Tally {
     spared: usize,
     /// The most that each node told of each image: done, and in all. In bytes.
     fetched: BTreeMap<NodeName, BTreeMap<String, (u64, u64)>>,
-    /// Who failed, by the class of it.
-    failing: BTreeMap<&'static str, Vec<NodeName>>,
+    /// Who failed, by the cause of it.
+    failing: BTreeMap<Cause, Vec<NodeName>>,
     /// What is under way on each node.
     doing: BTreeMap<NodeName, Vec<Doing>>,
     /// Nodes that have not begun.
@@ -39,6 +50,13 @@ pub struct Tally {
     silent: usize,
     /// Why nobody begins, if that is so.
     paused: bool,
+    pace: Pace,
+    contact: Contact,
+    /// What the nodes are reached through, in a word.
+    reached_through: &'static str,
+    /// What time it is: since the job began, and in milliseconds since 1970.
+    now: Duration,
+    now_ms: u64,
 }
 
 /// One image on one node, under way.
@@ -55,15 +73,26 @@ struct Doing {
 enum What {
     Pulling,
     Waiting,
-    /// Held back, with the reason.
-    Held(String),
+    /// Held back.
+    Held(Hold),
 }
 
 impl Tally {
-    /// Of so many images on so many nodes.
+    /// Of so many images on so many nodes, which are reached through NATS or an agent.
     #[must_use]
-    pub fn of(pairs: usize) -> Self {
-        Self { pairs, ..Self::default() }
+    pub fn of(nodes: usize, images: usize, reached_through: &'static str) -> Self {
+        Self { pairs: nodes * images, images, reached_through, ..Self::default() }
+    }
+
+    /// It is so late: since the job began, and in milliseconds since 1970.
+    pub fn see_time(&mut self, now: Duration, now_ms: u64) {
+        (self.now, self.now_ms) = (now, now_ms);
+        self.pace.see(now, self.bytes().0);
+    }
+
+    /// What the nodes are reached through is so now.
+    pub fn see_bus(&mut self, health: &BusHealth, now: Duration) {
+        self.contact.see(health, now);
     }
 
     /// How many nodes have not begun, and whether none may.
@@ -76,9 +105,9 @@ impl Tally {
         self.silent = silent;
     }
 
-    /// So many images on so many nodes are wanted in all.
-    pub fn see_pairs(&mut self, pairs: usize) {
-        self.pairs = pairs;
+    /// The images are wanted on so many nodes.
+    pub fn see_nodes(&mut self, nodes: usize) {
+        self.pairs = nodes * self.images;
     }
 
     /// A row is known.
@@ -103,8 +132,11 @@ impl Tally {
             OutcomeKind::Backoff => self.backoff += 1,
         }
         if !row.is_there() && !row.outcome.stands && !row.not_begun {
-            let kind = if row.outcome.timed_out { "out of time" } else { row.outcome.class.map_or("unknown", |class| class.as_str()) };
-            self.failing.entry(kind).or_default().push(row.node.clone());
+            let cause = match row.outcome.timed_out {
+                true => Cause::Said("out of time".to_owned()),
+                false => Cause::met(&row.image, row.outcome.class.unwrap_or_default(), &row.outcome.message),
+            };
+            self.failing.entry(cause).or_default().push(row.node.clone());
         }
     }
 
@@ -117,9 +149,9 @@ impl Tally {
         }
         for status in standing_pulls.iter().filter(|status| status.state != StandingPullState::Pulling) {
             match doing.iter_mut().find(|doing| doing.image == status.image) {
-                Some(waiting) if waiting.what == What::Waiting => waiting.what = Doing::of_standing_pull(node, status, now_ms).what,
+                Some(waiting) if waiting.what == What::Waiting => waiting.what = Doing::of_standing_pull(status, now_ms).what,
                 Some(_) => {}
-                None => doing.push(Doing::of_standing_pull(node, status, now_ms)),
+                None => doing.push(Doing::of_standing_pull(status, now_ms)),
             }
         }
         if doing.is_empty() {
@@ -138,19 +170,29 @@ impl Tally {
         self.doing.iter().flat_map(|(node, doing)| doing.iter().map(move |doing| (node, doing)))
     }
 
+    /// Bytes that are fetched, and in all, of what nodes have told. What is fetched stays in the sums: they only grow.
+    fn bytes(&self) -> (u64, u64) {
+        self.fetched
+            .values()
+            .flat_map(BTreeMap::values)
+            .fold((0, 0), |(done, total): (u64, u64), (of_done, of_total)| (done.saturating_add(*of_done), total.saturating_add(*of_total)))
+    }
+
+    fn count(&self, what: fn(&What) -> bool) -> usize {
+        self.all().filter(|(_, doing)| what(&doing.what)).count()
+    }
+
     /// All in one line.
     #[must_use]
     pub fn summary(&self) -> String {
-        let count = |what: fn(&What) -> bool| self.all().filter(|(_, doing)| what(&doing.what)).count();
-        let pulling = count(|what| *what == What::Pulling);
-        let (waiting, held) = (count(|what| *what == What::Waiting), count(|what| matches!(what, What::Held(_))));
+        let held = self.count(|what| matches!(what, What::Held(_)));
         let mut parts = vec![format!("{} of {} there", self.there, self.pairs)];
         for (number, what) in [
             (self.standing, "standing"),
             (self.failed, "failed"),
             (self.backoff, "in back-off"),
-            (pulling, "pulling"),
-            (waiting, "waiting"),
+            (self.count(|what| *what == What::Pulling), "pulling"),
+            (self.count(|what| *what == What::Waiting), "waiting"),
             (held, "held back"),
             (self.spared, "not begun"),
         ] {
@@ -160,52 +202,66 @@ impl Tally {
         }
         if self.not_begun > 0 {
             let paused = if self.paused { " (paused: it would fail everywhere)" } else { "" };
-            let nodes = if self.not_begun == 1 { "1 node" } else { &format!("{} nodes", self.not_begun) };
-            parts.push(format!("{nodes} not begun{paused}"));
+            parts.push(format!("{} not begun{paused}", counted(self.not_begun)));
         }
         if self.silent > 0 {
             parts.push(format!("{} {} silent", self.silent, if self.silent == 1 { "node is" } else { "nodes are" }));
         }
-        // What is fetched stays in the sums: they only grow.
-        let (done, total) =
-            self.fetched.values().flat_map(BTreeMap::values).fold((0_u64, 0_u64), |(done, total), (of_done, of_total)| {
-                (done.saturating_add(*of_done), total.saturating_add(*of_total))
-            });
+        let (done, total) = self.bytes();
         if total > 0 {
-            let per_second: u64 = self.all().map(|(_, doing)| doing.bytes_per_second()).sum();
+            let of_each = || self.all().map(|(_, doing)| doing.bytes_per_second()).fold(0, u64::saturating_add);
+            let per_second = self.pace.bytes_per_second().unwrap_or_else(of_each);
             parts.push(format!("{} of {}, {}/s", units::bytes(done), units::bytes(total), units::bytes(per_second)));
         }
+        if let Some(left_ms) = self.bytes_to_come(held).and_then(|bytes| self.pace.milliseconds_for(bytes)) {
+            let but = if held > 0 { " for what is not held back" } else { "" };
+            parts.push(format!("about {} left{but}", units::age(left_ms)));
+        }
         parts.join(", ")
+    }
+
+    /// How many bytes are still to be fetched, as far as nothing holds them back: of what has not begun, as many as others had to fetch. None:
+    /// nobody has told yet, or nothing is to come.
+    fn bytes_to_come(&self, held: usize) -> Option<u64> {
+        let told = self.fetched.values().flat_map(BTreeMap::values);
+        let (count, total) = told.fold((0_u64, 0_u64), |(count, total), (_, of_total)| (count + 1, total.saturating_add(*of_total)));
+        let under_way = self.all().filter(|(_, doing)| doing.what == What::Pulling && doing.total_bytes > 0);
+        let (told, left) = under_way.fold((0_usize, 0_u64), |(told, left), (_, doing)| {
+            (told + 1, left.saturating_add(doing.total_bytes.saturating_sub(doing.done_bytes)))
+        });
+        let over = self.there + self.failed + self.backoff + self.standing + self.spared + held + self.silent * self.images + told;
+        let unknown = u64::try_from(self.pairs.saturating_sub(over)).unwrap_or(u64::MAX);
+        let to_come = left.saturating_add(unknown.saturating_mul(total.checked_div(count)?));
+        (to_come > 0).then_some(to_come)
     }
 
     /// The whole screen, in lines of so many columns.
     #[must_use]
     pub fn lines(&self, width: usize) -> Vec<String> {
-        let mut lines = layout::wrapped(&self.summary(), width);
+        let contact = self.contact.line(self.reached_through, self.now);
+        let mut lines: Vec<String> = contact.iter().flat_map(|line| layout::wrapped(line, width)).collect();
+        lines.extend(layout::wrapped(&self.summary(), width));
         let mut pulling: Vec<(&NodeName, &Doing)> = self.all().filter(|(_, doing)| doing.what == What::Pulling).collect();
-        pulling.sort_by_key(|(_, doing)| std::cmp::Reverse(doing.since_ms));
+        pulling.sort_by_key(|(_, doing)| Reverse(doing.since_ms));
         lines.extend(pulling.iter().take(SLOWEST_SHOWN).map(|(node, doing)| doing.line(node, width)));
-        lines.extend(self.reasons().iter().flat_map(|line| layout::wrapped(line, width)));
-        let failing = self.failing.iter().take(FAILURES_SHOWN);
-        lines.extend(failing.flat_map(|(kind, nodes)| layout::wrapped(&format!("  {} {kind}: {}", nodes.len(), named_few(nodes)), width)));
+        let causes = self.reasons().into_iter().chain(self.failures());
+        lines.extend(causes.flat_map(|line| layout::wrapped(&line, width)));
         lines
     }
 
-    /// Why some wait: each reason once, with how many it holds. The nodes' sentences differ by their own names and by moments.
+    /// Why some wait: each cause once, with how many nodes it holds.
     fn reasons(&self) -> Vec<String> {
-        let mut reasons: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
-        for (_, doing) in self.all() {
-            if let What::Held(sentence) = &doing.what {
-                let (_, cause) = sentence.split_once(" waits: ").unwrap_or(("", sentence));
-                let known = cause.split(", ").next().unwrap_or(cause);
-                let entry = reasons.entry(known).or_insert((0, cause));
-                entry.0 += 1;
-            }
-        }
-        let mut reasons: Vec<(usize, &str)> = reasons.into_values().collect();
-        reasons.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-        let waits = |count: usize| if count == 1 { "1 waits".to_owned() } else { format!("{count} wait") };
-        reasons.into_iter().take(REASONS_SHOWN).map(|(count, cause)| format!("  {}: {cause}", waits(count))).collect()
+        let held = self.all().filter_map(|(node, doing)| if let What::Held(hold) = &doing.what { Some((node, hold)) } else { None });
+        causes::lines(held, self.now_ms, REASONS_SHOWN)
+    }
+
+    /// What has failed for good, the most first.
+    fn failures(&self) -> Vec<String> {
+        let mut failing: Vec<(&Cause, &Vec<NodeName>)> = self.failing.iter().collect();
+        failing.sort_by_key(|(cause, nodes)| (Reverse(nodes.len()), *cause));
+        causes::some(&failing, FAILURES_SHOWN, |(cause, nodes)| {
+            format!("  {} failed: {}: {}", nodes.len(), cause.in_words(), named_few(nodes))
+        })
     }
 }
 
@@ -218,9 +274,15 @@ impl Doing {
         Self { image: pull.image.clone(), what, since_ms: pull.since_ms, done_bytes: pull.done_bytes, total_bytes: pull.total_bytes }
     }
 
-    fn of_standing_pull(node: &NodeName, status: &StandingPullStatus, now_ms: u64) -> Self {
+    fn of_standing_pull(status: &StandingPullStatus, now_ms: u64) -> Self {
         // One that waits for another node's word is held as well: by what its last try came to.
-        let what = standing_pull::why(node, status, now_ms).map_or(What::Waiting, What::Held);
+        let next_ms = status.next_attempt_ms.map(|left_ms| now_ms.saturating_add(left_ms));
+        let what = match (status.cause.as_str(), status.class) {
+            ("", _) => What::Waiting,
+            (cause, Some(class)) => What::Held(Hold { cause: Cause::met(&status.image, class, cause), next_ms }),
+            // Nothing has failed: it waits for a word, or for its turn.
+            (cause, None) => What::Held(Hold { cause: Cause::said(cause), next_ms: None }),
+        };
         Self { image: status.image.clone(), what, since_ms: status.since_ms, done_bytes: 0, total_bytes: 0 }
     }
 
@@ -242,99 +304,5 @@ impl Doing {
 }
 
 #[cfg(test)]
-mod tests {
-    use contract::FailureClass;
-    use contract::messages::pull_coordinator::PullOutcome;
-
-    use super::*;
-
-    fn node(number: usize) -> NodeName {
-        format!("n{number:04}").parse().expect("a name")
-    }
-
-    fn pull(state: PullState, since_ms: u64, done_bytes: u64) -> PullStatus {
-        PullStatus {
-            image: "a:1".to_owned(),
-            state,
-            since_ms,
-            callers: 1,
-            pods: Vec::new(),
-            done_bytes,
-            total_bytes: 4_194_304,
-            layers: Vec::new(),
-        }
-    }
-
-    fn row(number: usize, outcome: OutcomeKind, class: Option<FailureClass>) -> Row {
-        let outcome = PullOutcome { outcome, class, ..PullOutcome::default() };
-        Row { image: "a:1".to_owned(), node: node(number), outcome, at_ms: 0, under_way: None, not_begun: false }
-    }
-
-    fn held() -> StandingPullStatus {
-        serde_json::from_str(
-            r#"{"standing_pull": "1", "image": "a:1", "state": "held", "cause": "ErrImagePull: 503 Service Unavailable", "learned_by": "n0001",
-                "class": "registry_unavailable", "learned_ms_ago": 1000, "next_attempt_ms": 2000}"#,
-        )
-        .expect("a status")
-    }
-
-    #[test]
-    fn three_nodes_are_told_one_by_one() {
-        let mut tally = Tally::of(3);
-        tally.see_row(&row(1, OutcomeKind::Pulled, None));
-        tally.see_node(&node(2), &[pull(PullState::Pulling, 2_000, 2_097_152)], &[], 0);
-        tally.see_node(&node(3), &[pull(PullState::Waiting, 2_000, 0)], &[held()], 10_000);
-        assert_eq!(
-            tally.lines(usize::MAX),
-            [
-                "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s",
-                "  n0002  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
-                "  1 waits: n0001 got 503 at 00:00:09Z, next attempt in 2.0 s",
-            ]
-        );
-        tally.see_row(&row(2, OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
-        assert_eq!(tally.lines(usize::MAX).last().map(String::as_str), Some("  1 node_local: n0002"));
-    }
-
-    #[test]
-    fn sums_of_bytes_never_shrink() {
-        let mut tally = Tally::of(3);
-        let sums = |tally: &Tally| tally.summary().split(", ").find(|part| part.contains(" of ") && part.contains("iB")).map(str::to_owned);
-        tally.see_node(&node(1), &[pull(PullState::Pulling, 2_000, 2_097_152)], &[], 0);
-        tally.see_node(&node(2), &[pull(PullState::Pulling, 2_000, 1_048_576)], &[], 0);
-        assert_eq!(sums(&tally).as_deref(), Some("3.0 MiB of 8.0 MiB"));
-        tally.see_row(&row(1, OutcomeKind::Pulled, None));
-        tally.forget(&node(1));
-        assert_eq!(sums(&tally).as_deref(), Some("5.0 MiB of 8.0 MiB"), "what is there is whole");
-        tally.see_node(&node(2), &[pull(PullState::Pulling, 100, 0)], &[], 0);
-        assert_eq!(sums(&tally).as_deref(), Some("5.0 MiB of 8.0 MiB"), "an attempt that begins anew");
-        tally.see_row(&row(2, OutcomeKind::Failed, None));
-        tally.forget(&node(2));
-        assert_eq!(sums(&tally).as_deref(), Some("5.0 MiB of 8.0 MiB"));
-    }
-
-    #[test]
-    fn a_thousand_nodes_fit_on_a_screen() {
-        let mut tally = Tally::of(1_000);
-        tally.see_plan(485, false);
-        for number in 0..1_000 {
-            match number {
-                0..400 => tally.see_row(&row(number, OutcomeKind::Present, None)),
-                400..430 => {
-                    let class = FailureClass::ALL[number % FailureClass::ALL.len()];
-                    tally.see_row(&row(number, OutcomeKind::Failed, Some(class)));
-                }
-                430..480 => tally.see_node(&node(number), &[pull(PullState::Pulling, number as u64 * 10, 1_000)], &[], 0),
-                480..515 => tally.see_node(&node(number), &[], &[held()], 10_000),
-                _ => {}
-            }
-        }
-        let lines = tally.lines(usize::MAX);
-        assert!(lines.len() <= 14, "{lines:#?}");
-        let narrow = tally.lines(59);
-        assert!(narrow.len() < 24 && narrow.iter().all(|line| line.chars().count() <= 59), "{narrow:#?}");
-        assert!(lines[0].starts_with("400 of 1000 there, 30 failed, 50 pulling, 35 held back, 485 nodes not begun, "), "{lines:#?}");
-        assert!(lines[1].starts_with("  n0479  "), "the slowest first: {lines:#?}");
-        assert!(lines.iter().any(|line| line == "  35 wait: n0001 got 503 at 00:00:09Z, next attempt in 2.0 s"), "{lines:#?}");
-    }
-}
+#[path = "tally/tally_tests.rs"]
+mod tests;

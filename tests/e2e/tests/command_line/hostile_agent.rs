@@ -19,12 +19,15 @@ use contract::subject::Fleet;
 use contract::{Command, EventReason, MessageId, NodeName, PullEvent, StandingPullId, TraceContext, View};
 use e2e::{Workplace, until};
 use futures::StreamExt as _;
+use regex::Regex;
 use serde_json::json;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 /// Clears the screen, sets its title, in C0 and in C1, erases, and turns the rest of the line around.
 const BAD: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}y\u{9b}2Jz\u{7f}\u{202e}\r\nforged line";
+/// Longer than any name of an image may be. Characters.
+const IMAGE_LENGTH: usize = 4_000;
 /// How long connecting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -78,7 +81,8 @@ fn pulls() -> PullList {
         total_bytes: 2,
         layers: Vec::new(),
     };
-    PullList { pulls: vec![pull], ..PullList::default() }
+    let long = PullStatus { image: format!("registry.example/{}:v1", "a".repeat(IMAGE_LENGTH)), ..pull.clone() };
+    PullList { pulls: vec![pull, long], ..PullList::default() }
 }
 
 fn standing_pulls() -> StandingPullList {
@@ -156,6 +160,18 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
                 let _ = written.objects();
             }
         }
+    }
+    let colour = Regex::new("\u{1b}\\[[0-9;]*m").unwrap();
+    for (command, columns) in lists.into_iter().chain([&["status"][..]]).flat_map(|command| [(command, 20), (command, 80)]) {
+        let mut terminal = place.on_a_terminal(command, (60, columns));
+        assert_eq!(terminal.wait(), place.run(command).status, "{command:?}");
+        let written = terminal.written();
+        let text = colour.replace_all(&written, "");
+        let acts = |character: char| (character.is_control() && !matches!(character, '\r' | '\n')) || character == '\u{202e}';
+        assert!(!text.contains(acts), "{command:?} in {columns} columns: {text:?}");
+        // A word may be wider than 20 columns.
+        assert!(columns < 80 || terminal.broken_rows().is_empty(), "{command:?}: {:#?}", terminal.broken_rows());
+        assert!(!terminal.rows().iter().any(|row| row.starts_with("forged")), "{:#?}", terminal.rows());
     }
     let told = place.run(&["nodes", "-o", "json"]).expect(0).object();
     assert_eq!(told["runtime"], BAD, "in JSON the text is whole");

@@ -35,3 +35,4 @@ mod secrets;
 mod settings;
 mod status_of_many;
 mod store;
+mod terminals;

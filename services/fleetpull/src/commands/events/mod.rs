@@ -102,7 +102,7 @@ async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         reason: args.reason,
         node: wanted.one_node(),
     };
-    let mut rows = output::event::Rows::begin(!args.no_headers, now.wall_ms());
+    let mut rows = output::event::Rows::begin(!args.no_headers, now.wall_ms(), output::listing::terminal_width());
     match history.show(client, |event| wanted.takes(event), |event| show_row(args, &mut rows, event), |_| ()).await? {
         Some(0) if !args.asked.question.output.quiet => output::remark("no events in this time"),
         Some(_) => {}

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::pod::{State, Wanted};
 use super::{Findings, Verdict};
 use crate::output::known_failures::{JsonView, Known};
+use crate::output::silent::milliseconds;
 use crate::output::{self, given, trace_link, units};
 
 /// How a reference is read, and what one node, or this process, says of a pull.
@@ -93,17 +94,31 @@ impl<'a> JsonPull<'a> {
     }
 }
 
-/// Writes a row for each node; of a pod's image also as what it is wanted.
-pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wanted: Option<&Wanted>, now_ms: u64) {
-    for Verdict { node, said } in &findings.verdicts {
-        let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
-        output::json(&JsonRow {
+impl<'a, K> JsonRow<'a, K> {
+    /// How it is read.
+    fn of(image: &'a str, reference: &'a Reference) -> Self {
+        Self {
             image,
             repository: reference.repository(),
             tag: reference.tag(),
             digest: reference.digest().map(ToString::to_string),
             registry: reference.registry(),
             runtime_reference: reference.runtime_reference(),
+            node: None,
+            pod: None,
+            known_as: Vec::new(),
+            pull: None,
+            pull_error: None,
+            backoff: Vec::new(),
+        }
+    }
+}
+
+/// Writes a row for each node; of a pod's image also as what it is wanted.
+pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wanted: Option<&Wanted>, now_ms: u64) {
+    for Verdict { node, said } in &findings.verdicts {
+        let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
+        output::json(&JsonRow {
             node: node.as_ref(),
             pod: wanted.map(|wanted| wanted.pod.to_string()),
             known_as: wanted
@@ -113,6 +128,11 @@ pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wan
             pull: said.as_ref().ok().map(|said| JsonPull::of(said, now_ms)),
             pull_error: said.as_ref().err().map(String::as_str),
             backoff: node.iter().flat_map(|node| findings.known.iter().filter(of_node).map(|known| known.json_of(node, now_ms))).collect(),
+            ..JsonRow::of(image, reference)
         });
+    }
+    for silent in &findings.silent {
+        let error = format!("known to the fleet, but silent for {}", units::age(milliseconds(silent.ago)));
+        output::json(&JsonRow::<()> { node: Some(&silent.node), pull_error: Some(&error), ..JsonRow::of(image, reference) });
     }
 }

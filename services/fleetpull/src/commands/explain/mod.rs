@@ -3,13 +3,15 @@
 mod here;
 mod json;
 mod pod;
+mod summary;
+mod text;
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clock::Clock;
 use contract::NodeName;
-use contract::messages::pull_coordinator::{EndpointLogins, ExplainImage, Explanation, PullPolicy};
+use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::{Reference, ReferenceError};
 
 use super::holds::Budgets;
@@ -20,10 +22,8 @@ use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, connect, connect_here};
 use crate::output::known_failures::Known;
+use crate::output::silent::Silent;
 use crate::output::{self, given};
-
-/// How many nodes' verdicts fit on a screen.
-const VERDICTS_SHOWN: usize = 8;
 
 /// What is known of a pull.
 #[derive(Default)]
@@ -31,6 +31,10 @@ struct Findings {
     verdicts: Vec<Verdict>,
     /// What holds the image back, shared or not, put together from what the nodes know.
     known: Vec<Known>,
+    /// Nodes that are meant, and known to the fleet, and do not answer.
+    silent: Vec<Silent>,
+    /// The one node that was asked, if it has no bus: for how many milliseconds, and why.
+    bus_lost: Option<(NodeName, u64, String)>,
 }
 
 /// What one node, or this process, says of a pull.
@@ -78,7 +82,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     };
     match args.asked.question.output.format {
         OutputFormat::Json => json::print(&args.image, &reference, &findings, None, Clock::host().now().wall_ms()),
-        OutputFormat::Text => print_text(&reference, &findings),
+        OutputFormat::Text => text::print(&reference, &findings),
     }
     give_advice(args, &findings);
     Ok(if findings.verdicts.iter().all(Verdict::is_good) { Exit::Success } else { Exit::Failure })
@@ -145,8 +149,9 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
         return Ok(Findings { verdicts: vec![here], ..Findings::default() });
     };
     let nodes = client.meant(&args.asked).await?;
+    let (silent, bus_lost) = (client.silent_of(&args.asked, &nodes).await, bus_lost(&client).await);
     let question = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
-    Ok(ask(&client, &nodes, &question).await)
+    Ok(Findings { silent, bus_lost, ..ask(&client, &nodes, &question).await })
 }
 
 /// What nodes say of a pull, completed by the word of its budget's leader and by all that holds the image back.
@@ -161,54 +166,14 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
         verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_attempt_ms.is_some()));
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
     let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
-    Findings { verdicts, known }
+    Findings { verdicts, known, ..Findings::default() }
 }
 
-fn print_text(reference: &Reference, findings: &Findings) {
-    output::fact(&format!("repository:         {}", reference.repository()));
-    output::fact(&format!("tag:                {}", reference.tag().unwrap_or("-")));
-    output::fact(&format!("digest:             {}", reference.digest().map_or_else(|| "-".to_owned(), ToString::to_string)));
-    output::fact(&format!("registry:           {}", reference.registry()));
-    output::fact(&format!("runtime_reference:  {}", reference.runtime_reference()));
-    // Where there are many, those that wait are asked about.
-    let mut verdicts: Vec<&Verdict> = findings.verdicts.iter().collect();
-    if verdicts.len() > VERDICTS_SHOWN {
-        verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_attempt_ms.is_none()));
+/// What the agent behind a socket says of a bus that is gone.
+async fn bus_lost(client: &FleetClient) -> Option<(NodeName, u64, String)> {
+    if client.bus().is_some() {
+        return None;
     }
-    for verdict in verdicts.iter().take(VERDICTS_SHOWN) {
-        print_verdict(verdict, findings.known.is_empty());
-    }
-    if verdicts.len() > VERDICTS_SHOWN {
-        output::fact(&format!("and {} more nodes: --node NAME or --output json shows them", verdicts.len() - VERDICTS_SHOWN));
-    }
-    super::backoff::show(&findings.known, Clock::host().now().wall_ms());
-}
-
-/// What an endpoint would be shown: a missing and a wrong login are told apart before a registry refuses.
-fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins) -> String {
-    match (logins.is_empty(), none_because) {
-        (false, _) => format!("login: {endpoint} is shown the {}", logins.join(", then the ")),
-        (true, Some(why)) => format!("login: {endpoint} is shown none ({why})"),
-        (true, None) => format!("login: {endpoint} is shown none"),
-    }
-}
-
-/// With its cause, unless that stands below with everything about it.
-fn print_verdict(verdict: &Verdict, with_cause: bool) {
-    let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
-    match &verdict.said {
-        Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
-        Ok(said) => {
-            output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
-            let details = [("cause", said.cause.as_ref().filter(|_| with_cause)), ("inspect error", said.inspect_error.as_ref())];
-            for (name, detail) in details {
-                if let Some(detail) = detail {
-                    output::fact(&format!("  {name}: {}", output::one_line(detail)));
-                }
-            }
-            // An image that is there is not asked for.
-            let shown = said.logins.iter().filter(|_| said.present != Some(true) || said.policy == PullPolicy::Always.as_str());
-            shown.for_each(|logins| output::fact(&format!("  {}", output::one_line(&login_line(logins)))));
-        }
-    }
+    let described = client.nodes().await.ok()?;
+    described.iter().find_map(|node| status::bus_lost(node).map(|(since_ms, reason)| (node.node.clone(), since_ms, reason)))
 }

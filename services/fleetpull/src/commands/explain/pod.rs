@@ -8,7 +8,7 @@ use contract::messages::pull_coordinator::{ExplainImage, ListPulls, ListStanding
 use contract::{NodeName, PodRef};
 use image::Reference;
 
-use super::{Findings, Verdict, ask, client, give_advice, json, print_text, print_unreadable};
+use super::{Findings, Verdict, ask, client, give_advice, json, print_unreadable, text};
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
@@ -197,7 +197,7 @@ fn show(client: &FleetClient, args: &ExplainArgs, wanted: &Wanted, reference: &R
         let states: Vec<&str> = wanted.states_on(node).map(State::as_str).collect();
         output::fact(&format!("known as:           {} on {node}", states.join(", ")));
     }
-    print_text(reference, findings);
+    text::print(reference, findings);
     give_advice(args, findings);
 }
 

@@ -126,7 +126,8 @@ impl<'a> Errand<'a> {
     fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, late: Late) -> Self {
         let args = job.args;
         let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
-        let (answering, tally) = (nodes.len(), Tally::of((nodes.len() + late.meant_count()) * args.images.len()));
+        let reached_through = if job.client.bus().is_some() { "NATS" } else { "the agent" };
+        let (answering, tally) = (nodes.len(), Tally::of(nodes.len() + late.meant_count(), args.images.len(), reached_through));
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
         Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), answering, late }
     }
@@ -136,6 +137,7 @@ impl<'a> Errand<'a> {
         let mut work: FuturesUnordered<LocalBoxFuture<'_, NodeName>> = FuturesUnordered::new();
         let mut draw = tokio::time::interval(DRAW_EVERY);
         let mut look = self.late.look(self.job.client);
+        let mut links = self.job.client.messaging().health_changes();
         loop {
             self.begin_more(&mut work, &tell);
             let over = work.is_empty() && !self.is_held_open();
@@ -154,6 +156,7 @@ impl<'a> Errand<'a> {
                     self.welcome(answers);
                     look = self.late.look(self.job.client);
                 }
+                Some(health) = links.next(), if !over => self.tally.see_bus(&health, self.job.lasts()),
                 _ = draw.tick(), if !over => self.draw(),
                 else => break,
             }
@@ -177,7 +180,7 @@ impl<'a> Errand<'a> {
             self.answering += 1;
             self.plan.join(node);
         }
-        self.tally.see_pairs((self.answering + self.late.meant_count()) * self.job.args.images.len());
+        self.tally.see_nodes(self.answering + self.late.meant_count());
     }
 
     fn begin_more(&mut self, work: &mut FuturesUnordered<LocalBoxFuture<'a, NodeName>>, tell: &mpsc::Sender<News>) {
@@ -210,9 +213,11 @@ impl<'a> Errand<'a> {
     }
 
     fn draw(&mut self) {
+        let now = self.job.lasts();
+        self.tally.see_time(now, self.job.client.clock().now().wall_ms());
         self.tally.see_plan(self.plan.not_begun(), self.plan.is_paused());
         self.tally.see_silent(self.late.meant_count());
-        self.screen.show(&self.tally, self.job.lasts());
+        self.screen.show(&self.tally, now);
     }
 
     fn print(&mut self, row: Row) {

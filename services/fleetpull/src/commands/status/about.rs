@@ -41,8 +41,14 @@ fn what(entry: &EntryAbout) -> What {
     }
 }
 
+/// The registry, image or repository that it is about.
+pub(in crate::commands) fn name(entry: &EntryAbout) -> String {
+    let (What::Registry(name) | What::Image(name)) = what(entry);
+    name
+}
+
 /// A class of failures as a state.
-pub(super) fn state_in_words(class: FailureClass) -> &'static str {
+pub(in crate::commands) fn state_in_words(class: FailureClass) -> &'static str {
     match class {
         FailureClass::RateLimited => "rate limited",
         FailureClass::RegistryUnavailable => "unavailable",

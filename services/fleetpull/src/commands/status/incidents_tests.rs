@@ -142,11 +142,12 @@ fn nats_that_is_dead_as_one_node_sees_it() {
     };
     assert_shown(
         sample,
-        &["n1 has no bus for 4m12s", "connection refused", "connects again by itself", "BUS      gone"],
+        &["n1 has no bus for 4m12s", "connection refused", "connects again by itself", "1 node waits for 1 image, next attempt in 41s"],
         [
             r"
 n1 has no bus for 4m12s: connection refused (os error 111),
-    it goes on by kubelet's rule and connects again by itself
+    it goes on by kubelet's rule and connects again by itself,
+    1 node waits for 1 image, next attempt in 41s
 BUS      gone for 4m12s, oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
@@ -155,7 +156,8 @@ ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  1 node
 ",
             r"
-n1 has no bus for 4m12s: connection refused (os error 111), it goes on by kubelet's rule and connects again by itself
+n1 has no bus for 4m12s: connection refused (os error 111), it goes on by kubelet's rule and connects again by itself,
+    1 node waits for 1 image, next attempt in 41s
 BUS      gone for 4m12s, oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
@@ -172,18 +174,20 @@ fn one_node_that_is_silent() {
     let sample = || Sample::of(2).with(|answers| answers.silent = vec![silent(3, 252)]);
     assert_shown(
         sample,
-        &["n3 is silent for 4m12s", "is its agent running", "2 of 3 nodes go on without it"],
+        &["n3 is silent for 4m12s", "is its agent running", "2 of 3 nodes go on without it", "connects again by itself"],
         [
             r"
 n3 is silent for 4m12s: is its agent running,
-    and its bus connected? 2 of 3 nodes go on without it
+    and its bus connected? 2 of 3 nodes go on without it,
+    an agent that runs connects again by itself
 FLEET    prod-eu, 2 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
 PULLS    0 running, 0 waiting, 0 standing
 ",
             r"
-n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it
+n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it,
+    an agent that runs connects again by itself
 FLEET    prod-eu, 2 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0

@@ -24,11 +24,14 @@ use crate::output;
 use crate::output::listing::terminal_width;
 use model::Status;
 
+pub(super) use about::{name, state_in_words};
 pub(super) use explain::explain;
 pub(super) use ids::is_id;
+pub(super) use model::bus_lost;
+pub(super) use show::{next_attempt, silent, without_a_bus};
 
 /// How wide lines are where no terminal shows them. Columns.
-const WIDTH_OF_FILES: usize = 160;
+pub(super) const WIDTH_OF_FILES: usize = 160;
 
 /// The status, and how it is written.
 struct Shown {

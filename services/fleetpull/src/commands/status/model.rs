@@ -167,8 +167,8 @@ impl Nodes {
     }
 }
 
-/// What a node says of a bus that is gone.
-fn bus_lost(node: &NodeDescription) -> Option<(u64, String)> {
+/// What a node says of a bus that is gone: for how many milliseconds, and why.
+pub(in crate::commands) fn bus_lost(node: &NodeDescription) -> Option<(u64, String)> {
     let reason = node.state.strip_prefix(DEGRADED)?.strip_prefix(NO_BUS)?;
     // `2026-01-31T12:00:00Z: connection refused`
     let reason = reason.split_once(": ").map_or(reason, |(_, reason)| reason);

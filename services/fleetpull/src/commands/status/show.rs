@@ -1,5 +1,7 @@
 //! The status as lines: a sentence on the worst, four lines on the whole, and a table of what is wrong.
 
+use contract::NodeName;
+
 use super::model::{BusState, Nodes, Sharing, Status, Unwell};
 use super::row::{Row, What};
 use crate::commands::backoff::pause_line;
@@ -73,8 +75,8 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
 fn sentence(status: &Status) -> String {
     let Status { bus, nodes, rows, of_node, .. } = status;
     if let (Some((since_ms, reason)), Some(node)) = (&bus.lost, of_node) {
-        let since = units::age(*since_ms);
-        return format!("{node} has no bus for {since}: {reason}, it goes on by kubelet's rule and connects again by itself");
+        let waits = rows.first().map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
+        return format!("{}{waits}", without_a_bus(node, *since_ms, reason));
     }
     if let Some(row) = rows.first() {
         return sentence_of(row);
@@ -84,34 +86,57 @@ fn sentence(status: &Status) -> String {
         return format!("{count} did not say in time what holds pulls back, {node} first: is the agent busy, or of another version?");
     }
     match (nodes.unwell.first(), of_node) {
-        (Some(Unwell { node, reason: None, since_ms }), _) => format!(
-            "{node} is silent for {}: is its agent running, and its bus connected? {} of {} nodes go on without it",
-            units::age(*since_ms),
-            nodes.total - nodes.silent,
-            nodes.total
-        ),
+        (Some(Unwell { node, reason: None, since_ms }), _) => {
+            let others = format!("{} of {} nodes go on without it", nodes.total - nodes.silent, nodes.total);
+            silent(node, *since_ms, &others)
+        }
         (Some(Unwell { node, reason: Some(reason), since_ms }), _) => format!("{node} is degraded for {}: {reason}", units::age(*since_ms)),
         (None, Some(node)) => format!("all is well on {node}: nothing is held back"),
         (None, None) => format!("all is well: {} of {} nodes are ready, nothing is held back", nodes.ready, nodes.total),
     }
 }
 
+/// A node that has lost its bus, and what it does about it.
+pub(in crate::commands) fn without_a_bus(node: &NodeName, since_ms: u64, reason: &str) -> String {
+    let since = units::age(since_ms);
+    format!("{node} has no bus for {since}: {reason}, it goes on by kubelet's rule and connects again by itself")
+}
+
+/// A node that does not answer, what becomes of the others, and what it does about it.
+pub(in crate::commands) fn silent(node: &NodeName, since_ms: u64, others: &str) -> String {
+    let since = units::age(since_ms);
+    format!(
+        "{node} is silent for {since}: is its agent running, and its bus connected? {others}, an agent that runs connects again by itself"
+    )
+}
+
 fn sentence_of(row: &Row) -> String {
     // The figures behind it are to be seen however long the name is.
     let what = without_middle(what(row), SENTENCE_WHAT);
     let since = row.since_ms.map(|since_ms| format!(" for {}", units::age(since_ms))).unwrap_or_default();
-    let waiting = match (row.waiting.nodes, row.waiting.images) {
+    format!("{what}: {}{since}, {}, {}{}", row.state_in_words, row.cause, waiting(row), next(row))
+}
+
+fn waiting(row: &Row) -> String {
+    match (row.waiting.nodes, row.waiting.images) {
         (0, _) => "nobody waits".to_owned(),
         (1, images) => format!("1 node waits for {}", counted(images, "image")),
         (nodes, images) => format!("{nodes} nodes wait for {}", counted(images, "image")),
-    };
-    let next = match (row.next_attempt_ms, &row.prober) {
-        (_, Some(prober)) => format!(", {prober} tries now"),
-        (Some(..SOON_MS), None) => ", the next attempt is due".to_owned(),
-        (Some(left_ms), None) => format!(", next attempt in {}", units::age(left_ms)),
-        (None, None) => String::new(),
-    };
-    format!("{what}: {}{since}, {}, {waiting}{next}", row.state_in_words, row.cause)
+    }
+}
+
+fn next(row: &Row) -> String {
+    next_attempt(row.next_attempt_ms, row.prober.as_deref()).map(|next| format!(", {next}")).unwrap_or_default()
+}
+
+/// Who makes the next attempt, or when it is made; none: that is not known.
+pub(in crate::commands) fn next_attempt(left_ms: Option<u64>, prober: Option<&str>) -> Option<String> {
+    match (left_ms, prober) {
+        (_, Some(prober)) => Some(format!("{prober} tries now")),
+        (Some(..SOON_MS), None) => Some("the next attempt is due".to_owned()),
+        (Some(left_ms), None) => Some(format!("next attempt in {}", units::age(left_ms))),
+        (None, None) => None,
+    }
 }
 
 fn fleet(status: &Status) -> String {

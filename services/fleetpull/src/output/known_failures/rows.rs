@@ -1,20 +1,15 @@
 //! What nodes know of failures, as a table.
 
-use console::truncate_str;
-use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
-use contract::{BudgetOwner, FailureClass, View};
+use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
+use contract::{BudgetOwner, View};
 
 use super::{Known, differ, found_by};
-use crate::output::refusal::got;
+use crate::output::refusal::met;
 use crate::output::table::{Cell, Column, Table, Tone};
 use crate::output::units;
 
 /// How much of a route is shown. Hex digits.
 const ROUTE_SHOWN: usize = 8;
-/// As much of a message tells what it is about. Columns.
-const MESSAGE_SHOWN: usize = 40;
-/// What the runtime adds to a status that no registry has sent.
-const WEB_PAGE: &str = "(with a web page";
 
 /// The columns of a list of back-off entries.
 pub static COLUMNS: [Column; 14] = [
@@ -43,17 +38,10 @@ pub fn table(known: &[Known]) -> Table {
 }
 
 impl Known {
-    /// What the last attempt met: a status, that nobody answered, or the beginning of what the node says.
+    /// What the last attempt met, in few words.
     #[must_use]
     pub fn met(&self) -> String {
-        let BackoffEntry { class, cause, .. } = &self.entry;
-        let met = got(*class, cause);
-        let says_no_more = met == class.as_str() || *class == FailureClass::Unknown;
-        match cause.split_once(": ").filter(|_| says_no_more) {
-            Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
-            None if cause.contains(WEB_PAGE) => format!("{met} from a proxy"),
-            None => met.strip_suffix(" from the registry").unwrap_or(met).to_owned(),
-        }
+        met(self.entry.class, &self.entry.cause)
     }
 
     fn cells(&self) -> Vec<Cell> {
@@ -120,6 +108,7 @@ fn short_view(view: &View) -> String {
 #[cfg(test)]
 mod tests {
     use contract::PodRef;
+    use contract::messages::backoff_tracker::BackoffEntry;
 
     use super::super::Merger;
     use super::super::tests::{node, own, shared};

@@ -1,0 +1,86 @@
+//! Why an image waits, in a sentence or two: cause, since when, whom it holds and what comes next. They stand first.
+
+use contract::NodeName;
+use contract::messages::pull_coordinator::{BudgetHold, Explanation};
+
+use super::{Findings, Verdict};
+use crate::commands::status::{name, next_attempt, silent, state_in_words, without_a_bus};
+use crate::output::known_failures::{Known, found_by, named_few};
+use crate::output::layout::without_middle;
+use crate::output::silent::{Silent, milliseconds};
+use crate::output::units;
+
+/// The most of a name in a sentence: the figures behind it are to be seen. Columns.
+const NAME_SHOWN: usize = 40;
+
+/// The sentences, the worst first; none where this process alone was asked: it says all of it in its verdict.
+pub(super) fn sentences(findings: &Findings) -> Vec<String> {
+    let Findings { verdicts, known, silent: gone, bus_lost } = findings;
+    let said: Vec<(&NodeName, &Explanation)> = verdicts.iter().filter_map(of_node).collect();
+    if said.is_empty() {
+        return Vec::new();
+    }
+    let held = nodes_of(&said, |said| said.next_attempt_ms.is_some());
+    let cause = known.first().map(|first| {
+        let more = known.len() - 1;
+        let more = if more > 0 { format!(", {more} more below") } else { String::new() };
+        format!("{}{more}", cause(first, &held, budget_hold(&said)))
+    });
+    let cause = cause.or_else(|| budget(&said)).unwrap_or_else(|| free(&said));
+    let lost = bus_lost.iter().map(|(node, since_ms, reason)| without_a_bus(node, *since_ms, reason));
+    let silent = gone.first().map(|first| of_silent(first, gone, verdicts.len()));
+    [cause].into_iter().chain(lost).chain(silent).collect()
+}
+
+fn of_node(verdict: &Verdict) -> Option<(&NodeName, &Explanation)> {
+    Some((verdict.node.as_ref()?, verdict.said.as_ref().ok()?))
+}
+
+fn nodes_of(said: &[(&NodeName, &Explanation)], is: impl Fn(&Explanation) -> bool) -> Vec<NodeName> {
+    said.iter().filter(|(_, said)| is(said)).map(|(node, _)| (*node).clone()).collect()
+}
+
+/// The budget of its registry, if that holds it too.
+fn budget_hold<'a>(said: &[(&NodeName, &'a Explanation)]) -> Option<&'a BudgetHold> {
+    said.iter().find_map(|(_, said)| said.budget_hold.as_ref())
+}
+
+/// What is known of it. The next attempt is made when the budget lets it go.
+fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> String {
+    let entry = &known.entry;
+    let what = without_middle(&name(&entry.about), NAME_SHOWN);
+    let (state, since) = (state_in_words(entry.class), units::age(entry.since_ms));
+    let finder = if known.is_shared() { found_by(entry) } else { known.nodes.first().map(ToString::to_string).unwrap_or_default() };
+    let due_ms = Some(known.due_ms()).max(budget.and_then(|hold| hold.wait_ms));
+    let next = next_attempt(due_ms, entry.probed_by.as_deref()).map(|next| format!(", {next}")).unwrap_or_default();
+    let budget = budget.map(|hold| format!(", {}", hold.cause)).unwrap_or_default();
+    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.met(), whom(held))
+}
+
+fn whom(held: &[NodeName]) -> String {
+    if held.is_empty() { "nobody".to_owned() } else { named_few(held) }
+}
+
+/// A budget for which it waits.
+fn budget(said: &[(&NodeName, &Explanation)]) -> Option<String> {
+    let hold = budget_hold(said)?;
+    let held = nodes_of(said, |said| said.budget_hold.is_some());
+    let next = hold.wait_ms.map(|wait_ms| format!(", the next may go in {}", units::age(wait_ms))).unwrap_or_default();
+    Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, whom(&held)))
+}
+
+/// Nothing holds it.
+fn free(said: &[(&NodeName, &Explanation)]) -> String {
+    let (there, all) = (said.iter().filter(|(_, said)| said.present == Some(true)).count(), said.len());
+    let under_way = nodes_of(said, |said| said.in_flight);
+    let under_way = if under_way.is_empty() { String::new() } else { format!(", it is being pulled on {}", named_few(&under_way)) };
+    let of = if all == 1 { "1 node that answers" } else { &format!("{all} nodes that answer") };
+    format!("nothing holds it back: it is on {there} of {of}{under_way}")
+}
+
+fn of_silent(first: &Silent, gone: &[Silent], answering: usize) -> String {
+    let more = gone.len() - 1;
+    let others = if more > 0 { format!("{more} more are silent, ") } else { String::new() };
+    let total = gone.len() + answering;
+    silent(&first.node, milliseconds(first.ago), &format!("{others}{answering} of {total} nodes go on without it"))
+}

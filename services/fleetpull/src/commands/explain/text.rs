@@ -1,0 +1,72 @@
+//! What is known of a pull, for people: first why it waits, then what each node would do, then all about each cause.
+
+use clock::Clock;
+use contract::messages::pull_coordinator::{EndpointLogins, PullPolicy};
+use image::Reference;
+
+use super::{Findings, Verdict, summary};
+use crate::commands::{backoff, status};
+use crate::output::layout::wrapped;
+use crate::output::listing::terminal_width;
+use crate::output::{self, one_line};
+
+/// How many nodes' verdicts fit on a screen.
+const VERDICTS_SHOWN: usize = 8;
+
+pub(super) fn print(reference: &Reference, findings: &Findings) {
+    let width = terminal_width().unwrap_or(status::WIDTH_OF_FILES);
+    for sentence in summary::sentences(findings) {
+        wrapped(&one_line(&sentence), width).iter().for_each(|line| output::fact(line));
+    }
+    // Where there are many, those that wait are asked about.
+    let mut verdicts: Vec<&Verdict> = findings.verdicts.iter().collect();
+    if verdicts.len() > VERDICTS_SHOWN {
+        verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_attempt_ms.is_none()));
+    }
+    for verdict in verdicts.iter().take(VERDICTS_SHOWN) {
+        print_verdict(verdict, findings.known.is_empty());
+    }
+    if verdicts.len() > VERDICTS_SHOWN {
+        output::fact(&format!("and {} more nodes: --node NAME or --output json shows them", verdicts.len() - VERDICTS_SHOWN));
+    }
+    backoff::show(&findings.known, Clock::host().now().wall_ms());
+    print_reference(reference);
+}
+
+/// How the name is read.
+fn print_reference(reference: &Reference) {
+    output::fact(&format!("repository:         {}", reference.repository()));
+    output::fact(&format!("tag:                {}", reference.tag().unwrap_or("-")));
+    output::fact(&format!("digest:             {}", reference.digest().map_or_else(|| "-".to_owned(), ToString::to_string)));
+    output::fact(&format!("registry:           {}", reference.registry()));
+    output::fact(&format!("runtime_reference:  {}", reference.runtime_reference()));
+}
+
+/// What an endpoint would be shown: a missing and a wrong login are told apart before a registry refuses.
+fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins) -> String {
+    match (logins.is_empty(), none_because) {
+        (false, _) => format!("login: {endpoint} is shown the {}", logins.join(", then the ")),
+        (true, Some(why)) => format!("login: {endpoint} is shown none ({why})"),
+        (true, None) => format!("login: {endpoint} is shown none"),
+    }
+}
+
+/// With its cause, unless that stands below with everything about it.
+fn print_verdict(verdict: &Verdict, with_cause: bool) {
+    let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
+    match &verdict.said {
+        Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
+        Ok(said) => {
+            output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
+            let details = [("cause", said.cause.as_ref().filter(|_| with_cause)), ("inspect error", said.inspect_error.as_ref())];
+            for (name, detail) in details {
+                if let Some(detail) = detail {
+                    output::fact(&format!("  {name}: {}", one_line(detail)));
+                }
+            }
+            // An image that is there is not asked for.
+            let shown = said.logins.iter().filter(|_| said.present != Some(true) || said.policy == PullPolicy::Always.as_str());
+            shown.for_each(|logins| output::fact(&format!("  {}", one_line(&login_line(logins)))));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Why pulls do not go on or have failed, put together by what is at fault: a registry or an image, whoever found out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::{FailureClass, NodeName};
+use image::Reference;
+
+use crate::output::refusal::met;
+use crate::output::{one_line, units};
+
+/// What is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cause {
+    /// A registry or an image, and what it was met with.
+    Met { what: String, met: String },
+    /// Nothing has failed: it waits, as an agent says it.
+    Said(String),
+}
+
+impl Cause {
+    /// What an attempt met: of a registry if it is the registry's fault, else of the image.
+    pub(super) fn met(image: &str, class: FailureClass, message: &str) -> Self {
+        let registry = || Reference::parse(image).map_or_else(|_| image.to_owned(), |reference| reference.registry().to_owned());
+        let what = match class {
+            FailureClass::RegistryUnavailable | FailureClass::RateLimited => registry(),
+            FailureClass::NotFound
+            | FailureClass::Denied
+            | FailureClass::ContentInvalid
+            | FailureClass::SignatureInvalid
+            | FailureClass::NodeLocal
+            | FailureClass::Unknown => image.to_owned(),
+        };
+        Self::Met { what, met: met(class, message) }
+    }
+
+    /// What an agent says. What stands behind a comma are moments, which differ from node to node.
+    pub(super) fn said(sentence: &str) -> Self {
+        Self::Said(sentence.split(", ").next().unwrap_or(sentence).to_owned())
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        match self {
+            Self::Met { what, met } => one_line(&format!("{what} {met}")),
+            Self::Said(said) => one_line(said),
+        }
+    }
+}
+
+/// What holds one pull.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) cause: Cause,
+    /// When the next attempt is made, milliseconds since 1970, if that is known.
+    pub(super) next_ms: Option<u64>,
+}
+
+/// Holds of the same cause.
+#[derive(Debug, Default)]
+struct Held<'a> {
+    nodes: BTreeSet<&'a NodeName>,
+    next_ms: Option<u64>,
+}
+
+/// A line for each cause, what holds most nodes first: `4 nodes: registry.example 503, next attempt 19:05:16Z`.
+pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, now_ms: u64, most: usize) -> Vec<String> {
+    let mut causes: BTreeMap<&Cause, Held<'_>> = BTreeMap::new();
+    for (node, Hold { cause, next_ms }) in holds {
+        let held = causes.entry(cause).or_default();
+        held.nodes.insert(node);
+        held.next_ms = [held.next_ms, *next_ms].into_iter().flatten().min();
+    }
+    let mut causes: Vec<(&Cause, Held<'_>)> = causes.into_iter().collect();
+    causes.sort_by_key(|(cause, held)| (Reverse(held.nodes.len()), *cause));
+    let line = |(cause, held): &(&Cause, Held<'_>)| {
+        let next = match held.next_ms {
+            None => String::new(),
+            Some(next_ms) if next_ms <= now_ms => ", the next attempt is due".to_owned(),
+            Some(next_ms) => format!(", next attempt {}", units::time_of_day(next_ms)),
+        };
+        let wait = match (cause, held.nodes.len()) {
+            (Cause::Met { .. }, _) => "",
+            (Cause::Said(_), 1) => " waits",
+            (Cause::Said(_), _) => " wait",
+        };
+        format!("  {}{wait}: {}{next}", counted(held.nodes.len()), cause.in_words())
+    };
+    some(&causes, most, line)
+}
+
+/// So many of them as lines, and how many more there are.
+pub(super) fn some<T>(all: &[T], most: usize, line: impl Fn(&T) -> String) -> Vec<String> {
+    let more = all.len().saturating_sub(most);
+    let more = (more > 0).then(|| format!("  and {more} other {}", if more == 1 { "cause" } else { "causes" }));
+    all.iter().take(most).map(line).chain(more).collect()
+}
+
+/// How many nodes.
+pub(super) fn counted(nodes: usize) -> String {
+    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOWN: &str = "ErrImagePull: 127.0.0.1:5010: 503 Service Unavailable for manifest v1";
+    const MISSING: &str = "ErrImagePull: r.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown) for manifest v9";
+
+    fn shown(holds: &[(&str, Hold)], most: usize) -> Vec<String> {
+        let holds: Vec<(NodeName, &Hold)> = holds.iter().map(|(node, hold)| (node.parse().expect("a name"), hold)).collect();
+        lines(holds.iter().map(|(node, hold)| (node, *hold)), 1_769_860_800_000, most)
+    }
+
+    #[test]
+    fn a_registry_at_fault_is_one_cause_for_all_its_images_and_a_tag_is_one_for_itself() {
+        let down = |image: &str, next_ms| Hold { cause: Cause::met(image, FailureClass::RegistryUnavailable, DOWN), next_ms };
+        let missing = Hold { cause: Cause::met("r.example/a:9", FailureClass::NotFound, MISSING), next_ms: None };
+        let due = Hold { next_ms: Some(1), ..missing.clone() };
+        let holds = [
+            ("n1", down("127.0.0.1:5010/a:1", Some(1_769_860_816_000))),
+            ("n1", down("127.0.0.1:5010/b:1", Some(1_769_860_818_000))),
+            ("n2", down("127.0.0.1:5010/a:1", None)),
+            ("n3", missing),
+        ];
+        assert_eq!(shown(&holds, 2), ["  2 nodes: 127.0.0.1:5010 503, next attempt 12:00:16Z", "  1 node: r.example/a:9 404"]);
+        assert_eq!(shown(&holds, 1), ["  2 nodes: 127.0.0.1:5010 503, next attempt 12:00:16Z", "  and 1 other cause"]);
+        assert_eq!(shown(&[("n1", due)], 2), ["  1 node: r.example/a:9 404, the next attempt is due"]);
+    }
+
+    #[test]
+    fn what_waits_without_a_failure_is_told_in_the_agents_words_and_nothing_of_them_acts_on_a_terminal() {
+        let turn = |moment: &str| Hold { cause: Cause::said(&format!("the budget of r.example, {moment}")), next_ms: None };
+        assert_eq!(shown(&[("n1", turn("in 3 s")), ("n2", turn("in 4 s"))], 3), ["  2 nodes wait: the budget of r.example"]);
+        let bad = Hold { cause: Cause::met("a\u{1b}[2J:1", FailureClass::Unknown, "Failed: x\u{9b}2J\nforged"), next_ms: None };
+        assert_eq!(shown(&[("n1", bad)], 3), ["  1 node: a [2J:1 x 2J forged"]);
+        assert_eq!(shown(&[("n1", Hold { cause: Cause::said("x\r\u{1b}[2K"), next_ms: None })], 3), ["  1 node waits: x  [2K"]);
+    }
+}

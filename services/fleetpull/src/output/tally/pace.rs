@@ -1,0 +1,76 @@
+//! How fast bytes come, and how long the rest takes at that pace.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Over so long the pace is measured: a stall is seen soon, and a slow second does not move the estimate.
+const WINDOW: Duration = Duration::from_secs(30);
+/// Nodes are asked once a second: more figures say no more.
+const EVERY: Duration = Duration::from_secs(1);
+/// What was watched for less than this says nothing yet.
+const LEAST: Duration = Duration::from_secs(3);
+
+/// What had been fetched when, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    samples: VecDeque<(Duration, u64)>,
+}
+
+impl Pace {
+    /// So many bytes were there `at` a time since the job began. A time that went back says nothing.
+    pub(super) fn see(&mut self, at: Duration, done_bytes: u64) {
+        if self.samples.back().is_some_and(|(last, _)| at < *last + EVERY) {
+            return;
+        }
+        self.samples.push_back((at, done_bytes));
+        while self.samples.front().is_some_and(|(first, _)| at - *first > WINDOW) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Bytes a second. None: it was not watched for long enough.
+    pub(super) fn bytes_per_second(&self) -> Option<u64> {
+        let ((began, before), (ended, after)) = (self.samples.front()?, self.samples.back()?);
+        let lasted = ended.saturating_sub(*began);
+        if lasted < LEAST {
+            return None;
+        }
+        let bytes = u128::from(after.saturating_sub(*before)) * 1_000 / lasted.as_millis().max(1);
+        Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// How many milliseconds so many bytes take. None: that is not known, or nothing comes.
+    pub(super) fn milliseconds_for(&self, bytes: u64) -> Option<u64> {
+        let per_second = self.bytes_per_second().filter(|per_second| *per_second > 0)?;
+        Some(u64::try_from(u128::from(bytes) * 1_000 / u128::from(per_second)).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(samples: &[(u64, u64)]) -> Pace {
+        let mut pace = Pace::default();
+        samples.iter().for_each(|(second, bytes)| pace.see(Duration::from_secs(*second), *bytes));
+        pace
+    }
+
+    #[test]
+    fn a_pace_is_that_of_the_last_half_minute() {
+        assert_eq!(seen(&[]).bytes_per_second(), None);
+        assert_eq!(seen(&[(0, 0), (2, 200)]).bytes_per_second(), None, "two seconds say nothing");
+        assert_eq!(seen(&[(0, 0), (4, 400)]).bytes_per_second(), Some(100));
+        assert_eq!(seen(&[(0, 0), (10, 1_000_000), (41, 1_000_000), (45, 1_000_000)]).bytes_per_second(), Some(0), "a stall is seen");
+        let pace = seen(&[(0, 0), (4, 400)]);
+        assert_eq!((pace.milliseconds_for(1_000), pace.milliseconds_for(u64::MAX)), (Some(10_000), Some(u64::MAX)), "nothing overflows");
+        assert_eq!(seen(&[(0, 5), (4, 5)]).milliseconds_for(1), None, "nothing comes");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_moves_nothing() {
+        let pace = seen(&[(0, 0), (4, 400), (1, 9_000), (3, 0)]);
+        assert_eq!(pace.bytes_per_second(), Some(100));
+        assert_eq!(seen(&[(0, 900), (4, 0)]).bytes_per_second(), Some(0), "nor do bytes that are fewer");
+    }
+}
