@@ -43,7 +43,7 @@ pub struct Options {
     pub breaks_at: Option<Duration>,
     /// How many images the nodes want, one each, instead of the scenario's number.
     pub images: Option<usize>,
-    /// If set, a node hears of an image's success and of its lead only if it wants the image: see [`interest`].
+    /// If set, a node hears of an image's success and of its lead only if it wants the image: see `fleet/interest.rs`.
     pub only_own_images: bool,
 }
 
