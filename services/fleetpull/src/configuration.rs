@@ -21,13 +21,22 @@ impl Configuration {
     /// # Errors
     /// Every setting that is wrong, named with where it stands and what is allowed.
     pub fn load(args: &SettingsArgs, flags: Vec<(String, String)>) -> Result<Self> {
+        let configuration = Self::read(args, flags)?;
+        for warning in &configuration.loaded.warnings {
+            crate::output::warn(warning);
+        }
+        Ok(configuration)
+    }
+
+    /// The same, without a word.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn read(args: &SettingsArgs, flags: Vec<(String, String)>) -> Result<Self> {
         let environment = settings::process_environment();
         let host = Host::of(&environment);
         let file = args.config.clone().map_or(ConfigFile::Default, ConfigFile::At);
         let loaded = Settings::load(Sources { file, environment, flags })?;
-        for warning in &loaded.warnings {
-            crate::output::warn(warning);
-        }
         Ok(Self { loaded, host })
     }
 

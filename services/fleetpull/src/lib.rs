@@ -1,6 +1,7 @@
 //! The `fleetpull` program: its command line, and the composition of services on a node.
 //!
 //! - [`cli`] says what can be asked for; [`commands`] does it, a file for each command.
+//! - `completion` says what a shell offers for names that are typed.
 //! - [`agent`] is a node at work for its fleet.
 //! - [`node`] composes the services of one node on any bus with any runtime.
 //! - [`tracing_of_command`] is the span of a command, and what its requests carry.
@@ -10,6 +11,7 @@ mod about;
 pub mod agent;
 pub mod cli;
 pub mod commands;
+mod completion;
 pub mod configuration;
 pub mod exit;
 pub mod fleet;

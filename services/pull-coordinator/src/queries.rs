@@ -105,6 +105,7 @@ impl PullCoordinator {
             state: if view.pulling { PullState::Pulling } else { PullState::Waiting },
             since_ms: u64::try_from(view.since.as_millis()).unwrap_or(u64::MAX),
             callers: u32::try_from(view.callers).unwrap_or(u32::MAX),
+            pods: view.pods,
             done_bytes,
             total_bytes,
             layers: progress.layers.into_iter().map(layer).collect(),

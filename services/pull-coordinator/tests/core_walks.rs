@@ -32,6 +32,9 @@ fn twenty_callers_of_an_absent_image_share_one_pull() {
     }
     assert_eq!(world.count("AcquirePermit"), 1);
     let flight = FlightId(1);
+    let listed = world.core.flights(world.now).remove(0);
+    assert_eq!((listed.callers, listed.pods.len()), (20, 15), "callers without a pod are none");
+    assert!(listed.pods.contains(&pod("7").unwrap()), "{listed:?}");
     assert_eq!(names(&world.grant(flight)), ["StartPull"]);
     world.pass(1_500);
     assert_eq!(names(&world.pulled(flight)), ["Verify"]);

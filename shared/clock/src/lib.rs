@@ -157,8 +157,9 @@ impl Clock {
     #[must_use]
     pub fn monotonic(&self) -> Duration {
         match &self.0 {
-            Source::Host { origin } => origin.elapsed(),
-            _ => self.now().monotonic,
+            Source::Host { origin } | Source::Simulated { origin, .. } => origin.elapsed(),
+            Source::Jumping { origin, jumps, .. } => origin.elapsed() + Duration::from_nanos(jumps.0.skipped.load(Ordering::SeqCst)),
+            Source::Driven(_) => self.now().monotonic,
         }
     }
 
@@ -176,9 +177,13 @@ impl Clock {
             Source::Jumping { origin, wall, jumps } => {
                 let monotonic = origin.elapsed() + Duration::from_nanos(jumps.0.skipped.load(Ordering::SeqCst));
                 let set = jumps.0.set.load(Ordering::SeqCst).saturating_mul(1_000);
-                let millionths = i128::from(jumps.0.drift.load(Ordering::SeqCst));
-                let drifted = monotonic.as_micros().cast_signed() * millionths / 1_000_000;
-                let off = set.saturating_add(i64::try_from(drifted).unwrap_or_default());
+                let off = match jumps.0.drift.load(Ordering::SeqCst) {
+                    0 => set,
+                    millionths => {
+                        let drifted = monotonic.as_micros().cast_signed() * i128::from(millionths) / 1_000_000;
+                        set.saturating_add(i64::try_from(drifted).unwrap_or_default())
+                    }
+                };
                 let (wall, by) = (*wall + monotonic, Duration::from_micros(off.unsigned_abs()));
                 Now { monotonic, wall: if off < 0 { wall.saturating_sub(by) } else { wall + by } }
             }

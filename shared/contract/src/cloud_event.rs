@@ -8,6 +8,8 @@ use crate::{FailureClass, NodeName, PullEvent};
 
 /// The CloudEvents version written.
 const SPEC_VERSION: &str = "1.0";
+/// Room for what an event has besides its message, so that it is written without moving what is written already.
+const ENVELOPE_BYTES: usize = 768;
 
 #[derive(Serialize)]
 struct CloudEvent<'a> {
@@ -127,7 +129,9 @@ pub fn to_json(event: &PullEvent) -> Result<Vec<u8>, serde_json::Error> {
             pulls_per_second_before: details.and_then(|details| details.per_1000_s_before).map(rate),
         },
     };
-    serde_json::to_vec(&cloud_event)
+    let mut json = Vec::with_capacity(ENVELOPE_BYTES + event.message.len());
+    serde_json::to_writer(&mut json, &cloud_event)?;
+    Ok(json)
 }
 
 fn source(event: &PullEvent) -> String {

@@ -176,6 +176,14 @@ pub struct PodRef {
     pub uid: String,
 }
 
+impl PodRef {
+    /// Whether both have the same namespace and name: who asks about a pod does not know its uid.
+    #[must_use]
+    pub fn has_name_of(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name) == (&other.namespace, &other.name)
+    }
+}
+
 impl fmt::Display for PodRef {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)

@@ -2,6 +2,7 @@
 //! publisher that offers the same bytes to the same stream with as many under way.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +62,8 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     until(&recorder, |counts| counts.is_delivering).await?;
     let bare = bare(&server, &clock, &fleet, messages).await?;
     let began = clock.now().monotonic;
-    stream::iter(events).map(|event| record(&recorder, event)).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    let random = RefCell::new(Random::from_system());
+    stream::iter(events).map(|event| record(&recorder, &random, event)).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     until(&recorder, |counts| counts.waiting == 0 && counts.appended_total == EVENTS as u64).await?;
     let ours = clock.now().monotonic.saturating_sub(began);
     let stored = bus.stream(&event_stream(&fleet, limits)).await?.last_sequence;
@@ -90,22 +92,23 @@ pub(crate) fn made_event(random: &mut Random, number: usize) -> PullEvent {
     }
 }
 
-async fn record(recorder: &Addr<EventRecorder>, event: PullEvent) -> Result<()> {
-    ask(recorder, RecordEvent { event }).await.map(|_| ())
+async fn record(recorder: &Addr<EventRecorder>, random: &RefCell<Random>, event: PullEvent) -> Result<()> {
+    ask(recorder, random, RecordEvent { event }).await.map(|_| ())
 }
 
-async fn ask<C: Command>(recorder: &Addr<EventRecorder>, body: C) -> Result<C::Reply>
+async fn ask<C: Command>(recorder: &Addr<EventRecorder>, random: &RefCell<Random>, body: C) -> Result<C::Reply>
 where
     EventRecorder: actix::Handler<Ask<C>>,
     <EventRecorder as actix::Actor>::Context: actix::dev::ToEnvelope<EventRecorder, Ask<C>>,
 {
-    let meta = Meta::root(&mut Random::from_system());
+    let meta = Meta::root(&mut random.borrow_mut());
     Ok(recorder.send(Ask(Envelope { meta, body })).await??)
 }
 
 async fn until(recorder: &Addr<EventRecorder>, is: impl Fn(&EventCounts) -> bool) -> Result<()> {
+    let random = RefCell::new(Random::from_system());
     let waiting = async {
-        while !is(&ask(recorder, CountEvents {}).await?) {
+        while !is(&ask(recorder, &random, CountEvents {}).await?) {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())

@@ -42,7 +42,7 @@ pub struct Traffic {
 pub fn run(scenario: Scenario, nodes: usize, minutes: u64, seed: u64, policy: &Policy) -> (Storm, Traffic) {
     let end = Duration::from_secs(minutes.saturating_mul(60));
     let kubelet = kubelet::run(scenario, nodes, end, seed);
-    let options = Options { policy: policy.clone(), ..Options::default() };
+    let options = Options { policy: policy.clone(), only_own_images: true, ..Options::default() };
     let fleetpull = fleet::run(scenario, nodes, end, seed, options).registry;
     let storm = Storm { scenario, nodes, minutes, seed, kubelet: kubelet.figures(end), fleetpull: fleetpull.figures(end) };
     (storm, Traffic { kubelet: kubelet.requests().to_vec(), fleetpull: fleetpull.requests().to_vec() })

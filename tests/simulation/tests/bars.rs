@@ -205,3 +205,28 @@ fn failing_stage_costs_100_requests_and_all_are_served_15_s_after_recovery() {
         assert!(run.most_hanging <= 3, "{name}: {} hung at once", run.most_hanging);
     }
 }
+
+/// See `Options::only_own_images`. Without it 10,000 nodes that want an image each need more than a hundred gigabytes.
+#[test]
+fn what_concerns_other_images_changes_no_request() {
+    let of_own_images = [
+        Scenario::Overload,
+        Scenario::OverloadProxy,
+        Scenario::Brownout,
+        Scenario::PartialLimit,
+        Scenario::Slow,
+        Scenario::RollOut,
+        Scenario::RollOutDown,
+        Scenario::RollOutErrors,
+        Scenario::RollOutHang,
+    ];
+    for scenario in of_own_images {
+        let run = |only_own_images| {
+            let options = Options { only_own_images, breaks_at: Some(scenario.breaks_at() / 2), ..Options::default() };
+            fleet::run(scenario, 200, OUTAGE_END, 1, options)
+        };
+        let (all, own) = (run(false), run(true));
+        assert!(own.events < all.events, "{}: {} events of {}", scenario.name(), own.events, all.events);
+        assert_eq!(own.registry.requests(), all.registry.requests(), "{}", scenario.name());
+    }
+}

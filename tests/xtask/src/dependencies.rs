@@ -17,9 +17,10 @@ const LICENCES: [&str; 8] =
 /// The one place that crates of others come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// Crates that are there in several versions: how many, and why nothing can be done about it here.
-const DUPLICATES: [(&str, usize, &str); 11] = [
+const DUPLICATES: [(&str, usize, &str); 12] = [
     ("base64", 2, "reqwest and pem are a version ahead of async-nats and tonic"),
     ("cpufeatures", 2, "sha2 0.10 and chacha20 0.10"),
+    ("foldhash", 2, "petgraph, which builds the CRI messages, is behind"),
     ("getrandom", 3, "one for each rand"),
     ("hashbrown", 2, "petgraph, which builds the CRI messages, is behind"),
     ("rand", 3, "nkeys is behind ours, async-nats ahead"),

@@ -9,6 +9,7 @@ mod fuzz;
 mod layers;
 mod limits;
 mod lint;
+mod man;
 mod test;
 mod tools;
 mod vocabulary;
@@ -34,6 +35,7 @@ Examples:
   cargo xtask bench --output json      the benchmarks beside their references
   cargo xtask bench waiting            what a pull costs an agent while 20 to 2,000 others wait
   cargo xtask e2e chaos                10,000 pulls under faults: no event is lost or doubled
+  cargo xtask e2e fleets               all seeds of simulated fleets, of which each test run has some
   cargo xtask e2e image                Docker Engine builds the image and runs it
   cargo xtask e2e jaeger               a real Jaeger shows the trees and links of real pulls
   cargo xtask e2e promtool             Prometheus' checker on rules, their tests and metrics"
@@ -64,6 +66,8 @@ enum Task {
     Lint,
     /// Checks the architecture invariants that services/README.md states: who may depend on what, and what is written where.
     Layers,
+    /// Writes the manual pages in deploy/man anew, from the definitions of the command line. A test fails while they differ.
+    Man,
     /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when root,
     /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
     Tools,
@@ -73,7 +77,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Checks what takes too long for `cargo xtask test`: with other people's programs, each built once into .tools, or with many pulls.
+    /// Checks what takes too long for `cargo xtask test`: with other people's programs, each built once into .tools, with many pulls,
+    /// or with many simulated fleets.
     E2e {
         /// What is checked.
         #[arg(value_enum)]
@@ -98,6 +103,7 @@ fn main() -> ExitCode {
         Task::Test { arguments, .. } => test::run(&root, &arguments),
         Task::Lint => lint::run(&root),
         Task::Layers => layers::run(&root),
+        Task::Man => man::run(&root),
         Task::Tools => tools::run(&root),
         Task::Bench { arguments } => bench::run(&root, &arguments),
         Task::E2e { program } => e2e::run(&root, program),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use contract::PodRef;
 use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind, LocalKey};
 use image::Reference;
 
@@ -13,7 +14,13 @@ impl Tracker {
     /// What the node itself knows of failures, as it is listed.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
-        own(self, now, |_| None).collect()
+        own(self, self.held_ones(), now, |_| None).collect()
+    }
+
+    /// What failed for a pod and has not succeeded since, whether this node's own rule held it or not.
+    #[must_use]
+    pub fn list_of_pod(&self, now: Duration, pod: &PodRef) -> Vec<BackoffEntry> {
+        own(self, self.known_of_pod(pod), now, |_| None).collect()
     }
 
     /// Forgets a key as listed, or all of an image; returns what was forgotten, as it is listed.
@@ -24,9 +31,14 @@ impl Tracker {
     }
 }
 
-/// Every key that has a delay. `decided` says for how long the fleet holds what failed by such a cause, where the fleet decides that.
-pub(crate) fn own(tracker: &Tracker, now: Duration, decided: impl Fn(&Cause) -> Option<Duration>) -> impl Iterator<Item = BackoffEntry> {
-    tracker.held_ones().map(move |(key, cause)| {
+/// Keys as they are listed. `decided` says for how long the fleet holds what failed by such a cause, where the fleet decides that.
+pub(crate) fn own<'a>(
+    tracker: &Tracker,
+    keys: impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)>,
+    now: Duration,
+    decided: impl Fn(&Cause) -> Option<Duration>,
+) -> impl Iterator<Item = BackoffEntry> {
+    keys.map(move |(key, cause)| {
         let left = cause.and_then(&decided).or_else(|| tracker.held(now, key));
         let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
         BackoffEntry {

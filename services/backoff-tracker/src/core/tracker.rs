@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::AttemptId;
 use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, Refusal, ReportAttempt};
+use contract::{AttemptId, PodRef};
 
 use super::causes::{Cause, Causes};
 use super::delays::{BackoffPolicy, Delays, Failing, MAX_KEYS, milliseconds};
@@ -152,6 +152,11 @@ impl Tracker {
         self.known().filter(|(key, _)| self.delays.was_held(*key))
     }
 
+    /// Those of a pod, by its namespace and name.
+    pub(crate) fn known_of_pod<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)> {
+        self.known().filter(move |(key, _)| key.pod.as_ref().is_some_and(|own| own.has_name_of(pod)))
+    }
+
     /// Forgets a key.
     pub(crate) fn clear(&mut self, key: &LocalKey) {
         self.delays.clear(key);
@@ -278,6 +283,25 @@ mod tests {
         node.fail(0, &key("busybox"));
         assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Allowed);
         assert_eq!(node.fail(10, &key("busybox")).next_attempt_ms, Some(20_000));
+    }
+
+    #[test]
+    fn what_failed_for_a_pod_is_listed_by_its_name_until_it_succeeds() {
+        let mut node = Node::new();
+        let pod = |name: &str, uid: &str| PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: uid.to_owned() };
+        let of_pod = |name: &str, image: &str| LocalKey { pod: Some(pod(name, "u-1")), ..key(image) };
+        for failing in [of_pod("web-0", "a:1"), of_pod("web-0", "b:1"), of_pod("web-1", "c:1"), key("d:1")] {
+            node.fail(0, &failing);
+        }
+        let listed = |node: &Node, at, name| -> Vec<String> {
+            let listed = node.tracker.list_of_pod(at_seconds(at), &pod(name, ""));
+            listed.into_iter().map(|entry| format!("{} {}", entry.about.image, entry.next_attempt_ms)).collect()
+        };
+        assert_eq!(listed(&node, 3, "web-0"), ["a:1 7000", "b:1 7000"]);
+        let attempt = AttemptId::random(&mut node.random);
+        node.tracker.report(at_seconds(5), ReportAttempt { key: of_pod("web-0", "a:1"), attempt, attempt_span: None, failure: None });
+        assert_eq!(listed(&node, 30, "web-0"), ["b:1 0"], "it may be tried again, and has not succeeded");
+        assert!(listed(&node, 3, "web-2").is_empty());
     }
 
     #[test]

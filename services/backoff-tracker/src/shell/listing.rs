@@ -13,9 +13,11 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
 
     fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Context<Self>) -> Self::Result {
         let now = self.clock.now().monotonic;
-        let (entries, alone) = match &self.core {
-            Core::Alone(tracker) => (tracker.list(now), false),
-            Core::Sharing(knowledge) => (knowledge.list(now), knowledge.is_without_bus()),
+        let (entries, alone) = match (&self.core, &list.body.pod) {
+            (Core::Alone(tracker), None) => (tracker.list(now), false),
+            (Core::Alone(tracker), Some(pod)) => (tracker.list_of_pod(now, pod), false),
+            (Core::Sharing(knowledge), None) => (knowledge.list(now), knowledge.is_without_bus()),
+            (Core::Sharing(knowledge), Some(pod)) => (knowledge.list_of_pod(now, pod), knowledge.is_without_bus()),
         };
         let (mut entries, others, left_out) = select(entries, &list.body);
         for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {

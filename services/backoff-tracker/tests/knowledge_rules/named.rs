@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, Outcome, Refusal, RequestId, Target};
-use contract::messages::backoff_tracker::{self as told, AttemptFailure, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
+use contract::messages::backoff_tracker::{
+    self as told, AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt,
+};
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
 use super::node::{Node, endpoint, failure, image, key, target};
@@ -12,21 +14,26 @@ const IMAGE: &str = "r/a:1";
 
 /// A flight of its own is cleared, fails so and is over, as the pull coordinator tells it; the span of its attempt.
 fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
+    fails_and_is_answered(node, number, failure).0
+}
+
+/// The same, with the answer to the report of the attempt.
+fn fails_and_is_answered(node: &mut Node, number: u64, failure: &Failure) -> (TraceContext, AttemptReported) {
     let (request, attempt, span) = (RequestId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
     node.give(Input::Request { request, key: key(IMAGE), target: target() });
     assert!(node.is_clear(), "{number}: {:?}", node.told);
     node.give(Input::AttemptPlanned { request, attempt, trace: Some(span) });
     node.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure.clone()) });
-    report(node, attempt, key(IMAGE), span, failure);
+    let answer = report(node, attempt, key(IMAGE), span, failure);
     node.give(Input::Withdraw(request));
-    span
+    (span, answer)
 }
 
-fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext, failure: &Failure) {
+fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext, failure: &Failure) -> AttemptReported {
     let Failure { class, cause, authoritative, retry_after, .. } = failure.clone();
     let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap());
     let failure = Some(AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() });
-    node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure });
+    node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure }).0
 }
 
 /// What another flight is told that wants an image now.
@@ -89,7 +96,8 @@ fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_what_it_got() 
     let mut node = Node::of(1_000);
     node.hear("n1", endpoint(), Finding::Succeeded);
     node.until(0.5);
-    let span = fails(&mut node, 1, &unavailable);
+    let (span, answer) = fails_and_is_answered(&mut node, 1, &unavailable);
+    assert_eq!(answer.next_attempt_ms, Some(1_000), "a standing pull goes on after the pause");
     assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Allowed);
     let refusal = refused(&mut node, 2, key(IMAGE), target());
     assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), unavailable.class, true), "{refusal:?}");

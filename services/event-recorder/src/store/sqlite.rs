@@ -219,21 +219,21 @@ impl SqliteStore {
     fn transact(&mut self, batch: &Batch, last: u64, ceiling: u64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
-            let mut put = transaction.prepare("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
+            let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
             for event in &batch.put {
                 let slot = slot_of(event);
                 put.execute(params![signed(slot.number), signed(slot.bytes), signed(slot.time_ms), slot.is_refusal, encode(event)])?;
             }
-            let mut remove = transaction.prepare("DELETE FROM events WHERE number = ?1")?;
+            let mut remove = transaction.prepare_cached("DELETE FROM events WHERE number = ?1")?;
             for number in &batch.remove {
                 remove.execute([signed(*number)])?;
             }
             for (id, event) in &batch.folds {
                 match event {
-                    Some(event) => {
-                        transaction.prepare("INSERT OR REPLACE INTO folds VALUES (?1, ?2)")?.execute(params![signed(*id), encode(event)])?
-                    }
-                    None => transaction.prepare("DELETE FROM folds WHERE id = ?1")?.execute([signed(*id)])?,
+                    Some(event) => transaction
+                        .prepare_cached("INSERT OR REPLACE INTO folds VALUES (?1, ?2)")?
+                        .execute(params![signed(*id), encode(event)])?,
+                    None => transaction.prepare_cached("DELETE FROM folds WHERE id = ?1")?.execute([signed(*id)])?,
                 };
             }
         }
@@ -251,11 +251,11 @@ impl SqliteStore {
 }
 
 fn fact(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<Option<String>> {
-    transaction.prepare("SELECT value FROM facts WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
+    transaction.prepare_cached("SELECT value FROM facts WHERE name = ?1")?.query_row([name], |row| row.get(0)).optional()
 }
 
 fn set_fact(transaction: &Transaction<'_>, name: &str, value: &str) -> rusqlite::Result<()> {
-    transaction.prepare("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?.execute([name, value]).map(|_| ())
+    transaction.prepare_cached("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?.execute([name, value]).map(|_| ())
 }
 
 fn read_events(connection: &Connection, query: &str, after: i64, limit: i64) -> rusqlite::Result<Vec<Arc<PullEvent>>> {
@@ -332,8 +332,10 @@ fn slot_of(event: &Arc<PullEvent>) -> Slot {
 }
 
 fn encode(event: &PullEvent) -> Vec<u8> {
+    let mut body = Vec::with_capacity(text_bytes(event) + crate::core::EVENT_OVERHEAD_BYTES as usize);
     // Encoding an event never fails.
-    rmp_serde::to_vec_named(event).unwrap_or_default()
+    let _ = rmp_serde::encode::write_named(&mut body, event);
+    body
 }
 
 fn decode(body: &[u8]) -> Option<PullEvent> {

@@ -147,6 +147,7 @@ mod tests {
             state,
             since_ms: 0,
             callers,
+            pods: Vec::new(),
             done_bytes: 0,
             total_bytes: 0,
             layers: Vec::new(),

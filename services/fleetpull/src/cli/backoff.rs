@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::groups::{NodesQuestionArgs, QuestionArgs};
+use super::image::image;
 use super::list::{ListArgs, ListFormat};
 use super::pull::duration;
+use crate::completion;
 
 /// What nodes know of failures, and how to overrule it.
 #[derive(Clone, Debug, Args)]
@@ -88,7 +90,7 @@ Examples:
 Exit status: 1 when nothing holds it back, or a node did not answer.")]
 pub struct BackoffExplainArgs {
     /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
-    #[arg(value_name = "KEY|IMAGE")]
+    #[arg(value_name = "KEY|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
@@ -109,7 +111,7 @@ registry's budget. What still binds the image is said. Each clear is an event:
 Exit status: 1 when nothing matched: then it says what is there.")]
 pub struct BackoffClearArgs {
     /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
-    #[arg(value_name = "KEY|IMAGE")]
+    #[arg(value_name = "KEY|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
     /// Which agents are asked, and the output format.
     #[command(flatten)]

@@ -8,6 +8,7 @@ use contract::NodeName;
 use settings::Kind;
 
 use super::selector::Selector;
+use crate::completion;
 
 /// Among a command's own options, also where a group with a heading stands before it.
 pub(super) const OWN: Option<&str> = None;
@@ -149,7 +150,7 @@ pub struct QuestionArgs<F: Format = OutputFormat> {
 #[derive(Clone, Debug, Default, Args)]
 pub struct NodesQuestionArgs<F: Format = OutputFormat> {
     /// Ask this node alone; may be given several times [default: every node that answers].
-    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector", help_heading = OWN)]
+    #[arg(long = "node", value_name = "NAME", conflicts_with = "selector", help_heading = OWN, add = completion::nodes())]
     pub nodes: Vec<NodeName>,
     /// The rest.
     #[command(flatten)]

@@ -2,9 +2,11 @@
 
 mod backoff;
 mod groups;
+mod image;
 mod list;
 mod nats_auth;
 mod nats_setup;
+mod pod;
 mod policy;
 mod pull;
 mod queries;
@@ -20,6 +22,7 @@ use std::path::Path;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 
 pub use backoff::{
     BackoffArgs, BackoffClearArgs, BackoffCommand, BackoffExplainArgs, BackoffListArgs, BackoffPauseArgs, BackoffResumeArgs, BudgetArgs,
@@ -43,6 +46,8 @@ pub use selector::Selector;
 pub use share::{Parallelism, Percentage};
 pub use status::StatusArgs;
 pub use store::{ImagesArgs, PruneArgs, RmArgs, StoreArgs};
+
+use crate::completion;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -82,6 +87,8 @@ impl Cli {
     /// Reads this process's arguments; what is wrong with them ends it.
     #[must_use]
     pub fn of_process() -> Self {
+        // A shell that completes a word runs this program too.
+        CompleteEnv::with_factory(Self::command).var(completion::VARIABLE).complete();
         let called = std::env::args_os().next().unwrap_or_default();
         let read = command_called(&called).try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
         read.unwrap_or_else(|error| error.exit())

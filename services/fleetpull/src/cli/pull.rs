@@ -9,7 +9,10 @@ use contract::{NodeName, PodRef};
 use image::Platform;
 
 use super::groups::{FleetArgs, LogArgs, OutputArgs, RegistryArgs, RuntimeArgs, SettingsArgs};
+use super::image::image;
+use super::pod::pod;
 use super::share::{Parallelism, Percentage};
+use crate::completion;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,8 +52,8 @@ Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PullArgs {
-    /// What to pull: busybox, app:v2, registry.example/team/app@sha256:...
-    #[arg(required = true, value_name = "IMAGE")]
+    /// What to pull: busybox, app:v2, registry.example/team/app@sha256:..., also as docker://registry.example/team/app:v2.
+    #[arg(required = true, value_name = "IMAGE", value_parser = image)]
     pub images: Vec<String>,
     /// When to ask the registry: Always, IfNotPresent or Never.
     #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true, ignore_case = true)]
@@ -68,7 +71,7 @@ pub struct PullArgs {
     #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
-    #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"])]
+    #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"], add = completion::nodes())]
     pub nodes: Vec<NodeName>,
     /// On every node of the fleet; one that is known and does not answer has its row too, and with --wait is asked until it does.
     #[arg(long)]
@@ -140,15 +143,6 @@ pub(super) fn policy() -> impl TypedValueParser<Value = PullPolicy> {
     PossibleValuesParser::new(all.map(|policy| policy.as_str())).try_map(|text| text.parse::<PullPolicy>())
 }
 
-fn pod(text: &str) -> Result<PodRef, String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() })
-        }
-        _ => Err("a pod is NAMESPACE/NAME, like shop/web-0".to_owned()),
-    }
-}
-
 /// A duration with a unit, more than none.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let advice = "a duration needs a unit, like 500ms, 30s, 5m or 1h30m";
@@ -171,14 +165,6 @@ mod tests {
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
         for wrong in ["30", "", "0s", "-1s", "5 lightyears", "999999999999999999999h"] {
             assert!(duration(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn pods_are_namespace_and_name() {
-        assert_eq!(pod("a/b").map(|pod| pod.to_string()), Ok("a/b".to_owned()));
-        for wrong in ["a", "/b", "a/", "a/b/c", ""] {
-            assert!(pod(wrong).is_err(), "{wrong}");
         }
     }
 }

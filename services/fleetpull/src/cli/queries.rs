@@ -7,11 +7,15 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use contract::messages::pull_coordinator::PullPolicy;
-use contract::{EventReason, NodeName};
+use contract::{EventReason, EventType, NodeName, PodRef};
 
 use super::groups::{NodesQuestionArgs, OutputArgs, QuestionArgs, RuntimeArgs, SettingsArgs};
+use super::image::image;
 use super::list::{ListArgs, ListFormat};
+use super::pod;
 use super::pull::policy;
+use crate::completion;
+use crate::exit::UsageError;
 
 /// Show what happened.
 #[derive(Clone, Debug, Args)]
@@ -21,6 +25,8 @@ Examples:
   fleetpull events --since 2h --reason Failed         from the fleet's stream, of nodes that are gone too
   fleetpull events --since 7d --until 6d --limit 100  the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
+  fleetpull events --type Warning --since 1h          what went wrong
+  fleetpull events --for pod/web-0 -n shop            of one pod
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Anyone with a plain NATS client reads the same: nats sub 'fleetpull.v1.evt.>'")]
@@ -32,8 +38,17 @@ pub struct EventsArgs {
     /// BackoffCleared or EventsDropped.
     #[arg(long, value_name = "REASON", value_parser = reason(), hide_possible_values = true, ignore_case = true)]
     pub reason: Option<EventReason>,
+    /// Only of this type: Normal or Warning.
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type(), hide_possible_values = true, ignore_case = true)]
+    pub event_type: Option<EventType>,
+    /// Only of this pod, as with kubectl: pod/NAME with -n, or pod/NAMESPACE/NAME.
+    #[arg(long = "for", value_name = "pod/NAME", value_parser = pod_name)]
+    pub pod: Option<String>,
+    /// The namespace of the pod.
+    #[arg(short, long, value_name = "NAMESPACE", requires = "pod")]
+    pub namespace: Option<String>,
     /// Only of this image, as it was asked for.
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub image: Option<String>,
     /// Only of this registry: a host, with its port if it has one.
     #[arg(long, value_name = "REGISTRY")]
@@ -61,6 +76,14 @@ impl EventsArgs {
     #[must_use]
     pub fn is_history(&self) -> bool {
         self.since.is_some() || self.until.is_some() || self.limit.is_some()
+    }
+
+    /// The pod that is meant, if one is.
+    ///
+    /// # Errors
+    /// It has no namespace, or two.
+    pub fn meant_pod(&self) -> Result<Option<PodRef>, UsageError> {
+        self.pod.as_deref().map(|name| pod::in_namespace(name, self.namespace.as_deref())).transpose()
     }
 }
 
@@ -99,6 +122,17 @@ fn reason() -> impl TypedValueParser<Value = EventReason> {
     PossibleValuesParser::new(EventReason::ALL.iter().map(EventReason::as_str)).try_map(|text| text.parse::<EventReason>())
 }
 
+/// Its values stand in completions.
+fn event_type() -> impl TypedValueParser<Value = EventType> {
+    let read = |text: String| if text.eq_ignore_ascii_case(EventType::Warning.as_str()) { EventType::Warning } else { EventType::Normal };
+    PossibleValuesParser::new([EventType::Normal, EventType::Warning].map(EventType::as_str)).map(read)
+}
+
+/// The name behind `pod/`.
+fn pod_name(text: &str) -> Result<String, String> {
+    pod::name_of(text).map(str::to_owned).ok_or_else(|| "events are of pods: write pod/NAME -n NAMESPACE; for an image, --image".to_owned())
+}
+
 /// Say how an image reference is read, and what would happen to a pull of it now.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -106,6 +140,8 @@ Examples:
   fleetpull explain busybox                       how it is read; is it here?
   fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
   fleetpull explain 7f3a                          a row of `fleetpull status`
+  fleetpull explain pod shop/web-0                all images that a pod waits for
+  fleetpull explain pod/web-0 -n shop             the same
 
 When the fleet holds the image back it says why, since when, who found out by
 which attempt and trace, who tries next and when, and in which view of the
@@ -114,12 +150,22 @@ registry.
 Without a fleet, or with --store or another option of the runtime, it looks at
 the store and the logins of this process.
 
-Exit status: 1 when the reference cannot be read, a node did not answer, or a
-pull in this process would fail whatever the registry says.")]
+Of a pod, agents know the images that are being pulled, wait, stand or are in
+back-off for it: pulls that were asked for with --pod.
+
+Exit status: 1 when the reference cannot be read, a node did not answer, nothing
+is known of the pod, or a pull in this process would fail whatever the registry
+says.")]
 pub struct ExplainArgs {
-    /// The reference, or the id of a row of `fleetpull status`.
-    #[arg(value_name = "IMAGE|ID")]
+    /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
+    #[arg(value_name = "IMAGE|ID|pod", value_parser = image, add = completion::images())]
     pub image: String,
+    /// The pod, behind the word `pod`.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub pod: Option<String>,
+    /// The namespace of the pod, if its name stands alone.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
     /// The policy to assume: Always, IfNotPresent or Never.
     #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true, ignore_case = true)]
     pub policy: Option<PullPolicy>,
@@ -129,6 +175,26 @@ pub struct ExplainArgs {
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
+}
+
+impl ExplainArgs {
+    /// The pod that is meant: `pod shop/web-0`, `pod web-0 -n shop` or `pod/web-0 -n shop`. None: an image is meant, also one that is
+    /// called pod/web-0.
+    ///
+    /// # Errors
+    /// The words are neither.
+    pub fn meant_pod(&self) -> Result<Option<PodRef>, UsageError> {
+        let namespace = self.namespace.as_deref();
+        let name = match (&self.pod, namespace) {
+            (Some(name), _) if pod::is_kind(&self.image) => name,
+            (Some(_), _) => return Err(UsageError("explain takes one image, or `pod NAMESPACE/NAME`".to_owned())),
+            (None, Some(_)) => {
+                pod::name_of(&self.image).ok_or_else(|| UsageError("-n is a pod's: explain pod NAME -n NAMESPACE".to_owned()))?
+            }
+            (None, None) => return Ok(None),
+        };
+        pod::in_namespace(name, namespace).map(Some)
+    }
 }
 
 /// List the agents of the fleet, asked live.
@@ -149,7 +215,7 @@ back. A node that is silent is known to the fleet and does not answer. With
 pub struct NodesArgs {
     /// Describe this node: its state, labels, socket, settings that are not their defaults, registries and standing
     /// pulls.
-    #[arg(value_name = "NAME", conflicts_with = "selector")]
+    #[arg(value_name = "NAME", conflicts_with = "selector", add = completion::nodes())]
     pub node: Option<NodeName>,
     /// Print all counters of this node.
     #[arg(long, requires = "node")]
@@ -206,7 +272,7 @@ Exit status: 0 when what was named is cancelled; 1 when there was no such
 standing pull, a node did not answer, or a pull of the named image goes on.")]
 pub struct CancelArgs {
     /// The id of a standing pull, as `pull --detach` and `pulls` print it, or an image as it was asked for.
-    #[arg(value_name = "ID|IMAGE")]
+    #[arg(value_name = "ID|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
     /// Whom to ask, and how facts are written.
     #[command(flatten)]
@@ -271,11 +337,16 @@ pub struct DemoArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull completions bash > /etc/bash_completion.d/fleetpull
-  fleetpull completions zsh > ~/.zfunc/_fleetpull
-  fleetpull completions fish > ~/.config/fish/completions/fleetpull.fish
+  fleetpull completions fish --to ~/.config/fish/completions/fleetpull.fish
+  source <(fleetpull completions bash)             in ~/.bashrc
+  source <(fleetpull completions zsh)              in ~/.zshrc, after compinit
 
-For zsh, ~/.zfunc must be in $fpath before compinit is called.")]
+A script in a file is of one version: write it anew after an upgrade.
+
+The script asks fleetpull for each word. Nodes, and images that are held back,
+come from the fleet that the words before, the environment and the settings
+name, or from the agent of this machine; other images from the store. What is
+not there within 0.3 s is not offered.")]
 pub struct CompletionsArgs {
     /// Which shell.
     #[arg(value_enum, value_name = "SHELL")]

@@ -7,7 +7,9 @@ use clap::Args;
 use image::{ImagePattern, Reference};
 
 use super::groups::{Flag, LogArgs, NodesQuestionArgs, OutputArgs, RuntimeArgs, SettingsArgs};
+use super::image::image;
 use super::pull::duration;
+use crate::completion;
 
 /// List the images of this machine's store or runtime, or of nodes of the fleet.
 #[derive(Clone, Debug, Args)]
@@ -75,7 +77,7 @@ Containerd and CRI-O remove their own images: crictl rmi IMAGE.
 Exit status: 1 when an image is not there; the others are removed all the same.")]
 pub struct RmArgs {
     /// Which images, as `fleetpull images` lists them.
-    #[arg(required = true, value_name = "IMAGE", value_parser = reference)]
+    #[arg(required = true, value_name = "IMAGE", value_parser = reference, add = completion::images_of_store())]
     pub images: Vec<Reference>,
     /// Remove nothing: say what would be removed, and what a prune would free then.
     #[arg(long)]
@@ -146,9 +148,9 @@ impl StoreArgs {
 }
 
 fn reference(text: &str) -> Result<Reference, String> {
-    Reference::parse(text).map_err(|error| format!("{error}: give a name as `fleetpull images` lists it, like app:v2"))
+    Reference::parse(&image(text)?).map_err(|error| format!("{error}: give a name as `fleetpull images` lists it, like app:v2"))
 }
 
 fn pattern(text: &str) -> Result<ImagePattern, String> {
-    text.parse().map_err(|error| format!("{error}: give an image, like app:v2, or a pattern, like 'registry.example/team/*'"))
+    image(text)?.parse().map_err(|error| format!("{error}: give an image, like app:v2, or a pattern, like 'registry.example/team/*'"))
 }

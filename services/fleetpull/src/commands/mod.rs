@@ -25,7 +25,7 @@ mod report;
 mod rm;
 mod run;
 mod status;
-mod store;
+pub(crate) mod store;
 mod watch;
 
 use anyhow::Result;

@@ -1,10 +1,10 @@
 //! `fleetpull pulls`
 
 use anyhow::Result;
-use contract::NodeName;
 use contract::messages::pull_coordinator::{
     ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
 };
+use contract::{NodeName, PodRef};
 use serde::Serialize;
 
 use super::watch::ListRequest;
@@ -39,6 +39,7 @@ struct JsonRow<'a> {
     state: PullState,
     since_ms: u64,
     callers: u32,
+    pods: &'a [PodRef],
     done_bytes: u64,
     total_bytes: u64,
     bytes_per_second: u64,
@@ -132,6 +133,7 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
         state: pull.state,
         since_ms: pull.since_ms,
         callers: pull.callers,
+        pods: &pull.pods,
         done_bytes: pull.done_bytes,
         total_bytes: pull.total_bytes,
         bytes_per_second: bytes_per_second(pull),

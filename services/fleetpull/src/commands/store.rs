@@ -18,11 +18,11 @@ use crate::output::units;
 const DIGEST_SHOWN: usize = 12;
 
 /// The store that was named, or this user's.
-pub(super) struct Store {
+pub(crate) struct Store {
     /// Its absolute path.
     pub(super) path: PathBuf,
     /// None if there is no store at the path.
-    pub(super) upkeep: Option<StoreUpkeep>,
+    pub(crate) upkeep: Option<StoreUpkeep>,
 }
 
 impl Store {
@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be used, or there is no place for one.
-    pub(super) fn of(configuration: &Configuration) -> Result<Self> {
+    pub(crate) fn of(configuration: &Configuration) -> Result<Self> {
         let settings = configuration.settings();
         let path = settings.store.dir_on(&configuration.host)?;
         let path = std::path::absolute(&path).unwrap_or(path);

@@ -62,21 +62,6 @@ pub struct Coordinator {
     pub(super) images_pulled: u64,
 }
 
-/// A flight as listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlightView {
-    /// The flight.
-    pub flight: FlightId,
-    /// The image as its first caller wrote it.
-    pub image: String,
-    /// True while the runtime pulls; false while the flight waits.
-    pub pulling: bool,
-    /// How long it has pulled or waited.
-    pub since: Duration,
-    /// How many callers wait for it.
-    pub callers: usize,
-}
-
 impl Coordinator {
     /// A coordinator without requests.
     #[must_use]
@@ -161,19 +146,6 @@ impl Coordinator {
                 Alarm::StandingPull(standing_pull) => self.standing_pull_due(now, standing_pull, effects),
             }
         }
-    }
-
-    /// All flights, in the order in which they began.
-    #[must_use]
-    pub fn flights(&self, now: Now) -> Vec<FlightView> {
-        let view = |(id, flight): (&FlightId, &Flight)| FlightView {
-            flight: *id,
-            image: flight.reference.requested().to_owned(),
-            pulling: flight.is_at_runtime(),
-            since: now.monotonic.saturating_sub(flight.turn_since.unwrap_or(flight.queued_since).monotonic),
-            callers: flight.callers.len(),
-        };
-        self.flights.iter().map(view).collect()
     }
 
     /// The span of a request.

@@ -11,6 +11,7 @@ pub mod bounds;
 mod clearance;
 mod coordinator;
 mod flight;
+mod flight_view;
 mod flights;
 mod invariants;
 pub mod kubelet_messages;
@@ -20,6 +21,7 @@ mod request;
 mod standing_pulls;
 mod step;
 
-pub use coordinator::{Coordinator, FlightView, Policy};
+pub use coordinator::{Coordinator, Policy};
+pub use flight_view::FlightView;
 pub use registry_feedback::RegistryFeedback;
 pub use step::{Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, PulledFacts, RequestId};

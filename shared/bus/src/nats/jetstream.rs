@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::connection::{Connection, other};
@@ -234,8 +235,7 @@ impl JetStream {
                 Err(_) if self.is_stored(&subject).await == Some(false) => break,
                 Err(_) => asking.await,
             };
-            let answer = parsed(&answer.map_err(CallError::Bus)?.payload)?;
-            return appended(&subject, &answer);
+            return appended(&subject, &answer.map_err(CallError::Bus)?.payload);
         }
         Err(CallError::Bus(BusError::NoResponders { subject }))
     }
@@ -252,15 +252,12 @@ impl JetStream {
         let mut attempt = 1;
         loop {
             let answer = self.connection.ask(message.clone(), ANSWER_LIMIT).await.map_err(CallError::Bus)?;
-            match parsed(&answer.payload) {
+            match appended(&message.subject, &answer.payload) {
                 Err(CallError::Refused { code: code::TOO_MANY_REQUESTS, .. }) if attempt < BUSY_ATTEMPTS => {
                     tokio::time::sleep(BUSY_DELAY * attempt).await;
                     attempt += 1;
                 }
-                Err(error) => return Err(error),
-                Ok(answer) => {
-                    return appended(&message.subject, &answer);
-                }
+                stored => return stored,
             }
         }
     }
@@ -298,19 +295,45 @@ fn is_new_enough(version: &str) -> bool {
     read.is_some_and(|version: (u64, u64, u64)| version >= OLDEST_SERVER)
 }
 
+/// The acknowledgement of a stored message. One comes for each event, so that it is read without a [`Value`] in between.
+#[derive(Deserialize)]
+struct Acknowledgement {
+    error: Option<ApiError>,
+    seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
+}
+
+/// Why JetStream refuses a call.
+#[derive(Deserialize)]
+struct ApiError {
+    #[serde(default)]
+    err_code: u64,
+    description: Option<String>,
+}
+
+impl From<ApiError> for CallError {
+    fn from(error: ApiError) -> Self {
+        let description = error.description.unwrap_or_else(|| "no description".to_owned());
+        Self::Refused { code: error.err_code, description }
+    }
+}
+
 /// The place of a message by its acknowledgement.
-fn appended(subject: &str, answer: &Value) -> Result<Appended, CallError> {
-    let sequence = answer["seq"].as_u64().ok_or_else(|| CallError::Bus(unreadable(subject)))?;
-    Ok(Appended { sequence, duplicate: answer["duplicate"] == json!(true) })
+fn appended(subject: &str, payload: &[u8]) -> Result<Appended, CallError> {
+    let unreadable = || CallError::Bus(unreadable(subject));
+    let answer: Acknowledgement = serde_json::from_slice(payload).map_err(|_| unreadable())?;
+    if let Some(error) = answer.error {
+        return Err(error.into());
+    }
+    Ok(Appended { sequence: answer.seq.ok_or_else(unreadable)?, duplicate: answer.duplicate })
 }
 
 fn parsed(payload: &[u8]) -> Result<Value, CallError> {
-    let answer: Value = serde_json::from_slice(payload).map_err(|_| CallError::Bus(unreadable("JetStream")))?;
-    match answer.get("error") {
-        Some(error) => Err(CallError::Refused {
-            code: error["err_code"].as_u64().unwrap_or_default(),
-            description: error["description"].as_str().unwrap_or("no description").to_owned(),
-        }),
+    let unreadable = |_| CallError::Bus(unreadable("JetStream"));
+    let mut answer: Value = serde_json::from_slice(payload).map_err(unreadable)?;
+    match answer.get_mut("error") {
+        Some(error) => Err(serde_json::from_value::<ApiError>(error.take()).map_err(unreadable)?.into()),
         None => Ok(answer),
     }
 }

@@ -75,50 +75,6 @@ fn the_version_is_one_line() {
 }
 
 #[test]
-fn completions_are_scripts_that_the_shell_takes() {
-    let place = Workplace::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let script = place.run(&["completions", shell]).expect(0).stdout;
-        for word in COMMANDS.iter().chain(&["all-nodes", "policy"]) {
-            assert!(script.contains(word), "{word} in the completions of {shell}");
-        }
-        let written = place.text_path(shell);
-        assert_eq!(place.run(&["completions", shell, "--to", &written]).expect(0).stdout, "");
-        assert_eq!(std::fs::read_to_string(&written).unwrap().trim_end(), script.trim_end());
-    }
-    let checked = Command::new("bash").args(["-n", &place.text_path("bash")]).output().unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-    // What bash really offers behind some words.
-    let offered = |words: &str| {
-        let (count, last) = (words.split(' ').count(), words.split(' ').next_back().unwrap());
-        let line = format!(
-            ". {}; COMP_WORDS=(fleetpull {words} ''); COMP_CWORD={}; _fleetpull fleetpull '' {last}; echo \"${{COMPREPLY[*]}}\"",
-            place.text_path("bash"),
-            count + 1
-        );
-        let done = Command::new("bash").args(["-c", &line]).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8_lossy(&done.stdout).trim().to_owned()
-    };
-    for (words, expected) in [
-        ("pull --policy", "Always IfNotPresent Never"),
-        ("pull --runtime", "oci-layout cri"),
-        ("run --log-level", "error warn info debug trace"),
-        ("nodes --output", "text wide json name"),
-        (
-            "events --reason",
-            "Pulling Pulled BackOff Failed InspectFailed ErrImageNeverPull SharingPaused SharingResumed BackoffCleared EventsDropped \
-             BackoffOpened BackoffProbed BackoffReleased Throttled RateLowered RateRaised RegistryUnavailable RegistryRecovered \
-             AgentStarted AgentStopped AgentDegraded AgentRecovered",
-        ),
-    ] {
-        assert_eq!(offered(words), expected, "{words}");
-    }
-    assert!(place.run(&["completions", "tcsh"]).expect(2).stderr.contains("fish"));
-    assert!(place.run(&["completions", "bash", "--to", "/nonexistent/x"]).expect(1).stderr.contains("/nonexistent/x"));
-}
-
-#[test]
 fn the_demo_shows_the_main_job_and_keeps_its_stores_if_asked() {
     let place = Workplace::new();
     let temporary = place.text_path("tmp");
@@ -321,7 +277,7 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
 #[test]
 fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
     let place = Workplace::new();
-    for (image, text) in [("docker://busybox", "busybox"), ("Team/App", "team/app"), ("a@sha256:12", "")] {
+    for (image, text) in [("https://busybox", "busybox"), ("Team/App", "team/app"), ("a@sha256:12", "")] {
         let done = place.run(&["explain", image]).expect(1);
         assert!(done.stdout.contains("couldn't parse image name"), "{done}");
         assert!(text.is_empty() || done.stderr.contains(&format!("lower case: {text}")), "{done}");

@@ -76,6 +76,7 @@ fn pulls() -> PullList {
         state: PullState::Pulling,
         since_ms: 1_000,
         callers: 1,
+        pods: Vec::new(),
         done_bytes: 1,
         total_bytes: 2,
         layers: Vec::new(),

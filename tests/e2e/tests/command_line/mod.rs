@@ -7,6 +7,7 @@
 mod common;
 mod three_agents;
 
+mod completions;
 mod compose;
 mod first_steps;
 mod fleet;
@@ -19,6 +20,7 @@ mod fleet_status;
 mod hostile_agent;
 mod lists;
 mod nats_setup;
+mod pods;
 mod pull_cri;
 mod pull_exit_status;
 mod pull_faults;

@@ -91,7 +91,7 @@ fn failures_that_never_reach_a_registry_have_a_row_too() {
     let table: [(&[&str], &str, &str); 5] = [
         (&[&nobody, "--policy", "Never"], "ErrImageNeverPull node_local", "is not present with pull policy of Never"),
         (&["Shop/Web"], "InvalidImageName unknown", "repository name (Web) must be lowercase"),
-        (&["docker://busybox"], "InvalidImageName unknown", "Failed to apply default image tag \"docker://busybox\": "),
+        (&["ftp://busybox"], "InvalidImageName unknown", "Failed to apply default image tag \"ftp://busybox\": "),
         (&["https://registry.example/busybox:1"], "InvalidImageName unknown", "invalid reference format"),
         (&[&nobody], "RegistryUnavailable registry_unavailable", "connection refused"),
     ];

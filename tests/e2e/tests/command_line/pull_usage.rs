@@ -5,8 +5,11 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_says_what_is_right() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 49] = [
+    let table: [(&[&str], &str); 57] = [
         (&["pull"], "<IMAGE>"),
+        (&["pull", "oci:./images:busybox"], "give the image's name alone"),
+        (&["rm", "docker-archive:app.tar"], "skopeo copy docker-archive:app.tar docker://REGISTRY/NAME:TAG"),
+        (&["backoff", "clear", "docker://"], "write docker://busybox"),
         (&["pull", ""], "give its name, like busybox"),
         (&["pull", " "], "give its name, like busybox"),
         (&["pull", "a", "--timeout", "30"], "a duration needs a unit, like 500ms, 30s"),
@@ -54,6 +57,11 @@ fn wrong_usage_says_what_is_right() {
         (&["backoff", "clear"], "<KEY|IMAGE>"),
         (&["cancel"], "<ID|IMAGE>"),
         (&["explain", "a", "--store", "s", "--nats", "nats://127.0.0.1:1"], "other nodes have their own"),
+        (&["explain", "pod", "web-0"], "which namespace is the pod web-0 in? Give -n NAMESPACE"),
+        (&["explain", "a", "shop/web-0"], "explain takes one image, or `pod NAMESPACE/NAME`"),
+        (&["explain", "a", "-n", "shop"], "explain pod NAME -n NAMESPACE"),
+        (&["events", "--for", "node/n1"], "pod/NAME -n NAMESPACE"),
+        (&["events", "--for", "pod/web-0"], "-n NAMESPACE"),
         (&["explain", "a", "--authfile", "f", "--node", "n1"], "other nodes have their own"),
     ];
     for (arguments, text) in table {

@@ -86,6 +86,7 @@ fn pulls() -> PullList {
         state: PullState::Waiting,
         since_ms: 45_000,
         callers: 1,
+        pods: Vec::new(),
         done_bytes: 0,
         total_bytes: 0,
         layers: Vec::new(),

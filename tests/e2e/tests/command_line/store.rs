@@ -23,7 +23,8 @@ impl Stored {
         let added = registry.add_image("shop/web", "v1", &MadeImage::of_layers([40_000, 20_000]));
         registry.add_image("shop/web", "v2", &MadeImage::of_layers([40_000, 30_000]));
         let images = ["v1", "v2"].map(|tag| registry.image(&format!("shop/web:{tag}")));
-        let _ = place.run(&["pull", "-q", "--store", "store", &images[0], &images[1]]).expect(0);
+        // As skopeo names an image of a registry.
+        let _ = place.run(&["pull", "-q", "--store", "store", &images[0], &format!("docker://{}", images[1])]).expect(0);
         Self { place, _registry: registry, images, digest: added.digest }
     }
 
@@ -65,7 +66,7 @@ fn removed_images_leave_blobs_that_prune_frees() {
     let dry = stored.run("rm", &["--dry-run", &first]).expect(0);
     assert!(dry.stdout.starts_with(&format!("would remove {first} (sha256:")) && dry.stderr.contains("would then free "), "{dry}");
     assert_eq!(stored.listed().len(), 2);
-    let removed = stored.run("rm", &[&first]).expect(0);
+    let removed = stored.run("rm", &[&format!("docker://{first}")]).expect(0);
     let told = removed.stderr.split_once("`fleetpull prune` would free ").unwrap().1.trim().to_owned();
     assert!(removed.stdout.starts_with(&format!("removed {first} (sha256:")) && dry.stderr.contains(&told), "{removed}");
     assert!(told.ends_with(" in 3 blobs"), "manifest, config and its own layer: {told}");

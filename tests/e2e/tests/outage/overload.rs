@@ -20,6 +20,8 @@ const PER_SECOND: u32 = 5;
 const FAIL_PERCENT: u8 = 80;
 const SHARE_WITHIN: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(400);
+/// All pulls of which four of five fail by chance. Kubelet's rule takes half an hour for nine tenths of them.
+const BY_CHANCE_WITHIN: Duration = Duration::from_secs(180);
 
 /// What comes of 120 pulls.
 struct Served {
@@ -102,7 +104,6 @@ fn failures_by_chance_cost_seconds() {
     let headers = [("content-type", "text/html")];
     let chance = Capacity::by_chance(FAIL_PERCENT, 1);
     let Some(served) = play("brownout, 4 of 5", chance, 503, &headers, "<h1>503 Service Unavailable</h1>") else { return };
-    // 180 s are wanted. Real agents were seen to take 250 to 310 s: see known gaps.
-    assert!(served.took <= PATIENCE, "{:?}", served.took);
+    assert!(served.took <= BY_CHANCE_WITHIN, "{:?}", served.took);
     assert!(served.failing <= 5 * (NODES * IMAGES) as u64, "{} failing requests", served.failing);
 }

@@ -120,7 +120,7 @@ impl Simulation {
                 Campaigned::Won { epoch, first } => {
                     let term = Term { epoch, first, until: asked + LEADER_LEASE };
                     self.deliver(node, Letter::Told(Input::Elected { owner: owner.clone(), term }));
-                    self.spread(&Spread::Leads { owner, leader: node, epoch });
+                    self.spread(Spread::Leads { owner, leader: node, epoch });
                 }
             },
             Upward::Keep(owner, epoch, asked) => {

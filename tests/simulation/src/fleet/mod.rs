@@ -2,6 +2,7 @@
 
 mod attempt;
 mod budget;
+mod interest;
 mod liar;
 mod node;
 
@@ -14,6 +15,7 @@ use clock::Random;
 use contract::{AttemptId, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
 
+use self::interest::Interest;
 use self::node::{Node, key, target};
 use crate::bus::{Bus, Letter, Spread, Upward};
 use crate::kubelet::ASKED_WITHIN;
@@ -41,6 +43,8 @@ pub struct Options {
     pub breaks_at: Option<Duration>,
     /// How many images the nodes want, one each, instead of the scenario's number.
     pub images: Option<usize>,
+    /// If set, a node hears of an image's success and of its lead only if it wants the image: see `fleet/interest.rs`.
+    pub only_own_images: bool,
 }
 
 /// A finished run.
@@ -72,7 +76,7 @@ enum Event {
     Letter(usize, Box<Letter>),
     AtServer(usize, Upward),
     Reply(usize, LeaseName, LeaseAnswer),
-    At(usize, Spread),
+    At(usize, Arc<Spread>),
     Answered(usize, AttemptId, Stage, Reply),
     /// A clearance expires; the next event ends the time for which a node keeps its permit while it asks for another clearance.
     Due(usize, PermitId),
@@ -91,8 +95,9 @@ struct Simulation {
     nodes: Vec<Node>,
     by_name: BTreeMap<NodeName, usize>,
     options: Options,
+    interest: Interest,
     /// Everything that was written, for nodes that catch up.
-    written: Vec<Spread>,
+    written: Vec<Arc<Spread>>,
     hash: u64,
     questions: u64,
     events: u64,
@@ -140,6 +145,7 @@ impl Simulation {
         if let Some((_, back)) = options.bus_gone {
             queue.plan(back, Event::BusBack);
         }
+        let interest = Interest::of((0..nodes).map(|node| image_of(scenario, &options, node)));
         let nodes: Vec<Node> = (0..nodes).filter_map(|rank| Node::new(rank, nodes, seed, &options)).collect();
         Self {
             now: Duration::ZERO,
@@ -152,6 +158,7 @@ impl Simulation {
             by_name: nodes.iter().enumerate().map(|(rank, node)| (node.name.clone(), rank)).collect(),
             nodes,
             options,
+            interest,
             written: Vec::new(),
             hash: 0xcbf2_9ce4_8422_2325,
             questions: 0,
@@ -232,7 +239,7 @@ impl Simulation {
     }
 
     fn image_of(&self, node: usize) -> usize {
-        self.options.images.map_or_else(|| self.scenario.image_of(node), |images| node % images)
+        image_of(self.scenario, &self.options, node)
     }
 
     /// Asks for clearance, for the first time or again.
@@ -252,35 +259,40 @@ impl Simulation {
 
     fn at_server(&mut self, node: usize, upward: Upward) {
         match upward {
-            Upward::Publish(report, date) => self.spread(&Spread::Report { report, date }),
+            Upward::Publish(report, date) => self.spread(Spread::Report { report, date }),
             Upward::Acquire(name, ttl) => {
                 self.questions += 1;
                 let answer = self.bus.acquire(self.now, node, name, ttl);
                 let at = self.bus.arrives_down(self.now, node, &mut self.random);
                 self.queue.plan(at, Event::Reply(node, name, answer));
                 if answer == LeaseAnswer::Won {
-                    self.spread(&Spread::Taken { name, holder: node, until: self.now + ttl });
+                    self.spread(Spread::Taken { name, holder: node, until: self.now + ttl });
                 }
             }
             Upward::Release(name) => {
                 if self.bus.release(node, name) {
-                    self.spread(&Spread::Freed(name));
+                    self.spread(Spread::Freed(name));
                 }
             }
             other => self.at_server_budget(node, other),
         }
     }
 
-    fn spread(&mut self, spread: &Spread) {
-        if matches!(spread, Spread::Report { .. }) {
-            self.written.push(spread.clone());
+    fn spread(&mut self, spread: Spread) {
+        let spread = Arc::new(spread);
+        if matches!(*spread, Spread::Report { .. }) {
+            self.written.push(Arc::clone(&spread));
         }
         if self.bus_is_gone() {
             return;
         }
+        let image = self.interest.image_of(&spread).filter(|_| self.options.only_own_images);
         for node in 0..self.nodes.len() {
+            // Drawn for each node, so that what is left out changes no other time.
             let at = self.bus.arrives_down(self.now, node, &mut self.random);
-            self.queue.plan(at, Event::At(node, spread.clone()));
+            if image.is_none_or(|image| image == self.image_of(node)) {
+                self.queue.plan(at, Event::At(node, Arc::clone(&spread)));
+            }
         }
     }
 
@@ -328,4 +340,8 @@ impl Simulation {
             self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
+}
+
+fn image_of(scenario: Scenario, options: &Options, node: usize) -> usize {
+    options.images.map_or_else(|| scenario.image_of(node), |images| node % images)
 }

@@ -55,6 +55,8 @@ impl Finding {
 /// How many seconds sick and lying nodes may delay others. In addition, nodes that are sick or want a missing image are released with the
 /// others, and use permits too.
 const OTHERS_WAIT_AT_MOST: f64 = 10.0;
+/// 25 failures in a row (the tracker's `FAILS_ALONE_AFTER`), and six by kubelet's rule in the calm time.
+const SICK_ASKS_AT_MOST: f64 = 25.0 + 6.0;
 /// How long a node that was away may take until it knows what the fleet knows: a snapshot after 2 s, and one more round of the
 /// registrar, which may be new.
 const KNOWS_AGAIN: Duration = Duration::from_secs(20);
@@ -106,11 +108,28 @@ fn explained(story: &Story) -> Finding {
 
 /// Requests that failed because of the outage, of nodes that are connected and know what the fleet knows.
 fn failing(story: &Story) -> impl Iterator<Item = &Asked> {
-    let of_outage = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
+    let of_outage = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage && !is_sick(story, one);
     story.asked.iter().filter(of_outage).filter(|one| !away(story, one.node, one.at))
 }
 
-fn one_lease(story: &Story) -> [Finding; 3] {
+/// Whether a request came from a node that reached nothing, while the registry was healthy.
+fn is_sick(story: &Story, one: &Asked) -> bool {
+    one.at >= CALM_FROM && story.plan.sick.contains(&one.node)
+}
+
+/// How often a sick node asks for one image: it cannot tell its own fault from chance until it has failed so often, then it goes by kubelet's rule.
+fn of_sick(story: &Story) -> Finding {
+    let mut failed: BTreeMap<(usize, &str), Vec<Duration>> = BTreeMap::new();
+    for one in story.asked.iter().filter(|one| is_sick(story, one)) {
+        failed.entry((one.node, &one.image)).or_default().push(one.at);
+    }
+    let most = failed.into_iter().max_by_key(|(_, asked)| asked.len());
+    let (value, at) = most.map_or((0, None), |((node, _), asked)| (asked.len(), asked.last().map(|at| (node, *at))));
+    let what = "requests of one sick node for one image";
+    Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most: SICK_ASKS_AT_MOST, at }
+}
+
+fn one_lease(story: &Story) -> [Finding; 4] {
     let lasts = HEALS_AT.saturating_sub(story.plan.fails_at).as_secs_f64();
     // One for each round; while messages are lost, a few more nodes go ahead without an answer of the bus, and a wiped store starts empty.
     let most = 20.0 + 2.0 * lasts / shortest_round(story.plan.outage);
@@ -124,6 +143,7 @@ fn one_lease(story: &Story) -> [Finding; 3] {
         found("failing requests", count, most, None),
         found("leases held by two nodes at once", twice.len(), 0.0, twice.first().copied()),
         found("failing requests without a lease", without.len(), 0.0, without.first().copied()),
+        of_sick(story),
     ]
 }
 

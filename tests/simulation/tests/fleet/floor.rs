@@ -1,8 +1,9 @@
 //! The floor: an attempt that only the node's own back-off allows comes no sooner than by kubelet's rule.
 //!
 //! For a node and an image, an attempt that was neither elected (the node held a lease) nor released (the failing part has lately answered
-//! some node) begins no sooner than kubelet's delay after the last failure; the delay doubles with each such attempt that fails. A node
-//! without a bus makes no attempt that kubelet would not have made by then, had it tried since the image began to fail.
+//! some node: after the last failed attempt had begun, or at any time if the failure may mean overload) begins no sooner than kubelet's delay
+//! after the last failure; the delay doubles with each such attempt that fails. A node without a bus makes no attempt that kubelet would not
+//! have made by then, had it tried since the image began to fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,12 +61,15 @@ fn is_elected(story: &Story, one: &Asked) -> bool {
     story.leases.may_go(one.node, one.at)
 }
 
-/// Whether the part that `last` failed at has answered a node since, and lately.
+/// Whether the part that `last` failed at has answered a node lately. Of a registry that may be overloaded an answer from before the failure
+/// counts as well: it serves some, so its pulls go back into the budget's queue after seconds.
 fn is_released(story: &Story, last: &Asked, one: &Asked) -> bool {
     let unreached = |got: Mood| matches!(got, Mood::Refused | Mood::Hang);
+    let may_be_overload = !matches!(last.got, Mood::NotFound | Mood::Denied | Mood::WrongBytes);
     // Any answer shows that a registry that was not reached is reachable.
     let shows = |other: &&Asked| if unreached(last.got) { !unreached(other.got) } else { other.got == Mood::Well };
-    let since = |other: &&Asked| other.at >= last.at && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
+    let in_time = |other: &&Asked| may_be_overload || other.at >= last.at;
+    let since = |other: &&Asked| in_time(other) && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
     story.asked.iter().filter(since).any(|other| shows(&other))
 }
 

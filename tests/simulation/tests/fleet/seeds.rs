@@ -15,7 +15,7 @@ use crate::world::{self, Story};
 const SEEN_AROUND: Duration = Duration::from_secs(20);
 
 /// One of this many seeds is run twice; both runs must be the same.
-const TWICE: u64 = 5;
+const TWICE: u64 = 10;
 /// The offset of seeds that are derived from the sources.
 const TREE_SEEDS: u64 = 1_000_000;
 
@@ -57,7 +57,7 @@ impl Account {
 
     /// The summary as text: how often each fault occurred, and how near each figure came to its bound.
     pub fn describe(&self) -> String {
-        let mut text = format!("{} fleets, every fifth run twice\n", self.runs);
+        let mut text = format!("{} fleets, every tenth run twice\n", self.runs);
         for (kind, count) in &self.counts {
             let _ = writeln!(text, "  {count:>9} x {kind}");
         }
@@ -68,13 +68,18 @@ impl Account {
     }
 }
 
-/// `count` seeds derived from the sources (`FLEET_TREE`, a hash that `cargo xtask test` sets); none without it.
-pub fn of_tree(count: u64) -> Vec<u64> {
-    let hash = std::env::var("FLEET_TREE").ok().and_then(|hash| u64::from_str_radix(hash.get(..12)?, 16).ok());
-    hash.map(|hash| (0..count).map(|number| TREE_SEEDS + hash + number).collect()).unwrap_or_default()
+/// A number derived from the sources (`FLEET_TREE`, a hash that `cargo xtask` sets); 0 without it.
+pub fn tree() -> u64 {
+    std::env::var("FLEET_TREE").ok().and_then(|hash| u64::from_str_radix(hash.get(..12)?, 16).ok()).unwrap_or_default()
 }
 
-/// Runs all fleets, every fifth seed twice.
+/// `count` seeds derived from the sources; none without them.
+pub fn of_tree(count: u64) -> Vec<u64> {
+    let tree = Some(tree()).filter(|tree| *tree > 0);
+    tree.map(|tree| (0..count).map(|number| TREE_SEEDS + tree + number).collect()).unwrap_or_default()
+}
+
+/// Runs all fleets, every tenth seed twice.
 pub fn many(fleets: &[Fleet]) -> Account {
     let (account, next) = (Mutex::new(Account::default()), AtomicUsize::new(0));
     let work = || {

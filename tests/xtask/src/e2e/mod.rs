@@ -1,7 +1,8 @@
-//! `e2e`: what takes too long for `cargo xtask test`: other people's programs, each built once, read what ours writes; and many pulls under
-//! faults.
+//! `e2e`: what takes too long for `cargo xtask test`: other people's programs, each built once, read what ours writes; and many pulls
+//! under faults, and many simulated fleets.
 
 mod chaos;
+mod fleets;
 mod image;
 mod jaeger;
 mod promtool;
@@ -16,6 +17,8 @@ pub(crate) enum Program {
     /// Ten thousand pulls while agents and nats-server are killed, networks are cut and disks are full: no event is lost or doubled, and
     /// what refusals link to is in Jaeger.
     Chaos,
+    /// Five hundred simulated fleets of 50 nodes and five of 1,000, of which `cargo xtask test` runs some.
+    Fleets,
     /// Docker Engine: the container image is built and run, and Compose reads its file.
     Image,
     /// Jaeger: pulls are made, and its API is asked for their trees and links.
@@ -28,10 +31,12 @@ pub(crate) enum Program {
 pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
     match program {
         Program::Image => tools::docker()?,
+        Program::Fleets => {}
         Program::Chaos | Program::Jaeger | Program::Promtool => tools::run(root)?,
     }
     match program {
         Program::Chaos => chaos::run(root),
+        Program::Fleets => fleets::run(root),
         Program::Image => image::run(root),
         Program::Jaeger => jaeger::run(root),
         Program::Promtool => promtool::run(root),

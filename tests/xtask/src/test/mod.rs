@@ -77,7 +77,7 @@ fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [
 }
 
 /// The hash of the sources as they stand here, also where they are not committed; empty where git cannot say.
-fn tree(root: &Path) -> String {
+pub(crate) fn tree(root: &Path) -> String {
     let git = |arguments: &[&str]| command::output(Command::new("git").current_dir(root).args(arguments)).unwrap_or_default();
     let changed = git(&["stash", "create"]);
     let commit = if changed.trim().is_empty() { "HEAD" } else { changed.trim() };

@@ -3,12 +3,14 @@
 //! Outages run first and beside nothing else: agents wait there for minutes, several outages at once, and what they did is measured in
 //! seconds. Beside simulated fleets, also at the lowest priority, a machine of two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time: the other tests of the program and whatever is short in the first; the many seeded fleets, which
-//! need nothing but CPU and take as long as all of these together, in the second.
+//! Then two lanes run at the same time: the other tests of the program and whatever is short in the first; seeded fleets, which need nothing
+//! but CPU, in the second.
 
 use super::executables::Executable;
 use super::lanes::Job;
 
+/// The target of simulated fleets of real actors.
+const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents before a registry that is down for a minute.
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
 /// Some of these are quick instead, and measure seconds. They run alone.
@@ -53,15 +55,21 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 
             _ => unit.push(Job::new("unit", executable.command(true))),
         }
     }
-    let (fleets, storms): (Vec<Job>, Vec<Job>) = simulated.into_iter().partition(|job| job.stage == "fleet");
+    let (fleets, storms): (Vec<Job>, Vec<Job>) = simulated.into_iter().partition(|job| job.stage == FLEETS);
     // Beside agents all runs at the lowest priority: if they get no core, they send more requests than the bars allow.
     [vec![waiting], vec![program.into_iter().chain(storms).chain(unit).chain(crates).collect(), fleets]]
 }
 
-/// Simulated fleets, which say how often each kind of fault acted.
+/// Simulated fleets and storms, which say how often each kind of fault acted. Of the fleets a part: some fixed seeds, in which each planted bug
+/// must be found, more that come from the sources, and one large fleet. `cargo xtask e2e fleets` runs all.
 fn background(executable: &Executable, tree: &str) -> Job {
     let mut command = executable.command(true);
-    command.arg("--nocapture").env("FLEET_SEEDS", "500").env("FLEET_TREE", tree);
+    command.arg("--nocapture");
+    if executable.target == FLEETS {
+        command.env("FLEET_SEEDS", "250").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
+    } else {
+        command.env("FLEET_SEEDS", "500");
+    }
     // What one fleet leaves is kept for the next: giving it back to the system in between costs a tenth of the time.
     command.env("MIMALLOC_PURGE_DELAY", "-1");
     let stage = if executable.target == "all" { "storm figures" } else { executable.target.as_str() };

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use contract::TraceContext;
 use contract::know::MAX_KEYS_CLEARED;
 use contract::messages::backoff_tracker::{self as messages, BackoffAnswer, BackoffEntry, CheckBackoff, EntryQuery, LocalKey};
+use contract::{PodRef, TraceContext};
 use image::Reference;
 
 use super::backoff_key::BackoffKeyId;
@@ -86,7 +86,13 @@ impl Knowledge {
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
         let shared = self.entries(now).into_iter().map(|entry| self.listed(now, &entry));
-        shared.chain(local_list::own(&self.local, now, |cause| self.decided(now, cause))).collect()
+        shared.chain(local_list::own(&self.local, self.local.held_ones(), now, |cause| self.decided(now, cause))).collect()
+    }
+
+    /// What failed for a pod and has not succeeded since, whether this node's own rule held it or not.
+    #[must_use]
+    pub fn list_of_pod(&self, now: Duration, pod: &PodRef) -> Vec<BackoffEntry> {
+        local_list::own(&self.local, self.local.known_of_pod(pod), now, |cause| self.decided(now, cause)).collect()
     }
 
     /// How long the fleet holds what failed by a cause, where it decides that and not the node's own rule.

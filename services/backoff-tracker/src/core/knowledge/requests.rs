@@ -185,24 +185,36 @@ impl Requests {
         self.now_first.pop_first()
     }
 
-    /// Compares the indexes with the requests.
+    /// Compares the indexes with the requests: each request is found in them, and there is nothing else in them. Simulated fleets do so after
+    /// each step, so nothing is allocated.
     pub(super) fn assert_invariants(&self) {
         if self.len() > COMPARED_MOST {
             return;
         }
-        let wakes: BTreeSet<_> = self.iter().filter_map(|(id, request)| Some((request.wake?, id))).collect();
-        debug_assert_eq!(self.wakes, wakes, "each is found when it is to be looked at");
-        let mut of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>> = BTreeMap::new();
+        let (mut wakes, mut keys, mut waiting) = (0, 0, 0);
         for (id, request) in self.iter() {
-            for backoff_key in &request.target_keys.ids {
-                of_backoff_key.entry(*backoff_key).or_default().insert(id);
+            if let Some(wake) = request.wake {
+                wakes += 1;
+                debug_assert!(self.wakes.contains(&(wake, id)), "{id:?} is found when it is to be looked at");
+            }
+            let ids = &request.target_keys.ids;
+            for (place, backoff_key) in ids.iter().enumerate().filter(|(place, backoff_key)| !ids[..*place].contains(backoff_key)) {
+                keys += 1;
+                let found = self.of_backoff_key.get(backoff_key).is_some_and(|requests| requests.contains(&id));
+                debug_assert!(found, "{id:?} is found by its back-off key {place}");
+            }
+            debug_assert_eq!(self.queued.get(&id), request.awaits.as_ref(), "{id:?} is in the queue of the lease that it waits for");
+            if let Some(backoff_key) = request.awaits {
+                waiting += 1;
+                debug_assert!(self.queues.get(&backoff_key).is_some_and(|queue| queue.contains(&id)), "{id:?} is in its queue");
             }
         }
-        debug_assert_eq!(self.of_backoff_key, of_backoff_key, "each is found by its back-off keys");
-        let queued: BTreeMap<_, _> = self.iter().filter_map(|(id, request)| Some((id, request.awaits?))).collect();
-        debug_assert_eq!(self.queued, queued, "who waits for a lease is in its queue");
-        let in_queues = self.queues.iter().flat_map(|(backoff_key, queue)| queue.iter().map(|id| (*id, *backoff_key)));
-        debug_assert_eq!(in_queues.collect::<BTreeMap<_, _>>(), queued, "and in no other");
+        let sum = |sets: &BTreeMap<BackoffKeyId, BTreeSet<RequestId>>| sets.values().map(BTreeSet::len).sum::<usize>();
+        debug_assert_eq!(self.wakes.len(), wakes, "nothing else is to be looked at");
+        debug_assert_eq!(sum(&self.of_backoff_key), keys, "nothing else is found by back-off keys");
+        debug_assert!(self.of_backoff_key.values().all(|requests| !requests.is_empty()), "no back-off key is left without a request");
+        debug_assert_eq!((self.queued.len(), sum(&self.queues)), (waiting, waiting), "nothing else is in a queue");
+        debug_assert!(self.queues.values().all(|queue| !queue.is_empty()), "no queue is left empty");
         debug_assert_eq!(self.iter().count(), self.len(), "none is lent out between steps");
     }
 }

@@ -60,7 +60,12 @@ impl Knowledge {
                 let left = entry.next_attempt.saturating_sub(now);
                 AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.backoff_key.id().0)) }
             }
-            None => self.local.report_about(now, report, backoff_keys, None),
+            None => {
+                let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pauses.until(now, backoff_key.id(), &report.key));
+                let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
+                let by_own_rule = self.local.report_about(now, report, backoff_keys, None);
+                AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
+            }
         };
         effects.push(Effect::Reported(reported));
         touched

@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clock::Clock;
 use contract::messages::event_recorder::ListEvents;
-use contract::{EventReason, NodeName, PullEvent, cloud_event};
+use contract::{EventReason, EventType, NodeName, PodRef, PullEvent, cloud_event};
 use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::history::{History, nodes_meant};
 use super::outboxes;
 use crate::cli::{EventsArgs, OutputFormat};
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output;
 
@@ -24,16 +24,26 @@ struct Wanted {
     /// None: those of every node.
     nodes: Option<Vec<NodeName>>,
     reason: Option<EventReason>,
+    event_type: Option<EventType>,
+    pod: Option<String>,
     image: Option<String>,
     registry: Option<String>,
 }
 
 impl Wanted {
+    fn of(args: &EventsArgs, nodes: Option<Vec<NodeName>>) -> Result<Self, UsageError> {
+        let pod = args.meant_pod()?.map(|pod| pod.to_string());
+        let (image, registry) = (args.image.clone(), args.registry.clone());
+        Ok(Self { nodes, reason: args.reason, event_type: args.event_type, pod, image, registry })
+    }
+
     fn takes(&self, event: &Value) -> bool {
         let data = &event["data"];
         let is = |name: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| data[name] == wanted.as_str());
         self.nodes.as_ref().is_none_or(|nodes| nodes.iter().any(|node| data["node"] == node.as_str()))
             && self.reason.is_none_or(|reason| data["reason"] == reason.as_str())
+            && self.event_type.is_none_or(|event_type| data["type"] == event_type.as_str())
+            && is("pod", &self.pod)
             && is("image", &self.image)
             && is("registry", &self.registry)
     }
@@ -50,6 +60,7 @@ impl Wanted {
 /// Shows what the agents keep, what the fleet's stream holds, or what comes.
 pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let question = &args.asked.question;
+    let _: Option<PodRef> = args.meant_pod()?;
     // While it follows, a bus that comes and goes is worth a line.
     ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
         (false, _) if args.is_history() => show_history(args, &client).await,
@@ -60,6 +71,7 @@ pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
 }
 
 async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+    let wanted = Wanted::of(args, None)?;
     let mut exit = Exit::Success;
     let mut events = Vec::new();
     for node in client.meant(&args.asked).await? {
@@ -74,14 +86,14 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     // A stable sort: events of one node stay in their order.
     events.sort_by_key(|event| event.time_ms);
     for event in &events {
-        print(args, event)?;
+        print(args, &wanted, event)?;
     }
     Ok(exit)
 }
 
 /// From the fleet's stream; where there is none, from the agents' outboxes.
 async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
-    let wanted = wanted(args, client).await?;
+    let wanted = Wanted::of(args, nodes_meant(&args.asked, client).await?)?;
     let now = Clock::host().now();
     let history = History {
         since: args.since.map(|since| since.at(now.wall)).unwrap_or_default(),
@@ -116,11 +128,6 @@ fn show_row(args: &EventsArgs, rows: &mut output::event::Rows, event: &Value) {
     }
 }
 
-async fn wanted(args: &EventsArgs, client: &FleetClient) -> Result<Wanted> {
-    let nodes = nodes_meant(&args.asked, client).await?;
-    Ok(Wanted { nodes, reason: args.reason, image: args.image.clone(), registry: args.registry.clone() })
-}
-
 /// All pages of what one node keeps after `after`, and where to read on.
 async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut after: u64) -> Result<(Vec<PullEvent>, u64), String> {
     let mut events = Vec::new();
@@ -142,6 +149,7 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         ([one], _) => (Some(one), None),
         _ => (None, Some(client.meant(&args.asked).await?)),
     };
+    let wanted = Wanted::of(args, meant)?;
     // That an image was there already is told on a subject of its own.
     let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
     let mut events = client.messaging().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
@@ -153,7 +161,7 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         tokio::select! {
             biased;
             event = events.next() => match event {
-                Some(message) => print_cloud_event(args, meant.as_deref(), &message.payload),
+                Some(message) => print_cloud_event(args, &wanted, &message.payload),
                 None => return Ok(Exit::Failure),
             },
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
@@ -170,6 +178,7 @@ fn say_that_it_follows(args: &EventsArgs) {
 
 /// Through the socket: what is new since the last answer.
 async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+    let wanted = Wanted::of(args, None)?;
     let nodes = client.meant(&args.asked).await?;
     let node = nodes.first().context("the agent does not answer on its socket")?;
     let (_, mut after) = kept(args, client, node, 0).await.map_err(anyhow::Error::msg)?;
@@ -183,28 +192,24 @@ async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exi
                 let (events, next) = kept(args, client, node, after).await.map_err(anyhow::Error::msg)?;
                 after = next;
                 for event in &events {
-                    print(args, event)?;
+                    print(args, &wanted, event)?;
                 }
             }
         }
     }
 }
 
-fn print(args: &EventsArgs, event: &PullEvent) -> Result<()> {
+fn print(args: &EventsArgs, wanted: &Wanted, event: &PullEvent) -> Result<()> {
     let json = cloud_event::to_json(event).context("an event cannot be written as JSON")?;
-    print_cloud_event(args, None, &json);
+    print_cloud_event(args, wanted, &json);
     Ok(())
 }
 
-/// The outside form is the one form: what is listed and what is followed look the same. With `meant`, only of these nodes.
-fn print_cloud_event(args: &EventsArgs, meant: Option<&[NodeName]>, json: &[u8]) {
+/// The outside form is the one form: what is listed and what is followed look the same.
+fn print_cloud_event(args: &EventsArgs, wanted: &Wanted, json: &[u8]) {
     let Ok(event) = serde_json::from_slice::<Value>(json) else {
         return output::warn("something that is no CloudEvent was published among the events; it is left out");
     };
-    if meant.is_some_and(|nodes| !nodes.iter().any(|node| event["data"]["node"] == node.as_str())) {
-        return;
-    }
-    let wanted = Wanted { nodes: None, reason: args.reason, image: args.image.clone(), registry: args.registry.clone() };
     if !wanted.takes(&event) {
         return;
     }

@@ -5,6 +5,7 @@ use contract::{FailureClass, NodeName};
 use image::Reference;
 use serde::Serialize;
 
+use super::pod::{State, Wanted};
 use super::{Findings, Verdict};
 use crate::output::known_failures::{JsonView, Known};
 use crate::output::silent::milliseconds;
@@ -20,6 +21,10 @@ struct JsonRow<'a, K> {
     registry: &'a str,
     runtime_reference: &'a str,
     node: Option<&'a NodeName>,
+    /// For which pod, if a pod is explained.
+    pod: Option<String>,
+    /// As what that node knows the image of the pod.
+    known_as: Vec<&'static str>,
     pull: Option<JsonPull<'a>>,
     /// Why that is not known.
     pull_error: Option<&'a str>,
@@ -100,6 +105,8 @@ impl<'a, K> JsonRow<'a, K> {
             registry: reference.registry(),
             runtime_reference: reference.runtime_reference(),
             node: None,
+            pod: None,
+            known_as: Vec::new(),
             pull: None,
             pull_error: None,
             backoff: Vec::new(),
@@ -107,12 +114,17 @@ impl<'a, K> JsonRow<'a, K> {
     }
 }
 
-/// Writes a row for each node.
-pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, now_ms: u64) {
+/// Writes a row for each node; of a pod's image also as what it is wanted.
+pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wanted: Option<&Wanted>, now_ms: u64) {
     for Verdict { node, said } in &findings.verdicts {
         let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
         output::json(&JsonRow {
             node: node.as_ref(),
+            pod: wanted.map(|wanted| wanted.pod.to_string()),
+            known_as: wanted
+                .zip(node.as_ref())
+                .map(|(wanted, node)| wanted.states_on(node).map(State::as_str).collect())
+                .unwrap_or_default(),
             pull: said.as_ref().ok().map(|said| JsonPull::of(said, now_ms)),
             pull_error: said.as_ref().err().map(String::as_str),
             backoff: node.iter().flat_map(|node| findings.known.iter().filter(of_node).map(|known| known.json_of(node, now_ms))).collect(),

@@ -2,6 +2,7 @@
 
 mod here;
 mod json;
+mod pod;
 mod summary;
 mod text;
 
@@ -11,7 +12,7 @@ use anyhow::Result;
 use clock::Clock;
 use contract::NodeName;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
-use image::Reference;
+use image::{Reference, ReferenceError};
 
 use super::holds::Budgets;
 use super::pull::advice;
@@ -57,17 +58,16 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
     // What goes wrong with the bus ends this command, and is told then.
     configuration.start_log("error");
+    if let Some(pod) = args.meant_pod()? {
+        return actix::System::new().block_on(pod::explain(args, &configuration, &pod));
+    }
     if let Some(exit) = actix::System::new().block_on(explain_row(args, &configuration)) {
         return Ok(exit);
     }
     let reference = match Reference::parse(&args.image) {
         Ok(reference) => reference,
         Err(error) => {
-            let error = error.kubelet_message(&args.image);
-            match args.asked.question.output.format {
-                OutputFormat::Json => output::json(&serde_json::json!({ "image": given(&args.image), "error": error })),
-                OutputFormat::Text => output::fact(&format!("error:              {error}")),
-            }
+            print_unreadable(args, &args.image, &error);
             if let Some(advice) = advice::of_name(&args.image).filter(|_| !args.asked.question.output.quiet) {
                 output::remark(&format!("hint: {advice}"));
             }
@@ -81,11 +81,20 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         Err(error) => Findings { verdicts: vec![Verdict { node: None, said: Err(output::told(&error)) }], ..Findings::default() },
     };
     match args.asked.question.output.format {
-        OutputFormat::Json => json::print(&args.image, &reference, &findings, Clock::host().now().wall_ms()),
+        OutputFormat::Json => json::print(&args.image, &reference, &findings, None, Clock::host().now().wall_ms()),
         OutputFormat::Text => text::print(&reference, &findings),
     }
     give_advice(args, &findings);
     Ok(if findings.verdicts.iter().all(Verdict::is_good) { Exit::Success } else { Exit::Failure })
+}
+
+/// That an image is none, in kubelet's words.
+fn print_unreadable(args: &ExplainArgs, image: &str, error: &ReferenceError) {
+    let error = error.kubelet_message(image);
+    match args.asked.question.output.format {
+        OutputFormat::Json => output::json(&serde_json::json!({ "image": given(image), "error": error })),
+        OutputFormat::Text => output::fact(&format!("error:              {error}")),
+    }
 }
 
 /// A row of `fleetpull status`, if what is to be explained is the id of one. An image of such a name is explained where no row is.
@@ -141,18 +150,23 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     };
     let nodes = client.meant(&args.asked).await?;
     let (silent, bus_lost) = (client.silent_of(&args.asked, &nodes).await, bus_lost(&client).await);
-    let command = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
-    let mut answers = client.ask_each(&nodes, &command).await;
+    let question = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
+    Ok(Findings { silent, bus_lost, ..ask(&client, &nodes, &question).await })
+}
+
+/// What nodes say of a pull, completed by the word of its budget's leader and by all that holds the image back.
+async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) -> Findings {
+    let mut answers = client.ask_each(nodes, question).await;
     if answers.iter().any(|(_, said)| said.as_ref().is_ok_and(|said| said.budget.is_some())) {
-        let budgets = Budgets::of(&client, &nodes).await;
+        let budgets = Budgets::of(client, nodes).await;
         answers.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
     }
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect();
     let held =
         verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_attempt_ms.is_some()));
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
-    let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(&client, &held, &args.image).await };
-    Ok(Findings { verdicts, known, silent, bus_lost })
+    let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
+    Findings { verdicts, known, ..Findings::default() }
 }
 
 /// What the agent behind a socket says of a bus that is gone.

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_name_is_advised_only_if_it_would_be_read() {
         let table = [
-            ("docker://busybox", Some("busybox")),
+            ("ftp://busybox", Some("busybox")),
             ("https://registry.example/team/app:v2", Some("registry.example/team/app:v2")),
             (" busybox", Some("busybox")),
             ("Team/App:V2", Some("team/app:v2")),

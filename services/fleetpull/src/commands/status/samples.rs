@@ -134,7 +134,7 @@ pub(super) fn budget(owner: &str, remaining: u64) -> BudgetState {
 
 pub(super) fn waiting(image: &str, since_ms: u64) -> PullStatus {
     let (state, callers, done_bytes, total_bytes) = (PullState::Waiting, 1, 0, 0);
-    PullStatus { image: image.to_owned(), state, since_ms, callers, done_bytes, total_bytes, layers: Vec::new() }
+    PullStatus { image: image.to_owned(), state, since_ms, callers, pods: Vec::new(), done_bytes, total_bytes, layers: Vec::new() }
 }
 
 /// Puts answers together as a fleet of so many nodes gives them.

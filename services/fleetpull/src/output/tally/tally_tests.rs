@@ -8,7 +8,16 @@ fn node(number: usize) -> NodeName {
 }
 
 fn pull(state: PullState, since_ms: u64, done_bytes: u64) -> PullStatus {
-    PullStatus { image: "a:1".to_owned(), state, since_ms, callers: 1, done_bytes, total_bytes: 4_194_304, layers: Vec::new() }
+    PullStatus {
+        image: "a:1".to_owned(),
+        state,
+        since_ms,
+        callers: 1,
+        pods: Vec::new(),
+        done_bytes,
+        total_bytes: 4_194_304,
+        layers: Vec::new(),
+    }
 }
 
 fn row(number: usize, outcome: OutcomeKind, class: Option<FailureClass>) -> Row {

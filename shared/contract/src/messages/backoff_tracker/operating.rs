@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::EntryAbout;
-use crate::{Command, FailureClass, Service, TraceContext, View};
+use crate::{Command, FailureClass, PodRef, Service, TraceContext, View};
 
 /// What this node knows of failures: its own back-offs and what the fleet shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,10 @@ pub struct ListBackoffs {
     /// Only of this registry, as images name it. None: of all.
     #[serde(default)]
     pub registry: Option<String>,
+    /// Only what failed for this pod, by its namespace and name, and has not succeeded since: also what its own rule does not hold back.
+    /// None: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
     /// At most so many entries; none: [`LISTED_MOST`].
     #[serde(default)]
     pub limit: Option<u64>,

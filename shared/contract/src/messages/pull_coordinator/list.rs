@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OutcomeKind, PullOutcome};
 use crate::open::{UnknownText, open_text};
-use crate::{ClassCounts, Command, Service};
+use crate::{ClassCounts, Command, PodRef, Service};
 
 /// What is in flight and queued on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +83,9 @@ impl AnswerCounts {
     }
 }
 
+/// The most pods of one pull that are named: nearly as many as kubelet runs on a node (110).
+pub const PODS_MOST: usize = 100;
+
 /// How far one pull is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullStatus {
@@ -94,6 +97,9 @@ pub struct PullStatus {
     pub since_ms: u64,
     /// How many callers wait for it.
     pub callers: u32,
+    /// The pods among them, each once; at most [`PODS_MOST`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodRef>,
     /// Bytes there by now.
     pub done_bytes: u64,
     /// Bytes in all; 0 while unknown.

@@ -1,0 +1,106 @@
+//! What a shell offers for a word that is being typed, as far as the command line itself does not say it: nodes that answer, images that
+//! agents hold back or this machine's store has.
+//!
+//! A shell asks at every Tab and waits: what is not there within [`WITHIN`] is not offered, and what fails says nothing.
+
+mod sources;
+mod typed;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use clap_complete::CompletionCandidate;
+use clap_complete::engine::ArgValueCompleter;
+use clock::Clock;
+use image::Reference;
+
+use typed::Typed;
+
+/// The variable by which a shell asks. It does not begin like that of a setting.
+pub(crate) const VARIABLE: &str = "_FLEETPULL_COMPLETE";
+
+/// After about this a person notices that the shell waits.
+const WITHIN: Duration = Duration::from_millis(300);
+/// How many names are offered at most: more are no help.
+const CANDIDATES_MOST: usize = 100;
+
+/// What finds names for what was typed. It may send names it has while it looks for others.
+type Find = fn(&Typed, &Sender<Vec<String>>);
+
+/// The nodes that answer.
+pub(crate) fn nodes() -> ArgValueCompleter {
+    completer(sources::nodes)
+}
+
+/// The images that agents hold back, pull or have standing pulls of.
+pub(crate) fn images_of_fleet() -> ArgValueCompleter {
+    completer(sources::images_of_fleet)
+}
+
+/// The images of this machine's store.
+pub(crate) fn images_of_store() -> ArgValueCompleter {
+    completer(sources::images_of_store)
+}
+
+/// Both.
+pub(crate) fn images() -> ArgValueCompleter {
+    completer(|typed, found| {
+        sources::images_of_store(typed, found);
+        sources::images_of_fleet(typed, found);
+    })
+}
+
+fn completer(find: Find) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |current: &OsStr| {
+        let Some(current) = current.to_str() else { return Vec::new() };
+        offered(names(find, Typed::of_process()), current).into_iter().map(CompletionCandidate::new).collect()
+    })
+}
+
+/// All that is found in time. What is still looking then ends with the process.
+fn names(find: Find, typed: Typed) -> Vec<String> {
+    let clock = Clock::host();
+    let begun = clock.now().monotonic;
+    let (found, names) = channel();
+    std::thread::spawn(move || find(&typed, &found));
+    let mut all = Vec::new();
+    loop {
+        let left = WITHIN.saturating_sub(clock.now().monotonic.saturating_sub(begun));
+        match names.recv_timeout(left) {
+            Ok(names) => all.extend(names),
+            Err(_) => return all,
+        }
+    }
+}
+
+/// What can be meant, each once and sorted. Other machines wrote these names: what is neither a node's nor an image's is left out, because
+/// a shell would act on it.
+fn offered(names: Vec<String>, current: &str) -> BTreeSet<String> {
+    let meant = names.into_iter().filter(|name| name.starts_with(current));
+    let readable = meant.filter(|name| name.parse::<contract::NodeName>().is_ok() || Reference::parse(name).is_ok());
+    readable.take(CANDIDATES_MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_begins_as_typed_is_bounded_and_holds_nothing_that_a_shell_acts_on() {
+        let names = ["n2", "n1", "n1", "m1", "n;reboot", "n$(reboot)", "n 3", "n\u{1b}[2J", "n.example/app:v1"].map(str::to_owned).to_vec();
+        assert_eq!(offered(names, "n").into_iter().collect::<Vec<_>>(), ["n.example/app:v1", "n1", "n2"]);
+        let many = (0..10_000).map(|number| format!("n{number}")).collect();
+        assert_eq!(offered(many, "").len(), CANDIDATES_MOST);
+    }
+
+    #[test]
+    fn a_source_that_hangs_loses_nothing_that_was_found_before() {
+        let hangs: Find = |_, found| {
+            let _ = found.send(vec!["n1".to_owned()]);
+            std::thread::park();
+        };
+        assert_eq!(names(hangs, Typed::default()), ["n1"]);
+    }
+}

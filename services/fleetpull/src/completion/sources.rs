@@ -1,0 +1,81 @@
+//! Where names come from: the agents that answer, and the store of this machine.
+
+use std::cmp::Reverse;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use actors::{Patience, gather};
+use anyhow::Result;
+use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::messages::backoff_tracker::ListBackoffs;
+use contract::messages::pull_coordinator::{ListPulls, ListStandingPulls};
+
+use super::typed::Typed;
+use crate::cli::RuntimeArgs;
+use crate::commands::store::Store;
+use crate::configuration::Configuration;
+use crate::fleet::{FleetClient, connect, connect_here};
+use crate::node::root_envelope;
+
+/// How long agents are waited for: not all of a large fleet, nor those of a slow network, but what comes in time for a person at a shell.
+const PATIENCE: Patience = Patience { limit: Duration::from_millis(200), quiet: Duration::from_millis(50) };
+/// How many agents are asked for images: what is shared is the same on all.
+const ASKED: usize = 3;
+/// How many entries each of them tells.
+const ENTRIES_MOST: u64 = 200;
+
+pub(super) fn nodes(typed: &Typed, found: &Sender<Vec<String>>) {
+    of_fleet(typed, async |client| {
+        let names = described(&client).await?.into_iter().map(|node| node.node.to_string()).collect();
+        let _ = found.send(names);
+        Ok(())
+    });
+}
+
+pub(super) fn images_of_fleet(typed: &Typed, found: &Sender<Vec<String>>) {
+    of_fleet(typed, async |client| {
+        let mut nodes = described(&client).await?;
+        nodes.retain(|node| node.backoff + node.pulling + node.waiting + node.standing > 0);
+        nodes.sort_by_key(|node| Reverse(node.backoff + node.standing));
+        let nodes: Vec<_> = nodes.into_iter().take(ASKED).map(|node| node.node).collect();
+        let list = ListBackoffs { limit: Some(ENTRIES_MOST), ..ListBackoffs::default() };
+        for (_, list) in client.ask_each(&nodes, &list).await {
+            let images = list.into_iter().flat_map(|list| list.entries).map(|entry| entry.about.image);
+            let _ = found.send(images.filter(|image| !image.is_empty()).collect());
+        }
+        for (_, list) in client.ask_each(&nodes, &ListStandingPulls {}).await {
+            let _ = found.send(list.into_iter().flat_map(|list| list.standing_pulls).map(|status| status.image).collect());
+        }
+        for (_, list) in client.ask_each(&nodes, &ListPulls {}).await {
+            let _ = found.send(list.into_iter().flat_map(|list| list.pulls).map(|pull| pull.image).collect());
+        }
+        Ok(())
+    });
+}
+
+pub(super) fn images_of_store(typed: &Typed, found: &Sender<Vec<String>>) {
+    let place = RuntimeArgs { store: typed.store.clone(), ..RuntimeArgs::default() };
+    let images = || -> Result<Vec<String>> {
+        let configuration = Configuration::read(&typed.settings, place.flags())?;
+        let Some(upkeep) = Store::of(&configuration)?.upkeep else { return Ok(Vec::new()) };
+        Ok(upkeep.images()?.into_iter().filter_map(|image| image.name).collect())
+    };
+    let _ = found.send(images().unwrap_or_default());
+}
+
+/// Does `work` with the agents that what was typed, the environment and the settings name, or with that of this host.
+fn of_fleet(typed: &Typed, work: impl AsyncFnOnce(FleetClient) -> Result<()>) {
+    let Ok(configuration) = Configuration::read(&typed.settings, typed.fleet.nats.flags()) else { return };
+    // What fails offers nothing.
+    let _ = actix::System::new().block_on(async {
+        let client = match connect_here(&typed.fleet, &configuration, true).await? {
+            Some(client) => client,
+            None => connect(&typed.fleet, &configuration).await?,
+        };
+        work(client).await
+    });
+}
+
+async fn described(client: &FleetClient) -> Result<Vec<NodeDescription>> {
+    Ok(gather(&client.messaging(), client.fleet(), root_envelope(DescribeNode {}), PATIENCE, client.clock()).await?)
+}

@@ -1,0 +1,39 @@
+//! Which nodes a message of the server can concern.
+//!
+//! If each node wants an image of its own, each publishes that its image was resolved, and takes a lease to do so. To all others that says
+//! nothing, but all keep it: ten thousand nodes need more than a hundred gigabytes for it. A simulation that does not hand it to them has the same
+//! requests, as a test shows.
+
+use std::collections::BTreeMap;
+
+use backoff_tracker::core::knowledge::{About, BackoffKey, BackoffKeyId, Finding, LeaseName};
+
+use super::node::target;
+use crate::bus::Spread;
+
+/// The images that are wanted, by their back-off keys.
+#[derive(Debug)]
+pub(super) struct Interest(BTreeMap<BackoffKeyId, usize>);
+
+impl Interest {
+    /// The interest of nodes that want these images.
+    pub(super) fn of(images: impl Iterator<Item = usize>) -> Self {
+        Self(images.map(|image| (backoff_key_of(image), image)).collect())
+    }
+
+    /// The image that a message is about, if it concerns nodes that want this image and no other.
+    pub(super) fn image_of(&self, spread: &Spread) -> Option<usize> {
+        let backoff_key = match spread {
+            Spread::Report { report, .. } if report.finding == Finding::Succeeded => report.backoff_key.id(),
+            Spread::Taken { name: LeaseName::Lead(backoff_key, _), .. } | Spread::Freed(LeaseName::Lead(backoff_key, _)) => *backoff_key,
+            _ => return None,
+        };
+        self.0.get(&backoff_key).copied()
+    }
+}
+
+/// The back-off key of whether an image is there.
+fn backoff_key_of(image: usize) -> BackoffKeyId {
+    let target = target(image);
+    BackoffKey::new(target.view, About::Reference { reference: target.reference, scope: target.scope, mirrored: target.mirrored }).id()
+}

@@ -1,0 +1,10 @@
+//! `man`: the manual pages, one for each command.
+
+use std::path::Path;
+
+use crate::command;
+
+/// The test that compares the pages writes them: so nothing that makes pages is in the program itself, nor built for this tool.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    command::run(command::cargo(root).env("BLESS", "1").args(["test", "--quiet", "--locked", "-p", "fleetpull", "--test", "all", "man::"]))
+}
