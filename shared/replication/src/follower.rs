@@ -66,7 +66,7 @@ pub enum Input {
     BusBack,
     /// The time to read has come. From [`Effect::Later`].
     ReadNow,
-    /// A snapshot was read. It has no effect, and is to be ignored, if a later one was there first.
+    /// A snapshot was read. Without [`Effect::CaughtUp`] it is to be ignored: a later one was there first.
     Read {
         /// By which effect; the first one by none.
         reading: Reading,
@@ -262,6 +262,11 @@ impl Follower {
         if reading.began < self.read_from {
             // It may be of the bucket before.
             return None;
+        }
+        if position.is_of_another(&self.read) && reading.since.created == position.created {
+            // What it leaves out was forgotten meanwhile: a snapshot of another bucket was read after it had begun.
+            self.reading = None;
+            return Some(LONGEST_SPREAD_OF_FEW);
         }
         (self.reading, self.read_at, self.read_from) = (None, Some(now), reading.began);
         self.counts.snapshots += 1;

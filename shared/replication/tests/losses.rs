@@ -155,7 +155,7 @@ impl World {
             return;
         }
         let effects = self.step(Input::Read { reading, position, newest: entries.values().max().copied() });
-        if effects.is_empty() {
+        if !effects.contains(&Effect::CaughtUp) {
             return;
         }
         if effects.contains(&Effect::MadeAgain) {

@@ -298,8 +298,8 @@ impl BackoffTracker {
         let position = Position { created: status.created.clone(), sequence: status.sequence };
         let newest = found.reports.entries.last().map(|stored| stored.entry.revision);
         let effects = sharing.follow(now.monotonic, replication::Input::Read { reading, position, newest });
-        if effects.is_empty() {
-            return;
+        if !effects.contains(&Effect::CaughtUp) {
+            return self.keep_up(effects, context);
         }
         let mut inputs = Vec::with_capacity(found.reports.entries.len());
         // In the order in which the bus has stored them.
