@@ -11,4 +11,5 @@ mod leaks;
 mod nonsense;
 mod outage;
 mod traces;
+#[cfg(feature = "transcripts")]
 mod transcripts;

@@ -43,7 +43,7 @@ impl Golden {
         let path = path.display();
         format!(
             "`{prompt}` does not show what stands in {path}\n--- known\n{known}\n--- shown last\n{shown}\n---\n\
-             If that is meant: {VARIABLE}=1 cargo test --locked -p e2e --test all transcripts, and read what has changed"
+             If that is meant: {VARIABLE}=1 cargo xtask e2e transcripts, and read what has changed"
         )
     }
 

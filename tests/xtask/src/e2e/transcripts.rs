@@ -1,0 +1,11 @@
+//! `e2e transcripts`: what terminals show in five incidents, beside golden files.
+
+use std::path::Path;
+
+use crate::command;
+
+pub(super) fn run(root: &Path) -> anyhow::Result<()> {
+    let tests = ["test", "--locked", "--package", "e2e", "--features", "transcripts", "--test", "all", "transcripts::"];
+    let mut tested = command::cargo(root);
+    command::run(tested.args(tests).args(["--", "--nocapture", "--test-threads=5"]))
+}
