@@ -108,7 +108,7 @@ impl Terminal {
         self.child.id()
     }
 
-    /// Gives the terminal another size, as whoever draws its window smaller or larger.
+    /// Resizes the terminal.
     pub fn resize(&self, size: Size) {
         let (rows, columns) = non_zero(size);
         let mut shown = self.shown();
@@ -132,7 +132,7 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
-    #[expect(clippy::print_stderr, reason = "for whoever reads why a test failed")]
+    #[expect(clippy::print_stderr, reason = "shows why a test failed")]
     fn drop(&mut self) {
         // Fails only if it has ended already.
         let _ = self.child.kill();

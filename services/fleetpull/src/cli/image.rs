@@ -25,7 +25,7 @@ fn refusal(place: &str, text: &str) -> String {
         ),
         _ => format!("bring it to a registry with `skopeo copy {text} {REGISTRY}REGISTRY/NAME:TAG` and name it so"),
     };
-    // Whoever has an image of such a name can still say so.
+    // An image may really have such a name.
     let way_out = if Reference::parse(text).is_ok() { format!(" (an image that is called so: {REGISTRY}{text})") } else { String::new() };
     format!("{place} is a place on one machine, and images come from registries: {advice}{way_out}")
 }

@@ -88,7 +88,7 @@ pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, n
     some(&causes, most, line)
 }
 
-/// So many of them as lines, and how many more there are.
+/// The first of them as lines, and how many more there are.
 pub(super) fn some<T>(all: &[T], most: usize, line: impl Fn(&T) -> String) -> Vec<String> {
     let more = all.len().saturating_sub(most);
     let more = (more > 0).then(|| format!("  and {more} other {}", if more == 1 { "cause" } else { "causes" }));
