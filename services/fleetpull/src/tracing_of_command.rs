@@ -40,7 +40,7 @@ impl CommandTrace {
             return Self { span: RefCell::new(Span::none()), above: caller, carried };
         }
         let (own, own_root) = (caller.child(random), TraceContext::root(random));
-        let (span, above) = Span::enter(name.to_owned(), Kind::Internal, Entry { own, own_root, caller, carried: carried.as_deref() });
+        let (span, above) = spans::enter(name.to_owned(), Kind::Internal, Entry { own, own_root, caller, carried: carried.as_deref() });
         Self { span: RefCell::new(span), above, carried }
     }
 

@@ -4,33 +4,34 @@ use std::sync::Arc;
 
 use contract::messages::pull_coordinator::EnsureImage;
 use contract::{Carried, Envelope, Meta, TraceContext};
-use spans::Span;
+use spans::{Entry, Span};
 
 use crate::actor::PullCoordinator;
 use crate::core::{FlightId, RequestId};
-use crate::traces::{Asker, Traces};
+use crate::traces::Traces;
 
 impl PullCoordinator {
     /// Opens the span of an incoming request.
     pub(crate) fn enter(&mut self, request: RequestId, envelope: &Envelope<EnsureImage>) -> TraceContext {
-        let asker = self.asker(&envelope.meta);
-        let own = asker.own;
-        self.traces.as_mut().map_or(own, |traces| traces.enter(request, &envelope.body, asker))
+        let entry = self.entry(&envelope.meta);
+        let own = entry.own;
+        self.traces.as_mut().map_or(own, |traces| traces.enter(request, &envelope.body, entry))
     }
 
     /// Opens the span of a query.
     pub(crate) fn enter_question(&mut self, name: &'static str, meta: &Meta) -> (Span, TraceContext) {
-        let asker = self.asker(meta);
-        if self.traces.is_some() { Traces::enter_question(name, asker) } else { (Span::none(), asker.own) }
+        let entry = self.entry(meta);
+        if self.traces.is_some() { Traces::enter_question(name, entry) } else { (Span::none(), entry.own) }
     }
 
-    fn asker<'a>(&self, meta: &'a Meta) -> Asker<'a> {
+    /// The caller of a message, and new ids for its span.
+    fn entry<'a>(&self, meta: &'a Meta) -> Entry<'a> {
         let caller = meta.trace;
         let own = self.outbound.mint(caller);
         // The sampler chooses between the two; it follows the caller if the caller is part of a trace.
         let may_begin_anew = self.traces.is_some() && caller.has_span() && !caller.sampled;
         let own_root = if may_begin_anew { self.outbound.mint_root() } else { own };
-        Asker { caller, own, own_root, carried: meta.carried.as_deref() }
+        Entry { own, own_root, caller, carried: meta.carried.as_deref() }
     }
 
     /// What the message that started a flight carried with its trace.

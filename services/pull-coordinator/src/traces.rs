@@ -4,6 +4,7 @@
 //! Without an exporter there is no [`Traces`].
 
 mod attributes;
+mod deferred;
 mod flights;
 mod requests;
 mod standing;
@@ -13,9 +14,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind};
-use contract::{Carried, StandingPullId, TraceContext};
-use spans::{Entry, Kind, Span};
+use contract::messages::pull_coordinator::EnsureImage;
+use contract::{StandingPullId, TraceContext};
+use spans::{Entered, Entry, Kind, Span};
 
 use crate::core::{Coordinator, Effect, FlightId, Input, RequestId};
 use flights::Flight;
@@ -38,14 +39,6 @@ pub(crate) struct Traces {
     standing_changes: u64,
     /// The attempt that has just failed.
     failed: Span,
-}
-
-/// The caller of a request, and the ids minted for the request's span.
-pub(crate) struct Asker<'a> {
-    pub(crate) caller: TraceContext,
-    pub(crate) own: TraceContext,
-    pub(crate) own_root: TraceContext,
-    pub(crate) carried: Option<&'a Carried>,
 }
 
 /// What an input may change without an effect that shows it.
@@ -121,19 +114,18 @@ impl Traces {
         spans::enabled().then(|| Box::new(none()))
     }
 
-    /// Opens the span of an incoming request; returns the ids to use for it.
-    pub(crate) fn enter(&mut self, request: RequestId, ask: &EnsureImage, asker: Asker<'_>) -> TraceContext {
-        let (span, ids) = Self::enter_question(REQUEST, asker);
-        span.set("rpc.method", "pull-coordinator/ensure");
-        attributes::describe_ask(&span, ask);
-        self.requests.insert(request, Box::new(Request::new(span, ids)));
+    /// Enters an incoming request; returns the ids to use for it.
+    pub(crate) fn enter(&mut self, request: RequestId, ask: &EnsureImage, entry: Entry<'_>) -> TraceContext {
+        let own = entry.own;
+        let Some(entered) = Entered::new(REQUEST, Kind::Server, entry) else { return own };
+        let ids = entered.ids();
+        self.requests.insert(request, Box::new(Request::new(entered, ask.into())));
         ids
     }
 
     /// Opens the span of an incoming query; returns it and the ids to use for it.
-    pub(crate) fn enter_question(name: &'static str, asker: Asker<'_>) -> (Span, TraceContext) {
-        let Asker { caller, own, own_root, carried } = asker;
-        let (span, ids) = Span::enter(name, Kind::Server, Entry { own, own_root, caller, carried });
+    pub(crate) fn enter_question(name: &'static str, entry: Entry<'_>) -> (Span, TraceContext) {
+        let (span, ids) = spans::enter(name, Kind::Server, entry);
         span.set("rpc.system.name", "nats");
         (span, ids)
     }
@@ -155,12 +147,12 @@ impl Traces {
         match input {
             Input::Inspected { request, found } => {
                 if let Some(request) = self.requests.get_mut(request) {
-                    request.steps.inspected(found);
+                    request.inspected(found);
                 }
             }
             Input::BackoffChecked { request, answer } => {
                 if let Some(request) = self.requests.get_mut(request) {
-                    request.steps.backoff_checked(answer);
+                    request.backoff_checked(answer);
                 }
                 if let BackoffAnswer::Refused(refusal) = answer {
                     self.refused(*request, refusal);
@@ -189,7 +181,7 @@ impl Traces {
             }
             Input::Recorded { request } => {
                 if let Some(request) = self.requests.get_mut(request) {
-                    request.steps.recorded();
+                    request.recorded();
                 }
             }
             _ => {}
@@ -218,8 +210,8 @@ impl Traces {
 
     fn effect(&mut self, effect: &Effect, all: &[Effect], core: &Coordinator) {
         match effect {
-            Effect::Inspect { request, .. } => self.request(*request, core).steps.inspect(),
-            Effect::CheckBackoff { request, .. } => self.request(*request, core).steps.check_backoff(),
+            Effect::Inspect { request, .. } => self.request(*request, core).inspect(),
+            Effect::CheckBackoff { request, .. } => self.request(*request, core).check_backoff(),
             Effect::RequestClearance { flight, .. } if core.awaits_clearance(*flight) => self.flight(*flight, core).begin_clearance(),
             Effect::AcquirePermit { flight, budget, .. } => self.flight(*flight, core).begin_permit(budget.as_deref()),
             Effect::Recheck { flight, .. } => self.flight(*flight, core).begin_look("image.inspect"),
@@ -237,7 +229,7 @@ impl Traces {
                 }
             }
             Effect::Record { request, event } => {
-                self.request(*request, core).steps.record(event.reason);
+                self.request(*request, core).record(event.reason);
             }
             Effect::Report { request, .. } => {
                 if let Some(request) = self.requests.get_mut(request) {
@@ -246,8 +238,7 @@ impl Traces {
             }
             Effect::Answer { request, outcome } => {
                 if let Some(request) = self.requests.remove(request) {
-                    attributes::describe_outcome(&request.own, outcome);
-                    request.steps.end(outcome.outcome == OutcomeKind::Present);
+                    request.answered(outcome);
                 }
             }
             _ => {}
@@ -287,11 +278,16 @@ impl Traces {
         })
     }
 
+    /// A flight's spans. They are children of its first caller's span, which begins now at the latest.
     fn flight(&mut self, id: FlightId, core: &Coordinator) -> &mut Flight {
-        let requests = &self.requests;
+        let requests = &mut self.requests;
         self.flights.entry(id).or_insert_with(|| {
-            let first = core.callers_of(id).first();
-            Box::new(Flight::new(first.copied(), first.and_then(|first| requests.get(first)).map(|first| first.ids)))
+            let first = core.callers_of(id).first().copied();
+            let ids = first.and_then(|first| requests.get_mut(&first)).map(|first| {
+                first.begin();
+                first.ids
+            });
+            Box::new(Flight::new(first, ids))
         })
     }
 
@@ -328,12 +324,10 @@ impl Traces {
     }
 
     fn forget_request(&mut self, id: RequestId, core: &Coordinator) {
-        let Some(request) = self.requests.get(&id).filter(|_| !core.is_pending(id)) else { return };
-        if !request.is_run {
-            request.own.fail("abandoned", "abandoned by its caller");
-        }
-        if let Some(request) = self.requests.remove(&id) {
-            request.steps.end(false);
+        if !core.is_pending(id)
+            && let Some(request) = self.requests.remove(&id)
+        {
+            request.ended();
         }
     }
 
@@ -346,7 +340,7 @@ impl Traces {
                 // A standing pull that was loaded from disk has no parent: its request ended with the earlier agent.
                 let caller = TraceContext { span_id: 0, ..ids };
                 let span = if restored {
-                    Span::enter(STANDING, Kind::Internal, Entry { own: ids, own_root: ids, caller, carried: None }).0
+                    spans::enter(STANDING, Kind::Internal, Entry { own: ids, own_root: ids, caller, carried: None }).0
                 } else {
                     Span::start(STANDING, Kind::Internal, ids, None)
                 };

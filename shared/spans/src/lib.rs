@@ -10,12 +10,14 @@
 //! context has the ids, so that log lines carry them.
 
 mod ended;
+mod entered;
 mod sink;
 mod span;
 
 pub use ended::{Content, Ended, Kind, Link, Parent};
+pub use entered::{Entered, Entry, enter};
 pub use sink::{Sink, ToSink};
-pub use span::{Entry, Span, enabled};
+pub use span::{Span, enabled};
 
 /// The target of every `tracing` span of ours.
 pub const TARGET: &str = "spans";

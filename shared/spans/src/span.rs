@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::{Carried, TraceContext};
+use contract::TraceContext;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, KeyValue, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Content, Ended, Kind, Late, Link, Parent};
+use crate::TARGET;
+use crate::ended::{Content, Ended, Kind, Late, Link, Parent};
 use crate::sink::{Sink, ToSink};
-use crate::{TARGET, links};
 
 /// The longest description of a failure, in bytes; collectors cut longer ones or refuse the whole batch.
 const DESCRIPTION_MAX_BYTES: usize = 1024;
@@ -40,19 +40,6 @@ struct Open {
     content: Mutex<Content>,
 }
 
-/// The ids of a request that enters this process.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    /// The ids for the span in the caller's trace.
-    pub own: TraceContext,
-    /// The ids for it in a new trace, used if the caller's trace is not sampled; the span then links to the caller.
-    pub own_root: TraceContext,
-    /// The caller's span; one without a span id is no parent.
-    pub caller: TraceContext,
-    /// What the request carried with its trace.
-    pub carried: Option<&'a Carried>,
-}
-
 /// Whether spans are made.
 #[must_use]
 pub fn enabled() -> bool {
@@ -73,56 +60,36 @@ impl Span {
         let own = own.unwrap_or_else(|| RANDOM.with_borrow_mut(|random| parent.child(random)));
         if !parent.has_span() {
             let own = if own.has_span() { own } else { RANDOM.with_borrow_mut(TraceContext::root) };
-            return Self::enter(name, kind, Entry { own, own_root: own, caller: parent, carried: None }).0;
+            let name = name.into();
+            let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, None), ..own };
+            return Self::begin(sink.now(), sink, name, kind, ids, None, String::new());
         }
         let ids = TraceContext { trace_id: parent.trace_id, sampled: parent.sampled, ..own };
-        Self::begin(sink.now(), sink, name.into(), kind, ids, Some(Parent { span_id: parent.span_id, is_remote: false }), None)
-    }
-
-    /// Starts the first span of this process for a request. The sampler decides by the caller. Returns the ids, with the decision, for the
-    /// rest of the request; without an exporter these are `entry.own`.
-    #[must_use]
-    pub fn enter(name: impl Into<Cow<'static, str>>, kind: Kind, entry: Entry<'_>) -> (Self, TraceContext) {
-        let Some(sink) = ToSink::current() else { return (Self::none(), entry.own) };
-        let name = name.into();
-        let caller = Some(entry.caller).filter(TraceContext::has_span);
-        let unsampled = caller.filter(|caller| !caller.sampled);
-        let own = if unsampled.is_some() { entry.own_root } else { entry.own };
-        let above = caller.filter(|caller| caller.sampled);
-        let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
-        let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
-        let span = Self::begin(sink.now(), sink, name, kind, ids, parent, above.and(entry.carried));
-        if let Some(mut content) = span.content() {
-            content.attributes.reserve_exact(ATTRIBUTES_OF_A_REQUEST);
-        }
-        if let Some(caller) = unsampled {
-            span.link(caller, links::CALLER);
-        }
-        (span, ids)
+        let parent = Some(Parent { span_id: parent.span_id, is_remote: false });
+        Self::begin(sink.now(), sink, name.into(), kind, ids, parent, String::new())
     }
 
     /// Starts an exported root for work that outlives the span `to`, and links to it.
     #[must_use]
     pub fn linked_root(name: &'static str, kind: Kind, to: TraceContext, what: &'static str) -> Self {
         let Some(sink) = ToSink::current() else { return Self::none() };
-        let span = Self::begin(sink.now(), sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, None);
+        let span = Self::begin(sink.now(), sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, String::new());
         span.link(to, what);
         span
     }
 
-    fn begin(
+    pub(crate) fn begin(
         began: Now,
         sink: Arc<dyn Sink>,
         name: Cow<'static, str>,
         kind: Kind,
         ids: TraceContext,
         parent: Option<Parent>,
-        carried: Option<&Carried>,
+        state: String,
     ) -> Self {
         if !ids.sampled {
             sink.began_unsampled(ids.trace_id, parent.is_none_or(|parent| parent.is_remote));
         }
-        let state = carried.map(|carried| carried.tracestate.clone()).unwrap_or_default();
         Self(Some(Arc::new(Open { sink, name, kind, ids, parent, state, began, content: Mutex::default() })))
     }
 
@@ -132,7 +99,7 @@ impl Span {
         self.0.is_some()
     }
 
-    fn content(&self) -> Option<MutexGuard<'_, Content>> {
+    pub(crate) fn content(&self) -> Option<MutexGuard<'_, Content>> {
         Some(self.0.as_ref()?.content())
     }
 
@@ -197,30 +164,21 @@ impl Span {
         }
     }
 
-    /// Whether it has taken so long that it is exported whatever the sampler decided.
+    /// A child that began at `began` on the monotonic clock.
     #[must_use]
-    pub fn is_slow(&self) -> bool {
-        self.0.as_ref().is_some_and(|open| open.sink.is_slow(open.lasted()))
-    }
-
-    /// The monotonic time; none without an exporter.
-    #[must_use]
-    pub fn monotonic(&self) -> Option<Duration> {
-        self.0.as_ref().map(|open| open.sink.monotonic())
-    }
-
-    /// Makes an ended child: `began` is on the monotonic clock.
-    #[must_use]
-    pub fn past(&self, name: &'static str, kind: Kind, began: Duration, took: Duration) -> Self {
+    pub fn since(&self, name: &'static str, kind: Kind, began: Duration) -> Self {
         let Some(open) = &self.0 else { return Self::none() };
         let ids = RANDOM.with_borrow_mut(|random| open.ids.child(random));
         let began = Now { monotonic: began, wall: open.began.wall + began.saturating_sub(open.began.monotonic) };
         let parent = Parent { span_id: open.ids.span_id, is_remote: false };
-        let span = Self::begin(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), None);
-        if let Some(mut content) = span.content() {
-            content.took = Some(took);
+        Self::begin(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), String::new())
+    }
+
+    /// Sets how long it took, if it has not ended.
+    pub fn end_after(&self, took: Duration) {
+        if let Some(mut content) = self.content() {
+            content.took.get_or_insert(took);
         }
-        span
     }
 
     /// Its ids, for messages; none without an exporter.
@@ -291,10 +249,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_an_exporter_there_is_no_span_and_ids_are_unchanged() {
-        let own = TraceContext { trace_id: 1, span_id: 2, sampled: true };
-        let (span, ids) = Span::enter("a", Kind::Server, Entry { own, own_root: own, caller: own, carried: None });
-        assert_eq!((span.is_some(), ids, span.context()), (false, own, None));
+    fn without_an_exporter_there_is_no_span() {
+        let span = Span::start("a", Kind::Internal, TraceContext { trace_id: 1, span_id: 2, sampled: true }, None);
+        assert_eq!((span.is_some(), span.context()), (false, None));
         span.fail("x", "y");
     }
 

@@ -45,7 +45,7 @@ fn ids(trace_id: u128, span_id: u64, sampled: bool) -> TraceContext {
 }
 
 fn enter(caller: TraceContext) -> (Span, TraceContext) {
-    Span::enter("request", Kind::Server, Entry { own: ids(7, 1, caller.sampled), own_root: ids(8, 1, false), caller, carried: None })
+    spans::enter("request", Kind::Server, Entry { own: ids(7, 1, caller.sampled), own_root: ids(8, 1, false), caller, carried: None })
 }
 
 async fn flushed(exporting: &Exporting) -> bool {
@@ -63,7 +63,7 @@ async fn spans_arrive(collector: Collector, url: String, protocol: &str) {
     let carried = contract::Carried::of(Some("vendor=1"), None);
     let caller = ids(7, 99, true);
     let entry = Entry { own: ids(7, 1, true), own_root: ids(8, 1, false), caller, carried: carried.as_deref() };
-    let (root, context) = Span::enter("request", Kind::Server, entry);
+    let (root, context) = spans::enter("request", Kind::Server, entry);
     assert_eq!(context, ids(7, 1, true));
     let attempt = Span::start("attempt", Kind::Internal, context, Some(ids(7, 2, true)));
     let request = Span::start("GET", Kind::Client, attempt.context().unwrap(), None);
@@ -155,7 +155,7 @@ async fn overfull_buffer_drops_the_oldest_traces_but_no_failure() {
     let (exporting, _guard) = export(&url, &[("OTEL_TRACES_SAMPLER", "always_off")], SLOW);
     let enter = |trace_id| {
         let own = ids(trace_id, 1, false);
-        Span::enter("request", Kind::Server, Entry { own, own_root: own, caller: ids(trace_id, 0, false), carried: None })
+        spans::enter("request", Kind::Server, Entry { own, own_root: own, caller: ids(trace_id, 0, false), carried: None })
     };
     let open: Vec<_> = (1..=1_001).map(enter).collect();
     for (root, context) in [&open[0], &open[1]] {

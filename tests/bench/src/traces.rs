@@ -17,8 +17,10 @@ use crate::report::remark;
 /// The orders in which agents are started and asked. Which comes first matters: two agents without traces were 7 % apart, so each
 /// comes first, second and third as often as the others, and right after each of them.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0], [1, 0, 2]];
+/// How often all orders are played. Two agents of one executable differ by up to 4 % for as long as they live, so many are started.
+const REPEATS: usize = 2;
 /// Of each agent in each order; the first is thrown away.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 1;
 /// With 1,000 the fixed cost of one export in each round added 1 to 2 % to a pull.
 const PULLS: usize = 5_000;
 /// Between exports: a tenth of what is usual, so that a round lasts seconds less, with one or two exports in it. With what is usual a
@@ -46,7 +48,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
 async fn beside(endpoint: &str, image: &str) -> Result<Vec<Figure>> {
     let (_collector, url) = Collector::http().await;
     let mut spent: [Vec<Duration>; 3] = Default::default();
-    for order in ORDERS {
+    for order in ORDERS.repeat(REPEATS) {
         let mut agents = Vec::new();
         for which in order {
             agents.push((which, start(which, endpoint, &url).await?));

@@ -15,24 +15,39 @@ pub(super) const PRESENT: &str = "fleetpull.image.present";
 /// How much of an image's name or of a cause a span contains, in characters.
 const IMAGE_MAX_BYTES: usize = 1024;
 
-pub(super) fn describe_ask(span: &Span, ask: &EnsureImage) {
-    if !span.is_some() {
-        return;
+/// What a request asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    image: String,
+    pod: Option<PodRef>,
+}
+
+impl From<&EnsureImage> for Asked {
+    fn from(ask: &EnsureImage) -> Self {
+        Self { image: ask.image.clone(), pod: ask.pod.clone() }
     }
-    let (image, pod) = (ask.image.clone(), ask.pod.clone());
-    span.set_if_exported(move || {
-        let mut attributes = match Reference::parse(&image) {
+}
+
+impl Asked {
+    pub(super) fn describe(self, span: &Span) {
+        span.set("rpc.system.name", "nats");
+        span.set("rpc.method", "pull-coordinator/ensure");
+        span.set_if_exported(move || self.attributes());
+    }
+
+    fn attributes(self) -> Vec<KeyValue> {
+        let mut attributes = match Reference::parse(&self.image) {
             Ok(reference) => image_attributes(&reference),
-            Err(_) => vec![KeyValue::new("container.image.name", image.chars().take(IMAGE_MAX_BYTES).collect::<String>())],
+            Err(_) => vec![KeyValue::new("container.image.name", self.image.chars().take(IMAGE_MAX_BYTES).collect::<String>())],
         };
-        if let Some(PodRef { namespace, name, uid, .. }) = pod {
+        if let Some(PodRef { namespace, name, uid, .. }) = self.pod {
             attributes.extend(
                 [("k8s.namespace.name", namespace), ("k8s.pod.name", name), ("k8s.pod.uid", uid)]
                     .map(|(key, value)| KeyValue::new(key, value)),
             );
         }
         attributes
-    });
+    }
 }
 
 fn image_attributes(reference: &Reference) -> Vec<KeyValue> {
