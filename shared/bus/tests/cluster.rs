@@ -184,7 +184,7 @@ async fn what_cannot_be_kept_on_three_servers_is_kept_on_one_and_marked_for_more
     if met(current_program()).is_none() {
         return;
     }
-    // Room for one megabyte, not for three: to whoever asks, the same as a cluster that lacks servers.
+    // Room for one megabyte, not for three: to a caller the same as a cluster that lacks servers.
     let limits = "accounts { A { jetstream: { max_file: 2MB }, users: [{ user: a, password: a }] } }\nno_auth_user: a";
     let cluster = NatsCluster::start(&NatsConfig::default().with(limits));
     let bus = connected(&cluster, 0).await;
@@ -265,7 +265,7 @@ async fn a_cluster_without_a_quorum_is_said_and_found_again() {
     let mut health = bus.health_changes();
     cluster.kill(1);
     cluster.kill(2);
-    // As whoever waits for the bus asks it: the server is there, but nothing can be agreed on.
+    // As a caller asks that waits for the bus: the server is there, but nothing can be agreed on.
     let asking = async {
         loop {
             let _ = tokio::time::timeout(AGAIN, state.get("a")).await;

@@ -149,7 +149,7 @@ impl ServerConfig {
                 line(
                     text,
                     10,
-                    "# Answers to whoever asked. A pull may take long: the default of two minutes would cut its answer off, and each 2 s",
+                    "# Answers to callers. A pull may take long: the default of two minutes would cut its answer off, and each 2 s",
                 );
                 line(text, 10, "# the node asks whether its caller still waits.");
             }
@@ -240,7 +240,7 @@ const BUCKETS: &str = "\
 #   pauses     all nodes write and read
 #   members    a node writes its own record alone; operators, pullers and viewers read which nodes there are
 #   policy     operators write; all nodes, pullers and viewers read
-#   keys       all nodes write and read; nobody else, as whoever has the fleet's key can guess at logins
+#   keys       all nodes write and read; nobody else, as a holder of the fleet's key can guess at logins
 ";
 
 const REST: &str = "\

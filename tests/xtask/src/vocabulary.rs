@@ -20,7 +20,7 @@ const EXCEPT: [&str; 7] = [
 /// What is text.
 const ENDINGS: [&str; 9] = ["rs", "md", "toml", "json", "jsonl", "yaml", "yml", "conf", "service"];
 /// A replaced word and what is said instead. A name is taken apart (`WishId`, `next_try_ms`), and a plural is found too.
-const REPLACED: [(&str, &str); 14] = [
+const REPLACED: [(&str, &str); 16] = [
     ("wish", "standing pull, or request for clearance"),
     ("wishes", "standing pulls, or requests for clearance"),
     ("topic", "back-off key; NATS has subjects"),
@@ -35,6 +35,8 @@ const REPLACED: [(&str, &str); 14] = [
     ("planted fault", "planted bug"),
     ("heard once", "unconfirmed"),
     ("fleet's leave", "clearance"),
+    ("whoever", "a node, a caller, a person"),
+    ("whomever", "any node, any caller"),
 ];
 
 /// Looks at every text of the workspace.

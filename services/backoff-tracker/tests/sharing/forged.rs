@@ -235,7 +235,7 @@ async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_se
         }
         pass(4_100).await;
         assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "round {round}");
-        // Whoever tries meanwhile shows that it is not so.
+        // A node that tries meanwhile shows that it is not so.
         fleet.nodes[1 + round % 3].ends_well(100 + round as u64, IMAGE).await;
         pass(5).await;
     }
@@ -290,7 +290,7 @@ async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read
     }
 }
 
-/// Whoever holds leases that are not its own holds others up for no longer than a lease lasts.
+/// A node that holds leases that are not its own holds others up for no longer than a lease lasts.
 #[actix::test]
 async fn a_lead_that_somebody_else_took_ends_by_itself() {
     tokio::time::pause();

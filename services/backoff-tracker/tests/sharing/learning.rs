@@ -51,7 +51,7 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
     assert_eq!(own.learned_by, None, "its own");
     assert_eq!(fleet.nodes[1].counts().await.held, 0, "kubelet's rule did not move: all go by the entry");
     for node in &fleet.nodes {
-        assert_eq!(node.counts().await.shared.binding, 1, "each node counts what holds it back, whoever found it out");
+        assert_eq!(node.counts().await.shared.binding, 1, "each node counts what holds it back, whichever node found it out");
     }
 }
 

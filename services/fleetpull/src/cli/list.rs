@@ -14,13 +14,15 @@ pub enum ListFormat {
     Wide,
     /// One JSON object a line, and nothing else on stdout.
     Json,
+    /// One YAML document for each object, and nothing else on stdout.
+    Yaml,
     /// Names alone, one a line.
     Name,
 }
 
 impl Format for ListFormat {
     const HELP: &'static str = "How the list is written to stdout: text, wide for more columns with nothing shortened, json for one object a \
-                                line and nothing else, or name for names alone";
+                                line, yaml for one document each, or name for names alone";
 }
 
 /// Whether colours are written.

@@ -124,7 +124,7 @@ pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
         let nodes = client.meant(&args.asked).await?;
         let answers = client.ask_each(&nodes, &ListBudgets {}).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
-        let listing = listing(answers, &silent, request.is_json());
+        let listing = listing(answers, &silent, request.has_objects());
         let exit = if listing.unanswered.is_empty() { Exit::Success } else { Exit::Failure };
         Ok((listing, exit))
     })

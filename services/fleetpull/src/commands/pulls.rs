@@ -60,7 +60,7 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
         let (told, unanswered) = ask(client, &nodes).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         let mut listing = listing(&told, &silent);
-        if request.is_json() {
+        if request.has_objects() {
             listing.objects = objects(&told, &silent, client.clock().now().wall_ms());
         }
         let exit = if unanswered.is_empty() { Exit::Success } else { Exit::Failure };

@@ -61,9 +61,9 @@ impl<'a> ListRequest<'a> {
         Ok(Self { list, manner: Manner::of(output, list), sorted_by })
     }
 
-    /// Whether JSON is written: objects need not be made for anything else.
-    pub(super) fn is_json(&self) -> bool {
-        self.manner.is_json()
+    /// Whether objects are written, which need not be made for anything else.
+    pub(super) fn has_objects(&self) -> bool {
+        self.manner.has_objects()
     }
 
     /// Asks the fleet, and shows what `read` makes of its answers.

@@ -80,8 +80,8 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     folded.map(|line| truncate_str(&line, width, "...").into_owned()).collect()
 }
 
-/// A line of text in lines of so many columns, broken between its words; what goes on is set in. A word that is wider stays whole: whoever
-/// copies it gets all of it.
+/// A line of text in lines of so many columns, broken between its words; what goes on is set in. A word that is wider stays whole, so
+/// that it can be copied.
 #[must_use]
 pub fn folded(line: &str, width: usize) -> Vec<String> {
     let own = line.len() - line.trim_start().len();

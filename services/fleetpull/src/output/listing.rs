@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use console::Term;
 
 use super::table::{Look, Table};
-use super::{document, fact, remark};
+use super::{document, fact, remark, yaml};
 use crate::cli::{ColourChoice, ListArgs, ListFormat, OutputArgs};
 
 /// The narrowest that lines are laid out for. Columns.
@@ -45,6 +45,7 @@ impl Listing {
     pub fn write(&self, manner: &Manner) {
         match manner.format {
             ListFormat::Json => self.objects.iter().for_each(|object| document(object)),
+            ListFormat::Yaml => self.objects.iter().for_each(|object| yaml::write_json(object)),
             ListFormat::Name => self.table.names().for_each(fact),
             ListFormat::Text | ListFormat::Wide => {
                 if !self.table.is_empty() {
@@ -92,10 +93,10 @@ impl Manner {
         matches!(self.format, ListFormat::Text | ListFormat::Wide)
     }
 
-    /// Whether JSON is written: objects need not be made for anything else.
+    /// Whether objects are written, which need not be made for anything else.
     #[must_use]
-    pub fn is_json(&self) -> bool {
-        self.format == ListFormat::Json
+    pub fn has_objects(&self) -> bool {
+        matches!(self.format, ListFormat::Json | ListFormat::Yaml)
     }
 
     fn look(&self) -> Look {

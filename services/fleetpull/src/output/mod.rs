@@ -16,6 +16,7 @@ pub mod table;
 pub mod tally;
 pub mod trace_link;
 pub mod units;
+pub mod yaml;
 
 use std::io::{self, IsTerminal as _, Write as _};
 

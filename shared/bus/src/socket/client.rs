@@ -49,7 +49,7 @@ struct Connection {
 /// Who waits for what, by the id that it was given.
 #[derive(Default)]
 struct State {
-    /// Draining has begun, or there is no connection any more: what is said to whoever asks.
+    /// Draining has begun, or there is no connection any more: the answer to callers.
     over: Option<BusError>,
     awaited: BTreeMap<u64, Answer>,
     subscribers: BTreeMap<u64, mpsc::Sender<Message>>,

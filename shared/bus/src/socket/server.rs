@@ -56,7 +56,7 @@ impl Drop for SocketServer {
 }
 
 /// Serves a bus behind a socket file, which only this user may open. A socket that lies there is taken for a left-over and
-/// removed: whoever calls holds a lock that says so. When this returns, clients can connect. Needs a tokio runtime.
+/// removed: the caller holds a lock that says so. When this returns, clients can connect. Needs a tokio runtime.
 ///
 /// # Errors
 /// The file cannot be made, or what lies there is no socket.

@@ -312,7 +312,7 @@ pub(crate) async fn a_bucket_is_as_old_as_its_server_says(bench: &Bench) {
     assert!(young.made_at > 365 * 24 * 3_600 * SECOND, "since 1970: {young:?}");
     tokio::time::sleep(2 * SECOND).await;
     let old = open(bench.other(), &bucket("state")).await.status().await.unwrap();
-    assert_eq!(old.made_at, young.made_at, "whoever asks");
+    assert_eq!(old.made_at, young.made_at, "for every caller");
     let grown = old.age.saturating_sub(young.age);
     assert!(grown >= SECOND && old.age >= 2 * SECOND - SECOND / 10 && old.age < 60 * SECOND, "{young:?} {old:?}");
     bench.lose_bucket("state").await;

@@ -188,7 +188,7 @@ pub(crate) async fn a_stream_says_which_it_is_and_how_far_it_has_come(bench: &Be
     assert_eq!((again.created, again.last_sequence), (made.created, 1));
 }
 
-/// The partition is the server's own: whoever computes it elsewhere must come to the same.
+/// The partition is the server's own: a computation elsewhere must come to the same.
 pub(crate) async fn a_stream_stores_under_other_subjects_and_subscribers_hear_as_published(bench: &Bench) {
     // Without a transform first, as one that was made by an older version.
     open(bench.bus(), Duration::from_secs(60)).await;

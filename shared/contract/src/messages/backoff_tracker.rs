@@ -70,7 +70,7 @@ pub struct Refusal {
     pub cause: String,
     /// What the failure was about.
     pub class: FailureClass,
-    /// Milliseconds until a try is allowed, by whomever.
+    /// Milliseconds until a try is allowed, by any node.
     pub next_attempt_ms: u64,
     /// Which node found out; none: this one.
     #[serde(default)]

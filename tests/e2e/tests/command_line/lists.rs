@@ -36,6 +36,10 @@ fn nodes_are_listed_in_every_form() {
     let ghost = fleet.run(&["nodes", "ghost"]).expect(1);
     assert!(ghost.stderr.contains("no agent of that name in the fleet"), "{ghost}");
     assert_eq!(fleet.run(&["nodes", "-o", "name"]).expect(0).stdout, "n1\nn2\nn3\n");
+    let yaml = fleet.run(&["nodes", "-o", "yaml"]).expect(0);
+    assert!(yaml.stdout.matches("---\n").count() == 3 && lines(&yaml).contains(&"node: n3"), "{yaml}");
+    let described = fleet.run(&["nodes", "n3", "-o", "yaml"]).expect(0);
+    assert!(described.stdout.starts_with("---\n") && described.stdout.contains("  zone: b\n"), "{described}");
     assert_eq!(first_words(&fleet.run(&["nodes", "--no-headers"]).expect(0)), ["n1", "n2", "n3"]);
     let labelled = fleet.run(&["nodes", "--show-labels", "--sort-by", "labels", "-o", "wide"]).expect(0);
     assert!(lines(&labelled)[0].ends_with("  LABELS") && lines(&labelled)[3].ends_with("  zone=b"), "{labelled}");

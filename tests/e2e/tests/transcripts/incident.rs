@@ -72,7 +72,8 @@ impl<'a> Fleet<'a> {
     /// The command that wants an image on every node begins.
     pub(crate) fn wanting(self, image: String) -> Incident<'a> {
         let url = self.nats.url();
-        let wanted = ["pull", &image, "--all-nodes", "--wait", "20m", "--nats", &url];
+        // Which lines of the log come between is chance.
+        let wanted = ["pull", &image, "--all-nodes", "--wait", "20m", "--log-level", "error", "--nats", &url];
         let live = self.place.on_a_terminal(&wanted, (super::LIVE_ROWS, super::WIDTHS[0]));
         Incident { fleet: self, image, through: Through::Nats, live }
     }

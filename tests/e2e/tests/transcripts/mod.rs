@@ -16,7 +16,7 @@ use regex::Regex;
 
 use golden::Golden;
 use incident::Incident;
-use placeholders::{events, folded_anew, is_log, is_settled, lines_of_text, with_placeholders};
+use placeholders::{events, folded_anew, is_settled, lines_of_text, with_placeholders};
 
 /// So narrow that tables are shortened, and so wide that hardly anything is.
 const WIDTHS: [u16; 2] = [80, 140];
@@ -56,7 +56,7 @@ impl Names {
 enum Kind {
     /// Columns, and sentences that fit the terminal: they are taken when all ages have two digits, and compared as they stand.
     Screen,
-    /// What is drawn again and again, and the results above it; log lines between them are of chance.
+    /// What is drawn again and again, and the results above it.
     Live,
     /// Lines of text, which are folded anew, as their ages are of any length. A word may be wider than the terminal.
     Text,
@@ -85,8 +85,7 @@ struct Look {
 
 impl Look {
     fn at(terminal: &Terminal, kind: Kind, columns: u16) -> Self {
-        let (rows, mut lines) = (terminal.rows(), terminal.lines());
-        lines.retain(|line| kind != Kind::Live || !is_log(line));
+        let (rows, lines) = (terminal.rows(), terminal.lines());
         let is_settled = match kind {
             Kind::Screen => is_settled(&rows),
             Kind::Live => lines.last().is_some_and(|line| !line.ends_with(" due")),

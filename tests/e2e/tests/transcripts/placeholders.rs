@@ -7,7 +7,7 @@ use regex::{Captures, Regex};
 
 const ADDRESS: &str = "127.0.0.1";
 /// What is replaced, and by which sign each letter and digit of it.
-const REPLACED: [(&str, char); 9] = [
+const REPLACED: [(&str, char); 12] = [
     // A time of RFC 3339, and a time of day.
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", '#'),
     (r"\b\d\d:\d\d:\d\dZ", '#'),
@@ -21,18 +21,17 @@ const REPLACED: [(&str, char); 9] = [
     // Durations as kubectl, Go and people write them.
     (r"\b(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s|m)\b", '#'),
     (r"\b\d+(\.\d+)? (ms|s)\b", '#'),
+    // What a transfer does, and a rate that rises while the screens are taken.
+    (r"\b\d+(\.\d+)? (B|KiB|MiB)/s\b", '#'),
+    (r"\b\d\d/s\b", '#'),
+    (r"\b\d+ of 200 pulls a second, it is rising", '#'),
 ];
 /// What an age of two digits is not: so that columns are as wide in every run.
 static UNSETTLED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b\ds\b|\b\d{3,}s\b|\b\d+m(\d+s)?\b|\bdue\b|tries now|\bnow  ").expect("a pattern"));
 static REPLACED_PATTERNS: LazyLock<Vec<(Regex, char)>> =
     LazyLock::new(|| REPLACED.iter().map(|(pattern, sign)| (Regex::new(pattern).expect("a pattern"), *sign)).collect());
-static FIGURES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"#+(\.#+)? ?(ms|s)\b").expect("a pattern"));
-
-/// Whether it is a line of the command's log.
-pub(crate) fn is_log(line: &str) -> bool {
-    line.starts_with("20") && line.contains("Z  ")
-}
+static FIGURES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"#+(\.#+)? ?(ms|s|B/s|KiB/s|MiB/s)\b|#+ of ### pulls").expect("a pattern"));
 
 /// Whether all ages and waits of a screen have two digits.
 pub(crate) fn is_settled(rows: &[String]) -> bool {
@@ -122,6 +121,9 @@ fn what_differs_from_run_to_run_is_replaced_in_its_width() {
         ("booted as 70c1f574-3f1e-4e40-8d4c-5707dc852db9", "booted as xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"),
         ("127.0.0.1:...5/shop/web", "127.0.0.1:...#/shop/web"),
         ("answers in 12 ms, for 5.3 s, took 1.25s", "answers in # ms, for # s, took #s"),
+        ("1 of 3 there, 4.3 KiB of 4.3 KiB, 361 B/s, 1.2 KiB/s", "1 of 3 there, 4.3 KiB of 4.3 KiB, # B/s, # KiB/s"),
+        ("none   10/s  200/s", "none   ##/s  200/s"),
+        ("20 of 200 pulls a second, it is rising", "# of ### pulls a second, it is rising"),
         ("3 nodes wait for 1 image", "3 nodes wait for 1 image"),
     ] {
         assert_eq!(with_placeholders(&rows(text)), shown);

@@ -44,7 +44,7 @@ pub(super) fn run(lanes: Vec<Vec<Job>>) -> anyhow::Result<Vec<Finished>> {
 fn run_lane(lane: Vec<Job>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
     let mut finished: Vec<Finished> = Vec::new();
     for mut job in lane {
-        #[expect(clippy::disallowed_methods, reason = "how long it took for whoever waits; nothing is decided by it")]
+        #[expect(clippy::disallowed_methods, reason = "how long it took, for the person who waits; nothing is decided by it")]
         let started = Instant::now();
         let (account, succeeded) = watch(&job.stage, &mut job.command, lock)?;
         let took = started.elapsed();

@@ -101,7 +101,7 @@ struct Report {
 }
 
 impl Report {
-    #[expect(clippy::disallowed_methods, reason = "how long it took for whoever waits; nothing is decided by it")]
+    #[expect(clippy::disallowed_methods, reason = "how long it took, for the person who waits; nothing is decided by it")]
     fn start() -> Self {
         Self { started: Instant::now(), times: Vec::new(), account: Account::default(), succeeded: true }
     }

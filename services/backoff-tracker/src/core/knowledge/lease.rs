@@ -18,8 +18,8 @@ pub const BUS_ANSWER_MOST: Duration = Duration::from_millis(750);
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// So many answers missing in a row mean that the bus is gone: it is not asked any more until it is back.
 pub const MISSES_TO_GONE: u32 = 3;
-/// Leases remembered before those that ran out are forgotten; of others' no more than these. Whoever wants one that is not
-/// remembered hears from the bus whose it is.
+/// Leases remembered before those that ran out are forgotten; of others' no more than these. A caller that wants one that is
+/// not remembered hears from the bus whose it is.
 const LEASES_REMEMBERED: usize = 4_096;
 /// Looking at all of them is work: once in so long at most.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);

@@ -29,7 +29,7 @@ pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
         let budgets = Budgets::of(client, &nodes).await;
         let budgets: Vec<(&str, BudgetHold)> = budgets.held(list.registry.as_deref()).collect();
         let mut listing = listing(&told, &budgets, &silent);
-        if request.is_json() {
+        if request.has_objects() {
             listing.objects = objects(&told, &budgets, &silent, client.clock().now().wall_ms());
         }
         Ok((listing, told.exit()))

@@ -41,6 +41,7 @@ pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &Node
     let now_ms = client.clock().now().wall_ms();
     match args.question.output.format {
         ListFormat::Json => output::json(&json_of(&described, now_ms)),
+        ListFormat::Yaml => output::yaml::write(&json_of(&described, now_ms)),
         ListFormat::Name => output::fact(name.as_str()),
         ListFormat::Text | ListFormat::Wide => lines(&described, now_ms).iter().for_each(|line| output::fact(line)),
     }

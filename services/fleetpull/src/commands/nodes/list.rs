@@ -102,7 +102,7 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
     let request = ListRequest::of(args.question.output, &args.list, columns)?;
     request.show(&args.question, async |client: &FleetClient| {
         let nodes = listed(args, client).await?;
-        Ok((listing(&nodes, columns, request.is_json(), client.clock().now().wall_ms()), Exit::Success))
+        Ok((listing(&nodes, columns, request.has_objects(), client.clock().now().wall_ms()), Exit::Success))
     })
 }
 

@@ -64,8 +64,10 @@ async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Re
     {
         counters.extend(of_budgets(&list).map(|(name, value)| (name.to_owned(), value)));
     }
+    let object = || json!({ "node": node, "counters": counters });
     match args.question.output.format {
-        ListFormat::Json => output::json(&json!({ "node": node, "counters": counters })),
+        ListFormat::Json => output::json(&object()),
+        ListFormat::Yaml => output::yaml::write(&object()),
         ListFormat::Name => counters.keys().for_each(|name| output::fact(name)),
         ListFormat::Text | ListFormat::Wide => {
             let rows: Vec<Vec<String>> = counters.into_iter().map(|(name, value)| vec![name, value.to_string()]).collect();

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::PodRef;
 use crate::open::{UnknownText, open_text};
+use crate::{BudgetOwner, PodRef};
 
 /// What a back-off entry is about. Only the fields of its kind are set; `Display` is its text for people, the only one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -152,7 +152,10 @@ impl fmt::Display for EntryAbout {
             EntryKind::Registry => self.of_place("", out),
             EntryKind::TokenServer => self.of_place("token server of ", out),
             EntryKind::Blobs => self.of_place("blobs of ", out),
-            EntryKind::Budget => write!(out, "budget {owner} of registry {registry}"),
+            EntryKind::Budget => match BudgetOwner::read(owner) {
+                Some(owner) => write!(out, "budget of registry {}", owner.in_words()),
+                None => write!(out, "budget {owner} of registry {registry}"),
+            },
             EntryKind::Repository => write!(out, "repository {repository} of registry {registry}"),
             EntryKind::Login if self.anonymous => write!(out, "repository {repository} of registry {registry} without a login"),
             EntryKind::Login => write!(out, "repository {repository} of registry {registry} with the present login"),
@@ -188,6 +191,10 @@ mod tests {
             (endpoint(EntryKind::TokenServer, "a"), "token server of registry r.example:443 from zone a"),
             (endpoint(EntryKind::Blobs, ""), "blobs of registry r.example:443"),
             (EntryAbout { owner: "o".to_owned(), ..of(EntryKind::Budget) }, "budget o of registry r.example"),
+            (
+                EntryAbout { owner: "s|r.example|||anonymous|nat-1".to_owned(), ..of(EntryKind::Budget) },
+                "budget of registry r.example without login from nat-1",
+            ),
             (repository(EntryKind::Repository), "repository r.example/a of registry r.example"),
             (repository(EntryKind::Login), "repository r.example/a of registry r.example with the present login"),
             (

@@ -56,7 +56,7 @@ pub struct StandingPullStatus {
     /// The class of that cause.
     #[serde(default)]
     pub class: Option<FailureClass>,
-    /// Milliseconds until the next attempt, by whomever.
+    /// Milliseconds until the next attempt, by any node.
     #[serde(default)]
     pub next_attempt_ms: Option<u64>,
     /// Which node found out; none: this one.
