@@ -115,7 +115,7 @@ fn a_leader_that_nobody_needs_gives_the_lease_back_in_good_order_and_what_comes_
 }
 
 /// A whole fleet may lose the bus for longer than nodes look whether a leader knows of their pulls; then the one that leads next may have
-/// been elected by nodes that have not pulled, and whoever knows what is left of the quota wants nothing more.
+/// been elected by nodes that have not pulled, and the node that knows what is left of the quota wants nothing more.
 #[test]
 fn a_node_that_wants_nothing_tells_the_leader_that_it_finds_when_the_bus_is_back_what_is_left_of_a_quota() {
     let mut node = Node::new();

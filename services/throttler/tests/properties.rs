@@ -1,6 +1,6 @@
 //! The queue under random asks, renewals, releases and silences.
 //!
-//! Contracts: never more permits out than slots; never more begun than the bucket has held; whoever keeps asking gets its turn; who
+//! Contracts: never more permits out than slots; never more begun than the bucket has held; a node that keeps asking gets its turn; who
 //! falls silent loses permit and place; the counters are right; the alarm is never too late.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -93,7 +93,7 @@ fn what_is_no_file_of_its_own_is_refused() {
 }
 
 #[test]
-fn a_handle_stays_with_its_directory_whoever_takes_its_name() {
+fn a_handle_stays_with_its_directory_when_its_name_is_taken() {
     let (place, dir) = place();
     fs::rename(dir.path(), place.path().join("moved")).unwrap();
     symlink("..", dir.path()).unwrap();

@@ -125,7 +125,7 @@ impl Span {
         }
     }
 
-    /// Links to a span, if that one is exported. `what` is one of [`links`].
+    /// Links to a span, if that one is exported. `what` is one of [`links`](crate::links).
     pub fn link(&self, to: TraceContext, what: &'static str) {
         if let Some(mut content) = self.content()
             && to.has_span()

@@ -25,7 +25,7 @@ use crate::figure::{Bar, Figure, Unit};
 use crate::node::{AskedNode, IMAGE, no_logins};
 use crate::report::remark;
 
-/// One call right after the other: a race, in which whoever takes longer also finds the other side asleep more often.
+/// One call right after the other: a race, in which the side that takes longer also finds the other side asleep more often.
 const IN_A_ROW: Rounds = Rounds { rounds: 20, calls: 500, pause: Duration::ZERO };
 /// As pulls come to a node: one at a time, to a runtime that has had nothing to do.
 const APART: Rounds = Rounds { rounds: 40, calls: 25, pause: Duration::from_millis(1) };

@@ -80,7 +80,7 @@ async fn count_requests(onlooker: &Client, pull: &mut impl AsyncFnMut() -> Resul
 async fn echo(client: Client, mut requests: async_nats::Subscriber) {
     while let Some(request) = requests.next().await {
         if let Some(reply) = request.reply {
-            // Whoever asked sees that nothing came.
+            // The caller sees that nothing came.
             let _ = client.publish(reply, request.payload).await;
         }
     }

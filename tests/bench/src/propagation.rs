@@ -88,7 +88,7 @@ enum Said {
     Odd(String),
 }
 
-/// What the replicas say. Whoever listens is woken by the last of them: were it by each, that would cost more than the message.
+/// What the replicas say. The listener is woken by the last of them: were it by each, that would cost more than the message.
 #[derive(Default)]
 struct Gathering {
     said: Mutex<Vec<Said>>,

@@ -144,7 +144,7 @@ impl Started {
 }
 
 impl Drop for Started {
-    #[expect(clippy::print_stderr, reason = "for whoever reads why a test failed")]
+    #[expect(clippy::print_stderr, reason = "for a person who reads why a test failed")]
     fn drop(&mut self) {
         // Fails only if it has ended already.
         let _ = self.child.kill();

@@ -1,7 +1,7 @@
 //! Many callers of one node, over the real actors with a paused clock.
 //!
 //! Contracts: twenty callers of one missing image are one pull, each with events of its own, and a failure steps each key's
-//! back-off once; whoever hangs up ends only its own wait, and the runtime's pull when it was the last; presence is looked at again
+//! back-off once; a caller that hangs up ends only its own wait, and the runtime's pull when it was the last; presence is looked at again
 //! after a wait; a pull that takes too long ends; every permit comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

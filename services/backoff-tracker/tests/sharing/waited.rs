@@ -35,7 +35,7 @@ async fn a_report_says_the_server_s_time_once_it_is_known() {
 
 /// Between the writer and its server lay a line on which nothing came through for 20 s.
 #[actix::test]
-async fn what_waited_is_as_old_as_it_is_whoever_reads_it_and_when() {
+async fn what_waited_is_as_old_as_it_is_for_each_reader_at_any_time() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     let waited = |milliseconds: u64, ms: u64| Some(milliseconds - ms);

@@ -169,7 +169,7 @@ Examples:
   fleetpull budget list --nats nats://nats:4222
   fleetpull budget list -o json
 
-A registry counts pulls by login or by address: whoever it counts as one shares
+A registry counts pulls by login or by address: all nodes that it counts as one share
 a budget, which one node leads and hands out.")]
 pub struct BudgetArgs {
     /// What to do.

@@ -90,7 +90,7 @@ async fn a_bucket_that_is_full_or_forbidden_is_said_until_it_takes_a_value() {
 }
 
 #[tokio::test]
-async fn whoever_asks_where_the_login_may_not_is_told_at_once() {
+async fn a_request_that_the_login_may_not_send_is_answered_at_once() {
     let server = server!(denied("private.>"));
     let bus = connected(&server).await;
     let patient = Duration::from_secs(3_600);

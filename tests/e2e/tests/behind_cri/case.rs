@@ -20,7 +20,7 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    /// The registry's answer to whoever asks it.
+    /// The registry's answer to all that ask it.
     pub(crate) fn fault(self) -> Fault {
         match self {
             Self::NotFound => {

@@ -97,7 +97,7 @@ impl Callers {
     /// None: no agent was there.
     async fn call(&self, desk: &Desk, image: &str, random: &mut Random) -> Option<Call> {
         if tokio::net::UnixStream::connect(&desk.socket).await.is_err() {
-            // Whoever starts it needs the time.
+            // A node that starts it needs the time.
             tokio::task::yield_now().await;
             return None;
         }

@@ -164,7 +164,7 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
             registry.reset_counts();
             let dry = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
             assert!(dry.iter().all(|row| row["budget_wait_ms"].is_u64() && row["bytes_to_fetch"].is_null()), "{dry:?}");
-            assert_eq!(registry.counts().requests, 0, "whoever looks leaves the registry alone");
+            assert_eq!(registry.counts().requests, 0, "a look leaves the registry alone");
         } else {
             let rows = fleet.rows(&["pull", &image, "--all-nodes"], 0);
             assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");

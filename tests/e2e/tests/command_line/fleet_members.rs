@@ -113,7 +113,7 @@ fn every_node_has_its_row_whichever_ten_of_thirty_were_killed() {
     let draws = std::env::var("FLEET_DRAWS").map_or(DRAWS, |text| text.parse().unwrap());
     let mut young = all.clone();
     for number in 0..draws {
-        // Every third time whoever it may be, else the registrar and nine.
+        // Every third time any node, else the registrar and nine.
         let registrar = if number % 3 == 2 { None } else { Some(until("one is registrar", || members.registrar())) };
         let killed = draw(&mut Random::seeded(number), registrar, &young);
         members.kill(&killed);

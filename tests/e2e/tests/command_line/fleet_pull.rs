@@ -141,7 +141,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
-    // Whoever keeps the list of nodes has heard all of them, and is not the one that falls silent.
+    // The node that keeps the list of nodes has heard all of them, and is not the one that falls silent.
     let registrar = e2e::until("an agent knows all three", || {
         NODES.into_iter().find(|node| fleet.rows(&["nodes", node, "--counters"], 0)[0]["counters"]["presence_known"] == 3)
     });

@@ -89,7 +89,7 @@ fn a_tag_that_is_missing_is_a_row_until_it_is_pushed() {
     let of_one = fleet.run(&["status", "--agent", &socket]).expect(0);
     assert!(of_one.stdout.contains("as n2 knows it, 1 enforce") && of_one.stdout.contains("1 node waits for 1 image"), "{of_one}");
 
-    // Whoever watches sees it read anew.
+    // A person who watches sees it read anew.
     let watching = fleet.place.start(&["status", "--watch", "-o", "json"]);
     until("it is read twice", || (watching.stdout().lines().count() >= 2).then_some(()));
     drop(watching);

@@ -1,4 +1,4 @@
-//! Nothing is fetched twice and nothing half-written is visible, whoever is killed and however many pull at once.
+//! Nothing is fetched twice and nothing half-written is visible, whichever process is killed and however many pull at once.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -81,7 +81,7 @@ fn what_is_drawn_stays_whole_while_contact_is_lost_logs_are_written_and_the_term
     assert!(is_there && !rows.iter().any(|row| row.contains("0 of 1 there")), "what was drawn is taken off: {rows:#?}");
 }
 
-/// Whoever reads no more is no failure, and no success either: a script must not take it for the word that all images are there.
+/// A reader that reads no more is no failure, and no success either: a script must not take it for the word that all images are there.
 #[test]
 fn a_closed_pipe_ends_the_program_as_sigpipe_ends_others() {
     let place = Workplace::new();

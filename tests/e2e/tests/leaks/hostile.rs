@@ -1,4 +1,4 @@
-//! Registries that tell whoever asks what they were shown, each for one kind of login and one way to fail.
+//! Registries that tell all that ask what they were shown, each for one kind of login and one way to fail.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

@@ -1,4 +1,4 @@
-//! What the registry does to whoever asks, how often it may be asked meanwhile, and how soon it must be over after it.
+//! What the registry does to all that ask, how often it may be asked meanwhile, and how soon it must be over after it.
 
 use std::time::Duration;
 

@@ -138,7 +138,7 @@ impl<'a> Outage<'a> {
         assert_eq!(status, 0);
     }
 
-    /// Waits until the image is in each node's store, whoever asked for it, and was fetched in time.
+    /// Waits until the image is in each node's store, whichever node asked for it, and was fetched in time.
     pub(crate) fn all_stored(&self, healed: Healed) {
         self.all_stored_within(Duration::ZERO, healed);
     }

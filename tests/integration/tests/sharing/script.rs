@@ -134,7 +134,7 @@ impl Script {
         self.leaves.borrow_mut().extend(leaves);
     }
 
-    /// Answers whoever waits for an answer.
+    /// Answers all that wait for an answer.
     pub(crate) fn answer(&self, clearance: &Clearance) {
         for waiting in self.waiting.borrow_mut().drain(..) {
             // Who does not wait any more does not want to know.

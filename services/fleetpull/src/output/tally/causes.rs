@@ -1,4 +1,4 @@
-//! Why pulls do not go on or have failed, put together by what is at fault: a registry or an image, whoever found out.
+//! Why pulls do not go on or have failed, put together by what is at fault: a registry or an image, whichever node found out.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
