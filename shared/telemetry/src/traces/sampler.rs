@@ -1,6 +1,7 @@
 //! Head sampling: the configured sampler decides when a request enters the process, and the decision applies to the whole request.
 //!
-//! Unsampled spans are recorded too, because only their end shows whether they must be exported.
+//! Unsampled spans are recorded too, because only their end shows whether they must be exported. A request may put off its span until it is
+//! clear that it may be (`spans::Entered`).
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};

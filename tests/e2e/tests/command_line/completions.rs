@@ -64,7 +64,7 @@ fn commands_options_and_their_words_are_offered() {
         (&["pull", "--policy", ""], "Always IfNotPresent Never"),
         (&["pull", "--runtime", ""], "oci-layout cri"),
         (&["run", "--log-level", ""], "error warn info debug trace"),
-        (&["nodes", "--output", ""], "text wide json name"),
+        (&["nodes", "--output", ""], "text wide json yaml name"),
         (&["events", "--type", ""], "Normal Warning"),
         (
             &["events", "--reason", ""],
