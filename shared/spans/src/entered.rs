@@ -1,15 +1,14 @@
 //! A request that has entered this process and has no span yet.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
-use clock::Now;
 use contract::{Carried, TraceContext};
 
+use crate::begun::Begun;
 use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Kind, Parent};
 use crate::links;
-use crate::sink::{Sink, ToSink};
+use crate::sink::ToSink;
 use crate::span::Span;
 
 /// The ids of a request that enters this process.
@@ -28,13 +27,7 @@ pub struct Entry<'a> {
 /// A request that has entered this process. Its span begins with [`Entered::begin`], which most unsampled requests need not call.
 #[derive(Debug)]
 pub struct Entered {
-    sink: Arc<dyn Sink>,
-    name: Cow<'static, str>,
-    kind: Kind,
-    ids: TraceContext,
-    parent: Option<Parent>,
-    state: String,
-    began: Now,
+    begun: Begun,
     /// The caller of another trace to link to.
     unsampled_caller: Option<TraceContext>,
 }
@@ -44,7 +37,7 @@ pub struct Entered {
 #[must_use]
 pub fn enter(name: impl Into<Cow<'static, str>>, kind: Kind, entry: Entry<'_>) -> (Span, TraceContext) {
     let Some(entered) = Entered::new(name, kind, entry) else { return (Span::none(), entry.own) };
-    let ids = entered.ids;
+    let ids = entered.ids();
     (entered.begin(), ids)
 }
 
@@ -61,25 +54,24 @@ impl Entered {
         let parent = above.map(|caller| Parent { span_id: caller.span_id, is_remote: true });
         let state = above.and(entry.carried).map(|carried| carried.tracestate.clone()).unwrap_or_default();
         let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, caller), ..own };
-        let began = sink.now();
-        Some(Self { sink, name, kind, ids, parent, state, began, unsampled_caller })
+        let at = sink.now();
+        Some(Self { begun: Begun { sink, name, kind, ids, parent, state, at }, unsampled_caller })
     }
 
     /// The ids of the span, with the sampler's decision, for the rest of the request.
     #[must_use]
     pub fn ids(&self) -> TraceContext {
-        self.ids
+        self.begun.ids
     }
 
     /// Starts the span, as of when the request entered.
     #[must_use]
     pub fn begin(self) -> Span {
-        let Self { sink, name, kind, ids, parent, state, began, unsampled_caller } = self;
-        let span = Span::begin(began, sink, name, kind, ids, parent, state);
+        let span = Span::begin(self.begun);
         if let Some(mut content) = span.content() {
             content.attributes.reserve_exact(ATTRIBUTES_OF_A_REQUEST);
         }
-        if let Some(caller) = unsampled_caller {
+        if let Some(caller) = self.unsampled_caller {
             span.link(caller, links::CALLER);
         }
         span
@@ -88,13 +80,13 @@ impl Entered {
     /// The monotonic time.
     #[must_use]
     pub fn monotonic(&self) -> Duration {
-        self.sink.monotonic()
+        self.begun.sink.monotonic()
     }
 
     /// Whether it has taken so long that it is exported whatever the sampler decided.
     #[must_use]
     pub fn is_slow(&self) -> bool {
-        self.sink.is_slow(self.monotonic().saturating_sub(self.began.monotonic))
+        self.begun.sink.is_slow(self.begun.lasted())
     }
 }
 

@@ -9,6 +9,7 @@
 //! For code that runs within a span ([`Span::as_tracing`]) there is a `tracing` span too, of the target [`TARGET`]. Its OpenTelemetry
 //! context has the ids, so that log lines carry them.
 
+mod begun;
 mod ended;
 mod entered;
 mod sink;

@@ -13,8 +13,9 @@ use opentelemetry::{Context, KeyValue, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::TARGET;
+use crate::begun::Begun;
 use crate::ended::{Content, Ended, Kind, Late, Link, Parent};
-use crate::sink::{Sink, ToSink};
+use crate::sink::ToSink;
 
 /// The longest description of a failure, in bytes; collectors cut longer ones or refuse the whole batch.
 const DESCRIPTION_MAX_BYTES: usize = 1024;
@@ -30,13 +31,7 @@ pub struct Span(Option<Arc<Open>>);
 
 #[derive(Debug)]
 struct Open {
-    sink: Arc<dyn Sink>,
-    name: Cow<'static, str>,
-    kind: Kind,
-    ids: TraceContext,
-    parent: Option<Parent>,
-    state: String,
-    began: Now,
+    begun: Begun,
     content: Mutex<Content>,
 }
 
@@ -58,39 +53,32 @@ impl Span {
     pub fn start(name: impl Into<Cow<'static, str>>, kind: Kind, parent: TraceContext, own: Option<TraceContext>) -> Self {
         let Some(sink) = ToSink::current() else { return Self::none() };
         let own = own.unwrap_or_else(|| RANDOM.with_borrow_mut(|random| parent.child(random)));
+        let (name, at, state) = (name.into(), sink.now(), String::new());
         if !parent.has_span() {
             let own = if own.has_span() { own } else { RANDOM.with_borrow_mut(TraceContext::root) };
-            let name = name.into();
             let ids = TraceContext { sampled: sink.is_sampled(own.trace_id, &name, kind, None), ..own };
-            return Self::begin(sink.now(), sink, name, kind, ids, None, String::new());
+            return Self::begin(Begun { sink, name, kind, ids, parent: None, state, at });
         }
         let ids = TraceContext { trace_id: parent.trace_id, sampled: parent.sampled, ..own };
         let parent = Some(Parent { span_id: parent.span_id, is_remote: false });
-        Self::begin(sink.now(), sink, name.into(), kind, ids, parent, String::new())
+        Self::begin(Begun { sink, name, kind, ids, parent, state, at })
     }
 
     /// Starts an exported root for work that outlives the span `to`, and links to it.
     #[must_use]
     pub fn linked_root(name: &'static str, kind: Kind, to: TraceContext, what: &'static str) -> Self {
         let Some(sink) = ToSink::current() else { return Self::none() };
-        let span = Self::begin(sink.now(), sink, name.into(), kind, RANDOM.with_borrow_mut(TraceContext::root), None, String::new());
+        let (ids, at) = (RANDOM.with_borrow_mut(TraceContext::root), sink.now());
+        let span = Self::begin(Begun { sink, name: name.into(), kind, ids, parent: None, state: String::new(), at });
         span.link(to, what);
         span
     }
 
-    pub(crate) fn begin(
-        began: Now,
-        sink: Arc<dyn Sink>,
-        name: Cow<'static, str>,
-        kind: Kind,
-        ids: TraceContext,
-        parent: Option<Parent>,
-        state: String,
-    ) -> Self {
-        if !ids.sampled {
-            sink.began_unsampled(ids.trace_id, parent.is_none_or(|parent| parent.is_remote));
+    pub(crate) fn begin(begun: Begun) -> Self {
+        if !begun.ids.sampled {
+            begun.sink.began_unsampled(begun.ids.trace_id, begun.parent.is_none_or(|parent| parent.is_remote));
         }
-        Self(Some(Arc::new(Open { sink, name, kind, ids, parent, state, began, content: Mutex::default() })))
+        Self(Some(Arc::new(Open { begun, content: Mutex::default() })))
     }
 
     /// False for [`Span::none`]. Ask before formatting an attribute.
@@ -137,7 +125,7 @@ impl Span {
     /// Adds an event.
     pub fn event(&self, name: &'static str, attributes: Vec<KeyValue>) {
         if let Some(open) = &self.0 {
-            open.content().happened(open.began.wall + open.lasted(), name, attributes);
+            open.content().happened(open.begun.at.wall + open.begun.lasted(), name, attributes);
         }
     }
 
@@ -152,7 +140,7 @@ impl Span {
     /// Ends the span's time now. Attributes may still be set until its last clone is dropped.
     pub fn end(&self) {
         if let Some(open) = &self.0 {
-            let took = open.lasted();
+            let took = open.begun.lasted();
             open.content().took.get_or_insert(took);
         }
     }
@@ -168,10 +156,11 @@ impl Span {
     #[must_use]
     pub fn since(&self, name: &'static str, kind: Kind, began: Duration) -> Self {
         let Some(open) = &self.0 else { return Self::none() };
-        let ids = RANDOM.with_borrow_mut(|random| open.ids.child(random));
-        let began = Now { monotonic: began, wall: open.began.wall + began.saturating_sub(open.began.monotonic) };
-        let parent = Parent { span_id: open.ids.span_id, is_remote: false };
-        Self::begin(began, Arc::clone(&open.sink), name.into(), kind, ids, Some(parent), String::new())
+        let own = &open.begun;
+        let ids = RANDOM.with_borrow_mut(|random| own.ids.child(random));
+        let at = Now { monotonic: began, wall: own.at.wall + began.saturating_sub(own.at.monotonic) };
+        let parent = Some(Parent { span_id: own.ids.span_id, is_remote: false });
+        Self::begin(Begun { sink: Arc::clone(&own.sink), name: name.into(), kind, ids, parent, state: String::new(), at })
     }
 
     /// Sets how long it took, if it has not ended.
@@ -184,7 +173,7 @@ impl Span {
     /// Its ids, for messages; none without an exporter.
     #[must_use]
     pub fn context(&self) -> Option<TraceContext> {
-        self.0.as_ref().map(|open| open.ids)
+        self.0.as_ref().map(|open| open.begun.ids)
     }
 
     /// The span in which the calling code runs ([`Span::as_tracing`]); none if there is none.
@@ -199,7 +188,7 @@ impl Span {
     #[must_use]
     pub fn as_tracing(&self) -> tracing::Span {
         let Some(open) = &self.0 else { return tracing::Span::none() };
-        let span = tracing::info_span!(target: TARGET, parent: None, "span", otel.name = &*open.name);
+        let span = tracing::info_span!(target: TARGET, parent: None, "span", otel.name = &*open.begun.name);
         // Fails only if the span has begun, which it has not, or if the log has no spans.
         let _ = span.set_parent(Context::new().with_remote_span_context(open.context()).with_value(self.clone()));
         span
@@ -211,31 +200,21 @@ impl Open {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lasted(&self) -> Duration {
-        self.sink.monotonic().saturating_sub(self.began.monotonic)
-    }
-
     fn context(&self) -> SpanContext {
-        let flags = if self.ids.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
-        let state = TraceState::from_str(&self.state).unwrap_or_default();
-        SpanContext::new(TraceId::from(self.ids.trace_id), SpanId::from(self.ids.span_id), flags, false, state)
+        let Begun { ids, state, .. } = &self.begun;
+        let flags = if ids.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
+        let state = TraceState::from_str(state).unwrap_or_default();
+        SpanContext::new(TraceId::from(ids.trace_id), SpanId::from(ids.span_id), flags, false, state)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         let content = std::mem::take(self.content.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let ended = Box::new(Ended {
-            name: std::mem::take(&mut self.name),
-            kind: self.kind,
-            ids: self.ids,
-            parent: self.parent,
-            state: std::mem::take(&mut self.state),
-            began: self.began.wall,
-            took: content.took.unwrap_or_else(|| self.lasted()),
-            content,
-        });
-        self.sink.ended(ended);
+        let took = content.took.unwrap_or_else(|| self.begun.lasted());
+        let Begun { sink, name, kind, ids, parent, state, at } = &mut self.begun;
+        let (name, state) = (std::mem::take(name), std::mem::take(state));
+        sink.ended(Box::new(Ended { name, kind: *kind, ids: *ids, parent: *parent, state, began: at.wall, took, content }));
     }
 }
 

@@ -120,7 +120,7 @@ fn a_success_is_told_where_others_know_of_a_failure_or_nobody_of_a_success() {
     }
 }
 
-/// A node that was told of its failure is told of its success, or it would count as the one distrusted.
+/// A success is published if its failure was: otherwise the reporter would count as distrusted.
 #[test]
 fn who_has_told_of_a_failure_tells_of_the_success_that_it_had_without_a_bus() {
     let mut node = Node::of(1_000);

@@ -30,7 +30,7 @@ fn document_of(json: &str) -> Result<String> {
     // A text of another node in lines of its own might look like keys.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let yaml = serde_saphyr::to_string_with_options(&object, options)?;
-    let is_safe = yaml.lines().all(|line| !line.chars().any(acts_on_a_terminal));
+    let is_safe = !yaml.chars().any(|character| character != '\n' && acts_on_a_terminal(character));
     let document = if is_safe { yaml.trim_end() } else { json };
     Ok(format!("---\n{document}"))
 }
