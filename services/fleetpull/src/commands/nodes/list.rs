@@ -20,11 +20,15 @@ use crate::output::{given, json_line, units};
 const SILENT: &str = "silent";
 /// The state of a node that is well.
 const OK: &str = "ok";
+/// What the state of a degraded node begins with; the reason follows.
+const DEGRADED: &str = "degraded: ";
+/// Nodes that are not ready are named below the table with the reason, up to this many.
+const NAMED_NOT_READY: usize = 10;
 
 /// All columns, the one of labels last.
-static COLUMNS_WITH_LABELS: [Column; 15] = [
+static COLUMNS_WITH_LABELS: [Column; 16] = [
     Column::name("NAME", 10),
-    Column::sentence("STATUS", 8),
+    Column::new("STATUS"),
     Column::name("ZONE", 4),
     Column::sentence("RUNTIME", 7),
     Column::new("VERSION"),
@@ -37,10 +41,11 @@ static COLUMNS_WITH_LABELS: [Column; 15] = [
     Column::wide("SHARE"),
     Column::wide("UNSENT"),
     Column::wide("HOST"),
+    Column::wide("REASON"),
     Column::name("LABELS", 6),
 ];
 /// Those that are shown unless labels are asked for.
-static COLUMNS: &[Column] = COLUMNS_WITH_LABELS.split_at(14).0;
+static COLUMNS: &[Column] = COLUMNS_WITH_LABELS.split_at(15).0;
 
 /// A node in JSON: the names and their meaning are an interface.
 #[derive(Serialize)]
@@ -121,6 +126,7 @@ fn listing(nodes: &[Listed], columns: &'static [Column], with_objects: bool, now
     for node in nodes {
         listing.table.add(node.node.node.as_str(), cells(node, now_ms));
     }
+    listing.facts = not_ready(nodes);
     if with_objects {
         listing.objects = nodes.iter().filter_map(|node| json_line(&JsonNode::of(node))).collect();
     }
@@ -171,18 +177,36 @@ fn cells(Listed { node, .. }: &Listed, now_ms: u64) -> Vec<Cell> {
         Cell::from(node.share.as_str()),
         known(Cell::age(node.oldest_unsent_ms)),
         Cell::from(node.host.as_str()),
+        reason(node).map_or_else(Cell::nothing, Cell::from),
         Cell::from(labels.join(",")),
     ]
 }
 
-/// In a word, or with the reason.
+/// The status in one word, which is never cut.
 fn status(node: &NodeDescription) -> Cell {
-    let tone = match node.state.as_str() {
-        OK => Tone::Good,
-        SILENT => Tone::Bad,
-        _ => Tone::Warning,
+    match node.state.as_str() {
+        OK => Cell::from("ready").toned(Tone::Good),
+        SILENT => Cell::from(SILENT).toned(Tone::Bad),
+        _ => Cell::from("degraded").toned(Tone::Warning),
+    }
+}
+
+/// Why a node is degraded.
+fn reason(node: &NodeDescription) -> Option<&str> {
+    let is_degraded = !matches!(node.state.as_str(), OK | SILENT);
+    is_degraded.then(|| node.state.strip_prefix(DEGRADED).unwrap_or(&node.state))
+}
+
+/// Sentences on the nodes that are not ready.
+fn not_ready(nodes: &[Listed]) -> Vec<String> {
+    let all: Vec<&NodeDescription> = nodes.iter().map(|listed| &listed.node).filter(|node| node.state != OK).collect();
+    let (named, others) = all.split_at(all.len().min(NAMED_NOT_READY));
+    let sentence = |node: &&NodeDescription| match reason(node) {
+        Some(reason) => format!("{} is degraded: {reason}", node.node),
+        None => format!("{} is {}", node.node, status_in_words(node)),
     };
-    Cell::from(status_in_words(node)).toned(tone)
+    let further = (!others.is_empty()).then(|| format!("{} more are not ready: see them with -o wide", others.len()));
+    named.iter().map(sentence).chain(further).collect()
 }
 
 /// The same as text.
@@ -228,12 +252,23 @@ pub(super) mod tests {
         assert_eq!(
             shown.table.lines(&Look::of_width(Some(79))),
             [
-                "NAME        STATUS     ZONE   RUNTIME   VERSION  RUNNING  WAITING  BLOCKED  AGE",
-                "n1          ready      eu-1a  conta...  0.1.0    3        12       2        25h",
-                "n2....mple  degrad...  eu-1a  conta...  0.1.0    3        12       2        25h",
-                "n3          silent...  -      -         -        -        -        -        -",
+                "NAME         STATUS    ZONE   RUNTIME   VERSION  RUNNING  WAITING  BLOCKED  AGE",
+                "n1           ready     eu-1a  conta...  0.1.0    3        12       2        25h",
+                "n2....ample  degraded  eu-1a  conta...  0.1.0    3        12       2        25h",
+                "n3           silent    -      -         -        -        -        -        -",
             ]
         );
+        let sentences =
+            ["n2.rack-7.example is degraded: no bus since 12:00:03Z: connection refused".to_owned(), "n3 is silent for 4m".to_owned()];
+        assert_eq!(shown.facts, sentences);
+    }
+
+    #[test]
+    fn ten_nodes_that_are_not_ready_are_named_and_the_others_counted() {
+        let nodes: Vec<Listed> = (0..5_000).map(|number| silent_for(&format!("n{number:04}"), 240)).collect();
+        let shown = listing(&nodes, COLUMNS, false, NOW_MS);
+        assert_eq!(shown.facts.len(), NAMED_NOT_READY + 1);
+        assert_eq!(shown.facts.last().map(String::as_str), Some("4990 more are not ready: see them with -o wide"));
     }
 
     #[test]
@@ -242,9 +277,10 @@ pub(super) mod tests {
         degraded.node.state = "degraded: no bus since 12:00:03Z".to_owned();
         let shown = listing(&[degraded, silent_for("n3", 240)], &COLUMNS_WITH_LABELS, false, NOW_MS);
         let lines = shown.table.lines(&Look { is_wide: true, ..Look::of_width(None) });
-        assert!(lines[0].ends_with("AGE  SINCE  STANDING  SHARE    UNSENT  HOST  LABELS"), "{lines:#?}");
-        assert!(lines[1].contains("degraded: no bus since 12:00:03Z  eu-1a") && lines[1].ends_with("disk=ssd,zone=a"), "{lines:#?}");
-        assert!(lines[2].starts_with("n3    silent for 4m ") && lines[2].ends_with('-'), "{lines:#?}");
+        let header = lines[0].split_whitespace().skip(8).collect::<Vec<_>>().join(" ");
+        assert_eq!(header, "AGE SINCE STANDING SHARE UNSENT HOST REASON LABELS");
+        assert!(lines[1].ends_with("no bus since 12:00:03Z  disk=ssd,zone=a"), "{lines:#?}");
+        assert!(lines[2].starts_with("n3    silent ") && lines[2].ends_with('-'), "{lines:#?}");
     }
 
     #[test]
