@@ -3,13 +3,13 @@
 //! Outages run first and beside nothing else: agents wait there for minutes, several outages at once, and what they did is measured in
 //! seconds. Beside simulated fleets, also at the lowest priority, a machine of two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time: the other tests of the program and whatever is short in the first; seeded fleets, which need nothing
-//! but CPU, in the second.
+//! Then two lanes run at the same time: the other tests of the program, of which many wait, in the first, and simulations, which need nothing
+//! but CPU, in the second. The tests of single crates end the first lane, which so takes about as long as the second.
 
 use super::executables::Executable;
 use super::lanes::Job;
 
-/// The target of simulated fleets of real actors.
+/// The target of simulated fleets of real actors. It runs first among the simulations, as it takes longest.
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents before a registry that is down for a minute.
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
@@ -55,9 +55,9 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 
             _ => unit.push(Job::new("unit", executable.command(true))),
         }
     }
-    let (fleets, storms): (Vec<Job>, Vec<Job>) = simulated.into_iter().partition(|job| job.stage == FLEETS);
+    simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
     // Beside agents all runs at the lowest priority: if they get no core, they send more requests than the bars allow.
-    [vec![waiting], vec![program.into_iter().chain(storms).chain(unit).chain(crates).collect(), fleets]]
+    [vec![waiting], vec![program.into_iter().chain(unit).chain(crates).collect(), simulated]]
 }
 
 /// Simulated fleets and storms, which say how often each kind of fault acted. Of the fleets a part: some fixed seeds, in which each planted bug
@@ -110,13 +110,12 @@ mod tests {
                     format!("program: all-0 {skips}"),
                     "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
-                    "storm: nice -n 19 storm-0 --nocapture".to_owned(),
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
                     "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
                 ],
-                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned()],
+                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
             ]
         );
     }
