@@ -1,4 +1,4 @@
-//! `fleetpull nodes`: a row for each node.
+//! `fleetpull nodes`: lists the nodes.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use crate::output::silent::{Silent, milliseconds};
 use crate::output::table::{Cell, Column, Table, Tone};
 use crate::output::{given, json_line, units};
 
-/// The state of a node that is known and does not answer.
+/// The state of a node that is known but does not answer.
 const SILENT: &str = "silent";
-/// The state of a node that is well.
+/// The state of a node without problems.
 const OK: &str = "ok";
-/// What the state of a degraded node begins with; the reason follows.
+/// The prefix of the state of a degraded node; the reason follows.
 const DEGRADED: &str = "degraded: ";
-/// Nodes that are not ready are named below the table with the reason, up to this many.
+/// Nodes that are not ready and are named below the table with the reason; the others are counted.
 const NAMED_NOT_READY: usize = 10;
 
-/// All columns, the one of labels last.
+/// All columns; the labels are last.
 static COLUMNS_WITH_LABELS: [Column; 16] = [
     Column::name("NAME", 10),
     Column::new("STATUS"),
@@ -44,10 +44,10 @@ static COLUMNS_WITH_LABELS: [Column; 16] = [
     Column::wide("REASON"),
     Column::name("LABELS", 6),
 ];
-/// Those that are shown unless labels are asked for.
+/// The columns without labels.
 static COLUMNS: &[Column] = COLUMNS_WITH_LABELS.split_at(15).0;
 
-/// A node in JSON: the names and their meaning are an interface.
+/// A node in JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 pub(super) struct JsonNode<'a> {
     node: &'a NodeName,
@@ -58,7 +58,7 @@ pub(super) struct JsonNode<'a> {
     since_ms: u64,
     runtime: Option<&'a str>,
     zone: Option<&'a str>,
-    /// Null where they are not known.
+    /// Null if unknown.
     labels: Option<&'a BTreeMap<String, String>>,
     pulling: Option<u64>,
     waiting: Option<u64>,
@@ -66,14 +66,14 @@ pub(super) struct JsonNode<'a> {
     reads_versions: &'a [u32],
 }
 
-/// A node as it is listed.
+/// A listed node.
 pub(super) struct Listed {
     pub(super) node: NodeDescription,
     knows_labels: bool,
 }
 
 impl Listed {
-    /// Whether it is known and does not answer.
+    /// True if the node is known but does not answer.
     pub(super) fn is_silent(&self) -> bool {
         self.node.state == SILENT
     }
@@ -119,9 +119,9 @@ pub(super) async fn listed(args: &NodesArgs, client: &FleetClient) -> Result<Vec
     Ok(nodes)
 }
 
-/// As it is shown at the moment `now_ms` since 1970.
+/// The list as shown at `now_ms`, in milliseconds since 1970-01-01.
 fn listing(nodes: &[Listed], columns: &'static [Column], with_objects: bool, now_ms: u64) -> Listing {
-    // No node at all is an error.
+    // The text for an empty list is empty, because a fleet without nodes is an error.
     let mut listing = Listing::new(Table::new(columns), "");
     for node in nodes {
         listing.table.add(node.node.node.as_str(), cells(node, now_ms));
@@ -133,7 +133,7 @@ fn listing(nodes: &[Listed], columns: &'static [Column], with_objects: bool, now
     listing
 }
 
-/// A node that is known and does not answer: since when, and its labels, is all that is known of it.
+/// A node that is known but does not answer: only the time of its last contact and its labels are known.
 fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
     let knows_labels = labels.is_some();
     let node = NodeDescription {
@@ -197,7 +197,7 @@ fn reason(node: &NodeDescription) -> Option<&str> {
     is_degraded.then(|| node.state.strip_prefix(DEGRADED).unwrap_or(&node.state))
 }
 
-/// Sentences on the nodes that are not ready.
+/// Describes the nodes that are not ready.
 fn not_ready(nodes: &[Listed]) -> Vec<String> {
     let all: Vec<&NodeDescription> = nodes.iter().map(|listed| &listed.node).filter(|node| node.state != OK).collect();
     let (named, others) = all.split_at(all.len().min(NAMED_NOT_READY));
@@ -209,7 +209,7 @@ fn not_ready(nodes: &[Listed]) -> Vec<String> {
     named.iter().map(sentence).chain(further).collect()
 }
 
-/// The same as text.
+/// The status with its details.
 pub(super) fn status_in_words(node: &NodeDescription) -> String {
     match node.state.as_str() {
         OK => "ready".to_owned(),
@@ -252,10 +252,10 @@ pub(super) mod tests {
         assert_eq!(
             shown.table.lines(&Look::of_width(Some(79))),
             [
-                "NAME         STATUS    ZONE   RUNTIME   VERSION  RUNNING  WAITING  BLOCKED  AGE",
-                "n1           ready     eu-1a  conta...  0.1.0    3        12       2        25h",
-                "n2....ample  degraded  eu-1a  conta...  0.1.0    3        12       2        25h",
-                "n3           silent    -      -         -        -        -        -        -",
+                "NAME        STATUS    ZONE   RUNTIME    VERSION  RUNNING  WAITING  BLOCKED  AGE",
+                "n1          ready     eu-1a  contai...  0.1.0    3        12       2        25h",
+                "n2....mple  degraded  eu-1a  contai...  0.1.0    3        12       2        25h",
+                "n3          silent    -      -          -        -        -        -        -",
             ]
         );
         let sentences =
