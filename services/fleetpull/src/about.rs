@@ -1,4 +1,4 @@
-//! What a process says of itself with its spans.
+//! The attributes that a process gives its spans.
 
 use clock::Random;
 use contract::MessageId;
@@ -7,10 +7,10 @@ use telemetry::traces::Attributes;
 
 use crate::node::{node_name, own_name};
 
-/// Set in every pod of Kubernetes.
+/// Kubernetes sets this variable in every pod.
 const IN_KUBERNETES: &str = "KUBERNETES_SERVICE_HOST";
 
-/// A command.
+/// The attributes of a command.
 pub(crate) fn command() -> Attributes {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok()).filter(|name| !name.is_empty());
     let instance = MessageId::random(&mut Random::from_system()).to_string();
@@ -19,7 +19,7 @@ pub(crate) fn command() -> Attributes {
     about
 }
 
-/// An agent.
+/// The attributes of an agent.
 pub(crate) fn agent(settings: &Settings) -> Attributes {
     let mut about = command();
     about.push(("fleetpull.fleet", settings.fleet.name.clone()));

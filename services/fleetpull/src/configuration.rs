@@ -1,4 +1,4 @@
-//! From the command line to settings.
+//! Loads the settings for the command line.
 
 use anyhow::Result;
 use settings::{ConfigFile, Host, LogFormat, Settings, Sources};
@@ -6,20 +6,20 @@ use telemetry::traces::{Attributes, Exporting, Options, Reading};
 
 use crate::cli::SettingsArgs;
 
-/// Settings with what of the host decides about places.
+/// The settings, and the properties of the host that paths depend on.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// As loaded, with where each value came from.
+    /// The loaded settings, with the origin of each value.
     pub loaded: settings::Loaded,
     /// This host.
     pub host: Host,
 }
 
 impl Configuration {
-    /// Reads file, environment and `flags`. Warnings go to stderr.
+    /// Reads the file, the environment and `flags`. Warnings go to stderr.
     ///
     /// # Errors
-    /// Every setting that is wrong, named with where it stands and what is allowed.
+    /// Every invalid setting, with its place and the allowed values.
     pub fn load(args: &SettingsArgs, flags: Vec<(String, String)>) -> Result<Self> {
         let configuration = Self::read(args, flags)?;
         for warning in &configuration.loaded.warnings {
@@ -28,10 +28,10 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The same, without a word.
+    /// Like [`Self::load`], but without warnings.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// Those of [`Self::load`].
     pub fn read(args: &SettingsArgs, flags: Vec<(String, String)>) -> Result<Self> {
         let environment = settings::process_environment();
         let host = Host::of(&environment);
@@ -46,14 +46,14 @@ impl Configuration {
         &self.loaded.settings
     }
 
-    /// Sets the log up: as set, but no more than `quietest` unless somebody asked for a level.
+    /// Starts the log with the configured level, or with `quietest` if no level was requested.
     pub fn start_log(&self, quietest: &str) {
         let (level, json) = self.log_of(quietest);
         telemetry::log_through(level, json, || crate::output::live::Log);
     }
 
-    /// The same, for a command that has spans: they are exported if the standard variables (`OTEL_*`) say so. What is wrong with these
-    /// is logged, and hinders no pull.
+    /// Like [`Self::start_log`], and exports spans if the standard variables (`OTEL_*`) request it. Errors in these variables are logged,
+    /// but do not stop the command.
     pub fn start_log_and_traces(&self, quietest: &str, about: Attributes) {
         let (level, json) = self.log_of(quietest);
         let Reading { options, warnings } = Options::read(|name| std::env::var(name).ok());
@@ -69,7 +69,7 @@ impl Configuration {
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 
-    /// Level and whether it is JSON.
+    /// The level, and true for JSON.
     fn log_of<'a>(&'a self, quietest: &'a str) -> (&'a str, bool) {
         crate::output::trace_link::set(self.settings().traces.link.clone());
         let asked = self.loaded.origins.get("log.level").is_some_and(|origin| *origin != settings::Origin::Default);

@@ -1,40 +1,40 @@
-//! Exit statuses: what scripts can rely on.
+//! Exit statuses. They are an interface for scripts.
 
 use std::process::ExitCode;
 
 use contract::messages::pull_coordinator::OutcomeKind;
 
-/// How the program ends.
+/// The exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: all there.
+    /// 0: all images are present.
     Success,
     /// 1: something failed.
     Failure,
     /// 2: wrong usage.
     Usage,
-    /// 3: some images are there and some are not.
+    /// 3: some images are present and some are not.
     Partial,
-    /// 4: none is there, and all are in back-off.
+    /// 4: no image is present, and all are in back-off.
     Backoff,
-    /// 5: the time was over for at least one.
+    /// 5: the time was over for at least one image.
     TimedOut,
 }
 
-/// An error that is the caller's: the command line does not make sense.
+/// An error of the caller: the command line is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
 impl Exit {
-    /// The status of an error that ended the program.
+    /// The exit status for an error that ended the program.
     #[must_use]
     pub fn of_error(error: &anyhow::Error) -> Self {
         let usage = error.is::<UsageError>() || error.is::<settings::SettingsError>();
         if usage { Self::Usage } else { Self::Failure }
     }
 
-    /// The status of a pull, from how each image on each node ended.
+    /// The exit status of a pull, from the outcome of each image on each node.
     #[must_use]
     pub fn of_outcomes(outcomes: &[(OutcomeKind, bool)]) -> Self {
         let there = outcomes.iter().filter(|(kind, _)| matches!(kind, OutcomeKind::Pulled | OutcomeKind::Present)).count();
@@ -53,7 +53,7 @@ impl Exit {
         }
     }
 
-    /// As the shell sees it.
+    /// The status as a number.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {

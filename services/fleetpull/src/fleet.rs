@@ -1,4 +1,4 @@
-//! The fleet as a client sees it.
+//! A client of the fleet.
 
 mod members;
 
@@ -20,19 +20,19 @@ use crate::exit::{Exit, UsageError};
 use crate::node::{LocalAgent, connect_agent, connect_client, local_agent, root_envelope};
 use crate::output;
 
-/// How long one agent may take to answer a question: one that is alive takes milliseconds.
+/// How long one agent may take to answer. A running agent takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// How many agents are asked at a time: each question holds a request open.
+/// Agents that are asked at the same time, because each request is held open.
 const ASKED_AT_ONCE: usize = 100;
 
-/// What one node answered, or why it did not, in words.
+/// The answer of a node, or a message that says why there is none.
 pub type Answer<R> = (NodeName, Result<R, String>);
 
-/// Connects as `question` says and does `work` with the fleet, in an actix system. Below `quietest` nothing is logged unless
-/// somebody asked for it: what goes wrong with the bus ends most commands, and is told then.
+/// Connects to the fleet of `question` and runs `work` with it, in an actix system. Log messages below `quietest` are left out unless a
+/// level was requested, because most commands end at a bus error and report it then.
 ///
 /// # Errors
-/// The settings are wrong, the fleet is not reached, or what `work` says.
+/// The settings are invalid, the fleet is not reached, or `work` fails.
 pub fn ask_fleet<F: Format>(
     question: &QuestionArgs<F>,
     quietest: &str,
@@ -49,10 +49,10 @@ pub fn ask_fleet<F: Format>(
     })
 }
 
-/// Connects to the fleet, or to the agent whose socket is named.
+/// Connects to the fleet, or to the agent with the given socket.
 ///
 /// # Errors
-/// Nothing says which fleet, or it is not reached.
+/// No fleet is configured, or it is not reached.
 pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<FleetClient> {
     let fleet = fleet_of(configuration)?;
     if let Some(url) = &args.agent {
@@ -64,8 +64,8 @@ pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<
     }
 }
 
-/// If nothing names a fleet or an agent: connects to the agent that answers on this host, and says so unless it is to be quiet. None if
-/// there is none.
+/// Connects to the agent that answers on this host if no fleet or agent is configured, and says so unless `quiet`. None if a fleet or agent
+/// is configured, or if no agent answers.
 ///
 /// # Errors
 /// Several agents answer on this host.
@@ -84,7 +84,7 @@ fn fleet_of(configuration: &Configuration) -> Result<Fleet> {
     Fleet::named(&configuration.settings().fleet.name).context("fleet.name is not valid")
 }
 
-/// The bus tries again by itself; a command does not, and there is another way to this machine's agent.
+/// Adds advice to an error, because a command does not retry but may reach this machine's agent through its socket.
 async fn advise(configuration: &Configuration, error: anyhow::Error) -> anyhow::Error {
     if Exit::of_error(&error) == Exit::Usage {
         return error;
@@ -104,23 +104,23 @@ pub struct FleetClient {
     clock: Clock,
 }
 
-/// Through what agents are reached.
+/// The connection to the agents.
 #[derive(Clone)]
 enum Reached {
-    /// All of a fleet, through its bus.
+    /// All agents of a fleet, through its bus.
     Fleet(BusRef),
     /// One agent, through its socket.
     Agent(LocalAgent),
 }
 
 impl FleetClient {
-    /// The agents of `fleet` behind `bus`.
+    /// A client for the agents of `fleet` on `bus`.
     #[must_use]
     pub fn new(bus: BusRef, fleet: Fleet, clock: Clock) -> Self {
         Self { reached: Reached::Fleet(bus), fleet, clock }
     }
 
-    /// One agent of `fleet`.
+    /// A client for one agent of `fleet`.
     fn of_agent(agent: LocalAgent, fleet: Fleet) -> Self {
         Self { reached: Reached::Agent(agent), fleet, clock: Clock::host() }
     }
@@ -131,7 +131,7 @@ impl FleetClient {
         &self.fleet
     }
 
-    /// What carries the questions.
+    /// The bus or socket that carries the requests.
     #[must_use]
     pub fn messaging(&self) -> MessagingRef {
         match &self.reached {
@@ -140,7 +140,7 @@ impl FleetClient {
         }
     }
 
-    /// The fleet's bus, with its state and events; none if one agent is asked, through its socket.
+    /// The fleet's bus, with its state and events. None if one agent is asked through its socket.
     #[must_use]
     pub fn bus(&self) -> Option<&BusRef> {
         match &self.reached {
@@ -157,7 +157,7 @@ impl FleetClient {
         }
     }
 
-    /// How a node is asked.
+    /// The wiring for requests to a node.
     #[must_use]
     pub fn wiring(&self, node: &NodeName) -> Wiring {
         Wiring { bus: self.messaging(), fleet: self.fleet.clone(), node: node.clone(), delivery: Delivery::Bus }
@@ -172,27 +172,27 @@ impl FleetClient {
     /// Asks one agent.
     ///
     /// # Errors
-    /// It did not answer, or refused.
+    /// The agent did not answer, or refused.
     pub async fn ask<C: Command>(&self, node: &NodeName, command: C, timeout: Duration) -> Result<C::Reply, CallError> {
         self.ask_as(node, root_envelope(command), timeout).await
     }
 
-    /// The same, in the trace that the envelope says.
+    /// Like [`Self::ask`], in the trace of the envelope.
     ///
     /// # Errors
-    /// It did not answer, or refused.
+    /// The agent did not answer, or refused.
     pub async fn ask_as<C: Command>(&self, node: &NodeName, envelope: Envelope<C>, timeout: Duration) -> Result<C::Reply, CallError> {
         Sender::<C>::remote(self.wiring(node)).call(envelope, timeout).await
     }
 
-    /// Asks each of `nodes`, a hundred at a time, and gives the answers in their order.
+    /// Asks each of `nodes`, 100 at a time, and returns the answers in the same order.
     pub async fn ask_each<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<Answer<C::Reply>> {
         let mut answers = Vec::with_capacity(nodes.len());
         self.hear_each(nodes, command, |node, answer| answers.push((node, answer))).await;
         answers
     }
 
-    /// The same, for answers that are long: each is heard in its turn and none is kept.
+    /// Like [`Self::ask_each`], for long answers: passes each answer to `hear` and keeps none.
     pub async fn hear_each<C: Command>(&self, nodes: &[NodeName], command: &C, mut hear: impl FnMut(NodeName, Result<C::Reply, String>)) {
         let ask = |node: NodeName| async move {
             let answer = self.ask(&node, command.clone(), ANSWER_WITHIN).await.map_err(|error| self.explain_silence(&node, &error));
@@ -204,14 +204,14 @@ impl FleetClient {
         }
     }
 
-    /// Asks every agent who it is, and sorts the answers by name.
+    /// Asks every agent to describe itself, and sorts the answers by name.
     ///
     /// # Errors
-    /// The bus did not take the question.
+    /// The bus did not accept the request.
     pub async fn nodes(&self) -> Result<Vec<NodeDescription>> {
         let messaging = self.messaging();
         let asked = actors::gather(&messaging, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock);
-        // A socket takes a question for an agent that is stopped, and nobody ever confirms it.
+        // A socket accepts a request even if its agent is stopped, so nothing would ever answer it.
         let Ok(answered) = tokio::time::timeout(ANSWER_WITHIN, asked).await else {
             let whom = self.socket().map_or_else(|| "the bus".to_owned(), |socket| format!("the agent behind {socket}"));
             bail!("{whom} is silent for {ANSWER_WITHIN:?}: is it stopped, or very busy? If it stays so, start it again");
@@ -222,10 +222,10 @@ impl FleetClient {
         Ok(nodes)
     }
 
-    /// The agents that answer and that `selector` means, by name; there is at least one.
+    /// The agents that answer and that `selector` selects, by name; at least one.
     ///
     /// # Errors
-    /// Nobody answers, none of them is meant, or the bus did not take the question.
+    /// No agent answers, none is selected, or the bus did not accept the request.
     pub async fn answering(&self, selector: Option<&Selector>) -> Result<Vec<NodeDescription>> {
         let mut nodes = self.nodes().await?;
         self.check_socket(&nodes)?;
@@ -242,7 +242,7 @@ impl FleetClient {
         Ok(nodes)
     }
 
-    /// An agent behind a socket answers if it is asked for its own fleet.
+    /// Checks that an agent behind a socket belongs to the configured fleet: it does not answer for another fleet.
     fn check_socket(&self, answering: &[NodeDescription]) -> Result<()> {
         match self.socket().filter(|_| answering.is_empty()) {
             None => Ok(()),
@@ -257,18 +257,18 @@ impl FleetClient {
         anyhow!("no agent answers in the fleet {:?}: is `fleetpull run` at work, with the same --nats and --fleet?", self.fleet.name())
     }
 
-    /// The nodes that a question is for: those named, else those that answer and that the selector means.
+    /// The nodes for a request: the given ones, else those that answer and are selected.
     ///
     /// # Errors
-    /// As [`Self::answering`], and that the agent behind a socket is not the node named.
+    /// Those of [`Self::answering`], and that the agent behind a socket is not the given node.
     pub async fn meant<F: Format>(&self, args: &NodesQuestionArgs<F>) -> Result<Vec<NodeName>> {
         self.named_or_answering(&args.nodes, args.question.fleet.selector.as_ref()).await
     }
 
-    /// The nodes `named`, else those that answer and that `selector` means.
+    /// The nodes in `named`, else those that answer and that `selector` selects.
     ///
     /// # Errors
-    /// As [`Self::meant`].
+    /// Those of [`Self::meant`].
     pub async fn named_or_answering(&self, named: &[NodeName], selector: Option<&Selector>) -> Result<Vec<NodeName>> {
         if named.is_empty() {
             return Ok(self.answering(selector).await?.into_iter().map(|node| node.node).collect());
@@ -283,10 +283,10 @@ impl FleetClient {
         Ok(nodes)
     }
 
-    /// An agent behind a socket speaks for its own node alone.
+    /// Checks the given nodes: an agent behind a socket answers only for its own node.
     ///
     /// # Errors
-    /// Another node is among `named`.
+    /// Another node is in `named`.
     pub async fn check_named(&self, named: &[NodeName]) -> Result<()> {
         let Some(socket) = self.socket() else { return Ok(()) };
         let here = self.answering(None).await?;
@@ -303,7 +303,7 @@ impl FleetClient {
         }
     }
 
-    /// What to tell somebody whose question to `node` was not answered.
+    /// The message for a request to `node` that was not answered.
     #[must_use]
     pub fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
         match error {

@@ -1,10 +1,10 @@
 //! The `fleetpull` program: its command line, and the composition of services on a node.
 //!
-//! - [`cli`] says what can be asked for; [`commands`] does it, a file for each command.
-//! - `completion` says what a shell offers for names that are typed.
-//! - [`agent`] is a node at work for its fleet.
+//! - [`cli`] defines the command line; [`commands`] implements it, with a file for each command.
+//! - `completion` completes names for a shell.
+//! - [`agent`] runs the agent of a node.
 //! - [`node`] composes the services of one node on any bus with any runtime.
-//! - [`tracing_of_command`] is the span of a command, and what its requests carry.
+//! - [`tracing_of_command`] makes the span of a command and the trace context of its requests.
 //! - [`output`] writes facts to stdout, as text or as JSON, and progress to stderr.
 
 mod about;
@@ -22,7 +22,7 @@ pub mod tracing_of_command;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long the end of the program waits for a collector of traces that does not take the last spans.
+/// How long the end of the program waits for the export of the last spans.
 pub(crate) const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the program with this process's arguments.

@@ -1,7 +1,7 @@
-//! The span of a command, and what the requests that it makes carry of its trace.
+//! The span of a command, and the trace context of its requests.
 //!
-//! Without an exporter the command is no part of the trace: its requests carry what `TRACEPARENT` says, as it is, or nothing, and the
-//! node makes the root.
+//! Without an exporter the command has no span: its requests carry `TRACEPARENT` unchanged, or nothing, and then the node makes the root
+//! span.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::exit::Exit;
 #[derive(Debug)]
 pub struct CommandTrace {
     span: RefCell<Span>,
-    /// What requests hang below.
+    /// The parent of the requests' spans.
     above: TraceContext,
     carried: Option<Arc<Carried>>,
 }
 
 impl CommandTrace {
-    /// Begins the span `name`. The variables `TRACEPARENT`, `TRACESTATE` and `BAGGAGE` say what it belongs to.
+    /// Starts the span `name`. The variables `TRACEPARENT`, `TRACESTATE` and `BAGGAGE` give its parent.
     #[must_use]
     pub fn begin(name: &str) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -44,7 +44,7 @@ impl CommandTrace {
         Self { span: RefCell::new(span), above, carried }
     }
 
-    /// A request with the span that lasts until it is answered.
+    /// A request, and a span that lasts until its answer.
     pub fn request<C: Command>(&self, body: C) -> (Envelope<C>, Span) {
         let mut meta = Meta::root(&mut Random::from_system());
         let span = if self.span.borrow().is_some() {
@@ -59,7 +59,7 @@ impl CommandTrace {
         (Envelope { meta, body }, span)
     }
 
-    /// How the command ended. Nothing is said of it after that.
+    /// Ends the span with the exit status. Later calls have no effect.
     pub fn end(&self, exit: Option<Exit>) {
         let span = self.span.replace(Span::none());
         if let Some(exit) = exit {
@@ -71,14 +71,14 @@ impl CommandTrace {
         }
     }
 
-    /// The command was interrupted: what is to be exported is handed over now.
+    /// Ends the span of an interrupted command, and exports it now.
     pub fn interrupted(&self) {
         self.end(None);
         telemetry::end(crate::FLUSH_WITHIN);
     }
 }
 
-/// Requests are called as the spans of their receivers.
+/// The name of a request's span is that of its receiver's span.
 fn request_name(service: &str, verb: &str) -> &'static str {
     match (service, verb) {
         ("pull-coordinator", "ensure") => "pull-coordinator.EnsureImage",

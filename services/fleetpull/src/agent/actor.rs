@@ -1,4 +1,4 @@
-//! The `agent` service: what the node is, how it is, and what it counts, asked live of its own actors.
+//! The `agent` service: describes the node, its health and its counters, read from the node's actors on each request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,14 +27,15 @@ use super::readings::{OfFleet, labelled};
 use super::telling::Telling;
 use crate::node::{Actors, root_envelope};
 
-/// How often the runtime is looked at when nobody asks, so that its loss is logged and dated. It costs one call.
+/// How often the agent checks the runtime without a request, so that a loss is logged with its time. One check costs one call.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// What is known of the runtime is good for so long: many may ask at once.
+/// How long a runtime description is reused, because many callers may ask at the same time.
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// How long a question waits for the runtime; then the last that is known is told. A command that lists a fleet waits 400 ms for the next answer.
+/// How long a request waits for the runtime before it answers with the last description. A command that lists a fleet waits 400 ms for the
+/// next answer.
 const RUNTIME_WITHIN: Duration = Duration::from_millis(250);
 
-/// The actor that speaks for the node.
+/// The actor that answers for the node.
 pub(super) struct Agent {
     pub(super) identity: Identity,
     services: Actors,
@@ -46,32 +47,32 @@ pub(super) struct Agent {
     pub(super) instruments: Instruments,
     telling: Telling,
     pub(super) setup: NodeSetup,
-    /// The metrics as they were read last.
+    /// The metrics text rendered last.
     pub(super) kept: Kept,
     seen: RuntimeDescription,
     seen_at: Now,
     _panic_guard: PanicGuard,
 }
 
-/// What an agent is made of.
+/// The parts that an agent is built from.
 pub(super) struct AgentParts {
     pub(super) identity: Identity,
     pub(super) services: Actors,
-    /// None: the node does not share.
+    /// None if the node does not share.
     pub(super) registrar: Option<Addr<Registrar>>,
     pub(super) bus: BusRef,
     pub(super) runtime: RuntimeRef,
-    /// What the runtime said of itself at the start.
+    /// The runtime description at the start.
     pub(super) seen: RuntimeDescription,
     pub(super) clock: Clock,
-    /// What the services count for the metrics.
+    /// The instruments of the services, for the metrics.
     pub(super) instruments: Instruments,
     pub(super) telling: Telling,
     pub(super) setup: NodeSetup,
     pub(super) panic_guard: PanicGuard,
 }
 
-/// What the metrics are made of, at one time.
+/// The values that the metrics are rendered from, read at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathered {
     pub(super) counts: Counts,
@@ -118,7 +119,7 @@ impl Agent {
         (self.seen, self.seen_at) = (seen, now);
     }
 
-    /// Tells that the agent serves, and that it lacks something if it does.
+    /// Records that the agent has started, and that it is degraded if it is.
     fn tell_started(&self) {
         let (runtime, state) = (name_and_version(&self.seen), self.condition.state());
         self.telling.tell(EventReason::AgentStarted, format!("the agent {VERSION} serves this node: runtime {runtime}"), None, None);
@@ -127,7 +128,7 @@ impl Agent {
         }
     }
 
-    /// Logs and tells when the node becomes degraded, and when it is well again.
+    /// Logs and records when the node becomes degraded, and when it recovers.
     fn change(&mut self, change: impl FnOnce(&mut Condition)) {
         let (before, lasted) = (self.condition.cause(), self.condition.lasts(self.clock.now()));
         change(&mut self.condition);
@@ -150,7 +151,7 @@ impl Agent {
         context.spawn(look.map(|seen, agent, _| agent.see_runtime(seen)));
     }
 
-    /// What the services count now, and the runtime's description if it is old and comes in time.
+    /// The services' counts, and the runtime description if the last one is old and a new one arrives in time.
     fn gather(&self) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
         let (services, registrar) = (self.services.clone(), self.registrar.clone());
         let is_old = self.clock.now().monotonic.saturating_sub(self.seen_at.monotonic) > FRESH_FOR;
@@ -167,7 +168,7 @@ impl Agent {
         }
     }
 
-    /// Everything that the metrics are made of.
+    /// Gathers the values that the metrics are rendered from.
     pub(super) fn gather_all(&self) -> impl Future<Output = Result<Gathered, CallError>> + use<> {
         let (services, registrar) = (self.services.clone(), self.registrar.clone());
         async move {
@@ -215,7 +216,7 @@ impl Agent {
         counters
     }
 
-    /// The numbers of the metrics: without labels by their short names, and those with labels beside them.
+    /// All counters of the node: those without labels under their short names, and those with labels.
     fn count(&self, gathered: &Gathered) -> NodeCounters {
         let mut counters = self.counters(&gathered.counts);
         counters.extend(labelled(&self.text(gathered)));
@@ -240,7 +241,7 @@ impl StreamHandler<BusHealth> for Agent {
         self.change(|condition| condition.see_bus(now, &health));
     }
 
-    /// A bus that has ended changes no more, and the agent goes on to its end.
+    /// The agent goes on when the health stream ends: a closed bus reports no more changes.
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
@@ -266,7 +267,7 @@ impl Handler<Ask<CountAll>> for Agent {
     }
 }
 
-/// What this node tells of the fleet, as far as it leads that.
+/// The counts about the fleet, as far as this node leads the registrar or a budget.
 async fn count_fleet(services: &Actors, counts: &Counts) -> Result<OfFleet, CallError> {
     let ended = |service: Service| move |_| CallError::Ended { service: service.name() };
     let entries = match counts.registrar.of("presence_registrar") {
@@ -304,7 +305,7 @@ async fn count(services: &Actors, registrar: Option<Addr<Registrar>>) -> Result<
     })
 }
 
-/// `containerd 1.7.2`, or the name alone where the runtime does not tell its version.
+/// `containerd 1.7.2`, or the name alone if the runtime does not report its version.
 pub(super) fn name_and_version(runtime: &RuntimeDescription) -> String {
     format!("{} {}", runtime.name, runtime.version).trim_end().to_owned()
 }

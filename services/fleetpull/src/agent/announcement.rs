@@ -11,7 +11,7 @@ use contract::subject::SERVICES_API;
 
 use super::identity::{Identity, VERSION};
 
-/// Answers for the services until what is returned is dropped.
+/// Answers for the services until the returned value is dropped.
 ///
 /// # Errors
 /// The bus is closed.

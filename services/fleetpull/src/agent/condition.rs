@@ -1,4 +1,4 @@
-//! How a node is, and since when: a state machine without a clock of its own.
+//! The health of a node and how long it has lasted: a state machine without a clock.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use time::format_description::well_known::Rfc3339;
 use super::health::Health;
 use super::readings::BUS_STATES;
 
-/// How a node is.
+/// The health of a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Condition {
     /// What is wrong with the bus.
     bus: Option<String>,
-    /// Since when there is no bus, as people read it; none: there is one.
+    /// When the bus was lost, as RFC 3339 text. None if it is connected.
     lost_at: Option<String>,
     /// What is wrong with the runtime.
     runtime: Option<String>,
-    /// When the agent began, on the monotonic clock.
+    /// When the agent started, on the monotonic clock.
     started: Duration,
-    /// When it went from well to not well; none: it is well.
+    /// Since when something is wrong. None if nothing is.
     unwell_since: Option<Duration>,
     /// How often the bus was lost.
     bus_losses: u64,
@@ -29,12 +29,12 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Well, of an agent that begins now.
+    /// An agent that starts now, with nothing wrong.
     pub(super) fn new(now: Now) -> Self {
         Self { started: now.monotonic, ..Self::default() }
     }
 
-    /// The bus is like this now.
+    /// Takes the current health of the bus.
     pub(super) fn see_bus(&mut self, now: Now, health: &BusHealth) {
         let was_connected = std::mem::replace(&mut self.is_connected, !matches!(health, BusHealth::Disconnected { .. }));
         if was_connected && !self.is_connected {
@@ -47,26 +47,26 @@ impl Condition {
             BusHealth::Connected => condition.bus = None,
             BusHealth::Degraded { reason, .. } => condition.bus = Some(reason.clone()),
             BusHealth::Disconnected { reason } => {
-                // The reason changes with every attempt; the time at which it began does not.
+                // Each attempt to connect brings a new reason; the time of the loss stays.
                 let lost_at = condition.lost_at.get_or_insert_with(|| rfc_3339(now));
                 condition.bus = Some(format!("no bus since {lost_at}: {reason}"));
             }
         });
     }
 
-    /// The runtime has this problem now, or none.
+    /// Takes the current problem of the runtime, or none.
     pub(super) fn see_runtime(&mut self, now: Now, problem: Option<String>) {
         self.change(now, |condition| condition.runtime = problem);
     }
 
-    /// `ok`, or `degraded: ` and what is wrong.
+    /// `ok`, or `degraded: ` and the problems.
     pub(super) fn state(&self) -> String {
         let runtime = self.runtime.as_ref().map(|problem| format!("runtime {problem}"));
         let problems: Vec<String> = self.bus.iter().cloned().chain(runtime).collect();
         if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
     }
 
-    /// What is wrong with each part.
+    /// The problem of each part.
     pub(super) fn health(&self) -> Health {
         Health { runtime: self.runtime.clone(), bus: self.bus.clone() }
     }
@@ -81,18 +81,18 @@ impl Condition {
         }
     }
 
-    /// What is wrong in a word, `bus` before `runtime`; none: nothing.
+    /// Which part has a problem: `bus` before `runtime`. None if neither has.
     pub(super) fn cause(&self) -> Option<&'static str> {
         let bus = self.bus.as_ref().map(|_| "bus");
         bus.or(self.runtime.as_ref().map(|_| "runtime"))
     }
 
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     pub(super) fn is_well(&self) -> bool {
         self.bus.is_none() && self.runtime.is_none()
     }
 
-    /// For how long something is wrong; if nothing is, for how long the agent has run: trouble that is over does not make it younger.
+    /// How long something has been wrong. If nothing is, how long the agent has run; a problem that is over does not count.
     pub(super) fn lasts(&self, now: Now) -> Duration {
         now.monotonic.saturating_sub(self.unwell_since.unwrap_or(self.started))
     }
@@ -102,7 +102,7 @@ impl Condition {
         self.bus_losses
     }
 
-    /// Whether there is a bus.
+    /// True if the bus is connected.
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected
     }
@@ -113,7 +113,7 @@ impl Condition {
     }
 }
 
-/// To the second, as people read it.
+/// RFC 3339 text, to the second.
 pub(super) fn rfc_3339(now: Now) -> String {
     let seconds = i64::try_from(now.wall.as_secs()).unwrap_or_default();
     let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Everything that the services of a node count, under one roof.
+//! Collects the counters of all services of a node.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use registrar::RegistrarCounts;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the services of a node count, asked at one time.
+/// The counters of a node's services, read at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) pulls: PullCounts,
     pub(super) backoff: BackoffCounts,
     pub(super) permits: PermitCounts,
     pub(super) events: EventCounts,
-    /// Nothing where the node does not share.
+    /// Zero if the node does not share.
     pub(super) registrar: RegistrarCounts,
 }
 
-/// What a list of pulls adds up to.
+/// The sums over a list of pulls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PullCounts {
     pub(super) pulling: u64,
@@ -45,7 +45,7 @@ impl PullCounts {
 }
 
 impl Counts {
-    /// By name, as `fleetpull nodes NAME --counters` shows them.
+    /// The counters by name, as `fleetpull nodes NAME --counters` shows them.
     pub(super) fn by_name(&self) -> BTreeMap<String, u64> {
         let Self { pulls, backoff, permits, events, registrar } = self;
         [
@@ -92,7 +92,7 @@ impl Counts {
 }
 
 impl Counts {
-    /// How the node takes part in sharing.
+    /// The sharing mode of the node.
     pub(super) fn share(&self) -> &'static str {
         match (self.registrar.is_shared(), self.backoff.shared.observes) {
             (false, _) => "off",
@@ -109,7 +109,7 @@ impl Counts {
     }
 }
 
-/// Every number and switch of an answer under the name of its field, so that what a service counts anew is shown without a word here.
+/// Every number and switch of an answer under its field's name, so that a new counter of a service needs no code here.
 fn by_field(prefix: &str, counts: &impl Serialize) -> Vec<(String, u64)> {
     // Numbers and switches always encode.
     let fields = serde_json::to_value(counts).unwrap_or_default();

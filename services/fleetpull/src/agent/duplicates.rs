@@ -1,5 +1,5 @@
-//! Duplicate agents: others of the same name. Two on one bus would both pull and both answer, so the younger one goes on without the bus
-//! until the name is free.
+//! Finds duplicate agents. Two of them on one bus would both pull and both answer, so the younger one goes on without the bus until the
+//! name is free.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use super::identity::Identity;
 use super::name_watch::{ANSWER_WITHIN, Door};
 use crate::node::open_bus;
 
-/// How often an agent without the bus asks whether the name is free.
+/// How often an agent without the bus checks whether the name is free.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After so many questions without an answer the name is free: a machine that lost its power ends no connection, and the server believes
-/// for minutes that its agent is there.
+/// After this many unanswered requests the name counts as free: a machine that loses power ends no connection, and the server keeps the
+/// subscription of its agent for minutes.
 const UNANSWERED: u32 = 3;
-/// After so many looks the log says again that this agent goes on without the bus.
+/// After this many checks the log repeats that this agent goes on without the bus.
 const LOOKS_PER_WARNING: u32 = 60;
 
-/// Looks for duplicate agents, for as long as this one runs.
+/// Looks for duplicate agents while this agent runs.
 pub(super) struct Duplicates {
     identity: Identity,
     bus: BusRef,
@@ -36,17 +36,17 @@ pub(super) struct Duplicates {
     settings: Settings,
     clock: Clock,
     random: Random,
-    /// The agent that holds the name; none: this one does.
+    /// The agent that holds the name. None if this agent does.
     holder: Option<NodeDescription>,
 }
 
-/// What came of asking for this node's name.
+/// The result of a request to this node's name.
 enum Answer {
     /// Another agent has it.
     Other(Box<NodeDescription>),
     /// Nobody has subscribed to it.
     Nobody,
-    /// An agent that has it may be there.
+    /// An agent with this name may be running.
     Unknown,
 }
 
@@ -55,7 +55,8 @@ impl Duplicates {
         Self { identity, bus, wiring, door, settings, clock, random: Random::from_system(), holder: None }
     }
 
-    /// Gives the bus to the agent that answers to this name now, whichever of the two began first. Asks before this one answers there.
+    /// Gives the bus to an agent that already answers to this name, whichever of the two is older. Must run before this agent answers to
+    /// the name.
     pub(super) async fn look_first(&mut self) {
         if let Answer::Other(holder) = self.ask(&self.wiring.clone()).await {
             self.give_way(*holder);
@@ -83,8 +84,8 @@ impl Duplicates {
         self.holder = Some(holder);
     }
 
-    /// An older agent. Asks at each connect, and whenever another agent asks for this name: it may be a duplicate that connected later
-    /// and heard our answer. Never returns while there is none.
+    /// Waits for an older agent with this name. Asks at each connect, and whenever another agent asks for this name, because that may be a
+    /// duplicate that connected later.
     async fn next_older(&mut self) -> NodeDescription {
         let mut states = self.bus.health_changes();
         let mut is_connected = false;
@@ -111,12 +112,12 @@ impl Duplicates {
                     "a younger duplicate agent answers to this node's name; it goes on without the bus when it hears of this one"
                 );
             }
-            // Two that ask each other shall not do so in a loop as fast as they can.
+            // This pause keeps two agents that ask each other from looping at full speed.
             tokio::time::sleep(ANSWER_WITHIN).await;
         }
     }
 
-    /// Waits until no other agent has the name, asking through a connection of its own: on the bus of this agent nothing flows.
+    /// Waits until no other agent has the name. Asks through a separate connection, because this agent's bus is set aside.
     async fn until_free(&mut self) {
         let (mut lookout, mut unanswered) = (None, 0);
         for look in 1_u32.. {
@@ -146,7 +147,7 @@ impl Duplicates {
         open_bus(&self.settings, &self.identity.node, 0, &self.clock).await
     }
 
-    /// The name may have another holder than before.
+    /// Records the name's current holder, which may differ from the previous one.
     fn see_holder(&mut self, other: NodeDescription, look: u32) {
         if self.holder.as_ref().is_none_or(|holder| holder.instance != other.instance) {
             self.give_way(other);
@@ -172,7 +173,7 @@ impl Duplicates {
     }
 }
 
-/// Which agent has the name, and what to change.
+/// Names the agent that has the name, and says what to change.
 fn held_by(holder: &NodeDescription) -> String {
     let started = rfc_3339(Now { wall: Duration::from_millis(holder.started_ms), ..Now::default() });
     let host = if holder.host.is_empty() { String::new() } else { format!("on the host {}, ", holder.host) };

@@ -1,4 +1,4 @@
-//! The text of the agent's metrics, made when somebody reads it and kept for a moment, however many read it.
+//! The metrics text of the agent: rendered on request, and reused for a moment by all readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use contract::messages::agent::{MetricsText, ReadMetrics};
 use super::actor::{Agent, Gathered};
 use super::readings::{OfAgent, readings};
 
-/// A text is good for so long: scrapers come every few seconds, and what comes faster learns nothing new.
+/// How long a text is reused. Scrapers ask every few seconds, and more frequent requests would see nothing new.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
-/// The text in both forms.
+/// The metrics text in both formats.
 #[derive(Clone, Debug)]
 pub(super) struct Exposition {
     /// OpenMetrics.
@@ -24,7 +24,7 @@ pub(super) struct Exposition {
     pub(super) plain: Bytes,
 }
 
-/// The text that was made last, and when, on the monotonic clock.
+/// The last text, and when it was rendered on the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Kept(Option<(Duration, Arc<Exposition>)>);
 
@@ -41,7 +41,7 @@ impl Kept {
 }
 
 impl Agent {
-    /// The metrics as OpenMetrics has them.
+    /// The metrics in the OpenMetrics format.
     pub(super) fn text(&self, gathered: &Gathered) -> String {
         let agent = OfAgent { started_s: self.identity.started.wall_ms() as f64 / 1_000.0, bus_state: self.condition.bus_state() };
         let Gathered { counts, fleet } = gathered;
@@ -64,7 +64,7 @@ impl Handler<Expose> for Agent {
             return Box::pin(async { Ok(kept) }.into_actor(self));
         }
         Box::pin(self.gather_all().into_actor(self).map(|gathered, agent, _| {
-            // Several may have begun to ask while nothing was kept.
+            // Another request may have rendered the text while this one gathered.
             let kept = agent.kept.fresh(agent.clock.now().monotonic);
             gathered.map(|gathered| kept.unwrap_or_else(|| agent.keep(&gathered)))
         }))

@@ -1,4 +1,4 @@
-//! How many nodes the fleet has, kept over restarts: agents that are restarted together spread their first connection by it.
+//! Keeps the fleet's size over restarts: agents that restart together spread their first connections by it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,21 +9,21 @@ use contract::messages::registrar::FleetSeen;
 use tokio::sync::watch;
 use tracing::debug;
 
-/// What an agent assumes that was never told: its first connection waits 0.42 s at most.
+/// The size assumed if none is stored: the first connection waits at most 0.42 s.
 const ASSUMED: u64 = 50;
-/// A size has twenty digits at the most; more than this is not ours.
+/// Reads at most this much of the file. A size has at most 20 digits.
 const MAX_BYTES: u64 = 32;
-/// A size that differs by less than a tenth from the one that is kept is not written.
+/// A size that differs by less than a tenth from the stored one is not written.
 const TENTHS: u64 = 10;
 
-/// The number that was kept in this file, or what is assumed without it.
+/// The stored size, or [`ASSUMED`] if there is none.
 pub(super) fn read(path: &Path) -> u64 {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(ASSUMED)
 }
 
-/// Keeps the number in this file and tells it to the bus, for as long as the node is told how the fleet stands.
+/// Stores the fleet's size in this file and passes it to the bus, until the node's view of the fleet ends.
 pub(super) async fn keep(path: PathBuf, bus: BusRef, mut seen: watch::Receiver<FleetSeen>) {
     let mut kept = read(&path);
     while seen.changed().await.is_ok() {
@@ -44,7 +44,7 @@ pub(super) async fn keep(path: PathBuf, bus: BusRef, mut seen: watch::Receiver<F
     }
 }
 
-/// A file that was written half is never seen.
+/// Writes a new file and renames it, so that no reader sees a partial file.
 fn write(path: &Path, size: u64) -> std::io::Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, format!("{size}\n"))?;

@@ -1,19 +1,19 @@
-//! Whether the agent lives and can be used, as Kubernetes asks for it.
+//! Liveness and readiness of the agent, in the form that Kubernetes asks for.
 
 use actix::{Handler, Message, MessageResult};
 
 use super::actor::Agent;
 
-/// What an agent is made of, and what is wrong with each part; none: nothing is.
+/// The problem of each part of an agent. None if the part has no problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Health {
-    /// Without it nothing can be pulled.
+    /// With a runtime problem nothing can be pulled: the agent is not ready.
     pub(super) runtime: Option<String>,
-    /// Without it the node goes on alone: it is degraded, and ready.
+    /// With a bus problem the node goes on alone: it is degraded, but ready.
     pub(super) bus: Option<String>,
 }
 
-/// Asks the agent of this process how it is.
+/// Asks the agent of this process for its health.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Health")]
 pub(super) struct ReadHealth;
@@ -27,12 +27,12 @@ impl Handler<ReadHealth> for Agent {
 }
 
 impl Health {
-    /// Whether pulls can be asked for.
+    /// True if the agent can pull images.
     pub(super) fn is_ready(&self) -> bool {
         self.runtime.is_none()
     }
 
-    /// The answer of `/readyz`: every part, as Kubernetes writes it, where that is asked for or something fails.
+    /// The body of `/readyz`: every part, as Kubernetes writes it, if `verbose` or if a part fails.
     pub(super) fn readyz(&self, verbose: bool) -> String {
         if !verbose && self.is_ready() {
             return self.bus.as_ref().map_or_else(|| "ok\n".to_owned(), |problem| format!("ok, degraded: bus {problem}\n"));

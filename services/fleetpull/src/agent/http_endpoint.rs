@@ -1,4 +1,4 @@
-//! `metrics.address`: metrics and health over HTTP, for Prometheus and Kubernetes. Off until it is set.
+//! `metrics.address`: metrics and health over HTTP, for Prometheus and Kubernetes. Off until the address is set.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,29 +25,29 @@ use super::actor::Agent;
 use super::exposition::Expose;
 use super::health::ReadHealth;
 
-/// Connections at a time; the kernel holds further ones back. Two Prometheus, kubelet and a curious person have one each.
+/// Connections at a time; the kernel queues further ones. Two Prometheus servers, kubelet and a person need one each.
 const CONNECTIONS_MAX: usize = 64;
-/// Between two answers. All together they take less than a hundredth of a core then, so that however fast somebody scrapes, pulls are
-/// not slower for it.
+/// The least time between two answers. It limits all answers to less than 1 % of a core, so that frequent scraping does not slow down
+/// pulls.
 const ANSWERS_APART: Duration = Duration::from_millis(5);
-/// A client that says nothing for so long makes room for another. A scraper that comes more rarely connects anew.
+/// A connection without a request for this long is closed. A scraper with longer intervals reconnects.
 const SILENT_FOR: Duration = Duration::from_secs(10);
-/// A connection that lasts so long is closed, so that one that reads a byte a second does not keep its room for ever.
+/// The longest life of a connection, so that a client that reads one byte a second does not hold a slot for ever.
 const CONNECTION_FOR: Duration = Duration::from_secs(300);
-/// The agent's actor answers within milliseconds, if it lives.
+/// How long an answer waits for the agent's actor, which answers within milliseconds if it runs.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// The longest head of a request. Bytes.
+/// The longest request head in bytes.
 const HEAD_MAX_BYTES: usize = 16 * 1024;
-/// Between two attempts to accept a connection, when the process has no room for one.
+/// The pause after a failed accept.
 const NO_ROOM_FOR: Duration = Duration::from_millis(100);
 
-/// An address that is this agent's, and nobody is answered on yet.
+/// A bound address that serves no requests yet.
 pub(super) struct HttpEndpoint {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// The endpoint at work. Dropping it closes all connections.
+/// The running endpoint. Dropping it closes all connections.
 #[derive(Debug)]
 pub(super) struct Serving(JoinHandle<()>);
 
@@ -58,10 +58,10 @@ impl Drop for Serving {
 }
 
 impl HttpEndpoint {
-    /// Takes the address that is set, if one is.
+    /// Binds the configured address, if there is one.
     ///
     /// # Errors
-    /// It cannot be had: somebody else has it, it is not this machine's, or it needs rights.
+    /// The address cannot be bound: another process has it, it does not belong to this machine, or it needs privileges.
     pub(super) async fn bind(settings: &Settings) -> Result<Option<Self>> {
         let Some(set) = &settings.metrics.address else { return Ok(None) };
         let advice = "choose another one (FLEETPULL_METRICS_ADDRESS), or leave it empty to serve none";
@@ -70,23 +70,23 @@ impl HttpEndpoint {
         Ok(Some(Self { listener, address }))
     }
 
-    /// With the port that was chosen where 0 was set.
+    /// The bound address, with the port that the system chose if 0 was configured.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Begins to answer.
+    /// Starts to answer.
     pub(super) fn serve(self, agent: Addr<Agent>, clock: Clock) -> Serving {
         let site = Arc::new(Site { agent, clock, next: Mutex::default() });
         Serving(tasks::spawn("metrics-endpoint", accept(self.listener, site)))
     }
 }
 
-/// What every connection shares.
+/// The state that all connections share.
 struct Site {
     agent: Addr<Agent>,
     clock: Clock,
-    /// When the next answer may be given, on the monotonic clock.
+    /// The earliest time of the next answer, on the monotonic clock.
     next: Mutex<Duration>,
 }
 
@@ -99,7 +99,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
             Ok((stream, _)) => {
                 let site = Arc::clone(&site);
                 tasks::contained_in(&mut connections, "metrics-connection", async move {
-                    // One that breaks or lasts too long is the client's affair.
+                    // A connection that breaks or lasts too long is the client's problem: the result is ignored.
                     let _ = tokio::time::timeout(CONNECTION_FOR, answer_all(stream, site)).await;
                     drop(taken);
                 });
@@ -120,7 +120,7 @@ async fn answer_all(stream: TcpStream, site: Arc<Site>) {
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(SILENT_FOR).max_buf_size(HEAD_MAX_BYTES);
-    // Nonsense is answered with 400, and ends the connection.
+    // The server answers a malformed request with 400 and closes the connection.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -183,7 +183,7 @@ impl Site {
     }
 }
 
-/// Whether the scraper reads OpenMetrics. Who does not say gets what every scraper reads.
+/// True if the scraper accepts OpenMetrics. Otherwise it gets the plain format, which every scraper reads.
 fn wants_open_metrics<B>(request: &Request<B>) -> bool {
     let accepts = request.headers().get_all(ACCEPT);
     accepts.iter().any(|accepts| accepts.to_str().is_ok_and(|accepts| accepts.contains("application/openmetrics-text")))

@@ -1,4 +1,4 @@
-//! Who an agent is.
+//! The identity of an agent.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use clock::{Clock, Now, Random};
 use contract::NodeName;
 use settings::Node;
 
-/// Who an agent is, from its start to its end.
+/// The identity of an agent, constant from its start to its end.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     /// The node's name.
     pub(super) node: NodeName,
-    /// Different for each start, so that an agent knows itself among others of its name.
+    /// Different for each start, so that an agent can tell itself from others with its name.
     pub(super) instance: String,
-    /// What its machine calls itself; empty: nothing.
+    /// The machine's host name. Empty if it has none.
     pub(super) host: String,
-    /// When it began.
+    /// When the agent started.
     pub(super) started: Now,
     /// The node's labels.
     pub(super) labels: BTreeMap<String, String>,
-    /// Its zone.
+    /// The node's zone.
     pub(super) zone: String,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Identity {
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Identity {
-    /// The identity of an agent that begins now.
+    /// The identity of an agent that starts now.
     pub(super) fn new(node: NodeName, settings: &Node, clock: &Clock) -> Self {
         let instance = format!("{:032x}", Random::from_system().id());
         let host = hostname::get().map(|host| host.to_string_lossy().into_owned()).unwrap_or_default();
@@ -35,8 +35,8 @@ impl Identity {
         Self { node, instance, host, started: clock.now(), labels, zone }
     }
 
-    /// Whether another agent of the same name began before this one. Of two that began in the same millisecond, the order of
-    /// their instances decides, so that both come to the same answer.
+    /// True if another agent with the same name started before this one. If both started in the same millisecond, their instances are
+    /// compared, so that both agents get the same result.
     pub(super) fn is_younger_than(&self, started_ms: u64, instance: &str) -> bool {
         (self.started.wall_ms(), self.instance.as_str()) > (started_ms, instance)
     }

@@ -1,4 +1,4 @@
-//! What an agent says of itself at its start.
+//! The log lines that an agent writes at its start.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::actor::name_and_version;
 use super::identity::VERSION;
 use crate::node::{Sharing, shown_bus};
 
-/// How long the start waits for the runtime to say what it is.
+/// How long the start waits for the runtime to describe itself.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the runtime says of itself, or what is known without it where it takes too long.
+/// The runtime's description, or one from the settings if the runtime takes too long.
 pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> RuntimeDescription {
     match tokio::time::timeout(DESCRIBE_WITHIN, runtime.describe()).await {
         Ok(description) => description,
@@ -33,14 +33,14 @@ pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> Runti
     }
 }
 
-/// Where the agent is reached on this machine.
+/// The addresses of the agent on this machine.
 pub(super) struct Reached<'a> {
     pub(super) socket: &'a Path,
-    /// None: no address is set.
+    /// None if no address is configured.
     pub(super) http: Option<SocketAddr>,
 }
 
-/// The lines that say what has started, and what it shares.
+/// Logs what has started and what the node shares.
 pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &NodeName, seen: &RuntimeDescription, reached: &Reached<'_>) {
     let runtime = name_and_version(seen);
     let bus = shown_bus(settings);
@@ -61,7 +61,7 @@ pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &N
             info!(share, scope, egress, zone, fleet = settings.fleet.name, "what is learned is shared with the fleet");
         }
         None if settings.nats.is_wanted() => info!(share = settings.fleet.share.as_str(), "nothing is shared: each node learns for itself"),
-        // The line above says that there is no bus, and so no fleet.
+        // The bus line above already says that there is no fleet.
         None => {}
     }
     if let Some(problem) = &seen.problem {

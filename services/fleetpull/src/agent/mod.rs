@@ -1,7 +1,7 @@
-//! The agent of a node: the services on the fleet's bus, on a socket for this machine, and what keeps them honest.
+//! The agent of a node: serves the commands on the fleet's bus and on a socket for this machine, and supervises the services.
 //!
-//! `work::start` says in which order things happen: nothing is served on the bus before it is known that no duplicate agent has the
-//! name, and nobody is told that the agent is ready before it is served.
+//! `work::start` defines the order: the agent serves nothing on the bus before it has checked for a duplicate agent, and it reports ready
+//! only after it serves.
 
 mod actor;
 mod announcement;
@@ -38,12 +38,12 @@ use crate::exit::Exit;
 use supervisor::Supervisor;
 use work::Work;
 
-/// How long stopping may take; systemd kills after three times as long.
+/// The longest stop. systemd kills the process after three times as long.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// How long stopping may take while there is no bus: there is nobody to tell.
+/// The longest stop without a bus, when the agent has nobody to inform.
 const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs the agent until a signal or a dead service ends it.
+/// Runs the agent until a signal or a panic ends it.
 ///
 /// # Errors
 /// The agent cannot start, or lost one of its services.
@@ -63,7 +63,7 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
                 stop(work, &format!("the agent stops: {name}")).await;
                 Ok(Exit::Success)
             }
-            // What panicked may have left anything in any state: nothing of it is worth waiting for.
+            // After a panic the state may be inconsistent, so the agent does not wait for an orderly stop.
             End::Panic(panic) => {
                 bail!("{panic} panicked; the log above says where. The agent ends, so that it is started anew")
             }
@@ -96,7 +96,7 @@ async fn stop(work: Work, why: &str) {
     }
 }
 
-/// The signals that end an agent in good order.
+/// The signals that stop an agent in an orderly way.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

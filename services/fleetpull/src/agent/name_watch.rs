@@ -1,4 +1,5 @@
-//! Where questions for this node's name arrive from the bus: they tell of duplicate agents, and this agent's own are not answered.
+//! Receives requests for this node's name from the bus. Requests from others may come from duplicate agents; the agent's own requests get
+//! no answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,24 +10,25 @@ use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::{CallError, MessageId};
 use tokio::sync::Notify;
 
-/// An agent that is alive answers within milliseconds. One that does not answer for so long counts as gone.
+/// How long an agent waits for an answer to its name. A running agent answers within milliseconds; one that does not answer in time counts
+/// as gone.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the door knows.
+/// The state shared by the agent that asks for its own name and the actor that answers.
 #[derive(Debug, Default)]
 pub(super) struct Door {
-    /// The question that this agent asked last.
+    /// The message id of this agent's last request.
     own: Mutex<Option<MessageId>>,
     rung: Notify,
 }
 
 impl Door {
-    /// This agent is about to ask this.
+    /// Marks a request as this agent's own before it is sent.
     pub(super) fn expect_own(&self, question: MessageId) {
         *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(question);
     }
 
-    /// Waits until somebody else asks for this node's name.
+    /// Waits until another agent asks for this node's name.
     pub(super) async fn rung(&self) {
         self.rung.notified().await;
     }
@@ -36,7 +38,7 @@ impl Door {
     }
 }
 
-/// The actor at the door.
+/// The actor that receives requests for the node's name.
 pub(super) struct Doorkeeper {
     door: Arc<Door>,
     agent: Recipient<Ask<DescribeNode>>,
@@ -63,7 +65,7 @@ impl Handler<Ask<DescribeNode>> for Doorkeeper {
     fn handle(&mut self, ask: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
         if self.door.is_own(ask.0.meta.message_id) {
             return Box::pin(async {
-                // The first answer counts, and it has to be somebody else's.
+                // This answer is delayed because the requester takes the first answer, which has to be another agent's.
                 tokio::time::sleep(ANSWER_WITHIN * 2).await;
                 Err(CallError::Refused { reason: "an agent does not answer itself".to_owned() })
             });

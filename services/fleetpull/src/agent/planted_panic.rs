@@ -1,14 +1,14 @@
-//! A way to make an actor or a task of a running agent panic, so that a test can see what becomes of the agent. Not in release builds.
+//! Makes an actor or a task of a running agent panic, so that a test can check how the agent reacts. Not in release builds.
 
 use actix::{Addr, Handler, Message};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::actor::Agent;
 
-/// Names the task in which a panic is planted. Without it the agent's actor panics.
+/// Names the task that panics. If it is not set, the agent's actor panics.
 const PLANTED: &str = "PLANTED_PANIC";
 
-/// Panic.
+/// Makes the agent's actor panic.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Break;
@@ -21,20 +21,20 @@ impl Handler<Break> for Agent {
     }
 }
 
-/// Plants a panic in the tasks that the environment names. To be called before any task is spawned.
+/// Plants a panic in the task that the environment names. Must be called before any task is spawned.
 pub(super) fn plant() {
     if let Ok(task) = std::env::var(PLANTED) {
         tasks::plant_panic(task);
     }
 }
 
-/// Breaks the task in which a panic is planted, or else the agent's actor, when the process gets SIGUSR2.
+/// On SIGUSR2, panics in the task that has the planted panic, or else in the agent's actor.
 pub(super) fn break_by_signal(agent: Addr<Agent>) {
     let Ok(mut asked) = signal(SignalKind::user_defined2()) else { return };
     let breaking = async move {
         while asked.recv().await.is_some() {
             if !tasks::break_planted() {
-                // The agent's actor does not answer: its panic is reported elsewhere.
+                // The panicking actor does not answer; its panic guard reports the panic.
                 let _ = agent.send(Break).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What an agent's services count, as its metrics show it.
+//! Turns the services' counters into metrics.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use metrics::{Instruments, Readings, table};
 use super::counters::Counts;
 use super::identity::VERSION;
 
-/// The value of a label that has nothing to say.
+/// The value of a label without information.
 const NONE: &str = "none";
-/// The lease of an attempt, whatever it was taken for: the tracker counts results that came too late together.
+/// The lease kind of all attempts: the tracker counts late results without their purpose.
 const ATTEMPT: &str = "attempt";
 
-/// What the fleet's leaders alone export.
+/// The values that only leaders in the fleet export.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfFleet {
-    /// None: this node is not the registrar.
+    /// None if this node is not the registrar.
     pub(super) entries: Option<OpenEntries>,
     pub(super) budgets: Vec<BudgetState>,
 }
 
-/// What an agent knows of itself.
+/// The values that an agent has of itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfAgent {
     /// Seconds since 1970.
@@ -41,7 +41,7 @@ fn set_outbox(readings: &mut Readings, events: &EventCounts) {
     readings.set(&table::OUTBOX_OLDEST, &[], events.oldest_age_ms as f64 / 1_000.0);
 }
 
-/// All of it. `counters` are those of `fleetpull nodes NAME --counters`.
+/// All metrics. `counters` are those of `fleetpull nodes NAME --counters`.
 pub(super) fn readings(
     agent: OfAgent,
     counts: &Counts,
@@ -97,14 +97,14 @@ fn set_fleet(readings: &mut Readings, counts: &Counts, open: &OpenEntries, instr
     }
 }
 
-/// What the budgets of one label add up to.
+/// The sums over the budgets with one label.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfRegistry {
     rate_cap: f64,
     rate_in_force: f64,
     in_flight: u64,
     waiting: u64,
-    /// Limit and what is left of it.
+    /// The limit, and how much of it is left.
     quota: Option<(u64, u64)>,
 }
 
@@ -128,7 +128,7 @@ fn set_budgets(readings: &mut Readings, budgets: &[BudgetState], instruments: &I
     }
     for (registry, of) in &by_label {
         let label = [registry.as_str()];
-        // 0 says that nothing is limited, which as a rate would read as nothing allowed.
+        // 0 means no limit, but as a rate it would read as nothing allowed.
         if of.rate_cap > 0.0 {
             readings.set(&table::BUDGET_RATE_CAP, &label, of.rate_cap);
             readings.set(&table::BUDGET_RATE_IN_FORCE, &label, of.rate_in_force);
@@ -142,8 +142,8 @@ fn set_budgets(readings: &mut Readings, budgets: &[BudgetState], instruments: &I
     }
 }
 
-/// The samples of a text that `fleetpull nodes NAME --counters` shows beside the counters: those with labels that are not 0, and how many values a
-/// histogram has seen. What has no label is a counter there already.
+/// The samples that `fleetpull nodes NAME --counters` shows beside the counters: those with labels that are not 0, and each histogram's
+/// number of observations. Samples without a label are already among the counters.
 pub(super) fn labelled(text: &str) -> impl Iterator<Item = (String, u64)> {
     metrics::samples(text).filter_map(|sample| {
         let instrument = table::of_sample(sample.name)?;

@@ -1,4 +1,4 @@
-//! Where an agent takes commands from: the fleet's bus, and the bus behind the socket.
+//! The buses on which an agent takes commands: the fleet's bus, and the bus behind the socket.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::identity::Identity;
 use super::name_watch::Doorkeeper;
 use crate::node::Node;
 
-/// The agent's own commands on the fleet's bus, and all commands behind the socket. Dropping it ends that.
+/// Serves the agent's own commands on the fleet's bus, and all commands behind the socket. Dropping it stops serving.
 #[derive(Debug)]
 pub(super) struct Serving {
     _announced: Announced,
@@ -24,7 +24,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Begins to take commands. When this returns on a connected bus, the server knows.
+    /// Starts to take commands. On a connected bus, the server has confirmed the subscriptions when this returns.
     ///
     /// # Errors
     /// The bus is closed.
@@ -37,7 +37,7 @@ impl Serving {
         clock: &Clock,
     ) -> Result<Self, BusError> {
         let on_the_bus = serve_agent(&node.wiring, doorkeeper.clone().recipient(), agent).await?;
-        // What is taken behind the socket is nobody's to find on the fleet's bus.
+        // The announcement lists only the services on the fleet's bus, not those behind the socket.
         let announced = announce_services(&node.wiring, identity, node.served().iter().chain(&on_the_bus), clock).await?;
         let is_the_same = Arc::ptr_eq(local, &node.wiring.bus);
         let mut served = on_the_bus;
@@ -47,23 +47,23 @@ impl Serving {
         Ok(Self { _announced: announced, served })
     }
 
-    /// Takes no more commands, and tells waiting callers that no answer comes.
+    /// Stops taking commands, and tells waiting callers that no answer comes.
     pub(super) async fn end(self) {
         join_all(self.served.into_iter().map(Served::end)).await;
     }
 }
 
-/// Takes the commands of every service from another bus than the node's.
+/// Serves the commands of every service on another bus than the node's.
 async fn serve_all(node: &Node, bus: &MessagingRef, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
     let wiring = Wiring { bus: Arc::clone(bus), ..node.wiring.clone() };
     let mut served = node.actors.serve(&wiring).await?;
-    // Duplicate agents do not ask through the socket: nobody has to stand at the door.
+    // Duplicate agents do not ask through the socket, so these requests go directly to the agent.
     served.extend(serve_agent(&wiring, agent.clone().recipient(), agent).await?);
     Ok(served)
 }
 
 async fn serve_agent(wiring: &Wiring, by_name: Recipient<Ask<DescribeNode>>, agent: &Addr<Agent>) -> Result<Vec<Served>, BusError> {
-    // At once, because each waits for the server to confirm it.
+    // Concurrently, because each call waits for the server's confirmation.
     let (one, two, three, four, five, six) = futures::try_join!(
         actors::serve::<DescribeNode>(wiring, by_name),
         actors::serve::<CountAll>(wiring, agent.clone().recipient()),

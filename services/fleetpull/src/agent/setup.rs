@@ -1,4 +1,4 @@
-//! How an agent is set up, for who asks.
+//! Describes how an agent is set up, for those that ask.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use settings::{Loaded, differing};
 
 use super::actor::Agent;
 
-/// Of an agent with these settings, and its socket there.
+/// The setup of an agent with these settings and this socket.
 pub(super) fn setup_of(loaded: &Loaded, socket: &Path) -> NodeSetup {
     NodeSetup { socket: socket.display().to_string(), settings: differing(loaded) }
 }

@@ -1,4 +1,4 @@
-//! Where an agent keeps what is its own, and the lock that says whose it is.
+//! The directory with an agent's own files, and the lock that keeps other agents out.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Write as _};
@@ -9,14 +9,14 @@ use safe_dir::{PRIVATE_MODE, SafeDir};
 
 use crate::node::SOCKET_FILE;
 
-/// The file that the running agent has locked; it holds the agent's process id for people.
+/// The file that the running agent locks. It contains the agent's process id.
 const LOCK_FILE: &str = "lock";
-/// What the agent is to go on with after a restart.
+/// The standing pulls that the agent resumes after a restart.
 const STANDING_PULLS_FILE: &str = "standing-pulls.json";
-/// How many nodes the fleet had when the agent last ran.
+/// The fleet's size when the agent last ran.
 const FLEET_SIZE_FILE: &str = "fleet-size";
 const LOCK_MODE: u32 = 0o600;
-/// A process id has seven digits at the most; more than this is not ours.
+/// Reads at most this much of the lock file. A process id has at most 7 digits.
 const LOCK_TEXT_MAX_BYTES: u64 = 32;
 
 /// The state directory, locked. The kernel frees the lock when the process ends, however it ends.
@@ -27,10 +27,10 @@ pub(super) struct StateDir {
 }
 
 impl StateDir {
-    /// Takes the directory over, making it if it is not there.
+    /// Locks the directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// Another agent has it, or it cannot be used.
+    /// Another agent has locked the directory, or it cannot be used.
     pub(super) fn lock(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path).with_context(|| format!("the state directory {} has no absolute path", path.display()))?;
         let shown = path.display();
@@ -64,7 +64,7 @@ impl StateDir {
         self.path.join(FLEET_SIZE_FILE)
     }
 
-    /// Where events wait for the fleet's stream.
+    /// The directory in which events wait for the fleet's stream.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -79,10 +79,10 @@ fn sign(lock: &mut File) -> std::io::Result<()> {
     writeln!(lock, "{}", std::process::id())
 }
 
-/// The process that has the lock, as it signed.
+/// The process that holds the lock, as it wrote in the file.
 fn holder(lock: &File) -> String {
     let mut text = String::new();
-    // Unreadable or not written yet: there is still something to say.
+    // An unreadable or empty file is reported as an unknown process.
     let _ = lock.take(LOCK_TEXT_MAX_BYTES).read_to_string(&mut text);
     text.trim().parse::<u32>().map_or_else(|_| "its process id is not known".to_owned(), |process| format!("process {process}"))
 }

@@ -1,4 +1,4 @@
-//! What started the agent and wants to know how it is: systemd, or nobody.
+//! Reports to the supervisor of the agent: systemd, or nobody.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use sd_notify::NotifyState;
 use tokio::time::Interval;
 use tracing::warn;
 
-/// systemd asks for a sign of life within its period; half of it leaves room for a busy machine.
+/// Watchdog notifications per period of systemd. Two leave room for a busy machine.
 const SIGNS_IN_A_PERIOD: u32 = 2;
 
-/// The process that started the agent.
+/// The supervisor of this process.
 pub(super) struct Supervisor {
     signs: Option<Interval>,
 }
 
 impl Supervisor {
-    /// The one that this process's environment names, if any.
+    /// The supervisor that the environment of this process names, if any.
     pub(super) fn of_process() -> Self {
         let period = sd_notify::watchdog_enabled().filter(|period| *period > Duration::ZERO);
         Self { signs: period.map(|period| tokio::time::interval(period / SIGNS_IN_A_PERIOD)) }
@@ -29,12 +29,12 @@ impl Supervisor {
         say(&[NotifyState::Stopping]);
     }
 
-    /// The actors share this thread: while it comes by here, they get their turn.
+    /// Shows that this thread is not stuck, and with it the actors, which run on the same thread.
     pub(super) fn say_alive(&self) {
         say(&[NotifyState::Watchdog]);
     }
 
-    /// Waits until the next sign of life is due; for ever if nobody wants one.
+    /// Waits until the next watchdog notification is due; for ever if there is no watchdog.
     pub(super) async fn next_sign_of_life(&mut self) {
         match &mut self.signs {
             Some(signs) => drop(signs.tick().await),

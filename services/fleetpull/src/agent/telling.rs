@@ -1,4 +1,4 @@
-//! What becomes of an agent, as events of its node.
+//! Records what happens to an agent as events of its node.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use event_recorder::EventRecorder;
 
 use super::identity::Identity;
 
-/// The way to the node's own recorder.
+/// Sends events to the node's own recorder.
 #[derive(Clone)]
 pub(super) struct Telling {
     node: NodeName,
@@ -25,12 +25,12 @@ impl Telling {
         Self { node: identity.node.clone(), recorder, clock, started: identity.started.monotonic }
     }
 
-    /// For how long the agent has run.
+    /// How long the agent has run.
     pub(super) fn age(&self) -> Duration {
         self.clock.now().monotonic.saturating_sub(self.started)
     }
 
-    /// Records it, in a trace of its own. Nobody waits for it.
+    /// Records the event in a new trace, without waiting for the result.
     pub(super) fn tell(&self, reason: EventReason, message: String, cause: Option<&str>, lasted: Option<Duration>) {
         let mut random = Random::from_system();
         let fresh = Meta::root(&mut random);

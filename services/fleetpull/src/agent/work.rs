@@ -1,4 +1,4 @@
-//! An agent at work: what it has started, and in which order.
+//! The running agent: its parts, and the order in which they start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,10 +41,10 @@ use crate::node::{
     Membership, Node, NodeOptions, NodeParts, Policies, Sharing, boot_id, keep_free, node_name, open_bus, open_shared_runtime, own_name,
 };
 
-/// How long the start waits for the bus. One that is there takes milliseconds; without it the agent starts alone.
+/// How long the start waits for the bus. A reachable server takes milliseconds; without it the agent starts alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// An agent at work. What it holds ends with it.
+/// A running agent. Its parts end with it.
 pub(super) struct Work {
     node: Node,
     panics: Panics,
@@ -52,48 +52,48 @@ pub(super) struct Work {
     serving: Serving,
     telling: Telling,
     socket: SocketServer,
-    /// Where metrics and health are read over HTTP, if an address is set.
+    /// Serves metrics and health over HTTP. None if no address is configured.
     _http: Option<http_endpoint::Serving>,
-    /// Looks after the fleet's key, where that is kept by the fleet itself.
+    /// Keeps the fleet's key, if the fleet itself stores it.
     _key_keeper: Option<JoinHandle<()>>,
-    /// The lock goes last.
+    /// Dropped last, because it holds the lock.
     _state: StateDir,
 }
 
-/// What an agent stands on before anything of it can be reached.
+/// The parts that must exist before the agent can be reached.
 struct Ground {
     identity: Identity,
     clock: Clock,
     state: StateDir,
     runtime: RuntimeRef,
-    /// What the runtime says of itself.
+    /// The runtime's description.
     seen: RuntimeDescription,
-    /// Under which the runtime tells whose logins it uses.
+    /// The key with which the runtime identifies the logins that it uses.
     fleet_key: FleetKey,
-    /// None: there is no fleet, or nothing is to be shared with it.
+    /// None if there is no fleet, or if nothing is shared with it.
     sharing: Option<Sharing>,
     bus: BusRef,
     fleet: Fleet,
     door: Arc<Door>,
     duplicates: Duplicates,
     instruments: Instruments,
-    /// None: no address is set.
+    /// None if no address is configured.
     http: Option<HttpEndpoint>,
 }
 
-/// Starts everything. When this returns, the socket listens, and on a bus that is there every subscription is confirmed.
+/// Starts everything. When this returns, the socket listens, and on a connected bus the server has confirmed every subscription.
 ///
 /// # Errors
-/// Another agent has the state directory, or something that is set cannot be used.
+/// Another agent has locked the state directory, or a setting cannot be used.
 pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
-    // Before anything is started that may panic.
+    // Must be first: the following calls start tasks that may panic.
     let panics = tasks::panics();
     let settings = configuration.settings();
     let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, door, duplicates, instruments, http } =
         prepare(configuration).await?;
-    // Without a server it is the same bus, and else one of this process that works when the server does not.
+    // Without NATS this is the same bus. With NATS it is a separate bus in this process, which works without the server.
     let local: MessagingRef = if settings.nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { bus.clone() };
-    // Before any actor, so that nothing has to be undone where this fails.
+    // Before any actor starts, so that nothing has to be undone if the socket cannot be made.
     let socket_path = state.socket();
     let socket = serve_socket(&socket_path, local.clone());
     let socket = socket.with_context(|| format!("the socket {} cannot be made", socket_path.display()))?;
@@ -112,7 +112,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         instruments: instruments.clone(),
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
-    // It ends with the node's registrar.
+    // The task ends with the node's registrar.
     tasks::spawn_local("fleet-size", fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
     let telling = Telling::new(&identity, node.actors.recorder.clone(), clock.clone());
     let agent = Agent::new(AgentParts {
@@ -136,7 +136,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let serving = serving.context("the agent cannot be reached through the bus")?;
     let reached = Reached { socket: &socket_path, http: http.as_ref().map(HttpEndpoint::address) };
     introduce(settings, sharing.as_ref(), &identity.node, &seen, &reached);
-    // Last, so that who is answered finds an agent that is ready.
+    // Last, so that the HTTP endpoint answers only when the agent is ready.
     let http = http.map(|http| http.serve(agent, clock));
     Ok(Work {
         node,
@@ -151,7 +151,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     })
 }
 
-/// Begins to look after the fleet's key, unless nothing is shared or a file holds the key.
+/// Starts to keep the fleet's key, unless nothing is shared or a file holds the key.
 fn keep_key_if_shared(
     settings: &Settings,
     sharing: Option<&Sharing>,
@@ -163,7 +163,7 @@ fn keep_key_if_shared(
     is_kept.then(|| tasks::spawn_local("fleet-key", keep_key(fleet_key, bus.clone(), fleet.clone(), Random::from_system())))
 }
 
-/// Where this agent's events are stored. Without NATS there is no stream: the store is the history of this node.
+/// Where this agent's events are stored. Without NATS there is no stream, and the store is the node's only history.
 fn durability(settings: &Settings, state: &StateDir, node: &NodeName, clock: &Clock) -> Result<Durability> {
     let origin = Origin { boot: boot_id(), new_incarnation: format!("{:016x}", Random::from_system().word()) };
     let opened = SqliteStore::open(state.path(), &origin);
@@ -179,7 +179,8 @@ fn durability(settings: &Settings, state: &StateDir, node: &NodeName, clock: &Cl
     })
 }
 
-/// Takes the name: on this machine by the lock, on the bus by asking. On a bus where another agent has it, this one is set aside.
+/// Takes the name: on this machine with the lock, on the bus by asking for it. If another agent on the bus has the name, the bus is set
+/// aside.
 async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let settings = configuration.settings();
     let clock = Clock::host();
@@ -195,7 +196,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     }
     let instruments = Instruments::default();
     let runtime = open_shared_runtime(configuration, RegistryArgs::default(), &clock, fleet_key.clone(), &instruments)?;
-    // Without NATS there is nobody to share with.
+    // Without NATS there is no other node to share with.
     let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
     let sharing = sharing.map(|sharing| sharing.with_own_caps(&configuration.loaded));
     let bus = open_bus(settings, &node, fleet_size::read(&state.fleet_size()), &clock).await?;
@@ -209,7 +210,7 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, door, duplicates, instruments, http })
 }
 
-/// Waits for a moment until messages flow; whether they do.
+/// Waits up to [`CONNECT_WITHIN`] for a connected bus. Returns true if it is connected.
 async fn wait_connected(bus: &BusRef) -> bool {
     let mut states = bus.health_changes();
     let connected = async {
@@ -228,12 +229,12 @@ impl Work {
         &self.node.wiring.bus
     }
 
-    /// A service or a task panicked: the agent has to end.
+    /// Waits until a service or a task panics; the agent must end then.
     pub(super) async fn next_panic(&mut self) -> Panic {
         self.panics.next().await
     }
 
-    /// Takes no more commands, and hands what is recorded to the bus.
+    /// Stops taking commands, and passes the recorded events to the bus.
     pub(super) async fn stop(self, why: &str) {
         let Self { node, serving, socket, telling, duplicates, .. } = self;
         duplicates.abort();

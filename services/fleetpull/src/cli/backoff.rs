@@ -1,4 +1,4 @@
-//! `fleetpull backoff` and `fleetpull budget`: what the fleet has learned, and how to overrule it.
+//! `fleetpull backoff` and `fleetpull budget`: show and overrule the fleet's back-off entries, and show its budgets.
 
 use std::time::Duration;
 

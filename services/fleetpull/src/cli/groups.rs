@@ -10,13 +10,13 @@ use settings::Kind;
 use super::selector::Selector;
 use crate::completion;
 
-/// Among a command's own options, also where a group with a heading stands before it.
+/// No help heading: the option is listed among the command's own options, even after a group with a heading.
 pub(super) const OWN: Option<&str> = None;
 
 /// A settings key and its value, as a flag gives them.
 pub(super) type Flag = (String, String);
 
-/// The words that a setting takes, for completions of its flag.
+/// The values of a setting, for the completion of its flag.
 fn choices(name: &str) -> PossibleValuesParser {
     let words: &[&str] = match settings::keys().iter().find(|key| key.name == name).map(|key| &key.kind) {
         Some(Kind::Choice(words)) => words,
@@ -35,9 +35,9 @@ pub enum OutputFormat {
     Json,
 }
 
-/// The forms in which a kind of command writes its facts.
+/// The output formats of a kind of command.
 pub trait Format: ValueEnum + Copy + Default + std::fmt::Debug + Send + Sync + 'static {
-    /// What they are, for the help.
+    /// The description of the formats in the help.
     const HELP: &'static str;
 }
 
@@ -158,7 +158,7 @@ pub struct NodesQuestionArgs<F: Format = OutputFormat> {
 }
 
 impl<F: Format> QuestionArgs<F> {
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         [self.fleet.nats.flags(), self.log.flags()].concat()
@@ -205,13 +205,13 @@ fn text(path: &std::path::Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The flags that were given, as settings.
+/// The given flags as settings.
 fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> Vec<Flag> {
     pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 impl LogArgs {
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         given([("log.level", self.log_level.clone()), ("log.format", self.log_format.clone())])
@@ -219,7 +219,7 @@ impl LogArgs {
 }
 
 impl NatsArgs {
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         given([
@@ -238,13 +238,13 @@ impl NatsArgs {
 }
 
 impl RuntimeArgs {
-    /// Whether anything of it was given: it is about this process then.
+    /// True if any of these options was given: the command is about this machine then.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.runtime.is_some() || self.store.is_some() || self.runtime_endpoint.is_some() || self.authfile.is_some()
     }
 
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         given([

@@ -1,15 +1,15 @@
-//! An image on the command line, in the spellings of the tools beside Fleetpull: `docker://registry/name:tag` is skopeo's and podman's.
+//! An image on the command line, also in the forms of other tools: skopeo and podman write `docker://registry/name:tag`.
 
 use ::image::Reference;
 
-/// Before an image of a registry. It says nothing that the name does not say.
+/// The prefix of an image in a registry. It adds nothing to the name.
 const REGISTRY: &str = "docker://";
-/// Before an OCI image layout.
+/// The prefix of an OCI image layout.
 const LAYOUT: &str = "oci:";
-/// Before other places that are no registries.
+/// The prefixes of other places that are not registries.
 const ELSEWHERE: [&str; 5] = ["oci-archive:", "docker-archive:", "docker-daemon:", "containers-storage:", "dir:"];
 
-/// Reads an image, or what else an argument takes beside one: without `docker://`, and not from a place that is no registry.
+/// Reads an image, or another value that the argument accepts: removes `docker://`, and refuses places that are not registries.
 pub(super) fn image(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix(REGISTRY) {
         return if name.is_empty() { Err(format!("no image is named: write {REGISTRY}busybox, or busybox")) } else { Ok(name.to_owned()) };
@@ -25,7 +25,7 @@ fn refusal(place: &str, text: &str) -> String {
         ),
         _ => format!("bring it to a registry with `skopeo copy {text} {REGISTRY}REGISTRY/NAME:TAG` and name it so"),
     };
-    // An image may really have such a name.
+    // The text may also be a valid image name.
     let way_out = if Reference::parse(text).is_ok() { format!(" (an image that is called so: {REGISTRY}{text})") } else { String::new() };
     format!("{place} is a place on one machine, and images come from registries: {advice}{way_out}")
 }

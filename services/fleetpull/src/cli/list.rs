@@ -1,4 +1,4 @@
-//! What every list takes: how it is written, and whether it is watched.
+//! The options of every list: its format, and whether it is watched.
 
 use clap::{Args, ValueEnum};
 
@@ -38,7 +38,7 @@ pub enum ColourChoice {
 }
 
 impl ColourChoice {
-    /// Whether they are written, on a terminal or elsewhere, by what the environment says.
+    /// True if colours are written, given whether the output is a terminal and what the environment says.
     #[must_use]
     pub fn is_wanted(self, is_terminal: bool, variable: &dyn Fn(&str) -> Option<String>) -> bool {
         let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());

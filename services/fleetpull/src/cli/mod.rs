@@ -80,14 +80,14 @@ Examples:
 Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not;
 4 all in back-off; 5 out of time.";
 
-/// What kubectl calls its plugin `kubectl-fleetpull`.
+/// The name that kubectl gives its plugin `kubectl-fleetpull`.
 const PLUGIN: &str = "kubectl fleetpull";
 
 impl Cli {
-    /// Reads this process's arguments; what is wrong with them ends it.
+    /// Reads the arguments of this process, and ends it if they are wrong.
     #[must_use]
     pub fn of_process() -> Self {
-        // A shell that completes a word runs this program too.
+        // A shell also runs this program to complete a word.
         CompleteEnv::with_factory(Self::command).var(completion::VARIABLE).complete();
         let called = std::env::args_os().next().unwrap_or_default();
         let read = command_called(&called).try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
@@ -95,7 +95,7 @@ impl Cli {
     }
 }
 
-/// The command line of a program that was called so: kubectl runs `kubectl-fleetpull`, and its user wrote `kubectl fleetpull`.
+/// The command line under the program's name: if kubectl runs `kubectl-fleetpull`, the user typed `kubectl fleetpull`.
 fn command_called(program: &OsStr) -> clap::Command {
     let is_plugin = Path::new(program).file_stem().is_some_and(|name| name.to_string_lossy().replace('-', " ") == PLUGIN);
     if is_plugin { Cli::command().bin_name(PLUGIN) } else { Cli::command() }

@@ -69,7 +69,7 @@ pub struct NatsAuthArgs {
 }
 
 impl NatsAuthArgs {
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         [self.nats.flags(), self.log.flags()].concat()

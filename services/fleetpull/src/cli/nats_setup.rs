@@ -109,7 +109,7 @@ pub struct AccountsArgs {
 }
 
 impl NatsSetupArgs {
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         [self.nats.flags(), self.log.flags()].concat()

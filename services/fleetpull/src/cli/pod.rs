@@ -1,10 +1,10 @@
-//! A pod on the command line: `shop/web-0`, or as kubectl's users write it, `pod/web-0 -n shop`.
+//! A pod on the command line: `shop/web-0`, or in kubectl's form `pod/web-0 -n shop`.
 
 use contract::PodRef;
 
 use crate::exit::UsageError;
 
-/// kubectl's words for pods.
+/// kubectl's names for the kind pod.
 const KINDS: [&str; 3] = ["pod", "pods", "po"];
 
 /// Reads `NAMESPACE/NAME`.
@@ -17,17 +17,17 @@ pub(super) fn pod(text: &str) -> Result<PodRef, String> {
     }
 }
 
-/// Whether a word is kubectl's for pods.
+/// True if a word is one of kubectl's names for the kind pod.
 pub(super) fn is_kind(word: &str) -> bool {
     KINDS.contains(&word)
 }
 
-/// The name behind `pod/`.
+/// The name after `pod/`.
 pub(super) fn name_of(text: &str) -> Option<&str> {
     text.split_once('/').filter(|(kind, _)| is_kind(kind)).map(|(_, name)| name)
 }
 
-/// The pod of a name, which has its namespace before it or beside it.
+/// The pod with this name. Its namespace is given either in the name or separately.
 pub(super) fn in_namespace(name: &str, namespace: Option<&str>) -> Result<PodRef, UsageError> {
     let full = match (name.contains('/'), namespace) {
         (true, None) => name.to_owned(),

@@ -1,4 +1,4 @@
-//! `fleetpull policy`: what operators say for the whole fleet.
+//! `fleetpull policy`: operators' rules for the whole fleet.
 
 use clap::{Args, Subcommand};
 

@@ -122,7 +122,7 @@ pub struct FleetPullArgs {
 }
 
 impl FleetPullArgs {
-    /// Whether anything of it was given: it needs nodes then.
+    /// True if any of these options was given: the command needs nodes then.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.parallelism.is_some() || self.canary.is_some() || self.success_threshold.is_some() || self.dry_run || self.detach
@@ -130,20 +130,20 @@ impl FleetPullArgs {
 }
 
 impl PullArgs {
-    /// Whether the job is other agents', not this process's own.
+    /// True if agents pull the image, not this process.
     #[must_use]
     pub fn has_target(&self) -> bool {
         self.all_nodes || !self.nodes.is_empty() || self.fleet.agent.is_some() || self.fleet.selector.is_some()
     }
 }
 
-/// Its values stand in completions.
+/// Lists the values in completions.
 pub(super) fn policy() -> impl TypedValueParser<Value = PullPolicy> {
     let all = [PullPolicy::Always, PullPolicy::IfNotPresent, PullPolicy::Never];
     PossibleValuesParser::new(all.map(|policy| policy.as_str())).try_map(|text| text.parse::<PullPolicy>())
 }
 
-/// A duration with a unit, more than none.
+/// A duration with a unit, longer than zero.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let advice = "a duration needs a unit, like 500ms, 30s, 5m or 1h30m";
     if text.chars().all(|character| character.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! The commands that ask: events, explain, nodes, pulls, cancel, config, demo, completions.
+//! The commands that query: events, explain, nodes, pulls, cancel, config, demo, completions.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -72,32 +72,32 @@ pub struct EventsArgs {
 }
 
 impl EventsArgs {
-    /// Whether the fleet's stream is meant, and not what agents keep.
+    /// True if the fleet's stream is read instead of the agents' own stores.
     #[must_use]
     pub fn is_history(&self) -> bool {
         self.since.is_some() || self.until.is_some() || self.limit.is_some()
     }
 
-    /// The pod that is meant, if one is.
+    /// The given pod, if any.
     ///
     /// # Errors
-    /// It has no namespace, or two.
+    /// The pod has no namespace, or two.
     pub fn meant_pod(&self) -> Result<Option<PodRef>, UsageError> {
         self.pod.as_deref().map(|name| pod::in_namespace(name, self.namespace.as_deref())).transpose()
     }
 }
 
-/// A time, or how long ago it is.
+/// A time, or a time before now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// So long ago.
+    /// This long before now.
     Ago(Duration),
-    /// Since 1970.
+    /// This long after 1970-01-01.
     At(Duration),
 }
 
 impl Moment {
-    /// When that is, since 1970, if it is `now`.
+    /// The time since 1970-01-01, given the current one.
     #[must_use]
     pub fn at(self, now: Duration) -> Duration {
         match self {
@@ -107,7 +107,7 @@ impl Moment {
     }
 }
 
-/// Reads a time of a flag.
+/// Reads the time of a flag.
 pub(super) fn moment(text: &str) -> Result<Moment, String> {
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
         let since = time.duration_since(UNIX_EPOCH).map_err(|_| format!("{text} is before 1970"))?;
@@ -117,18 +117,18 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
     span.map(Moment::Ago).map_err(|_| format!("{text:?} is no time: 30m, 2h, 7d (so long ago), or 2026-01-31T12:00:00Z"))
 }
 
-/// Its values stand in completions.
+/// Lists the values in completions.
 fn reason() -> impl TypedValueParser<Value = EventReason> {
     PossibleValuesParser::new(EventReason::ALL.iter().map(EventReason::as_str)).try_map(|text| text.parse::<EventReason>())
 }
 
-/// Its values stand in completions.
+/// Lists the values in completions.
 fn event_type() -> impl TypedValueParser<Value = EventType> {
     let read = |text: String| if text.eq_ignore_ascii_case(EventType::Warning.as_str()) { EventType::Warning } else { EventType::Normal };
     PossibleValuesParser::new([EventType::Normal, EventType::Warning].map(EventType::as_str)).map(read)
 }
 
-/// The name behind `pod/`.
+/// The name after `pod/`.
 fn pod_name(text: &str) -> Result<String, String> {
     pod::name_of(text).map(str::to_owned).ok_or_else(|| "events are of pods: write pod/NAME -n NAMESPACE; for an image, --image".to_owned())
 }
@@ -178,11 +178,11 @@ pub struct ExplainArgs {
 }
 
 impl ExplainArgs {
-    /// The pod that is meant: `pod shop/web-0`, `pod web-0 -n shop` or `pod/web-0 -n shop`. None: an image is meant, also one that is
-    /// called pod/web-0.
+    /// The given pod: `pod shop/web-0`, `pod web-0 -n shop` or `pod/web-0 -n shop`. None if an image is given, even one with the name
+    /// pod/web-0.
     ///
     /// # Errors
-    /// The words are neither.
+    /// The words name neither a pod nor an image.
     pub fn meant_pod(&self) -> Result<Option<PodRef>, UsageError> {
         let namespace = self.namespace.as_deref();
         let name = match (&self.pod, namespace) {

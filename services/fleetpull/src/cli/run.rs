@@ -46,7 +46,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// As settings.
+    /// The options as settings.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         let mut flags = [self.runtime.flags(), self.nats.flags(), self.log.flags()].concat();

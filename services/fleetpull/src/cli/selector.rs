@@ -1,4 +1,4 @@
-//! Which nodes, by their labels: the selectors of Kubernetes, by equality, by set and by number.
+//! Selects nodes by their labels, with Kubernetes' selectors: by equality, by set and by number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,12 +6,12 @@ use std::iter::Peekable;
 use std::str::FromStr;
 use std::vec::IntoIter;
 
-/// Follows what is wrong with a selector.
+/// Appended to every selector error.
 const FORM: &str = "a selector is conditions with commas between them: zone=a,disk!=hdd,gpu,!edge,rack in (r1, r2),rack notin (r3),cores>4";
-/// As Kubernetes has it for the value of a label.
+/// Kubernetes' limit for the value of a label.
 const VALUE_MAX_CHARS: usize = 63;
 
-/// What the labels of a node must be: all of these.
+/// Conditions on the labels of a node, which must all be met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     text: String,
@@ -24,7 +24,7 @@ struct Condition {
     is: Wanted,
 }
 
-/// What the label of a condition's key must be.
+/// The condition on the value of one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wanted {
     OneOf(BTreeSet<String>),
@@ -36,13 +36,13 @@ enum Wanted {
 }
 
 impl Selector {
-    /// Whether a node with these labels is meant. As in Kubernetes a label that is not there is another value.
+    /// True if a node with these labels is selected. As in Kubernetes, a missing label counts as a different value.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.conditions.iter().all(|condition| condition.is.met_by(labels.get(&condition.key).map(String::as_str)))
     }
 
-    /// As it was given.
+    /// The selector as the user wrote it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -68,7 +68,7 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
-            // Kubernetes takes that for all. A variable of a script that was not set shall not mean the whole fleet.
+            // Kubernetes selects everything here. But an unset variable of a script must not select the whole fleet.
             return Err(format!("it is empty: without it every node is meant; {FORM}"));
         }
         let mut parser = Parser { tokens: tokens(text).into_iter().peekable() };
@@ -90,10 +90,10 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// The longer ones first.
+/// Longer signs first, because the first match wins.
 const SIGNS: [&str; 9] = ["!=", "==", "=", "!", "(", ")", ",", ">", "<"];
 
-/// Words and signs; white space only keeps words apart.
+/// Splits the text into words and signs; white space only separates words.
 fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -157,14 +157,14 @@ impl<'t> Parser<'t> {
 
     fn key(&mut self, place: &str) -> Result<String, String> {
         match self.tokens.next() {
-            // As in Kubernetes these are no keys: `in (a)` is a condition whose key was forgotten.
+            // As in Kubernetes these are no keys: in `in (a)` the key is missing.
             Some(Token::Word(word)) if !matches!(word, "in" | "notin") => key(word),
             Some(token) => Err(format!("{place} stands a label's key, not {token}")),
             None => Err(format!("{place} stands a label's key, but it ends there")),
         }
     }
 
-    /// What stands behind a sign: a word, or nothing for a label without a value.
+    /// The value after a sign. It may be empty.
     fn value(&mut self, sign: Token<'_>) -> Result<String, String> {
         match self.tokens.peek().copied() {
             None | Some(Token::Sign(",")) => Ok(String::new()),
@@ -176,7 +176,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Values in brackets. Between two commas there is a value without a character.
+    /// Values in brackets. Nothing between two commas is an empty value.
     fn list(&mut self, key: &str, word: Token<'_>) -> Result<BTreeSet<String>, String> {
         if !self.takes("(") || self.tokens.peek() == Some(&Token::Sign(")")) {
             return Err(format!("after {word} stand values in brackets, as in `{key} in (a, b)`"));
@@ -204,7 +204,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// A label's key.
+/// Checks the key of a label.
 fn key(word: &str) -> Result<String, String> {
     if word.chars().all(|character| character.is_ascii_alphanumeric() || "-_./".contains(character)) {
         return Ok(word.to_owned());
@@ -212,7 +212,7 @@ fn key(word: &str) -> Result<String, String> {
     Err(format!("`{word}` is no label's key: letters, digits and - _ . /"))
 }
 
-/// What no label can have would never be found.
+/// Checks the value of a label. An invalid value would never match.
 fn value(word: &str) -> Result<String, String> {
     if word.len() <= VALUE_MAX_CHARS && word.chars().all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character)) {
         return Ok(word.to_owned());

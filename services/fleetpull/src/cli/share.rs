@@ -1,26 +1,26 @@
-//! Parts of a fleet: so many nodes, or so many of a hundred.
+//! Parts of a fleet: a number of nodes, or a percentage.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most nodes that one command works on at a time: each holds a request open.
+/// The most nodes that one command works on at a time, because each holds a request open.
 const MOST_NODES: usize = 10_000;
 
 /// How many nodes pull at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallelism {
-    /// So many.
+    /// This number of nodes.
     Nodes(usize),
-    /// So many of a hundred.
+    /// This percentage of the nodes.
     Share(Percentage),
 }
 
-/// A part of a whole, from 1 to 100 %.
+/// A percentage from 1 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percentage(u8);
 
 impl Parallelism {
-    /// How many of `nodes` that is; at least one.
+    /// The number of nodes out of `nodes`; at least one.
     #[must_use]
     pub fn of(self, nodes: usize) -> usize {
         match self {
@@ -31,7 +31,7 @@ impl Parallelism {
 }
 
 impl Percentage {
-    /// How many of `whole` that is, rounded up.
+    /// This percentage of `whole`, rounded up.
     #[must_use]
     pub fn of(self, whole: usize) -> usize {
         whole.saturating_mul(usize::from(self.0)).div_ceil(100)
@@ -67,7 +67,7 @@ impl fmt::Display for Percentage {
     }
 }
 
-/// Digits alone: `+5` and ` 5` are typing errors.
+/// Accepts digits alone: `+5` and ` 5` are typing errors.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

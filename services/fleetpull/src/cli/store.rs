@@ -1,4 +1,4 @@
-//! The commands for what a store holds: images, rm, prune.
+//! The commands for images in a store: images, rm, prune.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,14 +42,14 @@ pub struct ImagesArgs {
 }
 
 impl ImagesArgs {
-    /// Whether nodes are asked, and not this machine.
+    /// True if the command asks nodes instead of this machine.
     #[must_use]
     pub fn has_target(&self) -> bool {
         let fleet = &self.asked.question.fleet;
         self.all_nodes || !self.asked.nodes.is_empty() || fleet.agent.is_some() || fleet.selector.is_some()
     }
 
-    /// As settings. A store that is named is an embedded one, whatever the settings say.
+    /// The options as settings. A given store is an embedded one, whatever the settings say.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         let runtime = self.runtime.runtime.clone().or_else(|| kind_of(self.runtime.store.as_ref()));
@@ -57,7 +57,7 @@ impl ImagesArgs {
     }
 }
 
-/// The kind of runtime that a named store stands for.
+/// The kind of runtime that a given store implies.
 fn kind_of(store: Option<&PathBuf>) -> Option<String> {
     store.map(|_| "oci-layout".to_owned())
 }
@@ -139,7 +139,7 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// As settings. A store that is named is an embedded one, whatever the settings say.
+    /// The options as settings. A given store is an embedded one, whatever the settings say.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         let runtime = RuntimeArgs { runtime: kind_of(self.store.as_ref()), store: self.store.clone(), ..RuntimeArgs::default() };

@@ -1,8 +1,8 @@
-//! Who acts: for the events and answers that tell of it.
+//! The user who runs a command, for events and answers.
 
 use std::os::unix::fs::MetadataExt as _;
 
-/// Where the system lists its users.
+/// The system's list of users.
 const USERS: &str = "/etc/passwd";
 
 /// `user@host` of this process.
@@ -14,11 +14,11 @@ pub(super) fn by() -> String {
     format!("{}@{}", user(uid, &users, &variables), host.as_deref().unwrap_or("unknown host"))
 }
 
-/// The user's name as the system lists it, else as the environment says it (a directory service may know more users than the list),
-/// else the number.
+/// The user's name from the system's list, else from the environment (a directory service may know more users than the list), else the
+/// user's number.
 fn user(uid: Option<u32>, users: &str, variables: &[String]) -> String {
     let name_of = |uid: u32| {
-        // name:password:uid:...
+        // The fields are name:password:uid:...
         let entries = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let own = entries.into_iter().find(|entry| entry.get(2).and_then(|number| number.parse().ok()) == Some(uid));
         own.and_then(|entry| entry.first().map(|name| (*name).to_owned())).filter(|name| !name.is_empty())

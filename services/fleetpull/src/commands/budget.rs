@@ -23,7 +23,7 @@ use crate::output::table::Look;
 use crate::output::{self, json_line, units};
 use differences::{Difference, GoesBy, differences, names};
 
-/// One budget as JSON, as its leader tells it where that answers: the names and their meaning are an interface.
+/// One budget as JSON, with its leader's values if the leader answers. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonBudget<'a> {
     kind: &'static str,
@@ -33,18 +33,18 @@ struct JsonBudget<'a> {
     epoch: u64,
     leads: bool,
     learns: bool,
-    /// The cap. Null: no limit.
+    /// The cap. Null if there is no limit.
     per_second: Option<f64>,
-    /// Whether the fleet policy says so; else the settings of the node that told it.
+    /// True if the cap comes from the fleet policy, false if from the settings of the node in `told_by`.
     per_second_by_policy: bool,
-    /// The rate in force. Null: no limit, or another node leads and does not answer.
+    /// The rate in force. Null if there is no limit, or if another node leads and does not answer.
     per_second_in_force: Option<f64>,
-    /// Why it is no higher: policy, starting, overload, quota, silent_nodes.
+    /// Why the rate is below the cap: policy, starting, overload, quota, silent_nodes.
     rate_cause: Option<&'a str>,
-    /// Null: no limit.
+    /// Null if there is no limit.
     at_once: Option<u64>,
     at_once_by_policy: bool,
-    /// Which fleet policy the node follows that told it; 0: none.
+    /// The revision of the fleet policy on the node in `told_by`. 0 if it has none.
     policy_revision: u64,
     in_flight: u64,
     waiting: &'a [BudgetWaiter],
@@ -52,17 +52,17 @@ struct JsonBudget<'a> {
     known: JsonQuotas<'a>,
     alone_total: u64,
     overrun_total: u64,
-    /// Who told of it.
+    /// The node that these values come from.
     told_by: &'a NodeName,
-    /// Nodes that know of it.
+    /// Nodes that have this budget.
     node_count: usize,
-    /// Of them those that reach no leader and go by their own share.
+    /// Nodes among them that reach no leader and use their own share.
     alone_nodes: &'a [NodeName],
-    /// Nodes that go by other caps.
+    /// Nodes that use other caps.
     differences: Vec<Difference<'a>>,
 }
 
-/// What the registry said of its quotas.
+/// The registry's quotas.
 #[derive(Serialize)]
 struct JsonQuotas<'a> {
     none_told: bool,
@@ -73,16 +73,16 @@ struct JsonQuotas<'a> {
 #[derive(Serialize)]
 pub(super) struct JsonQuota<'a> {
     source: Option<&'a str>,
-    /// Null when the registry does not say.
+    /// Null if the registry does not report it.
     limit: Option<u64>,
     remaining: u64,
-    /// Null when the registry does not say.
+    /// Null if the registry does not report it.
     window_ms: Option<u64>,
     reset_ms: Option<u64>,
 }
 
 impl<'a> JsonQuota<'a> {
-    /// As JSON.
+    /// The quota as JSON.
     pub(super) fn of(limit: &'a RegistryLimit) -> Self {
         Self {
             source: limit.source.as_deref(),
@@ -94,23 +94,23 @@ impl<'a> JsonQuota<'a> {
     }
 }
 
-/// What stands for nothing when it is zero.
+/// None for zero.
 fn unless_zero(number: u64) -> Option<u64> {
     (number > 0).then_some(number)
 }
 
-/// A budget, put together from what nodes told of it.
+/// A budget, merged from the answers of the nodes.
 pub(super) struct Budget {
     pub(super) state: BudgetState,
     told_by: NodeName,
     nodes: usize,
     alone: Vec<NodeName>,
-    /// By which caps each node goes.
+    /// The caps that each node uses.
     by: Vec<(NodeName, GoesBy)>,
 }
 
 impl Budget {
-    /// How many nodes know of it.
+    /// Nodes that have this budget.
     pub(super) fn node_count(&self) -> usize {
         self.nodes
     }
@@ -150,7 +150,7 @@ fn listing(answers: Vec<Answer<BudgetList>>, silent: &[Silent], with_objects: bo
     listing
 }
 
-/// What is to be known of a budget beside its figures: why its rate is low, and which nodes are otherwise.
+/// Remarks on a budget: why its rate is low, and which nodes differ.
 fn remarks(budget: &Budget) -> Vec<String> {
     let of = in_words(&budget.state);
     let alone = (!budget.alone.is_empty()).then(|| format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
@@ -160,14 +160,14 @@ fn remarks(budget: &Budget) -> Vec<String> {
     slow.into_iter().chain(alone).chain(differing).collect()
 }
 
-/// Puts together what nodes told, as it comes: each budget once, and its leader's figures are the fleet's.
+/// Merges the answers as they arrive: each budget once, with its leader's values.
 #[derive(Default)]
 pub(super) struct Merger {
     budgets: BTreeMap<String, Budget>,
 }
 
 impl Merger {
-    /// One node told this.
+    /// Adds the answer of one node.
     pub(super) fn add(&mut self, node: &NodeName, list: BudgetList) {
         for state in list.budgets {
             let alone = state.alone;
@@ -183,30 +183,30 @@ impl Merger {
             if alone {
                 budget.alone.push(node.clone());
             }
-            // Two may think that they lead: the higher epoch does.
+            // Two nodes may both believe that they lead: the one with the higher epoch does.
             if (state.leads, state.epoch) > (budget.state.leads, budget.state.epoch) {
                 (budget.state, budget.told_by) = (state, node.clone());
             }
         }
     }
 
-    /// The nodes that are said to lead.
+    /// The leaders that nodes named.
     pub(super) fn leaders(&self) -> impl Iterator<Item = &NodeName> {
         self.budgets.values().filter_map(|budget| budget.state.leader.as_ref())
     }
 
-    /// In the order of their owners.
+    /// The budgets, sorted by owner.
     pub(super) fn budgets(&self) -> impl Iterator<Item = &Budget> {
         self.budgets.values()
     }
 
-    /// By owner.
+    /// The budgets by owner.
     pub(super) fn into_budgets(self) -> BTreeMap<String, Budget> {
         self.budgets
     }
 }
 
-/// Shows budgets as the wide list of them does.
+/// Shows budgets like the wide list.
 pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
     if output.format == OutputFormat::Json {
         return budgets.iter().for_each(|budget| output::json(&json(budget)));
@@ -218,7 +218,7 @@ pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
     }
 }
 
-/// As JSON.
+/// The budget as JSON.
 pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
     let Budget { state, told_by, nodes, alone, by } = budget;
     JsonBudget {
@@ -249,7 +249,7 @@ pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
     }
 }
 
-/// Whose budget it is, for people.
+/// The owner of a budget, in words.
 fn in_words(state: &BudgetState) -> String {
     output::one_line(&budget_in_words(&state.owner))
 }

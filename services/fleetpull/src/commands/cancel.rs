@@ -16,10 +16,10 @@ use crate::output::known_failures::same_image;
 use crate::output::table::Look;
 use crate::output::{self, standing_pull};
 
-/// How many standing pulls are shown to somebody who meant another, and how many nodes that go on pulling.
+/// Other standing pulls that are shown if none matches, and nodes that are shown because they go on pulling.
 const SHOWN: usize = 10;
 
-/// Ends standing pulls, and says which pulls of the image go on for other callers.
+/// Cancels standing pulls, and says which pulls of the image go on for other callers.
 pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
@@ -52,17 +52,17 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
         let images: BTreeSet<&str> = meant.iter().map(|(_, status)| status.image.as_str()).collect();
         let going_on = going_on(&client, &nodes, &images).await;
         say_what_goes_on(&going_on, &others);
-        // An id names one standing pull, which is cancelled even if others want the image.
+        // An id names one standing pull, so other callers of the image do not make the cancellation a failure.
         let by_image = images.iter().any(|image| same_image(image, &args.what));
         Ok(if by_image && !going_on.is_empty() { Exit::Failure } else { exit })
     })
 }
 
-/// The pulls of these images that nodes go on with.
+/// The pulls of these images that go on.
 async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&str>) -> Vec<(NodeName, PullStatus)> {
     let mut going_on = Vec::new();
     for (node, answer) in client.ask_each(nodes, &ListPulls {}).await {
-        // A node that does not answer was named already.
+        // A node that does not answer was already reported.
         let pulls = answer.map(|list| list.pulls).unwrap_or_default();
         let of_images = pulls.into_iter().filter(|pull| images.iter().any(|image| same_image(&pull.image, image)));
         going_on.extend(of_images.map(|pull| (node.clone(), pull)));
@@ -70,7 +70,7 @@ async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&s
     going_on
 }
 
-/// Says on stderr why each node goes on. `others` are the standing pulls that were not cancelled.
+/// Says on stderr why each node goes on pulling. `others` are the standing pulls that were not cancelled.
 fn say_what_goes_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, StandingPullStatus)]) {
     for (node, pull) in going_on.iter().take(SHOWN) {
         let standing = others.iter().filter(|(other, status)| other == node && same_image(&status.image, &pull.image)).count();
@@ -81,7 +81,7 @@ fn say_what_goes_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, St
     }
 }
 
-/// Why a pull goes on, `standing` pulls of whose callers may stand with the agent.
+/// Says why a pull goes on. `standing` is the number of standing pulls among its callers.
 fn why_it_goes_on(node: &NodeName, pull: &PullStatus, standing: usize) -> String {
     let image = output::one_line(&pull.image);
     let (callers, wait, they) = if pull.callers == 1 { ("caller", "waits", "it does") } else { ("callers", "wait", "they do") };
@@ -92,7 +92,7 @@ fn why_it_goes_on(node: &NodeName, pull: &PullStatus, standing: usize) -> String
     }
 }
 
-/// Every standing pull of `nodes`; says on stderr who did not answer.
+/// Every standing pull of `nodes`. Reports on stderr the nodes that do not answer.
 async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, StandingPullStatus)>, Exit) {
     let (mut standing_pulls, mut exit) = (Vec::new(), Exit::Success);
     for (node, answer) in client.ask_each(nodes, &ListStandingPulls {}).await {
@@ -107,7 +107,7 @@ async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, S
     (standing_pulls, exit)
 }
 
-/// By the beginning of its id, or by its image however that is written.
+/// True if `what` is the beginning of the standing pull's id, or its image in any spelling.
 fn is_meant(what: &str, status: &StandingPullStatus) -> bool {
     if is_key(what) && status.standing_pull.to_string().starts_with(&what.to_ascii_lowercase()) {
         return true;

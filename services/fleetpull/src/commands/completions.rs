@@ -8,7 +8,7 @@ use crate::completion;
 use crate::exit::Exit;
 use crate::output;
 
-/// What the script runs for each word: this program, as the shell finds it.
+/// The program that the script runs for each word, found through the shell's path.
 const PROGRAM: &str = "fleetpull";
 
 /// Prints the completions for one shell.

@@ -48,7 +48,7 @@ fn validate(sources: &ConfigSources) -> Result<Exit> {
     }
 }
 
-/// Which file and which variables the settings are made of.
+/// Names the file and the variables that the settings come from.
 fn read_from(sources: &ConfigSources, loaded: &Loaded) -> String {
     let file = match &sources.settings.config {
         Some(file) => file.display().to_string(),

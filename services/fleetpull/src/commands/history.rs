@@ -1,4 +1,4 @@
-//! Events from the fleet's stream: of nodes that are gone too, a page at a time.
+//! Reads events from the fleet's stream page by page, also those of nodes that no longer exist.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,38 +13,38 @@ use serde_json::Value;
 use crate::cli::NodesQuestionArgs;
 use crate::fleet::FleetClient;
 
-/// Messages that are read at a time.
+/// Messages per page.
 const PAGE: usize = 1_000;
-/// Events that are held back to be put into the order of their time: a node that was without NATS sends what it kept. Some MiB.
+/// Events that are held back to sort them by time, because a node that was without NATS sends its events later. They take some MiB.
 const REORDERED: usize = 10_000;
-/// An event may reach the stream so much later than it happened, and is still found by its time: a day without NATS.
+/// How much later than its time an event may be stored and is still found: a day without NATS.
 const LATE_AT_MOST: Duration = Duration::from_secs(86_400);
 
-/// What is read of the stream.
+/// The part of the stream that is read.
 pub(super) struct History<'a> {
-    /// What happened at this time or later, since 1970.
+    /// Events at or after this time, since 1970-01-01.
     pub(super) since: Duration,
-    /// What happened before this time.
+    /// Events before this time, since 1970-01-01.
     pub(super) until: Option<Duration>,
-    /// The newest of all, so many.
+    /// The maximum number of events; the newest are kept.
     pub(super) limit: Option<usize>,
-    /// Of this reason.
+    /// The reason of the events.
     pub(super) reason: Option<EventReason>,
-    /// Of this node, with those of nodes that are stored under the same subject.
+    /// The node of the events. Events of other nodes may be stored under the same subject.
     pub(super) node: Option<&'a NodeName>,
 }
 
-/// How far reading has come.
+/// The progress of reading.
 pub(super) struct Read {
-    /// Events that were read.
+    /// Events read so far.
     pub(super) events: u64,
-    /// When the last of them was stored, since 1970.
+    /// When the last of them was stored, since 1970-01-01.
     pub(super) stored_at: Duration,
 }
 
 impl History<'_> {
-    /// Shows the events of the stream that are taken, in the order of their time, and after each page how far it is. Returns the number
-    /// shown; none if there is no such stream, or one agent is asked through its socket.
+    /// Shows the matching events of the stream in the order of their time, and reports the progress after each page. Returns the number of
+    /// shown events. None if there is no such stream, or if one agent is asked through its socket.
     pub(super) async fn show(
         &self,
         client: &FleetClient,
@@ -86,7 +86,7 @@ impl History<'_> {
     }
 }
 
-/// The nodes whose events are meant; none: all, also those that do not answer any more.
+/// The selected nodes. None selects all nodes, including those that no longer answer.
 pub(super) async fn nodes_meant(asked: &NodesQuestionArgs, client: &FleetClient) -> Result<Option<Vec<NodeName>>> {
     Ok(match (asked.nodes.as_slice(), &asked.question.fleet.selector) {
         ([], None) => None,
@@ -95,26 +95,26 @@ pub(super) async fn nodes_meant(asked: &NodesQuestionArgs, client: &FleetClient)
     })
 }
 
-/// The reason as a token of the subject; of an unknown one all are read.
+/// The reason for the subject. For an unknown reason the events of all reasons are read.
 fn reason_in_subject(reason: Option<EventReason>) -> Option<EventReason> {
     reason.filter(|reason| EventReason::ALL.contains(reason))
 }
 
-/// When it happened, since 1970, and the event.
+/// The time of the event since 1970-01-01, and the event.
 fn read(stored: &StoredMessage) -> Option<(Duration, Value)> {
     let event: Value = serde_json::from_slice(&stored.message.payload).ok()?;
     let time = humantime::parse_rfc3339(event["time"].as_str()?).ok()?;
     Some((time.duration_since(std::time::UNIX_EPOCH).ok()?, event))
 }
 
-/// Puts events into the order of their time, as far as it holds back; of a limit, the newest.
+/// Sorts events by time, within the number that it holds back. With a limit it keeps the newest.
 pub(super) struct Ordered {
     held: BinaryHeap<Reverse<Held>>,
     limit: Option<usize>,
     shown: usize,
 }
 
-/// Compared by time, then by its place in the stream.
+/// Compared by time, then by position in the stream.
 struct Held {
     key: (Duration, u64),
     event: Value,

@@ -1,5 +1,5 @@
-//! What the fleet's budgets and the registries' quotas hold back, by the word of each budget's leader: one answer for `explain`,
-//! `backoff list`, `backoff clear` and `pull --dry-run`.
+//! Finds the budgets and quotas that delay pulls, from each budget's leader. Used by `explain`, `backoff list`, `backoff clear` and
+//! `pull --dry-run`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::budget::{self, Budget, Merger};
 use crate::fleet::FleetClient;
 use crate::output::units;
 
-/// The budgets that are known, each as its leader tells it.
+/// The known budgets, with their leaders' values.
 #[derive(Default)]
 pub(super) struct Budgets {
     by_owner: BTreeMap<String, Budget>,
 }
 
-/// A budget that holds pulls back, in JSON.
+/// A budget that delays pulls, in JSON.
 #[derive(Serialize)]
 struct JsonHold<'a> {
     kind: &'static str,
@@ -29,37 +29,37 @@ struct JsonHold<'a> {
 }
 
 impl Budgets {
-    /// Asks `nodes`, and the leaders that they name and that are not among them. Who does not answer has no say.
+    /// Asks `nodes`, and the leaders that they name. Nodes that do not answer are left out.
     pub(super) async fn of(client: &FleetClient, nodes: &[NodeName]) -> Self {
         let mut merger = Merger::default();
         ask(client, nodes, &mut merger).await;
         let asked: BTreeSet<&NodeName> = nodes.iter().collect();
         let others: BTreeSet<NodeName> = merger.leaders().filter(|leader| !asked.contains(leader)).cloned().collect();
         let others: Vec<NodeName> = others.into_iter().collect();
-        // An agent behind a socket speaks for itself alone.
+        // An agent behind a socket answers only for itself.
         if client.bus().is_some() {
             ask(client, &others, &mut merger).await;
         }
         Self::told(merger)
     }
 
-    /// What was put together.
+    /// The budgets from merged answers.
     pub(super) fn told(merger: Merger) -> Self {
         Self { by_owner: merger.into_budgets() }
     }
 
-    /// All that are known.
+    /// All known budgets.
     pub(super) fn all(&self) -> impl Iterator<Item = &Budget> {
         self.by_owner.values()
     }
 
-    /// Completes what a node says of a pull by what holds its budget.
+    /// Adds to a node's explanation how its budget delays the pull.
     pub(super) fn complete(&self, said: &mut Explanation) {
         said.budget_hold = said.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(|budget| hold(&budget.state));
         said.verdict = said.in_one_sentence();
     }
 
-    /// Each budget that holds pulls back, of this registry or of all.
+    /// Each budget that delays pulls, for this registry or for all.
     pub(super) fn held<'a>(&'a self, registry: Option<&'a str>) -> impl Iterator<Item = (&'a str, BudgetHold)> {
         let of_registry = move |owner: &str| registry.is_none_or(|registry| registry_of_budget(owner) == registry);
         self.by_owner
@@ -69,12 +69,12 @@ impl Budgets {
     }
 }
 
-/// A budget that holds pulls back, as a line.
+/// A line about a budget that delays pulls.
 pub(super) fn line(owner: &str, hold: &BudgetHold) -> String {
     format!("held: pulls from {} wait for its budget: {}", registry_of_budget(owner), hold.cause)
 }
 
-/// The same in JSON.
+/// A budget that delays pulls, as JSON.
 pub(super) fn json<'a>(owner: &'a str, hold: &'a BudgetHold) -> impl Serialize + 'a {
     JsonHold { kind: "budget", owner, registry: registry_of_budget(owner), wait_ms: hold.wait_ms, cause: &hold.cause }
 }
@@ -88,7 +88,7 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], merger: &mut Merger) {
     client.hear_each(nodes, &ListBudgets {}, hear).await;
 }
 
-/// What holds one more pull back, if anything: a quota that is used up, else those who wait before it.
+/// What delays one more pull, if anything: a used-up quota, else the waiting pulls.
 pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
     let longest_wait = state.waiting.iter().map(|waiter| waiter.wait_ms).max();
     let waiting = match state.waiting_count {
@@ -107,7 +107,7 @@ pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
     Some(BudgetHold { wait_ms, cause: format!("{cause}{last}") })
 }
 
-/// The quota of which nothing is left for anybody: one that counts all, or the first to begin anew where each source has used up its own.
+/// The quota that stops every source: a used-up common one, or if each source has used up its own, the first that resets.
 pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     let empty = |limit: &&RegistryLimit| limit.remaining == 0;
     if let Some(common) = limits.iter().filter(|limit| limit.source.is_none()).filter(empty).max_by_key(|limit| limit.reset_ms) {
@@ -122,7 +122,7 @@ pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     longest?.into_iter().min_by_key(|limit| limit.reset_ms)
 }
 
-/// The quota that ends first: one that is used up, else the one of which the least part is left.
+/// The quota that runs out first: a used-up one, else the one with the smallest part left.
 pub(super) fn tightest(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     let with_size = limits.iter().filter(|limit| limit.limit > 0);
     let least = with_size.min_by_key(|limit| limit.remaining.saturating_mul(1_000) / limit.limit);
@@ -137,7 +137,7 @@ mod tests {
 
     const OWNER: &str = "default|registry.example|h||anonymous|e";
 
-    /// How long a budget holds, and why.
+    /// How long a budget delays a pull, and why.
     type Told = (Option<u64>, &'static str);
 
     fn limit(source: Option<&str>, remaining: u64, reset_ms: u64) -> RegistryLimit {

@@ -1,4 +1,4 @@
-//! What each command does.
+//! The implementation of each command.
 
 mod acting;
 mod backoff;
@@ -33,10 +33,10 @@ use anyhow::Result;
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 
-/// Carries out what the command line asks for.
+/// Runs the command of the command line.
 ///
 /// # Errors
-/// Whatever ended the command before it could say how it went.
+/// The error that ended the command before it could report a result.
 pub fn carry_out(cli: Cli) -> Result<Exit> {
     match cli.command {
         Command::Pull(args) => pull::carry_out(args),

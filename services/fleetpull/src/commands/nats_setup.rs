@@ -16,19 +16,19 @@ use crate::exit::Exit;
 use crate::node::connect_nats;
 use crate::output::{self, table};
 
-/// A bucket in JSON: the names and their meaning are an interface.
+/// A bucket in JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonBucket<'a> {
     kind: &'static str,
     bucket: &'a str,
     /// `made`, `missing`, `unchanged`, `changed`, `differs`.
     state: &'static str,
-    /// Null: it is missing.
+    /// Null if the bucket is missing.
     replicas: Option<u64>,
     differences: Vec<JsonDifference<'a>>,
 }
 
-/// A setting that was not as agents need it.
+/// A setting that differed from what agents need.
 #[derive(Serialize)]
 struct JsonDifference<'a> {
     setting: &'a str,
@@ -39,7 +39,7 @@ struct JsonDifference<'a> {
     changed: bool,
 }
 
-/// Makes the fleet's buckets, or changes them.
+/// Makes or changes the fleet's buckets.
 pub(super) fn carry_out(args: &NatsSetupArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, args.flags())?;
     configuration.start_log("error");
@@ -121,7 +121,7 @@ fn word(state: SetupState) -> &'static str {
     }
 }
 
-/// A row for each setting that differs, of a bucket whose name is in the first.
+/// A row for each setting that differs. The first row names the bucket.
 fn rows(bucket: &str, setup: &BucketSetup) -> Vec<Vec<String>> {
     let replicas = setup.replicas.map_or_else(|| "-".to_owned(), |replicas| replicas.to_string());
     let mut settings = setup.differences.iter().map(|difference| setting(bucket, difference));

@@ -1,4 +1,4 @@
-//! Events from the agents' outboxes: where there is no stream. A page of each agent at a time, merged in the order of time.
+//! Reads events from the agents' outboxes if there is no stream: a page of each agent at a time, merged by time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,21 +13,21 @@ use serde_json::Value;
 use super::history::{History, Ordered};
 use crate::fleet::{ANSWER_WITHIN, FleetClient};
 
-/// Events of all agents together that are held here.
+/// Events of all agents together that are held in memory.
 const HELD: usize = 20_000;
-/// Of one agent at a time, at least and at most.
+/// The smallest and the largest page of one agent, in events.
 const PAGE_LEAST: usize = 10;
 const PAGE_MOST: usize = 500;
-/// Agents that are asked at a time.
+/// Agents that are asked at the same time.
 const ASKED_AT_ONCE: usize = 100;
 
-/// What was shown, and who was not heard.
+/// The number of shown events, and the agents that did not answer.
 pub(super) struct Shown {
     pub(super) events: usize,
     pub(super) silent: Vec<(NodeName, String)>,
 }
 
-/// One agent's outbox as far as it was read.
+/// An agent's outbox and the read position in it.
 struct Outbox {
     node: NodeName,
     page: VecDeque<(u64, Value)>,
@@ -35,7 +35,7 @@ struct Outbox {
     has_more: bool,
 }
 
-/// Shows the events of these nodes' outboxes that are taken, in the order of their time.
+/// Shows the matching events of these nodes' outboxes in the order of their time.
 pub(super) async fn show(
     history: &History<'_>,
     client: &FleetClient,
@@ -74,18 +74,18 @@ pub(super) async fn show(
 }
 
 impl Outbox {
-    /// Makes sure that there is a next event, if the agent has one.
+    /// Fetches pages until there is a next event or the outbox ends.
     async fn read_on(&mut self, client: &FleetClient, reason: Option<EventReason>, limit: usize) -> Result<(), String> {
         while self.page.is_empty() && self.has_more {
             self.has_more = false;
             let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-            // An older agent answers with what it keeps, by a cursor that is called `after`.
+            // An older agent knows only the cursor `after`, and answers with the events that it keeps.
             let question = ListEvents { reason, image: None, after: self.after, stored_after: Some(self.after), limit };
             let page = client.ask(&self.node, question, ANSWER_WITHIN).await;
             let page = page.map_err(|error| client.explain_silence(&self.node, &error))?;
             let form = |event: &contract::PullEvent| serde_json::from_slice(&cloud_event::to_json(event).ok()?).ok();
             self.page.extend(page.events.iter().filter_map(|event| Some((event.time_ms, form(event)?))));
-            // An agent that gives the same page for ever must not hold this one.
+            // Stops if an agent repeats the same page.
             self.has_more = page.more && page.next_after > self.after;
             self.after = page.next_after;
         }

@@ -9,7 +9,7 @@ use crate::cli::{OutputFormat, PruneArgs};
 use crate::exit::Exit;
 use crate::output::{self, live};
 
-/// Removes the blobs that no image needs, and old images if asked.
+/// Removes the blobs that no image needs, and on request old images.
 pub(super) fn carry_out(args: &PruneArgs) -> Result<Exit> {
     let Store { path, upkeep } = Store::to_change(&args.place)?;
     let options = PruneOptions { older_than: args.older_than, keep: args.keep.clone() };

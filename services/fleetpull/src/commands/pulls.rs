@@ -16,7 +16,7 @@ use crate::output::silent::{self, Silent};
 use crate::output::table::{Cell, Column, Table, Tone};
 use crate::output::{json_line, standing_pull, units};
 
-/// One table of pulls and of standing pulls.
+/// The columns for pulls and standing pulls.
 static COLUMNS: [Column; 10] = [
     Column::name("IMAGE", 12),
     Column::name("NODE", 6),
@@ -30,7 +30,7 @@ static COLUMNS: [Column; 10] = [
     Column::wide("ID"),
 ];
 
-/// One pull as JSON.
+/// A pull as JSON.
 #[derive(Serialize)]
 struct JsonRow<'a> {
     kind: &'static str,
@@ -45,14 +45,14 @@ struct JsonRow<'a> {
     bytes_per_second: u64,
 }
 
-/// What one node told.
+/// The answer of one node.
 struct Told {
     node: NodeName,
     pulls: Vec<PullStatus>,
     standing_pulls: Vec<StandingPullStatus>,
 }
 
-/// Lists what is in flight, queued and standing.
+/// Lists the pulls in flight, the queued ones and the standing pulls.
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     let request = ListRequest::of(args.asked.question.output, &args.list, &COLUMNS)?;
     request.show(&args.asked.question, async |client: &FleetClient| {
@@ -68,7 +68,8 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     })
 }
 
-/// Asks each node for both. With them come those that did not answer, in words. A version without standing pulls has none.
+/// Asks each node for its pulls and standing pulls. Also returns messages about nodes that did not answer. An older version has no standing
+/// pulls.
 async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Vec<String>) {
     let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
     let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
@@ -99,7 +100,7 @@ fn listing(told: &[Told], silent: &[Silent]) -> Listing {
     let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is in flight or queued");
     for Told { node, pulls, standing_pulls } in told {
         for pull in pulls {
-            // What holds a standing pull holds what waits for the same image.
+            // A failure that delays a standing pull also delays a waiting pull of the same image.
             let held_by = standing_pulls.iter().filter(|status| status.image == pull.image).find_map(standing_pull::held_by);
             listing.table.add(&pull.image, cells(node, pull, held_by));
         }
@@ -113,14 +114,14 @@ fn listing(told: &[Told], silent: &[Silent]) -> Listing {
     listing
 }
 
-/// Standing pulls in a table of their own.
+/// The standing pulls in a separate table.
 pub(super) fn standing<'a>(standing_pulls: impl Iterator<Item = (&'a NodeName, &'a StandingPullStatus)>) -> Table {
     let mut table = Table::new(&COLUMNS);
     standing_pulls.for_each(|(node, status)| table.add(&status.standing_pull.to_string(), standing_pull::cells(node, status)));
     table
 }
 
-/// The mean since the pull began.
+/// The average since the pull began.
 fn bytes_per_second(pull: &PullStatus) -> u64 {
     u64::try_from(u128::from(pull.done_bytes) * 1_000 / u128::from(pull.since_ms.max(1))).unwrap_or(u64::MAX)
 }
@@ -140,7 +141,7 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
     }
 }
 
-/// `held_by` is what it waits for if something has failed.
+/// `held_by` is the failure that the pull waits for, if any.
 fn cells(node: &NodeName, pull: &PullStatus, held_by: Option<String>) -> Vec<Cell> {
     let (progress, rate) = match pull.total_bytes {
         0 => (Cell::nothing(), Cell::nothing()),
@@ -170,7 +171,7 @@ fn cells(node: &NodeName, pull: &PullStatus, held_by: Option<String>) -> Vec<Cel
     ]
 }
 
-/// What is under way on a node that does not answer is not known.
+/// The cells of a node that does not answer: its pulls are unknown.
 fn silent_cells(Silent { node, ago, .. }: &Silent) -> Vec<Cell> {
     let mut cells = vec![Cell::nothing(); COLUMNS.len()];
     cells[1] = Cell::from(node.as_str());

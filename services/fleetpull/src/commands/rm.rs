@@ -11,7 +11,7 @@ use crate::cli::{OutputFormat, RmArgs};
 use crate::exit::Exit;
 use crate::output;
 
-/// How many other images of a repository are named where one is not there.
+/// Other images of the repository that are named if an image does not exist.
 const OTHERS_SHOWN: usize = 5;
 
 /// Removes images from the index of the embedded store.
@@ -50,7 +50,7 @@ fn tell_removed(args: &RmArgs, image: &StoredImage) {
     }
 }
 
-/// Says what else there is of the repository: most often the tag was another one.
+/// Names other images of the repository, because most often the tag was wrong.
 fn tell_missing(args: &RmArgs, upkeep: &StoreUpkeep, image: &Reference, store: &Store) -> Result<()> {
     let images = upkeep.images()?;
     let names = images.iter().filter_map(|image| image.name.as_deref());

@@ -1,4 +1,4 @@
-//! The embedded store of this machine, and how its images are written.
+//! The embedded store of this machine, and the format of its images.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use crate::configuration::Configuration;
 use crate::exit::UsageError;
 use crate::output::units;
 
-/// How many hexadecimal digits of a digest tell images apart for people.
+/// Hex digits of a digest that are shown in text.
 const DIGEST_SHOWN: usize = 12;
 
-/// The store that was named, or this user's.
+/// The given store, or this user's default one.
 pub(crate) struct Store {
-    /// Its absolute path.
+    /// The absolute path.
     pub(super) path: PathBuf,
     /// None if there is no store at the path.
     pub(crate) upkeep: Option<StoreUpkeep>,
@@ -29,7 +29,7 @@ impl Store {
     /// Opens the store to change it.
     ///
     /// # Errors
-    /// A container runtime is set, or the store cannot be used.
+    /// A container runtime is configured, or the store cannot be used.
     pub(super) fn to_change(args: &StoreArgs) -> Result<Self> {
         let configuration = Configuration::load(&args.settings, args.flags())?;
         configuration.start_log("warn");
@@ -41,10 +41,10 @@ impl Store {
         Self::of(&configuration)
     }
 
-    /// Opens the store that is set.
+    /// Opens the configured store.
     ///
     /// # Errors
-    /// It cannot be used, or there is no place for one.
+    /// The store cannot be used, or its path cannot be determined.
     pub(crate) fn of(configuration: &Configuration) -> Result<Self> {
         let settings = configuration.settings();
         let path = settings.store.dir_on(&configuration.host)?;
@@ -54,17 +54,17 @@ impl Store {
     }
 }
 
-/// The sentence about a folder that is no store.
+/// The message about a folder that contains no store.
 pub(super) fn no_store_at(path: &Path) -> String {
     format!("there is no image store at {} (--store names another one)", path.display())
 }
 
-/// The name for people.
+/// The name as text.
 pub(super) fn name(image: &StoredImage) -> &str {
     image.name.as_deref().unwrap_or("<none>")
 }
 
-/// The beginning of the digest, as far as it tells images apart.
+/// The shortened digest as text.
 pub(super) fn short_digest(image: &StoredImage) -> String {
     let digest = image.digest.as_deref().unwrap_or("-");
     digest.split_once(':').map_or_else(|| digest.to_owned(), |(kind, hex)| format!("{kind}:{}", hex.get(..DIGEST_SHOWN).unwrap_or(hex)))

@@ -1,4 +1,4 @@
-//! What is read from the fleet once, or again and again while somebody watches.
+//! Reads from the fleet once, or repeatedly with `--watch`.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::output::listing::{Listing, Manner};
 use crate::output::table::{Column, place_of, titles};
 use crate::output::{self, live, units};
 
-/// How often it is read while somebody watches.
+/// How often the fleet is read with `--watch`.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// Something that was read, and can be shown.
+/// A result that can be shown.
 pub(super) trait Show {
-    /// On a screen, in lines that fit it.
+    /// The result in lines that fit on a screen.
     fn screen(&self) -> Vec<String>;
-    /// On stdout.
+    /// Writes the result to stdout.
     fn write(&self);
 }
 
-/// A list, as it is asked for.
+/// A list in the requested form.
 struct Shown {
     listing: Listing,
     manner: Manner,
@@ -40,7 +40,7 @@ impl Show for Shown {
     }
 }
 
-/// How a list is asked for, and by which of its columns it is sorted.
+/// The requested form of a list, and the column by which it is sorted.
 pub(super) struct ListRequest<'a> {
     list: &'a ListArgs,
     manner: Manner,
@@ -48,10 +48,10 @@ pub(super) struct ListRequest<'a> {
 }
 
 impl<'a> ListRequest<'a> {
-    /// A list of these columns.
+    /// A request for a list with these columns.
     ///
     /// # Errors
-    /// It is to be sorted by a column that it does not have.
+    /// The list has no such column to sort by.
     pub(super) fn of(output: OutputArgs<ListFormat>, list: &'a ListArgs, columns: &[Column]) -> Result<Self> {
         let place = |title: &String| {
             let wrong = || UsageError(format!("no column is called {title:?}: --sort-by takes {}", titles(columns)));
@@ -61,15 +61,15 @@ impl<'a> ListRequest<'a> {
         Ok(Self { list, manner: Manner::of(output, list), sorted_by })
     }
 
-    /// Whether objects are written, which need not be made for anything else.
+    /// True if JSON objects are written. They need not be made otherwise.
     pub(super) fn has_objects(&self) -> bool {
         self.manner.has_objects()
     }
 
-    /// Asks the fleet, and shows what `read` makes of its answers.
+    /// Asks the fleet, and shows the result of `read`.
     ///
     /// # Errors
-    /// As [`ask_fleet`], or what `read` says.
+    /// Those of [`ask_fleet`], and those of `read`.
     pub(super) fn show<F: Format>(
         &self,
         question: &QuestionArgs<F>,
@@ -86,10 +86,10 @@ impl<'a> ListRequest<'a> {
     }
 }
 
-/// Reads and shows it once; if it is watched, until Ctrl-C. On a screen what is for people is drawn anew each time.
+/// Reads and shows the result once, or with `--watch` repeatedly until Ctrl-C. On a terminal, text is redrawn each time.
 ///
 /// # Errors
-/// What `read` says; of what is watched it is shown, and read again.
+/// Those of `read`. With `--watch` an error is shown, and the command reads again.
 pub(super) async fn once_or_again<S: Show>(
     client: &FleetClient,
     is_watched: bool,
@@ -108,7 +108,7 @@ pub(super) async fn once_or_again<S: Show>(
     }
 }
 
-/// Reads and shows it until it is dropped.
+/// Reads and shows the result repeatedly until the future is dropped.
 async fn again<S: Show>(client: &FleetClient, is_for_people: bool, read: impl AsyncFn(&FleetClient) -> Result<(S, Exit)>) {
     let mut watch = Watch { clock: client.clock(), is_redrawn: is_for_people && is_screen(), last: Vec::new(), failing_since: None };
     let mut ticks = tokio::time::interval(READ_EVERY);
@@ -119,16 +119,16 @@ async fn again<S: Show>(client: &FleetClient, is_for_people: bool, read: impl As
     }
 }
 
-/// Whether lines can be taken off and drawn again where they are.
+/// True if lines can be redrawn in place.
 fn is_screen() -> bool {
     io::stdout().is_terminal() && output::is_terminal()
 }
 
-/// What is watched.
+/// The state of a watch.
 struct Watch<'a> {
     clock: &'a Clock,
     is_redrawn: bool,
-    /// What was read last.
+    /// The lines of the last result.
     last: Vec<String>,
     failing_since: Option<Duration>,
 }
@@ -154,7 +154,7 @@ impl Watch<'_> {
     }
 }
 
-/// As many lines as there is room for; the last of them says how many more there are.
+/// As many lines as fit; the last one says how many more there are.
 fn as_many(lines: &[String], room: usize) -> Vec<String> {
     match lines.get(..room.saturating_sub(1)) {
         Some(first) if lines.len() > room => {

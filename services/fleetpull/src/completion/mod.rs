@@ -1,7 +1,6 @@
-//! What a shell offers for a word that is being typed, as far as the command line itself does not say it: nodes that answer, images that
-//! agents hold back or this machine's store has.
+//! Completes names for a shell: nodes that answer, and images that agents are working on or that this machine's store has.
 //!
-//! A shell asks at every Tab and waits: what is not there within [`WITHIN`] is not offered, and what fails says nothing.
+//! A shell asks at every Tab and waits, so names that are not found within [`WITHIN`] are left out, and errors are not reported.
 
 mod sources;
 mod typed;
@@ -18,15 +17,15 @@ use image::Reference;
 
 use typed::Typed;
 
-/// The variable by which a shell asks. It does not begin like that of a setting.
+/// The variable with which a shell requests completions. Its prefix differs from that of settings.
 pub(crate) const VARIABLE: &str = "_FLEETPULL_COMPLETE";
 
-/// After about this a person notices that the shell waits.
+/// The longest search. A person notices a delay of about this length.
 const WITHIN: Duration = Duration::from_millis(300);
-/// How many names are offered at most: more are no help.
+/// The most names that are offered.
 const CANDIDATES_MOST: usize = 100;
 
-/// What finds names for what was typed. It may send names it has while it looks for others.
+/// Finds names for the typed words. It may send some names while it looks for others.
 type Find = fn(&Typed, &Sender<Vec<String>>);
 
 /// The nodes that answer.
@@ -34,7 +33,7 @@ pub(crate) fn nodes() -> ArgValueCompleter {
     completer(sources::nodes)
 }
 
-/// The images that agents hold back, pull or have standing pulls of.
+/// The images that agents have back-off entries, pulls or standing pulls for.
 pub(crate) fn images_of_fleet() -> ArgValueCompleter {
     completer(sources::images_of_fleet)
 }
@@ -44,7 +43,7 @@ pub(crate) fn images_of_store() -> ArgValueCompleter {
     completer(sources::images_of_store)
 }
 
-/// Both.
+/// The images of the store and of the fleet.
 pub(crate) fn images() -> ArgValueCompleter {
     completer(|typed, found| {
         sources::images_of_store(typed, found);
@@ -59,7 +58,7 @@ fn completer(find: Find) -> ArgValueCompleter {
     })
 }
 
-/// All that is found in time. What is still looking then ends with the process.
+/// All names that are found in time. A search that is still running ends with the process.
 fn names(find: Find, typed: Typed) -> Vec<String> {
     let clock = Clock::host();
     let begun = clock.now().monotonic;
@@ -75,8 +74,8 @@ fn names(find: Find, typed: Typed) -> Vec<String> {
     }
 }
 
-/// What can be meant, each once and sorted. Other machines wrote these names: what is neither a node's nor an image's is left out, because
-/// a shell would act on it.
+/// The names that start with the typed word, sorted and without duplicates. Other machines wrote them, so texts that are not node or image
+/// names are left out, because a shell would act on them.
 fn offered(names: Vec<String>, current: &str) -> BTreeSet<String> {
     let meant = names.into_iter().filter(|name| name.starts_with(current));
     let readable = meant.filter(|name| name.parse::<contract::NodeName>().is_ok() || Reference::parse(name).is_ok());

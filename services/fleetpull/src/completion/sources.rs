@@ -1,4 +1,4 @@
-//! Where names come from: the agents that answer, and the store of this machine.
+//! The sources of names: the agents that answer, and the store of this machine.
 
 use std::cmp::Reverse;
 use std::sync::mpsc::Sender;
@@ -17,11 +17,11 @@ use crate::configuration::Configuration;
 use crate::fleet::{FleetClient, connect, connect_here};
 use crate::node::root_envelope;
 
-/// How long agents are waited for: not all of a large fleet, nor those of a slow network, but what comes in time for a person at a shell.
+/// How long agents are waited for. Agents of a large fleet or behind a slow network may be left out, so that a shell responds in time.
 const PATIENCE: Patience = Patience { limit: Duration::from_millis(200), quiet: Duration::from_millis(50) };
-/// How many agents are asked for images: what is shared is the same on all.
+/// Agents that are asked for images, because all agents have the same shared entries.
 const ASKED: usize = 3;
-/// How many entries each of them tells.
+/// Entries that each of them sends.
 const ENTRIES_MOST: u64 = 200;
 
 pub(super) fn nodes(typed: &Typed, found: &Sender<Vec<String>>) {
@@ -63,10 +63,10 @@ pub(super) fn images_of_store(typed: &Typed, found: &Sender<Vec<String>>) {
     let _ = found.send(images().unwrap_or_default());
 }
 
-/// Does `work` with the agents that what was typed, the environment and the settings name, or with that of this host.
+/// Runs `work` with the agents that the typed words, the environment and the settings select, or with the agent of this host.
 fn of_fleet(typed: &Typed, work: impl AsyncFnOnce(FleetClient) -> Result<()>) {
     let Ok(configuration) = Configuration::read(&typed.settings, typed.fleet.nats.flags()) else { return };
-    // What fails offers nothing.
+    // On an error nothing is offered.
     let _ = actix::System::new().block_on(async {
         let client = match connect_here(&typed.fleet, &configuration, true).await? {
             Some(client) => client,

@@ -1,4 +1,4 @@
-//! The words before the one that is completed: which fleet and which store they name.
+//! The words before the completed one: they select the fleet and the store.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches};
 
 use crate::cli::{Cli, FleetArgs, SettingsArgs};
 
-/// What was typed, as far as it says where to look.
+/// The typed options that say where to look.
 #[derive(Debug, Default)]
 pub(super) struct Typed {
     pub(super) settings: SettingsArgs,
@@ -16,12 +16,12 @@ pub(super) struct Typed {
 }
 
 impl Typed {
-    /// Of the words that the shell hands to this process, behind `--`.
+    /// The words that the shell passes to this process after `--`.
     pub(super) fn of_process() -> Self {
         Self::of(std::env::args_os().skip_while(|word| word != "--").skip(1))
     }
 
-    /// What can be read of unfinished words.
+    /// Reads as much as possible of incomplete words.
     fn of(words: impl Iterator<Item = OsString>) -> Self {
         let Ok(mut matches) = Cli::command().ignore_errors(true).try_get_matches_from(words) else { return Self::default() };
         while let Some((_, below)) = matches.remove_subcommand() {
@@ -31,7 +31,7 @@ impl Typed {
     }
 }
 
-/// A group of options, if the command has it.
+/// A group of options, or its default if the command does not have the group.
 fn part<A: Args + FromArgMatches + Default>(matches: &ArgMatches) -> A {
     let options = A::augment_args(clap::Command::default());
     let has_all = options.get_arguments().all(|option| matches.try_contains_id(option.get_id().as_str()).is_ok());

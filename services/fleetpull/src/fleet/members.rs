@@ -1,4 +1,4 @@
-//! Who belongs to the fleet: the agents that answer, and the nodes that are known and silent.
+//! The members of the fleet: the agents that answer, and the nodes that are known but silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::node::root_envelope;
 use crate::output::silent::{Silent, milliseconds};
 use crate::output::{self, units};
 
-/// How long the registrar's list may take: it answers within milliseconds, and a person waits.
+/// How long the registrar's list may take. The registrar answers within milliseconds, and a person waits.
 const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
-/// How long reading the members' records may take: 10,000 of them are some 3 MB.
+/// How long reading the members' records may take. 10,000 of them have about 3 MB.
 const RECORDS_WITHIN: Duration = Duration::from_secs(5);
-/// The registrar forgets who was silent for so long.
+/// The registrar forgets a node that is silent for this long.
 const REGISTRAR_KNOWS_FOR: Duration = Duration::from_millis(KNOWN_FOR_MS);
 
-/// The nodes of a fleet that a command is for.
+/// The nodes of a fleet that a command selects.
 pub struct Members {
     /// The agents that answer, by name.
     pub answering: Vec<NodeDescription>,
-    /// The nodes that are known and do not answer, by name. With a selector: those that it means, and those whose labels are not known.
+    /// The nodes that are known but do not answer, by name. With a selector: those that it selects, and those with unknown labels.
     pub silent: Vec<Silent>,
 }
 
 impl FleetClient {
-    /// The nodes that `selector` means: at least one of them answers or is known and silent.
+    /// The nodes that `selector` selects. At least one of them answers, or is known but silent.
     ///
     /// # Errors
-    /// No node answers or is known, `selector` means none of them, or the bus did not take the question.
+    /// No node answers or is known, `selector` selects none of them, or the bus did not accept the request.
     pub async fn members(&self, selector: Option<&Selector>) -> Result<Members> {
         let mut answering = self.nodes().await?;
         self.check_socket(&answering)?;
@@ -56,7 +56,7 @@ impl FleetClient {
         Ok(Members { answering, silent })
     }
 
-    /// Nodes that are meant and that a question for all is not answered by, though the fleet knows them: none where nodes were named.
+    /// Selected nodes that the fleet knows but that are not in `answering`. Empty if nodes were given by name.
     pub async fn silent_of<F: Format>(&self, args: &NodesQuestionArgs<F>, answering: &[NodeName]) -> Vec<Silent> {
         if !args.nodes.is_empty() {
             return Vec::new();
@@ -68,12 +68,12 @@ impl FleetClient {
         silent
     }
 
-    /// Nodes that the fleet knows and that are not among `answering`, by name. Warns where the fleet cannot say which nodes it knows.
+    /// Nodes that the fleet knows but that are not in `answering`, by name. Warns if the records of the members cannot be read.
     async fn silent(&self, answering: &[NodeName]) -> Vec<Silent> {
-        // An agent behind a socket speaks for itself alone.
+        // An agent behind a socket answers only for itself.
         let Some(bus) = self.bus() else { return Vec::new() };
         let (mut known, heard) = futures::join!(self.recorded(bus), self.heard(answering.first()));
-        // The registrar has heard of a node later than its record says, and of agents of a version that writes no record.
+        // The registrar's times are newer than the records, and it also knows agents of a version that writes no record.
         for (node, ago) in heard {
             let silent = known.entry(node.clone());
             let silent = silent.or_insert_with(|| Silent { node, ago, labels: None, known_for: REGISTRAR_KNOWS_FOR });
@@ -83,7 +83,7 @@ impl FleetClient {
         known.into_values().filter(|silent| !answering.contains(&silent.node)).collect()
     }
 
-    /// The members by their records.
+    /// The members according to their records.
     async fn recorded(&self, bus: &BusRef) -> BTreeMap<NodeName, Silent> {
         let reading = async {
             let members = bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
@@ -101,7 +101,7 @@ impl FleetClient {
         BTreeMap::new()
     }
 
-    /// How long ago the registrar heard each node; `any` node is its way to it. None where there is no registrar.
+    /// How long ago the registrar heard from each node. It is reached through the wiring of `any`. Empty if there is no registrar.
     async fn heard(&self, any: Option<&NodeName>) -> BTreeMap<NodeName, Duration> {
         let Some(any) = any else { return BTreeMap::new() };
         match Sender::<ListNodes>::to_leader(self.wiring(any)).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
@@ -114,16 +114,16 @@ impl FleetClient {
     }
 }
 
-/// No node that answered, or whose labels are known, has the labels of `selector`.
+/// The error if neither a node that answered nor a silent node with known labels matches `selector`.
 pub(super) fn no_node_has(selector: &Selector, answered: usize, silent: usize) -> anyhow::Error {
     let silent = if silent > 0 { format!(", {silent} are silent") } else { String::new() };
     anyhow!("no node has the labels {}: {answered} answered{silent}, `fleetpull nodes -o json` shows theirs", selector.as_str())
 }
 
-/// A member as it would be told of if it were silent; none if the record is of no node.
+/// The member of a record, as it is reported if it is silent. None if the key names no node.
 fn member(AgedEntry { entry, age }: &AgedEntry) -> Option<Silent> {
     let node = member_of(&entry.key)?;
-    // What cannot be read was written by a node all the same.
+    // An unreadable record still shows that the node exists.
     let record: StoredMember = decode(&entry.value).unwrap_or_default();
     Some(Silent { node, ago: *age, labels: record.labels, known_for: Duration::from_millis(record.gone_after_ms) })
 }

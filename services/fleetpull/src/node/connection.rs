@@ -1,4 +1,4 @@
-//! Which bus a process speaks on.
+//! Connects a process to its bus.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,36 +17,37 @@ use settings::{Nats, Settings};
 
 use crate::exit::UsageError;
 
-/// How long a command waits for the server: a person waits for it, and one that is there answers within milliseconds.
+/// How long a command waits for the server, which answers within milliseconds if it is there.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// What no server gets over while a command waits: nobody listens there, or the login is refused.
+/// Errors that do not go away while a command waits: no server listens at the address, or the login is refused.
 const FINAL: [&str; 2] = ["onnection refused", "uthorization violation"];
 
-/// How a client's connection is called in the server's list.
+/// The name of a client's connection in the server's list.
 const CLIENT_NAME: &str = "fleetpull";
 
-/// What an agent speaks on: NATS if that is set, whether a server is there now or not, else this process's memory. Of a fleet of
-/// `fleet_size` nodes, which may all have been restarted together, it connects in its turn. Must be called within a tokio runtime.
+/// The bus of an agent: NATS if it is configured, even if no server is reachable now, else a bus in this process. In a fleet of
+/// `fleet_size` nodes, which may have restarted together, the first connection is delayed to spread the load. Must be called within a tokio
+/// runtime.
 ///
 /// # Errors
-/// The settings name something that cannot be used: a file that is missing, a URL that is none.
+/// The settings cannot be used: a file is missing, or a URL is invalid.
 pub async fn open_bus(settings: &Settings, node: &NodeName, fleet_size: u64, clock: &Clock) -> Result<BusRef> {
     if !settings.nats.is_wanted() {
         return Ok(Arc::new(MemoryBus::new(clock.clone())));
     }
     let mut options = NatsOptions { fleet_size, ..nats_options(&settings.nats, &format!("{CLIENT_NAME} {node}")) };
-    // An identity of `fleetpull nats-auth` may listen on inboxes of its own alone; a context says its own prefix.
+    // An identity of `fleetpull nats-auth` may subscribe only to its own inboxes. A context has its own prefix.
     if options.inbox_prefix.is_none() && options.context.is_none() && options.token_file.is_some() {
         options.inbox_prefix = Some(inbox_prefix(node));
     }
     Ok(Arc::new(NatsBus::connect(options).await.context("NATS cannot be used as it is set")?))
 }
 
-/// What a command asks a fleet through: NATS as set, and there. Must be called within a tokio runtime.
+/// The connected bus of a command. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// No fleet is named, its settings cannot be used, every server refuses, or none is reached within 5 s.
+/// No fleet is configured, its settings cannot be used, every server refuses, or none is reached within 5 s.
 pub async fn connect_client(settings: &Settings) -> Result<BusRef> {
     if !settings.nats.is_wanted() {
         let advice = "no fleet to ask: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL), or --agent unix://PATH for the agent on this machine";
@@ -55,10 +56,10 @@ pub async fn connect_client(settings: &Settings) -> Result<BusRef> {
     Ok(Arc::new(connect_nats(settings).await?))
 }
 
-/// NATS as it is set, and there. Must be called within a tokio runtime.
+/// A connected NATS bus as configured. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// No server is named, its settings cannot be used, every server refuses, or none is reached within 5 s.
+/// No server is configured, its settings cannot be used, every server refuses, or none is reached within 5 s.
 pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
     if !settings.nats.is_wanted() {
         let advice = "no NATS server is named: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL) or --nats-context NAME";
@@ -69,7 +70,7 @@ pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
     Ok(bus)
 }
 
-/// Waits until messages flow, but for no server that has refused: one that is there answers, one that hangs may still come.
+/// Waits until the bus is connected, or until every server has refused. A server that hangs may still answer.
 async fn reach(bus: &NatsBus, servers: usize) -> Result<(), BusError> {
     let mut states = bus.health_changes();
     let refused = async {
@@ -89,24 +90,24 @@ async fn reach(bus: &NatsBus, servers: usize) -> Result<(), BusError> {
     }
 }
 
-/// What a command asks one agent through: the socket of that URL.
+/// The connection of a command to one agent, through the socket of the URL.
 ///
 /// # Errors
-/// The URL names no socket, or no agent answers there.
+/// The URL does not name a socket, or no agent answers there.
 pub async fn connect_agent(url: &str) -> Result<MessagingRef> {
     let path = url.strip_prefix("unix://").unwrap_or(url);
     if !path.starts_with('/') {
         return Err(UsageError(format!("--agent {url:?} is no socket: write unix:///path/to/agent.sock")).into());
     }
     let connected = SocketBus::connect(Path::new(path)).await.map_err(|error| match error {
-        // There is no bus in this, and the reason names the socket.
+        // The error is not about a bus, and its reason already names the socket.
         BusError::Disconnected { reason } => anyhow::Error::msg(reason),
         error => error.into(),
     });
     Ok(Arc::new(connected.context("this machine's agent cannot be asked")?))
 }
 
-/// The bus in one word for people: servers without their logins, a context, or that there is none.
+/// The bus as text: the servers without their logins, a context, or `none`.
 #[must_use]
 pub fn shown_bus(settings: &Settings) -> String {
     if settings.nats.is_wanted() { nats_options(&settings.nats, CLIENT_NAME).redacted() } else { "none".to_owned() }
@@ -114,7 +115,7 @@ pub fn shown_bus(settings: &Settings) -> String {
 
 fn nats_options(nats: &Nats, connection_name: &str) -> NatsOptions {
     let urls: Vec<&str> = nats.url.iter().map(settings::ServerUrl::expose).collect();
-    // The settings have read the variables of the nats command already; its contexts are still to be found.
+    // The settings have already read the variables of the nats CLI; only the path of its contexts is read here.
     let places = NatsOptions::from_env_of_nats_cli(|name| match name {
         "HOME" | "XDG_CONFIG_HOME" => std::env::var(name).ok(),
         _ => None,

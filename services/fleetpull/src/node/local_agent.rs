@@ -1,4 +1,4 @@
-//! The agent on this host, found by its socket, so that a command on the agent's host need not know where the agent's state lies.
+//! Finds the agent on this host by its socket, so that a command on the same host does not need the path of the agent's state.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use super::connection::connect_agent;
 use crate::configuration::Configuration;
 use crate::exit::UsageError;
 
-/// The socket on which an agent answers its host, in its state directory.
+/// The socket in the state directory on which an agent answers this host.
 pub const SOCKET_FILE: &str = "agent.sock";
-/// How many state directories are looked into: a host has one agent, and a test host a few.
+/// State directories that are searched. A host has one agent, and a test host a few.
 const DIRECTORIES_MAX: usize = 64;
 
 /// An agent on this host.
@@ -20,20 +20,20 @@ const DIRECTORIES_MAX: usize = 64;
 pub struct LocalAgent {
     /// The URL of its socket.
     pub url: String,
-    /// What it is asked through.
+    /// The connection to the agent.
     pub bus: MessagingRef,
 }
 
-/// The agent that answers in the state directory of this host: `state.dir`, else that of `node.name`, else the only agent below the store.
-/// None if no agent answers there or this user may not ask it.
+/// The agent that answers in a state directory of this host: `state.dir`, else that of `node.name`, else the only agent below the store.
+/// None if no agent answers, or if this user may not connect to it.
 ///
 /// # Errors
-/// Several agents answer: one is to be named.
+/// Several agents answer: one has to be given.
 pub async fn local_agent(configuration: &Configuration) -> Result<Option<LocalAgent>> {
     let mut agents = Vec::new();
     for socket in sockets(configuration) {
         let url = format!("unix://{}", socket.display());
-        // Left behind by an agent that was killed, or another user's.
+        // A socket that does not connect was left by a killed agent, or belongs to another user.
         if let Ok(bus) = connect_agent(&url).await {
             agents.push(LocalAgent { url, bus });
         }
@@ -47,10 +47,10 @@ pub async fn local_agent(configuration: &Configuration) -> Result<Option<LocalAg
     Ok(agents.pop())
 }
 
-/// Where the sockets of this host's agents may lie, in the order of their names.
+/// The possible sockets of this host's agents, sorted by name.
 fn sockets(configuration: &Configuration) -> Vec<PathBuf> {
     let Settings { store, state, node, .. } = configuration.settings();
-    // A host that says nowhere to keep images has no agent with default places either.
+    // A host without a path for images has no agent with default paths either.
     let Ok(store) = store.dir_on(&configuration.host) else { return Vec::new() };
     let directories = match (state.parent_on(&store), &node.name) {
         (Some(parent), None) => below(parent),

@@ -1,5 +1,5 @@
-//! The record by which a node belongs to its fleet: written by the node itself, kept by the bus, and read by commands. So a node that
-//! dies is known to have been there, whichever other nodes died with it.
+//! The record that makes a node a member of its fleet. The node writes it, the bus keeps it, and commands read it, so a node that dies
+//! stays known even if other nodes die with it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use tracing::{debug, info, warn};
 
 use super::spread::spread_over;
 
-/// A record is renewed so often within `gone_after`: two renewals may fail, and a third may be late.
+/// Renewals of a record within `gone_after`: two may fail, and a third may be late.
 const RENEWALS: u32 = 4;
-/// Nodes that started together do not renew together.
+/// Spreads the renewals of nodes that started together.
 const JITTER: f64 = 0.1;
-/// Longer than a server takes that is at all well.
+/// How long the server may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// After a write that failed. A bus that is not connected refuses at once and without a message.
+/// The pause after a failed write. A bus that is not connected refuses at once, without sending a message.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a node's record is made of.
+/// The content of a node's record.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Different for each start of an agent.
@@ -44,7 +44,7 @@ pub(super) struct MemberRecord {
 }
 
 impl MemberRecord {
-    /// Writes the record now and renews it. `seen` says how the fleet stands, where the node is told.
+    /// Writes the record now and renews it. `seen` is the node's view of the fleet.
     pub(super) fn keep(
         membership: &Membership,
         wiring: &Wiring,
@@ -58,10 +58,10 @@ impl MemberRecord {
         Self { withdraw, keeper: tasks::spawn_local("member-record", keeper.run(withdrawn)) }
     }
 
-    /// Deletes the record: the node leaves in good order, and is no member any more.
+    /// Deletes the record, because the node leaves in an orderly way and is no longer a member.
     pub(super) async fn withdraw(self) {
         if self.withdraw.send(()).is_ok() {
-            // The keeper ends after one write and one deletion, each with its limit.
+            // The keeper ends after one write and one deletion, each with a time limit.
             let _ = self.keeper.await;
         }
     }
@@ -71,9 +71,9 @@ struct Keeper {
     writer: Writer,
     seen: watch::Receiver<FleetSeen>,
     random: Random,
-    /// In which bucket the record lies, as the registrar says it; empty: not said yet.
+    /// When the bucket of the record was made, as the registrar reports it. Empty if not reported yet.
     members_created: String,
-    /// Whether it was said that the record cannot be written.
+    /// True if a failed write was already logged.
     complained: bool,
 }
 
@@ -94,7 +94,7 @@ impl Keeper {
             };
             tokio::select! {
                 biased;
-                // An error says that the node ended without leaving.
+                // An error means that the node ended without leaving.
                 left = &mut withdrawn => {
                     if let (Ok(()), Some(revision)) = (left, revision) {
                         self.writer.delete(revision).await;
@@ -106,7 +106,7 @@ impl Keeper {
         }
     }
 
-    /// Resolves when the record is to be written again: after `pause`, or sooner if the bucket was lost.
+    /// Resolves when the record has to be written again: after `pause`, or sooner if the bucket was lost.
     async fn due(&mut self, pause: Duration) {
         tokio::select! {
             biased;
@@ -118,11 +118,11 @@ impl Keeper {
         }
     }
 
-    /// Resolves when the registrar says that the bucket was made anew: how long to wait, as every node writes again.
+    /// Resolves when the registrar reports that the bucket was made again. Returns how long to wait, because every node writes again.
     async fn bucket_lost(&mut self) -> Duration {
         loop {
             if self.seen.changed().await.is_err() {
-                // Nobody tells this node how the fleet stands.
+                // The node gets no more views of the fleet.
                 return std::future::pending().await;
             }
             let created = self.seen.borrow_and_update().digest.as_ref().map(|digest| digest.members_created.clone());
@@ -133,7 +133,7 @@ impl Keeper {
         }
     }
 
-    /// Any time within which a whole fleet can write without hurting its server.
+    /// A random delay that spreads the writes of the whole fleet.
     fn spread(&mut self) -> Duration {
         let alive = self.seen.borrow().place.alive;
         spread_over(alive).mul_f64(self.random.fraction())
@@ -146,7 +146,7 @@ impl Keeper {
     }
 
     fn complain(&mut self, error: &NotWritten) {
-        // That there is no bus, the agent says itself.
+        // The agent itself reports that there is no bus.
         if matches!(error, NotWritten::Bucket(KeyValueError::Bus(BusError::Disconnected { .. } | BusError::Closed))) || self.complained {
             debug!(%error, "this node is not recorded as a member of its fleet");
         } else {
@@ -156,7 +156,7 @@ impl Keeper {
     }
 }
 
-/// Why the record is not written.
+/// Why the record was not written.
 #[derive(Debug, thiserror::Error)]
 enum NotWritten {
     #[error("the bucket of members does not answer: check the server, and that this login may write to it (deploy/nats/accounts.conf)")]
@@ -191,11 +191,11 @@ impl Writer {
 
     async fn write(&self) -> Result<u64, NotWritten> {
         let value = match encode(&self.record) {
-            // Without its labels a record has some hundred bytes.
+            // Without its labels a record has about 100 bytes.
             Err(KnowError::TooLarge { .. }) => encode(&StoredMember { labels: None, ..self.record.clone() })?,
             value => value?,
         };
-        // The bus counts whole seconds.
+        // The bus counts in whole seconds, so the time is rounded up.
         let expires_after = Duration::from_secs(self.gone_after.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
         let writing = async {
             let members = self.state.bucket(&self.members).await.map_err(KeyValueError::from)?;
@@ -204,7 +204,7 @@ impl Writer {
         Ok(tokio::time::timeout(ANSWER_WITHIN, writing).await.map_err(|_| NotWritten::Silent)??)
     }
 
-    /// Deletes what this start of the agent wrote, and no later record of the same name.
+    /// Deletes the record that this start of the agent wrote, but no later record with the same name.
     async fn delete(&self, revision: u64) {
         let deleting = async {
             let members = self.state.bucket(&self.members).await.map_err(KeyValueError::from)?;
@@ -268,7 +268,7 @@ mod tests {
             self.records().await.iter().map(|aged| member_of(&aged.entry.key).unwrap().to_string()).collect()
         }
 
-        /// The registrar says which bucket it is.
+        /// The registrar reports this bucket.
         fn tell(&self, members_created: &str, alive: u64) {
             let digest = FleetDigest { members_created: members_created.to_owned(), ..FleetDigest::default() };
             let place = Place { alive, ..Place::default() };

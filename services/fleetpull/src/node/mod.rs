@@ -42,62 +42,62 @@ use throttler::Throttler;
 use throttler::core::{OnExhausted, ThrottlePolicy};
 use tokio::sync::watch;
 
-/// What a node is made of.
+/// The parts of a node.
 pub struct NodeParts {
-    /// Its name.
+    /// The node's name.
     pub name: NodeName,
-    /// Its fleet.
+    /// The node's fleet.
     pub fleet: Fleet,
-    /// The bus it speaks on.
+    /// The node's bus.
     pub bus: BusRef,
-    /// What pulls.
+    /// The runtime that pulls.
     pub runtime: RuntimeRef,
-    /// Its clock.
+    /// The node's clock.
     pub clock: Clock,
-    /// Its policies.
+    /// The node's policies.
     pub policies: Policies,
 }
 
-/// What a node of a fleet has that a single pull has not.
+/// The parts of a fleet's node that a single pull does not need.
 #[derive(Default)]
 pub struct NodeOptions {
-    /// What it shares with its fleet; none: it goes by kubelet's rule alone.
+    /// What the node shares with its fleet. None if it follows kubelet's rule alone.
     pub sharing: Option<Sharing>,
-    /// The record by which it belongs to its fleet; none: it is known only while it answers.
+    /// The node's record as a member of its fleet. None if the node is known only while it answers.
     pub membership: Option<Membership>,
-    /// Where standing pulls are written down; none: they end with the process.
+    /// Where standing pulls are stored. None if they end with the process.
     pub standing_pulls: Option<StandingPullStoreRef>,
-    /// Bytes that a pull which no pod asked for must leave free; none: however few.
+    /// Bytes of free space that a pull without a pod must leave. None for no limit.
     pub keep_free: Option<u64>,
-    /// Where events are stored until the fleet's stream has them; none: they are published and end with the process.
+    /// Where events are stored until the fleet's stream has them. None if they are only published and end with the process.
     pub events: Option<Durability>,
-    /// What the node counts for its metrics; by default nobody reads it.
+    /// The instruments for the node's metrics. By default nothing reads them.
     pub instruments: Instruments,
 }
 
-/// `pull.keep_free` as a node takes it: none where nothing is to be left free.
+/// `pull.keep_free` for a node. None if nothing has to be left free.
 #[must_use]
 pub fn keep_free(settings: &Settings) -> Option<u64> {
     Some(settings.pull.keep_free).filter(|bytes| *bytes > 0)
 }
 
-/// How a node behaves.
+/// The policies of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policies {
-    /// How long a failed image is left alone.
+    /// The back-off after a failure.
     pub backoff: BackoffPolicy,
-    /// How many pulls begin and run.
+    /// The limits on the rate and the number of pulls.
     pub throttle: ThrottlePolicy,
-    /// The most that one pull may take.
+    /// The longest pull.
     pub pull_timeout: Option<Duration>,
-    /// How many events are kept.
+    /// The number of events that are kept.
     pub keep_events: usize,
     /// How the services reach each other.
     pub delivery: Delivery,
 }
 
 impl Policies {
-    /// As set.
+    /// The configured policies.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -120,13 +120,13 @@ impl Policies {
     }
 }
 
-/// A node at work. Dropping it ends its services.
+/// A running node. Dropping it ends its services.
 pub struct Node {
-    /// How its services are reached.
+    /// The wiring of its services.
     pub wiring: Wiring,
     /// The actors.
     pub actors: Actors,
-    /// By which the fleet knows of the node, where it shares.
+    /// Makes the node known to the fleet. None if the node does not share.
     pub registrar: Option<Addr<Registrar>>,
     served: Vec<Served>,
     record: Option<MemberRecord>,
@@ -136,18 +136,18 @@ pub struct Node {
 /// The actors of a node.
 #[derive(Clone, Debug)]
 pub struct Actors {
-    /// One pull request from first check to outcome.
+    /// Handles each pull request from the first check to the outcome.
     pub coordinator: Addr<PullCoordinator>,
-    /// Who failed, why, and when to try again.
+    /// Keeps the back-off entries.
     pub backoff: Addr<BackoffTracker>,
-    /// The node's bucket and slots.
+    /// Keeps the node's rate limiter and slots.
     pub throttler: Addr<Throttler>,
-    /// The facts.
+    /// Records the events.
     pub recorder: Addr<EventRecorder>,
 }
 
 impl Node {
-    /// Starts the four services, and takes their commands from the bus. Must be called inside an actix system.
+    /// Starts the four services, and serves their commands on the bus. Must be called inside an actix system.
     ///
     /// # Errors
     /// The bus is closed.
@@ -155,7 +155,7 @@ impl Node {
         Self::start_with(parts, NodeOptions::default()).await
     }
 
-    /// As [`Node::start`], as a member of its fleet.
+    /// Like [`Node::start`], as a member of a fleet.
     ///
     /// # Errors
     /// The bus is closed.
@@ -213,7 +213,7 @@ impl Node {
             }
         };
         let (served, registrar) = futures::try_join!(actors.serve(&wiring), registrar)?;
-        // Nobody tells a node that does not share.
+        // A node that does not share gets no view of the fleet.
         let nobody = || watch::channel(FleetSeen::default()).1;
         let seen = registrar.as_ref().map_or_else(nobody, Registrar::fleet_seen);
         let registrar = registrar.map(|registrar| registrar.counting(instruments).start());
@@ -221,7 +221,7 @@ impl Node {
         Ok(Self { wiring, actors, registrar, served, record, seen })
     }
 
-    /// How the fleet stands, as this node is told. It never changes where the node does not share.
+    /// The node's view of the fleet. It never changes if the node does not share.
     #[must_use]
     pub fn fleet_seen(&self) -> watch::Receiver<FleetSeen> {
         self.seen.clone()
@@ -233,13 +233,13 @@ impl Node {
         Sender::local(self.wiring.clone(), self.actors.coordinator.clone().recipient())
     }
 
-    /// What is taken from the bus, and by which service.
+    /// The commands that are served on the bus, with their services.
     #[must_use]
     pub fn served(&self) -> &[Served] {
         &self.served
     }
 
-    /// Makes sure that an image is there, in a trace of its own.
+    /// Ensures that an image is present, in a new trace.
     ///
     /// # Errors
     /// The coordinator has ended.
@@ -247,7 +247,7 @@ impl Node {
         self.pull_as(root_envelope(ask)).await
     }
 
-    /// The same, in the trace that the envelope says.
+    /// Like [`Node::pull`], in the trace of the envelope.
     ///
     /// # Errors
     /// The coordinator has ended.
@@ -255,13 +255,13 @@ impl Node {
         self.ensure().call(ask, STANDING).await
     }
 
-    /// Leaves the fleet, tells waiting callers that no answer comes, and waits until what is recorded is published.
+    /// Leaves the fleet, tells waiting callers that no answer comes, and waits until the recorded events are published.
     pub async fn stop(mut self) {
         let leaving = self.registrar.take().map(|registrar| registrar.send(Leave));
-        // The registrar may be gone already; then the node's silence says so.
+        // The registrar may have ended already; the node's silence then shows that it left.
         let _ = futures::join!(OptionFuture::from(leaving), OptionFuture::from(self.record.take().map(MemberRecord::withdraw)));
         join_all(self.served.drain(..).map(Served::end)).await;
-        // The recorder may be gone already; then there is nothing to wait for. What the stream does not take in this time is stored.
+        // The recorder may have ended already. Events that the stream does not take in time stay stored.
         let alone = matches!(self.wiring.bus.health(), BusHealth::Disconnected { .. });
         let limit = if alone { FLUSH_ALONE_WITHIN } else { FLUSH_WITHIN };
         let _ = tokio::time::timeout(limit, self.actors.recorder.send(Flush)).await;
@@ -271,12 +271,12 @@ impl Node {
 }
 
 impl Actors {
-    /// Takes the commands of the four services from a bus.
+    /// Serves the commands of the four services on a bus.
     ///
     /// # Errors
     /// The bus is closed.
     pub async fn serve(&self, wiring: &Wiring) -> Result<Vec<Served>, BusError> {
-        // At once, because each subscription waits for the server to confirm it.
+        // Concurrently, because each subscription waits for the server's confirmation.
         let (one, two, three, four) = futures::try_join!(
             pull_coordinator::serve(wiring, &self.coordinator),
             backoff_tracker::serve(wiring, &self.backoff),
@@ -289,10 +289,10 @@ impl Actors {
 
 /// How long the end of a node waits for the fleet's stream.
 const FLUSH_WITHIN: Duration = Duration::from_secs(3);
-/// The same while there is no bus: until all is stored.
+/// The same limit without a bus, when events only have to be stored.
 const FLUSH_ALONE_WITHIN: Duration = Duration::from_millis(200);
 
-/// How long a request may stand that has no time-out of its own: longer than any pull.
+/// The longest request without its own time-out. It is longer than any pull.
 pub const STANDING: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A command as the first message of a new trace.

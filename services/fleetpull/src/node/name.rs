@@ -1,23 +1,23 @@
-//! What a node is called.
+//! The name of a node.
 
 use anyhow::{Context as _, Result, bail};
 use contract::NodeName;
 use settings::Settings;
 
-/// The node's name in the fleet: its own behind that of its cluster.
+/// The node's name in the fleet: the name of its cluster, then its own.
 ///
 /// # Errors
-/// As [`own_name`], and both together are too long.
+/// Those of [`own_name`], and that both together are too long.
 pub fn node_name(settings: &Settings) -> Result<NodeName> {
     let own = own_name(settings)?;
     NodeName::in_cluster(settings.fleet.cluster.as_deref(), own.as_str())
         .context("with fleet.cluster before it the node's name is not valid")
 }
 
-/// What the node is called within its cluster: the name set, or the host's. Its state is kept under this name.
+/// The node's name within its cluster: the configured name, or the host's. Its state is stored under this name.
 ///
 /// # Errors
-/// The name is not a node name, or the host's is `localhost`, which would make one node of many.
+/// The name is not a valid node name, or the host's is `localhost`, which many nodes would share.
 pub fn own_name(settings: &Settings) -> Result<NodeName> {
     if let Some(name) = &settings.node.name {
         return name.parse().context("the node's name is not valid: change --node or node.name");

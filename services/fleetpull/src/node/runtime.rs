@@ -1,4 +1,4 @@
-//! Which runtime a node pulls with.
+//! Opens the runtime with which a node pulls.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use settings::{RuntimeKind, Settings};
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 
-/// Opens the runtime that is set. Must be called within a tokio runtime.
+/// Opens the configured runtime. Must be called within a tokio runtime.
 ///
 /// # Errors
 /// The store cannot be used, or no runtime's socket is known.
@@ -25,11 +25,11 @@ pub fn open_runtime(configuration: &Configuration, registry: RegistryArgs, clock
     open_shared_runtime(configuration, registry, clock, FleetKey::new(), &Instruments::default())
 }
 
-/// As [`open_runtime`]; whose logins it uses is told to the fleet under `fleet_key`, which may be filled later. `instruments` count its
+/// Like [`open_runtime`], but identifies its logins to the fleet with `fleet_key`, which may be filled later. `instruments` count its
 /// requests to registries.
 ///
 /// # Errors
-/// As [`open_runtime`].
+/// Those of [`open_runtime`].
 pub fn open_shared_runtime(
     configuration: &Configuration,
     registry: RegistryArgs,
@@ -57,10 +57,10 @@ pub fn open_shared_runtime(
     }
 }
 
-/// Which logins a pull of this process would show to whom. No store is made.
+/// The logins that a pull by this process would send, and to which endpoints. Makes no store.
 ///
 /// # Errors
-/// The logins cannot be found out, or no runtime's socket is known.
+/// The logins cannot be determined, or no runtime's socket is known.
 pub async fn logins(configuration: &Configuration, reference: &Reference) -> Result<Vec<EndpointLogins>> {
     let settings = configuration.settings();
     let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
@@ -76,7 +76,7 @@ pub async fn logins(configuration: &Configuration, reference: &Reference) -> Res
     }
 }
 
-/// What is set, as the `cri` runtime takes it.
+/// The options of the `cri` runtime from the settings.
 fn cri_options(settings: &Settings, endpoint: String, keyring: Keyring, clock: Clock) -> CriOptions {
     let config_path = settings.registry.config_path.clone().unwrap_or_default();
     CriOptions { config_path, timeouts: timeouts(settings), ..CriOptions::new(endpoint, keyring, clock) }
@@ -90,7 +90,7 @@ fn timeouts(settings: &Settings) -> Timeouts {
     }
 }
 
-/// What is set and asked for, as the embedded runtime takes it.
+/// The options of the embedded runtime from the settings and the command line.
 fn layout_options(settings: &Settings, store: PathBuf, keyring: Keyring, registry: RegistryArgs, clock: Clock) -> OciLayoutOptions {
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     OciLayoutOptions {
@@ -124,7 +124,7 @@ mod tests {
         layout_options(settings, store, Keyring::new(nowhere), registry, Clock::host())
     }
 
-    /// So that a key that is new is not forgotten.
+    /// Ensures that no new key is forgotten.
     fn assert_every_key_is_set_anew<T: Serialize>(section: &T, default: &T) {
         let [section, default] = [section, default].map(|keys| serde_json::to_value(keys).expect("settings are written"));
         for (key, value) in default.as_object().expect("a section has keys") {
@@ -144,7 +144,7 @@ mod tests {
         let default = Settings::default();
         assert_every_key_is_set_anew(&settings.store, &default.store);
         assert_every_key_is_set_anew(&settings.registry, &default.registry);
-        // Each field by name, so that one that is new is not forgotten either.
+        // Each field is named, so that no new field is forgotten.
         let OciLayoutOptions {
             store,
             keyring: _,
@@ -172,7 +172,7 @@ mod tests {
         (settings.registry.connect_timeout, settings.registry.first_byte_timeout) = (second, 2 * second);
         settings.registry.no_progress_timeout = 3 * second;
         let nowhere = KeyringOptions { authfile: None, environment: Environment::default(), kubelet_file: PathBuf::new() };
-        // Each field by name, so that one that is new is not forgotten.
+        // Each field is named, so that no new field is forgotten.
         let CriOptions { endpoint, keyring: _, config_path, timeouts, clock: _, instruments: _ } =
             cri_options(&settings, "/run/x.sock".to_owned(), Keyring::new(nowhere), Clock::host());
         assert_eq!((endpoint.as_str(), config_path), ("/run/x.sock", "/somewhere/hosts".into()));

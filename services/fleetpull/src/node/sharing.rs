@@ -1,4 +1,4 @@
-//! What a node shares with its fleet, with whom and on which budget.
+//! What a node shares with its fleet, with which nodes, and under which budget.
 
 use std::time::Duration;
 
@@ -19,29 +19,29 @@ use throttler::{FleetParts, Throttler};
 use super::Actors;
 use super::boot::boot_id;
 
-/// What it takes to share. A node without it goes by kubelet's rule alone.
+/// The configuration of sharing. A node without it follows kubelet's rule alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sharing {
-    /// Whether the node goes by what others found out, or only says what it would have refused.
+    /// Whether the node enforces other nodes' reports, or only reports what it would have refused.
     pub share: Share,
     /// Different for each start of the node.
     pub instance: String,
-    /// Which nodes see the same registries.
+    /// The name of the group of nodes that see the same registries.
     pub scope: String,
-    /// Which nodes reach registries from one address.
+    /// The name of the group of nodes that reach registries from one address.
     pub egress: String,
-    /// Which nodes lose a registry together.
+    /// The name of the group of nodes that lose a registry together.
     pub zone: String,
-    /// The longest that a pull without a standing pull waits for the fleet.
+    /// How long a pull without a standing pull waits for the fleet.
     pub max_wait: Duration,
-    /// How much the fleet may ask of a registry.
+    /// The limits on the fleet's requests to a registry.
     pub budget: Budget,
-    /// What the node's own file, environment or flags say of the budget's caps.
+    /// The caps from the node's own file, environment or flags.
     pub own_caps: Caps,
 }
 
 impl Sharing {
-    /// As set, for a node that has a fleet to share with; none where sharing is off.
+    /// The configured sharing of a node that has a fleet. None if sharing is off.
     #[must_use]
     pub fn of(settings: &Settings, instance: String) -> Option<Self> {
         let sharing = Self {
@@ -57,7 +57,7 @@ impl Sharing {
         (sharing.share != Share::Off).then_some(sharing)
     }
 
-    /// With the caps that this node was given: what no source of settings names is the default of all nodes, and nobody's own.
+    /// Sets the node's own caps. A cap that no source of settings names is the default of all nodes, and not an own one.
     #[must_use]
     pub fn with_own_caps(self, loaded: &Loaded) -> Self {
         let is_given = |key| !matches!(loaded.origins.get(key), None | Some(Origin::Default));
@@ -93,7 +93,7 @@ impl Sharing {
         })
     }
 
-    /// The throttler of a node that shares. One that only observes is held back by nobody's budget but its own.
+    /// The throttler of a node that shares. A node that only observes uses its own budgets alone.
     pub(super) fn throttler(
         &self,
         wiring: &Wiring,
@@ -121,7 +121,7 @@ impl Sharing {
         Throttler::sharing(policy, clock, panic_guard, parts)
     }
 
-    /// What the coordinator of a node that shares asks besides, and where the node stands.
+    /// The additional neighbours of the coordinator of a node that shares, and the node's place.
     pub(super) fn of_coordinator(&self, wiring: &Wiring, backoff: &Addr<BackoffTracker>) -> pull_coordinator::Sharing {
         pull_coordinator::Sharing {
             neighbours: FleetNeighbours {
@@ -135,7 +135,7 @@ impl Sharing {
         }
     }
 
-    /// By what the fleet knows of the node, and who on the node hears how the fleet stands.
+    /// The registrar, which makes the node known and passes the view of the fleet to the node's services.
     pub(super) fn registrar(
         &self,
         wiring: &Wiring,

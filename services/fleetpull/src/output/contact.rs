@@ -1,4 +1,4 @@
-//! Whether a command still reaches those whose state it shows.
+//! Whether a command still reaches the nodes whose state it shows.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use bus::BusHealth;
 use super::silent::milliseconds;
 use super::units;
 
-/// For so long it is shown that contact was found again.
+/// How long a restored contact is shown.
 const FOUND_SHOWN: Duration = Duration::from_secs(10);
 
-/// The contact of a command with those that it asks. Times are since the command began.
+/// The contact of a command with the nodes that it asks. Times count from the start of the command.
 #[derive(Debug, Default)]
 pub struct Contact {
-    /// When it was lost, if it is.
+    /// When the contact was lost. None if it is not.
     lost: Option<Duration>,
-    /// When it was found again, and how long it was lost.
+    /// When the contact was restored, and how long it was lost.
     found: Option<(Duration, Duration)>,
 }
 
 impl Contact {
-    /// The bus is so now.
+    /// Takes the current health of the bus.
     pub fn see(&mut self, health: &BusHealth, now: Duration) {
         match health {
             BusHealth::Disconnected { .. } => self.lost = self.lost.or(Some(now)),
@@ -32,7 +32,7 @@ impl Contact {
         }
     }
 
-    /// What is to be known of it now. `with` names what was in contact.
+    /// The line about the contact, if there is something to say. `with` names the other side.
     #[must_use]
     pub fn line(&self, with: &str, now: Duration) -> Option<String> {
         if let Some(lost) = self.lost {

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::units;
 
-/// Of a time of RFC 3339, what stands before the fraction and the zone: `2026-01-31T12:00:00`.
+/// The length of an RFC 3339 time without its fraction and zone: `2026-01-31T12:00:00`.
 const SECONDS_LENGTH: usize = 19;
 
-/// One line of a CloudEvent: when, type, reason, node, pod, message.
+/// A CloudEvent in one line: time, type, reason, node, pod, message.
 #[must_use]
 pub fn text(event: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -21,7 +21,7 @@ pub fn text(event: &Value) -> String {
     format!("{time}  {:<7}  {:<17}  {}{pod}  {message}{why}{link}", word(&data["type"]), word(&data["reason"]), word(&data["node"]))
 }
 
-/// Why something failed or waits, as far as an event says it.
+/// Why something failed or waits, as far as an event says.
 struct Why {
     class: Option<String>,
     finder: Option<String>,
@@ -34,7 +34,7 @@ impl Why {
         Self { class: word("class"), finder: word("learned_by"), next_attempt_ms: data["next_attempt_ms"].as_u64() }
     }
 
-    /// Behind a message.
+    /// The text to append to a message.
     fn in_words(&self) -> String {
         let finder = self.finder.as_ref().map(|node| format!("found by {node}"));
         let next = self.next_attempt_ms.map(|left_ms| format!("next attempt {} later", units::age(left_ms)));
@@ -43,7 +43,7 @@ impl Why {
     }
 }
 
-/// The same as JSON: the CloudEvent, and where its trace can be looked at if that is set.
+/// The CloudEvent as JSON, with the link to its trace if that is configured.
 #[must_use]
 pub fn json(event: &Value) -> Value {
     let of_trace = |traceparent: &str| traceparent.split('-').nth(1).and_then(super::trace_link::of);
@@ -53,25 +53,26 @@ pub fn json(event: &Value) -> Value {
     event
 }
 
-/// A list of events: a header before the first, then one line each. Widths are those of usual values: the list may be endless.
+/// A list of events: a header before the first, then one line each. Column widths are fixed for usual values, because the list may be
+/// endless.
 pub struct Rows {
     has_header: bool,
     now_ms: u64,
-    /// There is room for a column of each fact; else the message says what stands in them.
+    /// True if each fact has its own column. Otherwise the message contains these facts.
     is_in_full: bool,
 }
 
-/// As wide is a row without its message where each fact has its column.
+/// The width of a row with all columns, without its message.
 const IN_FULL: usize = 140;
 
 impl Rows {
-    /// Begins a list for a terminal of so many columns, if one shows it; ages are counted from `now_ms`, in milliseconds since 1970.
+    /// Starts a list for a terminal with `width` columns, if any. Ages are counted from `now_ms`, in milliseconds since 1970-01-01.
     #[must_use]
     pub fn begin(with_header: bool, now_ms: u64, width: Option<usize>) -> Self {
         Self { has_header: !with_header, now_ms, is_in_full: width.is_none_or(|width| width > IN_FULL) }
     }
 
-    /// The line of a CloudEvent, after the header if it is the first.
+    /// The lines for a CloudEvent, with the header if it is the first.
     pub fn lines(&mut self, event: &Value) -> Vec<String> {
         let header = (!self.has_header).then(|| {
             let titles = ["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "CAUSE", "FOUND BY", "NEXT ATTEMPT", "MESSAGE"];
@@ -102,20 +103,20 @@ impl Rows {
         }
     }
 
-    /// When it was to be, seen from now; none: it is over, or nothing was said of it.
+    /// When the next attempt was due, relative to now. None if it is past, or if the event does not say.
     fn next_attempt(&self, event: &Value, left_ms: Option<u64>) -> Option<String> {
         let passed = self.age(&event["time"])?;
         left_ms.filter(|left_ms| *left_ms > passed).map(|left_ms| units::due(Some(left_ms - passed)))
     }
 
-    /// How long ago a time was.
+    /// How long ago a time was, in milliseconds.
     fn age(&self, time: &Value) -> Option<u64> {
         let at = time.as_str().and_then(|time| humantime::parse_rfc3339(time).ok())?;
         let at = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
         Some(u64::try_from(u128::from(self.now_ms).saturating_sub(at)).unwrap_or(u64::MAX))
     }
 
-    /// How long ago, and of repeats how many since when, as kubectl says it: `4m (x7 over 31m)`.
+    /// How long ago the event happened, and how often since when, in kubectl's form: `4m (x7 over 31m)`.
     fn last_seen(&self, event: &Value) -> String {
         let Some(last) = self.age(&event["time"]) else { return "-".to_owned() };
         match (event["data"]["count"].as_u64(), self.age(&event["data"]["first_at"])) {
@@ -125,7 +126,7 @@ impl Rows {
     }
 }
 
-/// The same time with three digits behind the second, so that columns line up. What is no such time stays as it is.
+/// The time with three digits after the second, so that columns line up. Other text is not changed.
 fn to_milliseconds(time: &str) -> String {
     let Some((seconds, rest)) = time.split_at_checked(SECONDS_LENGTH) else { return time.to_owned() };
     match rest.strip_suffix('Z') {

@@ -1,4 +1,4 @@
-//! What nodes know of failures, put together: a shared entry is listed once, however many nodes list it.
+//! The merged back-off entries of nodes: a shared entry is listed once, however many nodes have it.
 
 mod json_about;
 mod merger;
@@ -17,56 +17,56 @@ pub use json_about::JsonAbout;
 pub use merger::Merger;
 pub use rows::{COLUMNS, table};
 
-/// Times that are closer than this are told as one.
+/// Times that are closer than this are shown as one.
 const SAME_WITHIN_MS: u64 = 1_000;
-/// Who makes the next attempt. Nobody is chosen before it is due: who wants it then takes the one lease in its turn, and who has
-/// reported the failure sits back a second or two.
+/// The next prober. No node is chosen before the attempt is due: then the first node that needs it takes the lease, and a node that
+/// reported the failure waits 1 to 2 s longer.
 const NEXT_PROBER: &str = "one node for all: the first then that wants it, rather one that did not find out";
-/// How many nodes are named where more are counted.
+/// Nodes that are named before the others are counted.
 const NODES_NAMED: usize = 10;
-/// The same, on a line with other things.
+/// The same limit on a line with other facts.
 const NODES_NAMED_ASIDE: usize = 4;
 
-/// One entry, and which nodes hold it.
+/// An entry, and the nodes that have it.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// As the node that knows the newest of it tells it.
+    /// The entry from the node with the newest version of it.
     pub entry: BackoffEntry,
-    /// Who holds it, by name; one node for what is its own. What the same nodes hold shares the list.
+    /// The nodes with the entry, by name; one node for an entry that is not shared. Entries of the same nodes share the list.
     pub nodes: Rc<[NodeName]>,
-    /// When the next attempt is due, in milliseconds, for each node that told all of it: who failed itself waits longer than others.
+    /// The milliseconds until the next attempt on each node that sent the whole entry: a node that failed itself waits longer than others.
     next: BTreeMap<NodeName, u64>,
 }
 
-/// The entry in JSON: the names and their meaning are an interface.
+/// The entry in JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonEntry<'a> {
     kind: &'static str,
     shared: bool,
     key: &'a str,
-    /// In words.
+    /// The subject in words.
     what: String,
     about: JsonAbout<'a>,
     view: Option<JsonView<'a>>,
     class: FailureClass,
     binds: Option<&'a str>,
-    /// At most ten of them, the newest first.
+    /// At most 10 reporters, the newest first.
     reporters: &'a [String],
     reporter_count: u64,
-    /// How many failures in a row.
+    /// The number of failures in a row.
     step: u32,
-    /// For how long it fails.
+    /// How long the failures have lasted.
     since_ms: u64,
-    /// When it failed last.
+    /// The time of the last failure.
     failed_at: String,
     next_attempt_ms: u64,
     probed_by: Option<&'a str>,
     cause: Option<&'a str>,
-    /// The span of the attempt that failed last, as a traceparent.
+    /// The span of the last failed attempt, as a traceparent.
     trace: Option<TraceContext>,
     trace_id: Option<String>,
     node_count: usize,
-    /// At most ten of them.
+    /// The nodes, at most 10.
     nodes: &'a [NodeName],
 }
 
@@ -80,7 +80,7 @@ pub struct JsonView<'a> {
 }
 
 impl<'a> JsonView<'a> {
-    /// As JSON.
+    /// The view as JSON.
     #[must_use]
     pub fn of(view: &'a View) -> Self {
         let View { scope, registry, route, boot } = view;
@@ -88,36 +88,36 @@ impl<'a> JsonView<'a> {
     }
 }
 
-/// Milliseconds until the next attempt, and for which node.
+/// The milliseconds until the next attempt, and the node that may make it.
 type Due<'a> = (u64, Option<&'a NodeName>);
 
 impl Known {
-    /// Who may make the next attempt the soonest, and who the latest, each with the milliseconds until then.
+    /// The soonest and the latest next attempt, each with its node and the milliseconds until then.
     fn span(&self) -> (Due<'_>, Due<'_>) {
         let by_time = || self.next.iter().map(|(node, left)| (*left, Some(node)));
         let own = (self.entry.next_attempt_ms, None);
         (by_time().min().unwrap_or(own), by_time().max().unwrap_or(own))
     }
 
-    /// Milliseconds until the first node may make the next attempt.
+    /// The milliseconds until the first node may make the next attempt.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.span().0.0
     }
 
-    /// Whether it is shared.
+    /// True if the entry is shared.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.entry.view.is_some()
     }
 
-    /// As JSON of the moment `now_ms` since 1970, as the fleet knows it.
+    /// The entry as JSON at `now_ms`, in milliseconds since 1970-01-01, as the fleet has it.
     #[must_use]
     pub fn json(&self, now_ms: u64) -> impl Serialize + '_ {
         self.json_with(now_ms, self.due_ms())
     }
 
-    /// The same as one node knows it.
+    /// The entry as JSON, as one node has it.
     #[must_use]
     pub fn json_of(&self, node: &NodeName, now_ms: u64) -> impl Serialize + '_ {
         self.json_with(now_ms, self.next.get(node).copied().unwrap_or(self.entry.next_attempt_ms))
@@ -149,7 +149,7 @@ impl Known {
         }
     }
 
-    /// Everything about it, a line for each question.
+    /// All details of the entry, one line for each question.
     #[must_use]
     pub fn told(&self, now_ms: u64) -> Vec<String> {
         let entry = &self.entry;
@@ -202,12 +202,12 @@ fn due_in(left_ms: u64) -> String {
     if left_ms == 0 { "due".to_owned() } else { units::seconds(left_ms) }
 }
 
-/// Whether two times are told apart: what took to ask one node after the other is no difference.
+/// True if two times are shown separately. The time between requests to two nodes makes no difference.
 fn differ(soonest: u64, latest: u64) -> bool {
     latest.saturating_sub(soonest) >= SAME_WITHIN_MS
 }
 
-/// Whether two texts mean the same image.
+/// True if two texts name the same image.
 #[must_use]
 pub fn same_image(one: &str, other: &str) -> bool {
     one == other || Reference::parse(other).is_ok_and(|other| is_same(one, &other))
@@ -217,7 +217,7 @@ fn is_same(word: &str, image: &Reference) -> bool {
     Reference::parse(word).is_ok_and(|other| other.normalised() == image.normalised())
 }
 
-/// Who says so, the newest first; the others are counted.
+/// The newest reporter of an entry, and the number of others.
 #[must_use]
 pub fn found_by(entry: &BackoffEntry) -> String {
     match (entry.reporters.first(), entry.reporter_count) {
@@ -238,13 +238,13 @@ fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
     }
 }
 
-/// The names of some nodes, and how many more there are.
+/// The names of some nodes, and the number of others.
 #[must_use]
 pub fn named(nodes: &[NodeName]) -> String {
     first_named(nodes, NODES_NAMED)
 }
 
-/// The names of so few nodes that they fit on a line beside other things.
+/// Like [`named`], but short enough for a line with other facts.
 #[must_use]
 pub fn named_few(nodes: &[NodeName]) -> String {
     first_named(nodes, NODES_NAMED_ASIDE)
@@ -262,7 +262,7 @@ fn nodes_hold(nodes: &[NodeName]) -> String {
     if nodes.len() == 1 { "1 node holds".to_owned() } else { format!("{} nodes hold", nodes.len()) }
 }
 
-/// What it is about: of a budget not the key of its owner, but what that says.
+/// The subject of an entry. For a budget it is the owner in words instead of the owner's key.
 fn about_in_words(about: &EntryAbout) -> String {
     match BudgetOwner::read(&about.owner).filter(|_| about.kind == EntryKind::Budget) {
         Some(owner) => format!("budget of {}", owner.in_words()),

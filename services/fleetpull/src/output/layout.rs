@@ -1,17 +1,17 @@
-//! Lines that fit a terminal without a figure being cut: names give way first.
+//! Lays out lines that fit a terminal: names are shortened first, and figures never.
 
 use console::{measure_text_width, truncate_str};
 
 use super::units;
 
-/// Signs in a bar, where there is room for them.
+/// The width of a bar in characters, if it fits.
 const BAR_SIGNS: usize = 20;
-/// The least of a name that is shown.
+/// The least of a name that is shown, in columns.
 const NAME_LEAST: usize = 8;
-/// Set before a line that goes on another.
+/// The indent of a continued line.
 const GOES_ON: &str = "    ";
 
-/// Names, a bar where there is room, and figures. `done` and `total` in bytes; no bar where the total is not known.
+/// Names, a bar if there is room, and figures. `done` and `total` are in bytes; there is no bar if `total` is 0.
 #[must_use]
 pub fn with_figures(names: &[&str], done: u64, total: u64, figures: &str, width: usize) -> String {
     let room = width.saturating_sub(2 + measure_text_width(figures) + 2);
@@ -26,7 +26,7 @@ fn bar(done: u64, total: u64) -> String {
     format!("[{signs}]")
 }
 
-/// The names in so many columns: the longest gives way first, by its beginning, as the end of an image's name tells it from others.
+/// Shortens the names to `room` columns. The longest is cut first, at its beginning, because the end of an image's name distinguishes it.
 fn shortened(names: &[&str], room: usize) -> String {
     let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     loop {
@@ -41,7 +41,7 @@ fn shortened(names: &[&str], room: usize) -> String {
     }
 }
 
-/// The end of a text in so many columns, marked as cut.
+/// The end of a text in `width` columns, with a mark of the cut.
 fn end_of(text: &str, width: usize) -> String {
     let mut kept = String::new();
     for character in text.trim_start_matches('.').chars().rev() {
@@ -54,7 +54,7 @@ fn end_of(text: &str, width: usize) -> String {
     format!("...{kept}")
 }
 
-/// A text in so many columns without its middle: the beginning of an image's name says where it is from, and the end which it is.
+/// The text in `width` columns, cut in its middle: the beginning of an image's name shows its source, and the end identifies it.
 #[must_use]
 pub fn without_middle(text: &str, width: usize) -> String {
     if measure_text_width(text) <= width {
@@ -65,7 +65,7 @@ pub fn without_middle(text: &str, width: usize) -> String {
     format!("{begin}{end}")
 }
 
-/// A sentence in lines of so many columns, broken behind its commas, and between words where there is none; a wider word is cut.
+/// Wraps a sentence into lines of `width` columns after commas, or between words if there is no comma. A wider word is cut.
 #[must_use]
 pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -80,8 +80,8 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     folded.map(|line| truncate_str(&line, width, "...").into_owned()).collect()
 }
 
-/// A line of text in lines of so many columns, broken between its words; what goes on is set in. A word that is wider stays whole, so
-/// that it can be copied.
+/// Wraps a line into lines of `width` columns between words, and indents the continued lines. A wider word stays whole, so that it can be
+/// copied.
 #[must_use]
 pub fn folded(line: &str, width: usize) -> Vec<String> {
     let own = line.len() - line.trim_start().len();

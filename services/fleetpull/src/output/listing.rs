@@ -1,4 +1,4 @@
-//! A list as it is asked for: a table, what is said beside it, JSON, or names alone.
+//! A list in the requested form: a table with remarks, JSON, YAML or names alone.
 
 use std::io::{self, IsTerminal as _};
 
@@ -8,40 +8,40 @@ use super::table::{Look, Table};
 use super::{document, fact, remark, yaml};
 use crate::cli::{ColourChoice, ListArgs, ListFormat, OutputArgs};
 
-/// The narrowest that lines are laid out for. Columns.
+/// The least width of lines, in columns.
 const WIDTH_LEAST: usize = 20;
 
-/// What a list has to say.
+/// The content of a list.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Its rows.
+    /// The rows.
     pub table: Table,
-    /// Facts below the table, in lines.
+    /// Lines below the table.
     pub facts: Vec<String>,
-    /// Its objects in JSON.
+    /// The rows as JSON objects.
     pub objects: Vec<String>,
-    /// Who did not answer, for stderr in any case.
+    /// Nodes that did not answer. Written to stderr even with `--quiet`.
     pub unanswered: Vec<String>,
-    /// What else is to be known, for stderr unless it is to be quiet.
+    /// Remarks. Written to stderr without `--quiet`.
     pub remarks: Vec<String>,
-    /// The sentence that stands for no rows and no facts.
+    /// The sentence for a list without rows and facts.
     pub empty: &'static str,
 }
 
 impl Listing {
-    /// Without rows.
+    /// A list without rows.
     #[must_use]
     pub const fn new(table: Table, empty: &'static str) -> Self {
         Self { table, facts: Vec::new(), objects: Vec::new(), unanswered: Vec::new(), remarks: Vec::new(), empty }
     }
 
-    /// The sentence for no rows, unless it is not known whether there are any.
+    /// The sentence for an empty list. None if a node did not answer, because it might have rows.
     fn sentence(&self) -> Option<&str> {
         let says_nothing = self.table.is_empty() && self.facts.is_empty() && self.unanswered.is_empty();
         (says_nothing && !self.empty.is_empty()).then_some(self.empty)
     }
 
-    /// Writes it as it is asked for.
+    /// Writes the list in the requested form.
     pub fn write(&self, manner: &Manner) {
         match manner.format {
             ListFormat::Json => self.objects.iter().for_each(|object| document(object)),
@@ -60,7 +60,7 @@ impl Listing {
         }
     }
 
-    /// All of it in lines for a screen.
+    /// The whole list in lines for a screen.
     #[must_use]
     pub fn screen(&self, manner: &Manner) -> Vec<String> {
         let look = Look { has_colour: false, ..manner.look() };
@@ -71,7 +71,7 @@ impl Listing {
     }
 }
 
-/// How a list is asked for.
+/// The requested form of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     format: ListFormat,
@@ -81,19 +81,19 @@ pub struct Manner {
 }
 
 impl Manner {
-    /// As the command line says.
+    /// The form that the command line requests.
     #[must_use]
     pub fn of(output: OutputArgs<ListFormat>, list: &ListArgs) -> Self {
         Self { format: output.format, is_quiet: output.quiet, has_header: !list.no_headers, colour: list.color }
     }
 
-    /// Whether a table is shown.
+    /// True if a table is shown.
     #[must_use]
     pub fn is_table(&self) -> bool {
         matches!(self.format, ListFormat::Text | ListFormat::Wide)
     }
 
-    /// Whether objects are written, which need not be made for anything else.
+    /// True if JSON objects are written. They need not be made otherwise.
     #[must_use]
     pub fn has_objects(&self) -> bool {
         matches!(self.format, ListFormat::Json | ListFormat::Yaml)
@@ -101,13 +101,13 @@ impl Manner {
 
     fn look(&self) -> Look {
         let is_wide = self.format == ListFormat::Wide;
-        // Who reads it through a pipe wants all of it.
+        // The reader of a pipe gets the full width.
         let width = if is_wide { None } else { terminal_width() };
         Look { width, is_wide, has_header: self.has_header, has_colour: self.colour.is_wanted(io::stdout().is_terminal(), &variable) }
     }
 }
 
-/// How wide the terminal is that shows the facts, which is never filled to its last column; none: no terminal does.
+/// The usable width of the terminal on stdout, which excludes its last column. None if stdout is no terminal.
 #[must_use]
 pub fn terminal_width() -> Option<usize> {
     Term::stdout().size_checked().map(|(_, columns)| usize::from(columns).max(WIDTH_LEAST) - 1)

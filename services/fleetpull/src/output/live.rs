@@ -1,8 +1,8 @@
-//! The lines at the bottom of a terminal that are drawn again and again while a command works.
+//! Lines at the bottom of a terminal that are redrawn while a command runs.
 //!
-//! Whatever else is written to the terminal in that time, results, remarks and log lines, goes through [`above`]: the lines are taken
-//! off, it is written, and they are drawn again below it. No line is as wide as the terminal, so that a terminal that is made narrower
-//! breaks each line by itself, and how many rows that makes is known when they are taken off.
+//! Other output to the terminal in that time (results, remarks and log lines) goes through [`above`], which erases the lines, writes the
+//! output, and draws the lines again below it. Lines are narrower than the terminal. If the terminal becomes narrower, it wraps each line
+//! by itself, and the number of rows to erase is known.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,26 +11,26 @@ use console::Term;
 
 use super::one_line;
 
-/// Where the size of a terminal is not known: rows and columns.
+/// The size in rows and columns if that of the terminal is unknown.
 const SIZE_USUAL: (usize, usize) = (24, 80);
-/// The narrowest that lines are laid out for.
+/// The least width of lines, in columns.
 const WIDTH_LEAST: usize = 20;
-/// Puts the cursor at the beginning of its row, goes up by so many rows, clears all below.
+/// Moves the cursor to the start of its row and up by `rows` rows, and clears everything below.
 fn erase(rows: usize) -> String {
     if rows == 0 { "\r\u{1b}[J".to_owned() } else { format!("\r\u{1b}[{rows}A\u{1b}[J") }
 }
 
-/// What is drawn on this process's stderr.
+/// The lines on this process's stderr.
 static LIVE: Mutex<Live> = Mutex::new(Live { lines: Vec::new() });
 
-/// The lines that are on the screen.
+/// The lines on the screen.
 #[derive(Debug, Default)]
 struct Live {
     lines: Vec<String>,
 }
 
 impl Live {
-    /// How many rows the lines take on a terminal of this width, which may have been wider when they were drawn.
+    /// The number of rows that the lines take on a terminal of this width, which may have changed since they were drawn.
     fn rows(&self, width: usize) -> usize {
         self.lines.iter().map(|line| console::measure_text_width(line).div_ceil(width.max(1)).max(1)).sum()
     }
@@ -46,7 +46,7 @@ impl Live {
         out.flush()
     }
 
-    /// Draws other lines in place of those that are there.
+    /// Replaces the lines.
     fn replace(&mut self, lines: &[String], width: usize, out: &mut impl Write) -> io::Result<()> {
         let lines: Vec<String> = lines.iter().map(|line| cut(&one_line(line), width.saturating_sub(1)).into_owned()).collect();
         if lines == self.lines {
@@ -59,7 +59,7 @@ impl Live {
 
     /// Writes something above the lines.
     fn above<T>(&self, width: usize, out: &mut impl Write, write: impl FnOnce() -> T) -> T {
-        // Nobody reads stderr: nothing is lost that somebody waits for.
+        // An error on stderr is ignored, because facts go to stdout.
         let _ = self.take_off(width, out).and_then(|()| out.flush());
         let written = write();
         let _ = self.draw(out);
@@ -75,13 +75,13 @@ fn live() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How wide lines may be: a terminal is never filled to its last column.
+/// The width for lines, which excludes the last column of the terminal.
 #[must_use]
 pub fn width() -> usize {
     terminal_width().saturating_sub(1)
 }
 
-/// The same; none: stderr is no terminal.
+/// Like [`width`]. None if stderr is no terminal.
 #[must_use]
 pub fn width_of_terminal() -> Option<usize> {
     Term::stderr().size_checked().map(|(_, columns)| usize::from(columns).max(WIDTH_LEAST) - 1)
@@ -91,37 +91,37 @@ fn terminal_width() -> usize {
     size().1
 }
 
-/// Rows and columns.
+/// The rows and columns of the terminal.
 fn size() -> (usize, usize) {
     let (rows, columns) = Term::stderr().size_checked().map_or(SIZE_USUAL, |(rows, columns)| (rows.into(), columns.into()));
     (rows.max(2), columns.max(WIDTH_LEAST))
 }
 
-/// How many lines there is room for.
+/// The number of lines that fit.
 #[must_use]
 pub fn height() -> usize {
     size().0 - 1
 }
 
-/// Draws these lines at the bottom, in place of those before: as many as there is room for.
+/// Draws these lines at the bottom in place of the previous ones, as many as fit.
 pub fn show(lines: &[String]) {
     let (rows, columns) = size();
     let lines = lines.get(..rows - 1).unwrap_or(lines);
     let _ = live().replace(lines, columns, &mut io::stderr().lock());
 }
 
-/// Takes the lines off.
+/// Erases the lines.
 pub fn clear() {
     show(&[]);
 }
 
-/// Writes something to the terminal, above the lines if there are any.
+/// Writes to the terminal, above the lines if there are any.
 pub fn above<T>(write: impl FnOnce() -> T) -> T {
     let live = live();
     if live.lines.is_empty() { write() } else { live.above(terminal_width(), &mut io::stderr(), write) }
 }
 
-/// Where log lines are written: each comes in one piece.
+/// The writer of log lines. Each write is a whole line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log;
 
@@ -139,10 +139,10 @@ impl Write for Log {
 mod tests {
     use super::*;
 
-    /// A terminal of so many columns that breaks long lines into rows, as terminals do when they are made narrower too.
+    /// A terminal of `columns` columns that wraps long lines into rows, also when it becomes narrower.
     struct Terminal {
         columns: usize,
-        /// Each line with its text; the cursor stands on the row after the last.
+        /// The text of each line. The cursor is on the row after the last.
         lines: Vec<String>,
     }
 
@@ -151,7 +151,7 @@ mod tests {
             line.chars().count().div_ceil(self.columns).max(1)
         }
 
-        /// Takes in what was written: lines, and [`erase`].
+        /// Interprets the output: lines, and [`erase`].
         fn take(&mut self, written: &str) {
             let mut rest = written;
             while let Some(at) = rest.find('\r') {

@@ -1,4 +1,4 @@
-//! Facts to stdout, everything else to stderr.
+//! Writes facts to stdout, and everything else to stderr.
 
 pub mod contact;
 pub mod event;
@@ -22,21 +22,21 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-/// What a shell shows of a program that writes where nobody reads any more: 128 and the number of SIGPIPE.
+/// The exit status that shells show for a process ended by SIGPIPE: 128 and the number of the signal.
 const ENDED_BY_CLOSED_PIPE: i32 = 128 + 13;
 
-/// Writes one line of facts, without what a terminal would act on; a terminal that is narrower gets it in several.
+/// Writes one line of facts without terminal control characters. On a narrower terminal it is wrapped.
 pub fn fact(line: &str) {
     document(&fitted(&one_line(line), listing::terminal_width()));
 }
 
-/// A line as a terminal of so many columns shows it whole; none: no terminal does.
+/// Wraps a line to `width` columns. Without a width the line is unchanged.
 fn fitted(line: &str, width: Option<usize>) -> String {
     width.map_or_else(|| line.to_owned(), |width| layout::folded(line, width).join("\n"))
 }
 
-/// Writes lines of this program's own, as they are. A closed pipe ends the program quietly, with the status that SIGPIPE gives to other
-/// programs; facts that are lost otherwise, as on a full disk, end it with a failure.
+/// Writes text of this program unchanged. On a closed pipe the program ends silently with the status of SIGPIPE; on other errors, such as a
+/// full disk, it ends with a failure.
 pub fn document(text: &str) {
     let written = live::above(|| {
         let mut stdout = io::stdout().lock();
@@ -52,14 +52,14 @@ pub fn document(text: &str) {
     }
 }
 
-/// Writes one JSON object as a line of facts.
+/// Writes a JSON object as a line of facts.
 pub fn json<T: Serialize>(object: &T) {
     if let Some(line) = json_line(object) {
         document(&line);
     }
 }
 
-/// One JSON object as a line of facts; what cannot be written so is told.
+/// A JSON object as a line. If it cannot be encoded, the error is reported.
 #[must_use]
 pub fn json_line<T: Serialize>(object: &T) -> Option<String> {
     match serde_json::to_string(object) {
@@ -71,27 +71,26 @@ pub fn json_line<T: Serialize>(object: &T) -> Option<String> {
     }
 }
 
-/// A text in JSON, where what is absent is null.
+/// A text for JSON. None if it is empty.
 #[must_use]
 pub fn given(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Writes a remark to stderr, as [`fact`] does to stdout.
+/// Writes a remark to stderr, in the same way as [`fact`] to stdout.
 pub fn remark(line: &str) {
     let text = fitted(&one_line(line), live::width_of_terminal());
-    // Nobody reads stderr: nothing is lost that somebody waits for.
+    // An error on stderr is ignored, because facts go to stdout.
     let _ = live::above(|| writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// A text in one line in which a terminal shows every character and acts on none: other nodes, registries and runtimes wrote parts
-/// of it.
+/// A text as one line without terminal control characters, because other nodes, registries and runtimes wrote parts of it.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     text.chars().map(|character| if acts_on_a_terminal(character) { ' ' } else { character }).collect()
 }
 
-/// JSON with every character escaped that a terminal would act on. It reads the same: such characters stand inside strings alone.
+/// JSON with all terminal control characters escaped. The meaning is unchanged, because they occur only in strings.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
@@ -114,7 +113,7 @@ pub fn warn(line: &str) {
     remark(&format!("warning: {line}"));
 }
 
-/// An error with its causes in one line, each cause once: some say theirs themselves.
+/// An error with its causes in one line. A cause that is already part of the text is left out.
 #[must_use]
 pub fn told(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
@@ -126,17 +125,17 @@ pub fn told(error: &anyhow::Error) -> String {
 
 /// Writes an error with its causes to stderr.
 pub fn complain(error: &anyhow::Error) {
-    // An error in a file shows the place in lines of its own.
+    // An error in a file shows its place in separate lines.
     format!("fleetpull: {}", told(error)).lines().for_each(remark);
 }
 
-/// Whether stderr is a terminal on which lines can be taken off and drawn again.
+/// True if stderr is a terminal on which lines can be redrawn.
 #[must_use]
 pub fn is_terminal() -> bool {
     io::stderr().is_terminal() && !is_dumb(std::env::var("TERM").ok().as_deref())
 }
 
-/// A terminal of this name takes text and nothing else: what would move its cursor is shown as it is.
+/// True if a terminal with this name does not interpret control sequences.
 fn is_dumb(name: Option<&str>) -> bool {
     name == Some("dumb")
 }

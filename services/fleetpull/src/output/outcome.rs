@@ -1,4 +1,4 @@
-//! How a pull ended, as a row.
+//! The outcome of a pull as a row.
 
 use contract::messages::backoff_tracker::BackoffEntry;
 use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
@@ -9,33 +9,33 @@ use super::refusal::Refusal;
 use super::{given, trace_link, units};
 use crate::cli::OutputFormat;
 
-/// One image on one node.
+/// An image on a node.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// As asked for.
+    /// The image as requested.
     pub image: String,
-    /// Where.
+    /// The node.
     pub node: NodeName,
-    /// How it ended.
+    /// The outcome.
     pub outcome: PullOutcome,
-    /// When that was known, milliseconds since 1970.
+    /// When the outcome arrived, in milliseconds since 1970-01-01.
     pub at_ms: u64,
-    /// On a refusal, what holds the image back and is being tried by another node meanwhile.
+    /// On a refusal, the entry that delays the image, if another node is probing it.
     pub under_way: Option<Box<BackoffEntry>>,
-    /// The node was not asked, and the outcome says why.
+    /// True if the node was not asked. The outcome says why.
     pub not_begun: bool,
 }
 
-/// The row in JSON: the names and their meaning are an interface.
+/// The row in JSON. The names and their meaning are an interface.
 #[derive(Default, Serialize)]
 struct JsonRow<'a> {
     image: Option<&'a str>,
-    /// Null where the name is not known: of the agent behind a socket that does not answer.
+    /// Null if the name is unknown: for an agent behind a socket that does not answer.
     node: Option<&'a str>,
-    /// `pulled`, `present`, `failed`, `backoff`, `not_begun` where the node was not asked, or `standing` for a standing pull that was left
+    /// `pulled`, `present`, `failed`, `backoff`, `not_begun` if the node was not asked, or `standing` for a standing pull that continues
     /// with the agent.
     outcome: &'a str,
-    /// Kubelet's word.
+    /// Kubelet's reason.
     reason: Option<&'a str>,
     message: Option<&'a str>,
     /// The class of the failure.
@@ -50,21 +50,21 @@ struct JsonRow<'a> {
     auth: Option<&'a str>,
     trace_id: Option<&'a str>,
     timed_out: bool,
-    /// On a refusal, which node found out what it goes by.
+    /// On a refusal, the node that reported the failure.
     learned_by: Option<&'a str>,
-    /// When it found out.
+    /// When that node reported it.
     learned_at: Option<String>,
-    /// 32 hex digits.
+    /// The trace id in 32 hex digits.
     learned_trace_id: Option<String>,
-    /// Where the trace of what failed can be looked at, if `traces.link` is set.
+    /// The link to the trace of the failed attempt, if `traces.link` is set.
     trace_link: Option<String>,
-    /// On a refusal, which node makes the next attempt, while it makes it.
+    /// On a refusal, the node that is probing now.
     next_by: Option<&'a str>,
-    /// The standing pull, if it is one.
+    /// The standing pull, if there is one.
     standing_pull: Option<StandingPullId>,
 }
 
-/// Writes the JSON row of an image that nobody could be asked for, to stdout.
+/// Writes to stdout the JSON row of an image whose node could not be asked.
 pub fn print_unasked(image: &str, node: Option<&NodeName>, failed: &PullOutcome) {
     super::json(&JsonRow {
         image: given(image),
@@ -115,7 +115,7 @@ impl Row {
         }
     }
 
-    /// How it ended, in one word.
+    /// The outcome in one word.
     #[must_use]
     pub fn word(&self) -> &str {
         match self.outcome.outcome {
@@ -125,18 +125,18 @@ impl Row {
         }
     }
 
-    /// Whether the image is there.
+    /// True if the image is present.
     #[must_use]
     pub fn is_there(&self) -> bool {
         !self.outcome.stands && matches!(self.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)
     }
 
-    /// When the next attempt is made; none where the time was over: nobody makes one for this caller.
+    /// When the next attempt is due. None if the time is over, because there is none for this caller.
     fn next_attempt_ms(&self) -> Option<u64> {
         self.outcome.next_attempt_ms.filter(|_| !self.outcome.timed_out)
     }
 
-    /// On a refusal, who found out what it goes by.
+    /// On a refusal, the node that reported the failure.
     fn learned_by(&self) -> &str {
         let of_entry = self.under_way.as_ref().and_then(|entry| entry.reporters.first());
         match (self.outcome.learned_by.as_ref().or(of_entry), self.outcome.outcome) {
@@ -146,7 +146,7 @@ impl Row {
         }
     }
 
-    /// When that was, milliseconds since 1970.
+    /// When that node reported the failure, in milliseconds since 1970-01-01.
     fn learned_at_ms(&self) -> Option<u64> {
         let ago = self.outcome.learned_ms_ago.or(self.under_way.as_ref().map(|entry| entry.last_ms_ago));
         ago.map(|ago| self.at_ms.saturating_sub(ago))
@@ -157,7 +157,7 @@ impl Row {
         self.outcome.learned_trace_id.clone().or_else(of_entry).unwrap_or_default()
     }
 
-    /// Where to look at the trace of what failed: on a refusal that of the attempt that it goes by.
+    /// The link to the trace of the failed attempt. On a refusal it is the reported attempt.
     fn trace_link(&self) -> Option<String> {
         match self.outcome.outcome {
             OutcomeKind::Failed => trace_link::of(&self.outcome.trace_id),
@@ -166,12 +166,12 @@ impl Row {
         }
     }
 
-    /// Who tries now for all.
+    /// The node that is probing now.
     fn next_by(&self) -> &str {
         self.under_way.as_ref().and_then(|entry| entry.probed_by.as_deref()).unwrap_or_default()
     }
 
-    /// Whether somebody may be trying it just now: then no time of a next attempt is told, and who is refused has waited for that.
+    /// True if another node may be probing the image now: the refusal then has no time of a next attempt.
     #[must_use]
     pub fn may_be_under_way(&self) -> bool {
         let outcome = &self.outcome;
@@ -179,7 +179,7 @@ impl Row {
         outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !self.not_begun && !outcome.timed_out && !time_told
     }
 
-    /// Why it waits, where another node found out, or finds out just now.
+    /// Why the pull waits, if another node has reported the failure or is probing now.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         let outcome = &self.outcome;
@@ -209,12 +209,12 @@ impl Row {
         Some(refusal.sentence())
     }
 
-    /// One line: what, where, how, and what to know of it.
+    /// The row in one line: image, node, outcome and remarks.
     #[must_use]
     pub fn to_text(&self) -> String {
         let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, standing_pull, stands, .. } = &self.outcome;
         let told = match outcome {
-            // With what the agent has to say of it: that it would not outlive the agent.
+            // The agent's message is included: it may say that the standing pull ends with the agent.
             _ if *stands => {
                 let message = super::one_line(&self.outcome.message);
                 let standing_pull = standing_pull.map(|id| format!("standing pull {id}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Progress of pulls: on a terminal a bar for each image and below it one for each layer under way; elsewhere a plain line now and then.
+//! Progress of pulls: on a terminal a bar for each image and below it one for each layer in progress, elsewhere a line at intervals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use contract::messages::pull_coordinator::{PullState, PullStatus};
 
 use super::{layout, live, units};
 
-/// How many bars are drawn at a time; what does not fit on a screen helps nobody.
+/// The most bars, so that they fit on a screen.
 const MAX_BARS: usize = 30;
-/// How often a pull gets a plain line: a log of a pull of minutes stays readable.
+/// How often a pull gets a line, so that the log of a long pull stays readable.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// How progress is shown.
+/// The form of the progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Bars,
@@ -21,16 +21,16 @@ enum Manner {
     Silence,
 }
 
-/// Shows what is in flight, on stderr.
+/// Shows the pulls in flight on stderr.
 #[derive(Debug)]
 pub struct ProgressView {
     manner: Manner,
-    /// How many lines each pull, and all that wait on a node, have got.
+    /// The number of lines written for each pull, and for the waiting pulls of each node.
     lines: BTreeMap<String, u64>,
 }
 
 impl ProgressView {
-    /// Bars if stderr is a terminal, else lines; nothing if it is not `wanted`.
+    /// Bars if stderr is a terminal, else lines. Nothing if not `wanted`.
     #[must_use]
     pub fn new(wanted: bool) -> Self {
         let manner = match (wanted, super::is_terminal()) {
@@ -41,13 +41,13 @@ impl ProgressView {
         Self { manner, lines: BTreeMap::new() }
     }
 
-    /// Whether the story is told in lines.
+    /// True if progress is written as lines.
     #[must_use]
     pub fn writes_lines(&self) -> bool {
         self.manner == Manner::Lines
     }
 
-    /// Shows how far the pulls of a node are; what is not among them any more is taken off.
+    /// Shows the progress of a node's pulls. Pulls that are no longer listed disappear.
     pub fn show(&mut self, node: &NodeName, pulls: &[PullStatus]) {
         match self.manner {
             Manner::Bars => live::show(&bars(node, pulls, live::width())),
@@ -67,7 +67,7 @@ impl ProgressView {
                 super::remark(&format!("{node}: {}: {done} after {}", pull.image, whole_seconds(pull.since_ms)));
             }
         }
-        // Hundreds may wait: one line tells of them all.
+        // All waiting pulls share one line, because there may be hundreds.
         let waiting = pulls.iter().filter(|pull| pull.state == PullState::Waiting);
         if let Some(longest_ms) = waiting.clone().map(|pull| pull.since_ms).max()
             && self.is_due(format!("{node} "), longest_ms)
@@ -76,7 +76,7 @@ impl ProgressView {
         }
     }
 
-    /// Whether what takes so long already gets another line.
+    /// True if another line is due for a pull that has lasted `since_ms`.
     fn is_due(&mut self, key: String, since_ms: u64) -> bool {
         let due = since_ms / u64::try_from(LINE_EVERY.as_millis()).unwrap_or(u64::MAX);
         let written = self.lines.entry(key).or_default();
@@ -85,7 +85,7 @@ impl ProgressView {
         is_due
     }
 
-    /// Takes all bars off.
+    /// Erases all bars.
     pub fn clear(&self) {
         if self.manner == Manner::Bars {
             live::clear();
@@ -93,7 +93,7 @@ impl ProgressView {
     }
 }
 
-/// A line for each pull, and below it one for each of its layers under way.
+/// A line for each pull, and below it one for each of its layers in progress.
 fn bars(node: &NodeName, pulls: &[PullStatus], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for pull in pulls {

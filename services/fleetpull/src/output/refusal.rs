@@ -1,12 +1,12 @@
-//! Why something waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, and while that
-//! is made, `n2 tries now`.
+//! Why a pull waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, or during the next
+//! attempt `n2 tries now`.
 
 use console::truncate_str;
 use contract::FailureClass;
 
 use super::units;
 
-/// The statuses of HTTP that runtimes write with their words, so that the number means a status and no port.
+/// HTTP statuses as runtimes write them, with their words, so that a number is not mistaken for a port.
 const STATUSES: [(&str, &str); 8] = [
     ("401 Unauthorized", "401"),
     ("403 Forbidden", "403"),
@@ -17,31 +17,31 @@ const STATUSES: [(&str, &str); 8] = [
     ("503 Service Unavailable", "503"),
     ("504 Gateway Timeout", "504"),
 ];
-/// How much of a trace id tells it from others at a glance. Hex digits.
+/// Hex digits of a trace id that are shown.
 const TRACE_SHOWN: usize = 8;
-/// As much of a message tells what it is about. Columns.
+/// Columns of a message that are shown.
 const MESSAGE_SHOWN: usize = 40;
-/// What the runtime adds to a status that no registry has sent.
+/// The runtime's remark on a status that does not come from a registry.
 const WEB_PAGE: &str = "(with a web page";
 
-/// Why one node waits for one image.
+/// Why a node waits for an image.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Refusal<'a> {
-    /// Who waits.
+    /// The node that waits.
     pub node: &'a str,
-    /// Who found out; empty: the node itself.
+    /// The node that reported the failure. Empty if the waiting node found it itself.
     pub learned_by: &'a str,
-    /// When that was, milliseconds since 1970, if it is known.
+    /// When the failure was reported, in milliseconds since 1970-01-01, if known.
     pub learned_at_ms: Option<u64>,
-    /// The trace of the attempt, 32 hex digits; may be empty.
+    /// The trace of the failed attempt in 32 hex digits. May be empty.
     pub trace_id: &'a str,
-    /// What kind of failure.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// `<reason>: <message>` of the attempt.
+    /// `<reason>: <message>` of the failed attempt.
     pub cause: &'a str,
-    /// Milliseconds until the next attempt, if it is known.
+    /// Milliseconds until the next attempt, if known.
     pub next_attempt_ms: Option<u64>,
-    /// The node that makes it; empty before it begins: the first node then that wants the image makes it for all.
+    /// The prober. Empty before the next attempt begins: then the first node that needs the image makes it for all.
     pub next_by: &'a str,
 }
 
@@ -70,7 +70,7 @@ pub fn short_trace(trace_id: &str) -> String {
     format!("{}...", trace_id.chars().take(TRACE_SHOWN).collect::<String>())
 }
 
-/// Who tries next, and when.
+/// The prober, or the time of the next attempt.
 #[must_use]
 pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
     match (in_ms, by) {
@@ -81,7 +81,7 @@ pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
     }
 }
 
-/// What the attempt met, in a word or two.
+/// The result of an attempt in one or two words.
 #[must_use]
 pub fn got(class: FailureClass, cause: &str) -> &str {
     if let Some((_, status)) = STATUSES.iter().find(|(words, _)| cause.contains(words)) {
@@ -94,7 +94,7 @@ pub fn got(class: FailureClass, cause: &str) -> &str {
     }
 }
 
-/// What an attempt met, in few words: a status, that nobody answered, or the beginning of what the node says.
+/// The result of an attempt in a few words: a status, that no registry answered, or the beginning of the message.
 #[must_use]
 pub fn met(class: FailureClass, cause: &str) -> String {
     let met = got(class, cause);

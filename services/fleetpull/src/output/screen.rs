@@ -1,22 +1,22 @@
-//! Where the state of a job on many nodes is shown: on a terminal the same few lines again and again, elsewhere a line now and then.
+//! Shows the state of a job on many nodes: on a terminal a few lines that are redrawn, elsewhere a line at intervals.
 
 use std::time::Duration;
 
 use super::live;
 use super::tally::Tally;
 
-/// How often a line is written where nobody watches: a log of a job of minutes stays readable.
+/// How often a line is written without a terminal, so that the log of a long job stays readable.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Shows a tally, on stderr.
+/// Shows a tally on stderr.
 #[derive(Debug)]
 pub struct Screen {
     manner: Manner,
-    /// When the last line was written, since the job began.
+    /// When the last line was written, counted from the start of the job.
     written: Duration,
 }
 
-/// How it is shown.
+/// The form of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Redrawn,
@@ -25,7 +25,7 @@ enum Manner {
 }
 
 impl Screen {
-    /// Redrawn if stderr is a terminal, else lines; nothing if it is not `wanted`.
+    /// Redrawn lines if stderr is a terminal, else new lines. Nothing if not `wanted`.
     #[must_use]
     pub fn new(wanted: bool) -> Self {
         let manner = match (wanted, super::is_terminal()) {
@@ -36,7 +36,7 @@ impl Screen {
         Self { manner, written: Duration::ZERO }
     }
 
-    /// Shows how it stands `since` the job began.
+    /// Shows the tally. `since` is the time since the start of the job.
     pub fn show(&mut self, tally: &Tally, since: Duration) {
         match self.manner {
             Manner::Redrawn => live::show(&tally.lines(live::width())),
@@ -48,7 +48,7 @@ impl Screen {
         }
     }
 
-    /// Takes all lines off.
+    /// Erases all lines.
     pub fn clear(&self) {
         if self.manner == Manner::Redrawn {
             live::clear();

@@ -1,4 +1,4 @@
-//! Nodes that the fleet knows and that do not answer: a question for all has a row for each of them too.
+//! Nodes that the fleet knows but that do not answer. Lists have a row for each of them too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use super::known_failures::named;
 
-/// A node that belongs to the fleet and does not answer.
+/// A node that belongs to the fleet but does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silent {
-    /// Its name.
+    /// The node's name.
     pub node: NodeName,
-    /// How long ago it was heard.
+    /// How long ago the node was last heard from.
     pub ago: Duration,
-    /// Its labels; none: not known.
+    /// The node's labels. None if unknown.
     pub labels: Option<BTreeMap<String, String>>,
-    /// For how long after it was heard the fleet knows of it.
+    /// How long after its last contact the fleet remembers the node.
     pub known_for: Duration,
 }
 
-/// One of them in JSON.
+/// A silent node in JSON.
 #[derive(Serialize)]
 pub struct Row<'a> {
     kind: &'static str,
@@ -30,7 +30,7 @@ pub struct Row<'a> {
     since_ms: u64,
 }
 
-/// As JSON.
+/// The node as JSON.
 #[must_use]
 pub fn row(Silent { node, ago, .. }: &Silent) -> Row<'_> {
     Row { kind: "node", node, state: "silent", since_ms: milliseconds(*ago) }
@@ -42,7 +42,7 @@ pub fn milliseconds(ago: Duration) -> u64 {
     u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Who they are, in a sentence; none if there is nobody.
+/// Names the silent nodes in a sentence. None if there are none.
 #[must_use]
 pub fn sentence(silent: &[Silent]) -> Option<String> {
     let names: Vec<NodeName> = silent.iter().map(|silent| silent.node.clone()).collect();

@@ -8,7 +8,7 @@ use super::refusal::got;
 use super::table::Cell;
 use super::{given, units};
 
-/// A standing pull in JSON: the names and their meaning are an interface.
+/// A standing pull in JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonStandingPull<'a> {
     kind: &'static str,
@@ -30,7 +30,7 @@ struct JsonStandingPull<'a> {
     learned_trace_id: Option<&'a str>,
 }
 
-/// As JSON of the moment `now_ms` since 1970.
+/// The standing pull as JSON at `now_ms`, in milliseconds since 1970-01-01.
 #[must_use]
 pub fn json<'a>(node: &'a NodeName, status: &'a StandingPullStatus, now_ms: u64) -> impl Serialize + 'a {
     JsonStandingPull {
@@ -54,7 +54,7 @@ pub fn json<'a>(node: &'a NodeName, status: &'a StandingPullStatus, now_ms: u64)
     }
 }
 
-/// As a row of `fleetpull pulls`.
+/// The standing pull as a row of `fleetpull pulls`.
 #[must_use]
 pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
     vec![
@@ -71,13 +71,13 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
     ]
 }
 
-/// What it waits for if something has failed, in a few words.
+/// What the standing pull waits for after a failure, in a few words. None without a failure.
 #[must_use]
 pub fn held_by(status: &StandingPullStatus) -> Option<String> {
     status.class.filter(|_| status.state != StandingPullState::Pulling).map(|_| waits_for(status))
 }
 
-/// What it waits for, in a few words: what the last attempt got, who made it, and when the next is due.
+/// What the standing pull waits for, in a few words: the result of the last attempt, its node, and when the next one is due.
 fn waits_for(status: &StandingPullStatus) -> String {
     let Some(class) = status.class.filter(|_| status.state != StandingPullState::Pulling) else {
         return match (status.state, status.cause.as_str()) {

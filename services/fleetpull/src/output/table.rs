@@ -1,4 +1,4 @@
-//! Columns of text, as kubectl lays them out.
+//! Columns of text, in kubectl's layout.
 
 mod cell;
 
@@ -7,84 +7,84 @@ use console::{measure_text_width, truncate_str};
 use super::layout::without_middle;
 pub use cell::{Cell, Tone};
 
-/// Between two columns.
+/// The spaces between two columns.
 const GAP: usize = 2;
-/// What marks that a text was cut.
+/// The mark of a cut text.
 const CUT: &str = "...";
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
-    /// Whether it is shown in the wide form alone.
+    /// True if the column is shown only in the wide form.
     is_wide: bool,
     gives_way: Option<GivesWay>,
 }
 
-/// How a column becomes narrower where there is little room. Figures never do.
+/// How a column becomes narrower if there is not enough room. Columns of figures never do.
 #[derive(Clone, Copy, Debug)]
 struct GivesWay {
-    /// As much of it is kept.
+    /// The least width that is kept.
     least: usize,
-    /// Its middle goes, else its end.
+    /// True if the middle is cut, false if the end is.
     by_middle: bool,
 }
 
 impl Column {
-    /// One that keeps its width.
+    /// A column that keeps its width.
     #[must_use]
     pub const fn new(title: &'static str) -> Self {
         Self { title, is_wide: false, gives_way: None }
     }
 
-    /// One that is shown in the wide form alone.
+    /// A column that is shown only in the wide form.
     #[must_use]
     pub const fn wide(title: &'static str) -> Self {
         Self { title, is_wide: true, gives_way: None }
     }
 
-    /// Of names: their middle gives way.
+    /// A column of names, which are cut in the middle.
     #[must_use]
     pub const fn name(title: &'static str, least: usize) -> Self {
         Self { title, is_wide: false, gives_way: Some(GivesWay { least, by_middle: true }) }
     }
 
-    /// Of sentences: their end gives way.
+    /// A column of sentences, which are cut at the end.
     #[must_use]
     pub const fn sentence(title: &'static str, least: usize) -> Self {
         Self { title, is_wide: false, gives_way: Some(GivesWay { least, by_middle: false }) }
     }
 }
 
-/// How a table is to look.
+/// The look of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// How wide lines may be; none: as wide as they are, and nothing is shortened.
+    /// The width of lines. None for no limit.
     pub width: Option<usize>,
-    /// With the columns of the wide form.
+    /// True to show the columns of the wide form.
     pub is_wide: bool,
-    /// With a line of titles.
+    /// True to show the titles.
     pub has_header: bool,
-    /// With colours.
+    /// True to use colours.
     pub has_colour: bool,
 }
 
 impl Look {
-    /// In lines of so many columns, with titles and without colours.
+    /// Lines of this width, with titles and without colours.
     #[must_use]
     pub const fn of_width(width: Option<usize>) -> Self {
         Self { width, is_wide: false, has_header: true, has_colour: false }
     }
 }
 
-/// Rows below titles.
+/// Rows with titles.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: &'static [Column],
     rows: Vec<Row>,
 }
 
-/// A row, and what it is called where nothing else is shown of it.
+/// A row, and the name that represents it in a list of names.
 #[derive(Clone, Debug)]
 struct Row {
     name: String,
@@ -92,7 +92,7 @@ struct Row {
 }
 
 impl Table {
-    /// Without rows.
+    /// A table without rows.
     #[must_use]
     pub const fn new(columns: &'static [Column]) -> Self {
         Self { columns, rows: Vec::new() }
@@ -103,23 +103,23 @@ impl Table {
         self.rows.push(Row { name: super::one_line(name), cells });
     }
 
-    /// Whether it has no rows.
+    /// True if the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// What the rows are called.
+    /// The names of the rows.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|row| row.name.as_str())
     }
 
-    /// Orders the rows by a column: figures by size, texts by the alphabet, what is not known last. Equal rows keep their order.
+    /// Sorts the rows by a column: figures by size, texts alphabetically, unknown values last. Equal rows keep their order.
     pub fn sort_by(&mut self, column: usize) {
         self.rows.sort_by(|one, other| one.cells.get(column).cmp(&other.cells.get(column)));
     }
 
-    /// As lines.
+    /// The table as lines.
     #[must_use]
     pub fn lines(&self, look: &Look) -> Vec<String> {
         let shown = self.shown(look);
@@ -141,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Whether its lines fit without a figure being cut.
+    /// True if the lines fit without a cut figure.
     #[must_use]
     pub fn fits(&self, look: &Look) -> bool {
         let shown = self.shown(look);
@@ -149,7 +149,7 @@ impl Table {
         look.width.is_none_or(|width| whole(&self.narrowed(&shown, natural, width)) <= width)
     }
 
-    /// The places of the columns that are shown.
+    /// The indices of the shown columns.
     fn shown(&self, look: &Look) -> Vec<usize> {
         (0..self.columns.len()).filter(|column| look.is_wide || !self.columns[*column].is_wide).collect()
     }
@@ -159,7 +159,7 @@ impl Table {
         cells.chain(look.has_header.then(|| measure_text_width(self.columns[column].title))).max().unwrap_or_default()
     }
 
-    /// The widths with which lines fit: of the columns that may, the widest gives way first.
+    /// The widths at which the lines fit: of the columns that may be cut, the widest is cut first.
     fn narrowed(&self, shown: &[usize], mut widths: Vec<usize>, width: usize) -> Vec<usize> {
         let least = |place: usize| self.columns[shown[place]].gives_way.map(|gives_way| gives_way.least);
         let mut over = whole(&widths).saturating_sub(width);
@@ -167,7 +167,7 @@ impl Table {
             let may = (0..widths.len()).filter(|place| least(*place).is_some_and(|least| widths[*place] > least));
             let Some(widest) = may.max_by_key(|place| widths[*place]) else { break };
             let second = (0..widths.len()).filter(|place| *place != widest && least(*place).is_some()).map(|place| widths[place]).max();
-            // Down to the next widest at once, then one by one: names have thousands of characters.
+            // The width is reduced to that of the second widest column in one step, because names may have thousands of characters.
             let floor = second.unwrap_or_default().max(least(widest).unwrap_or_default()).min(widths[widest] - 1);
             let by = over.min(widths[widest] - floor);
             widths[widest] -= by;
@@ -186,25 +186,25 @@ impl Table {
     }
 }
 
-/// How wide lines are whose columns are so wide.
+/// The width of a line with columns of these widths.
 fn whole(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
 }
 
-/// The place of a column by its title, in any case and with `-` or `_` for a space.
+/// The index of a column by its title, in upper or lower case and with `-` or `_` for a space.
 #[must_use]
 pub fn place_of(columns: &[Column], title: &str) -> Option<usize> {
     let title = title.replace(['-', '_'], " ");
     columns.iter().position(|column| column.title.eq_ignore_ascii_case(&title))
 }
 
-/// The titles of columns as a flag takes them.
+/// The titles of columns in the form of a flag.
 #[must_use]
 pub fn titles(columns: &[Column]) -> String {
     columns.iter().map(|column| column.title.to_ascii_lowercase().replace(' ', "-")).collect::<Vec<_>>().join(", ")
 }
 
-/// Cells in their widths; the last is not padded.
+/// A line of padded cells; the last is not padded.
 fn line(cells: impl Iterator<Item = (Cell, usize)>, has_colour: bool) -> String {
     let mut line = String::new();
     let mut owed = 0;
@@ -217,7 +217,7 @@ fn line(cells: impl Iterator<Item = (Cell, usize)>, has_colour: bool) -> String 
     line
 }
 
-/// Lays rows out under a header, columns apart by two spaces. The last column is not padded.
+/// Lays out rows under a header, with two spaces between columns. The last column is not padded.
 #[must_use]
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! How far a job on many nodes is, in a bounded number of lines: what has come of how many, then the slowest and the failing few.
+//! The progress of a job on many nodes in a bounded number of lines: counts of outcomes, then the slowest and some of the failing pulls.
 
 mod causes;
 mod pace;
@@ -19,47 +19,47 @@ use super::{layout, one_line, units};
 use causes::{Cause, Hold, counted};
 use pace::Pace;
 
-/// How many pulls under way are shown, the longest first: with more, no eye finds the slow one.
+/// Pulls in progress that are shown, the longest first.
 const SLOWEST_SHOWN: usize = 6;
-/// How many reasons for waiting are shown.
+/// Reasons for waiting that are shown.
 const REASONS_SHOWN: usize = 4;
-/// How many causes of failures are shown.
+/// Causes of failures that are shown.
 const FAILURES_SHOWN: usize = 3;
 
-/// What has come of each image on each node.
+/// The state of each image on each node.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Images times nodes.
+    /// The number of images times the number of nodes.
     pairs: usize,
     images: usize,
     there: usize,
     failed: usize,
     backoff: usize,
     standing: usize,
-    /// Rows of what was not begun and will not be.
+    /// Rows of pulls that were not begun and will not be.
     spared: usize,
-    /// The most that each node told of each image: done, and in all. In bytes.
+    /// The most bytes that each node reported for each image: done and total.
     fetched: BTreeMap<NodeName, BTreeMap<String, (u64, u64)>>,
-    /// Who failed, by the cause of it.
+    /// The nodes that failed, by cause.
     failing: BTreeMap<Cause, Vec<NodeName>>,
-    /// What is under way on each node.
+    /// The pulls in progress on each node.
     doing: BTreeMap<NodeName, Vec<Doing>>,
     /// Nodes that have not begun.
     not_begun: usize,
-    /// Nodes that are known and do not answer.
+    /// Nodes that are known but do not answer.
     silent: usize,
-    /// Why nobody begins, if that is so.
+    /// True if no node may begin.
     paused: bool,
     pace: Pace,
     contact: Contact,
-    /// What the nodes are reached through, in a word.
+    /// The name of the connection to the nodes, in one word.
     reached_through: &'static str,
-    /// What time it is: since the job began, and in milliseconds since 1970.
+    /// The current time: since the start of the job, and in milliseconds since 1970-01-01.
     now: Duration,
     now_ms: u64,
 }
 
-/// One image on one node, under way.
+/// An image in progress on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Doing {
     image: String,
@@ -73,44 +73,44 @@ struct Doing {
 enum What {
     Pulling,
     Waiting,
-    /// Held back.
+    /// Delayed by a hold.
     Held(Hold),
 }
 
 impl Tally {
-    /// Of so many images on so many nodes, which are reached through NATS or an agent.
+    /// A tally of `images` images on `nodes` nodes, which are reached through NATS or an agent.
     #[must_use]
     pub fn of(nodes: usize, images: usize, reached_through: &'static str) -> Self {
         Self { pairs: nodes * images, images, reached_through, ..Self::default() }
     }
 
-    /// It is so late: since the job began, and in milliseconds since 1970.
+    /// Takes the current time: since the start of the job, and in milliseconds since 1970-01-01.
     pub fn see_time(&mut self, now: Duration, now_ms: u64) {
         (self.now, self.now_ms) = (now, now_ms);
         self.pace.see(now, self.bytes().0);
     }
 
-    /// What the nodes are reached through is so now.
+    /// Takes the current health of the connection to the nodes.
     pub fn see_bus(&mut self, health: &BusHealth, now: Duration) {
         self.contact.see(health, now);
     }
 
-    /// How many nodes have not begun, and whether none may.
+    /// Takes how many nodes have not begun, and whether none may begin.
     pub fn see_plan(&mut self, not_begun: usize, paused: bool) {
         (self.not_begun, self.paused) = (not_begun, paused);
     }
 
-    /// How many nodes are known and have not answered.
+    /// Takes how many nodes are known but have not answered.
     pub fn see_silent(&mut self, silent: usize) {
         self.silent = silent;
     }
 
-    /// The images are wanted on so many nodes.
+    /// Takes the number of nodes of the job.
     pub fn see_nodes(&mut self, nodes: usize) {
         self.pairs = nodes * self.images;
     }
 
-    /// A row is known.
+    /// Takes a row.
     pub fn see_row(&mut self, row: &Row) {
         if let Some(doing) = self.doing.get_mut(&row.node) {
             doing.retain(|doing| doing.image != row.image);
@@ -127,7 +127,7 @@ impl Tally {
             _ if row.outcome.stands => self.standing += 1,
             _ if row.not_begun => self.spared += 1,
             OutcomeKind::Pulled | OutcomeKind::Present => self.there += 1,
-            // Whether a newer version means success is not known: nobody may take it for one.
+            // An outcome of a newer version counts as failed, because it may not be a success.
             OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failed += 1,
             OutcomeKind::Backoff => self.backoff += 1,
         }
@@ -140,7 +140,7 @@ impl Tally {
         }
     }
 
-    /// What is under way on a node, as it says.
+    /// Takes the state of the pulls on a node, as the node reports it.
     pub fn see_node(&mut self, node: &NodeName, pulls: &[PullStatus], standing_pulls: &[StandingPullStatus], now_ms: u64) {
         let mut doing: Vec<Doing> = pulls.iter().map(Doing::of_pull).collect();
         for pull in pulls.iter().filter(|pull| pull.total_bytes > 0) {
@@ -161,7 +161,7 @@ impl Tally {
         }
     }
 
-    /// A node has said its last.
+    /// Removes the pulls in progress of a node that has ended.
     pub fn forget(&mut self, node: &NodeName) {
         self.doing.remove(node);
     }
@@ -170,7 +170,7 @@ impl Tally {
         self.doing.iter().flat_map(|(node, doing)| doing.iter().map(move |doing| (node, doing)))
     }
 
-    /// Bytes that are fetched, and in all, of what nodes have told. What is fetched stays in the sums: they only grow.
+    /// The fetched and the total bytes that nodes have reported. Fetched bytes stay in the sums, so that these only grow.
     fn bytes(&self) -> (u64, u64) {
         self.fetched
             .values()
@@ -182,7 +182,7 @@ impl Tally {
         self.all().filter(|(_, doing)| what(&doing.what)).count()
     }
 
-    /// All in one line.
+    /// The tally in one line.
     #[must_use]
     pub fn summary(&self) -> String {
         let held = self.count(|what| matches!(what, What::Held(_)));
@@ -220,8 +220,8 @@ impl Tally {
         parts.join(", ")
     }
 
-    /// How many bytes are still to be fetched, as far as nothing holds them back: of what has not begun, as many as others had to fetch. None:
-    /// nobody has told yet, or nothing is to come.
+    /// The bytes that are still to fetch by pulls that are not held: for a pull that has not begun, the average of the others. None if no
+    /// node has reported a size, or if nothing is left.
     fn bytes_to_come(&self, held: usize) -> Option<u64> {
         let told = self.fetched.values().flat_map(BTreeMap::values);
         let (count, total) = told.fold((0_u64, 0_u64), |(count, total), (_, of_total)| (count + 1, total.saturating_add(*of_total)));
@@ -235,7 +235,7 @@ impl Tally {
         (to_come > 0).then_some(to_come)
     }
 
-    /// The whole screen, in lines of so many columns.
+    /// The whole screen in lines of `width` columns.
     #[must_use]
     pub fn lines(&self, width: usize) -> Vec<String> {
         let contact = self.contact.line(self.reached_through, self.now);
@@ -249,13 +249,13 @@ impl Tally {
         lines
     }
 
-    /// Why some wait: each cause once, with how many nodes it holds.
+    /// Why pulls wait: each cause once, with the number of nodes that it holds.
     fn reasons(&self) -> Vec<String> {
         let held = self.all().filter_map(|(node, doing)| if let What::Held(hold) = &doing.what { Some((node, hold)) } else { None });
         causes::lines(held, self.now_ms, REASONS_SHOWN)
     }
 
-    /// What has failed for good, the most first.
+    /// The final failures, the most frequent first.
     fn failures(&self) -> Vec<String> {
         let mut failing: Vec<(&Cause, &Vec<NodeName>)> = self.failing.iter().collect();
         failing.sort_by_key(|(cause, nodes)| (Reverse(nodes.len()), *cause));
@@ -275,12 +275,12 @@ impl Doing {
     }
 
     fn of_standing_pull(status: &StandingPullStatus, now_ms: u64) -> Self {
-        // One that waits for another node's word is held as well: by what its last try came to.
+        // A standing pull that waits for another node's report is also held, by the failure of its last attempt.
         let next_ms = status.next_attempt_ms.map(|left_ms| now_ms.saturating_add(left_ms));
         let what = match (status.cause.as_str(), status.class) {
             ("", _) => What::Waiting,
             (cause, Some(class)) => What::Held(Hold { cause: Cause::met(&status.image, class, cause), next_ms }),
-            // Nothing has failed: it waits for a word, or for its turn.
+            // Nothing has failed: the pull waits for another node's report, or in a queue.
             (cause, None) => What::Held(Hold { cause: Cause::said(cause), next_ms: None }),
         };
         Self { image: status.image.clone(), what, since_ms: status.since_ms, done_bytes: 0, total_bytes: 0 }

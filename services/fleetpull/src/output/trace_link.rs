@@ -1,18 +1,18 @@
-//! Where a trace can be looked at: `traces.link` with a trace's id put in.
+//! Links to traces: `traces.link` with the id of a trace filled in.
 
 use std::sync::OnceLock;
 
-/// What stands for the id in the setting.
+/// The placeholder for the id in the setting.
 const PLACE: &str = "{trace_id}";
 
 static LINK: OnceLock<Option<String>> = OnceLock::new();
 
-/// As set for this process. Only the first call counts.
+/// Sets the link of this process. Only the first call has an effect.
 pub fn set(link: Option<String>) {
     let _ = LINK.set(link);
 }
 
-/// Where the trace can be looked at; none if that is not set or there is no id.
+/// The link to a trace. None if no link is set or the id is empty.
 #[must_use]
 pub fn of(trace_id: &str) -> Option<String> {
     fill(LINK.get()?.as_deref()?, trace_id)

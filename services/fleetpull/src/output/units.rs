@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers in a readable form.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// A duration as Go writes it, to the millisecond: `1.5s`.
+/// A duration in Go's format, to the millisecond: `1.5s`.
 #[must_use]
 pub fn milliseconds(ms: u64) -> String {
     image::go::duration(Duration::from_millis(ms))
 }
 
-/// A duration as it is read aloud: `3.1 s` below a minute, else in whole seconds as Go writes it, `5m2s`.
+/// A duration in text: `3.1 s` below a minute, else in whole seconds in Go's format, `5m2s`.
 #[must_use]
 pub fn seconds(ms: u64) -> String {
     match ms {
@@ -30,7 +30,7 @@ pub fn seconds(ms: u64) -> String {
     }
 }
 
-/// How long ago something was, or how soon it will be, as kubectl writes it: `42s`, `4m12s`, `11m`, `134m`, `7h5m`, `40h`, `3d4h`.
+/// A time since or until something, in kubectl's format: `42s`, `4m12s`, `11m`, `134m`, `7h5m`, `40h`, `3d4h`.
 #[must_use]
 pub fn age(ms: u64) -> String {
     let seconds = ms / 1_000;
@@ -52,10 +52,10 @@ pub fn age(ms: u64) -> String {
     }
 }
 
-/// What is due sooner than this is due. Milliseconds.
+/// Times below this count as due, in milliseconds.
 pub const SOON_MS: u64 = 1_000;
 
-/// When something is to be: `in 41s`, or `due`; `-` if that is not known.
+/// When something is due: `in 41s` or `due`; `-` if unknown.
 #[must_use]
 pub fn due(left_ms: Option<u64>) -> String {
     match left_ms {
@@ -65,20 +65,20 @@ pub fn due(left_ms: Option<u64>) -> String {
     }
 }
 
-/// The time of day of a moment since 1970, in UTC: `12:00:03Z`.
+/// The time of day in UTC of a time since 1970-01-01: `12:00:03Z`.
 #[must_use]
 pub fn time_of_day(wall_ms: u64) -> String {
     let seconds = wall_ms / 1_000 % 86_400;
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// A moment since 1970 in JSON.
+/// A time since 1970-01-01 in RFC 3339 format.
 #[must_use]
 pub fn rfc_3339(wall_ms: u64) -> String {
     contract::cloud_event::rfc3339(wall_ms)
 }
 
-/// How many of `whole` parts the share of `done` in `total` fills.
+/// How many of `whole` parts `done` of `total` fills.
 #[must_use]
 pub fn share(done: u64, total: u64, whole: usize) -> usize {
     let filled = u128::from(done.min(total)) * whole as u128 / u128::from(total.max(1));

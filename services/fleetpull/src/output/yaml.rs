@@ -1,4 +1,4 @@
-//! An object as a YAML document.
+//! A JSON object as a YAML document.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{acts_on_a_terminal, complain, document, json_line};
 
-/// Writes an object as a document.
+/// Writes an object as a YAML document.
 pub fn write<T: Serialize>(object: &T) {
     if let Some(json) = json_line(object) {
         write_json(&json);
     }
 }
 
-/// Writes a line of JSON as a document.
+/// Writes a line of JSON as a YAML document.
 pub fn write_json(json: &str) {
     match document_of(json) {
         Ok(yaml) => document(&yaml),
@@ -21,13 +21,12 @@ pub fn write_json(json: &str) {
     }
 }
 
-/// The document of a line of JSON: `---` begins it, and its keys are sorted.
+/// The YAML document of a line of JSON, with `---` at its start and with sorted keys.
 ///
-/// A terminal acts on none of its characters: where a text contains one that it would act on, the document is the line of JSON, which is
-/// YAML too.
+/// It contains no terminal control characters: if a text has one, the document is the line of JSON, which is also YAML.
 fn document_of(json: &str) -> Result<String> {
     let object: Value = serde_json::from_str(json).context("it is no JSON")?;
-    // A text of another node in lines of its own might look like keys.
+    // Block scalars are off, because lines in a text from another node could look like keys.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let yaml = serde_saphyr::to_string_with_options(&object, options)?;
     let is_safe = !yaml.chars().any(|character| character != '\n' && acts_on_a_terminal(character));

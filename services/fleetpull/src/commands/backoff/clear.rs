@@ -19,43 +19,43 @@ use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
 use crate::output::known_failures::{JsonAbout, Known};
 
-/// A clear reaches the fleet as fast as knowledge does, in milliseconds; who has not heard of it by then is told by name.
+/// How long a clear may take to reach the fleet, which takes milliseconds. Nodes that it has not reached by then get their own request.
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
-/// Between two looks at who has heard of it.
+/// The pause between two checks of which nodes still have the entries.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How many nodes that are blocked are shown one by one.
+/// Blocked nodes that are shown one by one.
 const BLOCKS_SHOWN: usize = 10;
 
-/// After a clear the next attempt may go within this.
+/// A next attempt within this time counts as not blocked.
 const NEXT_WITHIN_MS: u64 = 5_000;
 
-/// What came of it.
+/// The result of a clear.
 #[derive(Default)]
 struct Cleared {
-    /// What is not held any more.
+    /// Entries that were cleared.
     gone: Vec<Known>,
-    /// What is held as before.
+    /// Entries that are still open.
     left: Vec<Known>,
-    /// What failed since.
+    /// Entries that failed again after the clear.
     failed_again: Vec<Known>,
-    /// What nodes say that they could not clear.
+    /// Entries that nodes could not clear.
     not_cleared: BTreeSet<String>,
     refused: Vec<(NodeName, String)>,
     blocked: Vec<Block>,
 }
 
-/// What still keeps the next attempt from going within seconds.
+/// A reason why the next attempt does not start within [`NEXT_WITHIN_MS`].
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Block {
     kind: &'static str,
-    /// Null: every node.
+    /// Null if it is every node.
     node: Option<NodeName>,
     wait_ms: Option<u64>,
     why: String,
 }
 
 impl Cleared {
-    /// Whether nothing is in the way of the next attempt.
+    /// True if nothing delays the next attempt.
     fn is_free(&self) -> bool {
         self.left.is_empty() && self.not_cleared.is_empty() && self.refused.is_empty() && self.blocked.is_empty()
     }
@@ -65,7 +65,7 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.meant(&args.asked).await?;
         let told = Told::by(&client, &nodes, &named(&args.what)).await;
-        // What an agent of an older version has no room to tell may have that name.
+        // An older agent may have left out the entry with this name.
         if told.known.is_empty() && told.most_left_out() == 0 {
             explain::say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
@@ -85,7 +85,7 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     })
 }
 
-/// What holds the image on each of these nodes, by their own word and by that of its budget's leader.
+/// The reasons that delay the image on each of these nodes, according to the node and to the leader of its budget.
 async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<Block> {
     let command = ExplainImage { image: image.to_owned(), ..ExplainImage::default() };
     let mut answers = client.ask_each(nodes, &command).await;
@@ -104,7 +104,7 @@ fn block(node: NodeName, said: &Explanation) -> Option<Block> {
     long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: said.verdict.clone() })
 }
 
-/// The budgets that hold the registries of which a limit was cleared: a clear changes nothing of what a registry counts.
+/// The budgets that delay requests to registries whose rate limit was cleared: a clear does not change what a registry counts.
 fn by_budgets(budgets: &Budgets, gone: &[Known]) -> Vec<Block> {
     let limited = gone.iter().filter(|known| known.entry.class == FailureClass::RateLimited);
     let registries: BTreeSet<&str> = limited.filter_map(|known| known.entry.view.as_ref()).map(|view| view.registry.as_str()).collect();
@@ -112,7 +112,7 @@ fn by_budgets(budgets: &Budgets, gone: &[Known]) -> Vec<Block> {
     held.map(|(owner, hold)| Block { kind: "blocked", node: None, wait_ms: hold.wait_ms, why: holds::line(owner, &hold) }).collect()
 }
 
-/// The whole key where its beginning was given, else the image.
+/// The whole key if its beginning was given, else the image.
 fn what_to_clear(what: &str, named: &[Known]) -> Result<String> {
     let by_key: Vec<&Known> =
         named.iter().filter(|known| known.is_shared() && known.entry.key.starts_with(&what.to_ascii_lowercase())).collect();
@@ -126,7 +126,8 @@ fn what_to_clear(what: &str, named: &[Known]) -> Result<String> {
     }
 }
 
-/// One node that shares tells the fleet; who holds it all the same after a moment, because it shares with nobody, is told itself.
+/// Sends the clear to one node that shares, which publishes it to the fleet. Nodes that still have the entries afterwards, because they do
+/// not share, get their own request.
 async fn clear(client: &FleetClient, told: &Told, list: &ListBackoffs, command: &ClearBackoff) -> Result<Cleared> {
     let mut cleared = Cleared::default();
     let holders: Vec<NodeName> = holders(&told.known);
@@ -144,7 +145,8 @@ async fn clear(client: &FleetClient, told: &Told, list: &ListBackoffs, command: 
     Ok(cleared)
 }
 
-/// Looks for a while until nobody of `holders` holds what was to go; who does in the end.
+/// Checks every [`LOOK_EVERY`], for about [`SPREADS_WITHIN`], until no node of `holders` has the entries. Returns the nodes that still
+/// have them.
 async fn look(client: &FleetClient, holders: &[NodeName], list: &ListBackoffs, told: &Told, cleared: &mut Cleared) -> Vec<NodeName> {
     let looks = SPREADS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
     let mut left = Vec::new();
@@ -162,7 +164,7 @@ async fn look(client: &FleetClient, holders: &[NodeName], list: &ListBackoffs, t
     left
 }
 
-/// Whether an entry is one of those that were to go, and not a newer failure of the same kind.
+/// True if the entry is one of those to clear, and not a newer failure with the same key.
 fn is_older(known: &Known, named: &[Known]) -> bool {
     named
         .iter()

@@ -12,9 +12,9 @@ use crate::output;
 use crate::output::known_failures::{self, Known};
 use crate::output::table::Look;
 
-/// How many entries fit on a screen.
+/// Entries that fit on a screen.
 const SHOWN: usize = 5;
-/// How many are shown of what somebody did not look for.
+/// Entries with other names that are shown if the name is not found.
 const OTHERS_SHOWN: usize = 10;
 
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
@@ -34,12 +34,12 @@ pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     })
 }
 
-/// What of all that nodes know holds an image back, shared or not.
+/// All entries that delay an image, shared or not.
 pub(in crate::commands) async fn of_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<Known> {
     Told::by(client, nodes, &super::named(image)).await.known
 }
 
-/// Writes everything about a few entries.
+/// Shows all details of the first entries.
 pub(in crate::commands) fn show(named: &[Known], now_ms: u64) {
     for known in named.iter().take(SHOWN) {
         known.told(now_ms).iter().for_each(|line| output::fact(line));
@@ -49,7 +49,7 @@ pub(in crate::commands) fn show(named: &[Known], now_ms: u64) {
     }
 }
 
-/// Nothing has that name: what has, so that a typing error is seen.
+/// Says that no entry has this name, and lists others so that a typing error is noticed.
 pub(super) async fn say_what_is_there(client: &FleetClient, what: &str, told: &Told, quiet: bool) {
     let holders: Vec<NodeName> = told.members.iter().filter(|member| member.others > 0).map(|member| member.node.clone()).collect();
     if told.members.is_empty() {

@@ -1,5 +1,4 @@
-//! What nodes know of failures, asked for and put together so that a large fleet's answers stay small: a few nodes tell all of what
-//! is shared, the others what they hold of it.
+//! Gathers back-off entries from nodes with small answers in a large fleet: a few nodes send all shared entries, the others only the keys.
 
 use contract::NodeName;
 use contract::messages::backoff_tracker::{BackoffList, EntryQuery, ListBackoffs, Pause};
@@ -9,46 +8,46 @@ use crate::fleet::FleetClient;
 use crate::output;
 use crate::output::known_failures::{Known, Merger};
 
-/// How many nodes tell all that they know: what is shared is the same on all with one view, and a fleet has few views.
+/// Nodes that send all their entries: shared entries are the same on all nodes with one view, and a fleet has few views.
 pub(in crate::commands) const IN_FULL: usize = 20;
-/// How many others are asked for what none of these knows; a fleet with more views than that is listed with `-l` or `--node`.
+/// Further nodes that are asked for entries that the first nodes do not have. A fleet with more views is listed with `-l` or `--node`.
 const ASKED_FOR_MORE: usize = 100;
 
-/// What the nodes that answered know, put together, and who did not answer.
+/// The merged entries of the nodes that answered, and the nodes that did not answer.
 pub(in crate::commands) struct Told {
-    /// All of it, what is shared once.
+    /// All entries; a shared entry is listed once.
     pub(in crate::commands) known: Vec<Known>,
     pub(in crate::commands) members: Vec<Member>,
-    /// Each pause once, with the longest time that is told of it.
+    /// Each pause once, with the longest remaining time.
     pub(in crate::commands) pauses: Vec<Pause>,
-    /// Who did not answer, and what is to be said of it.
+    /// The nodes that did not answer, with the reason.
     pub(in crate::commands) unanswered: Vec<(NodeName, String)>,
-    /// Rows that there was no room for.
+    /// Entries that did not fit in the answers.
     pub(in crate::commands) left_out: u64,
 }
 
-/// One node that answered.
+/// A node that answered.
 pub(in crate::commands) struct Member {
     pub(super) node: NodeName,
     pub(super) share: String,
     pub(in crate::commands) alone: bool,
-    /// How many entries were left out of its list.
+    /// Entries that the node left out of its list.
     pub(in crate::commands) left_out: u64,
-    /// How many entries it has that were not looked for.
+    /// Entries of the node that do not match the query.
     pub(super) others: u64,
 }
 
 impl Told {
-    /// Asks `nodes` for what is looked for; says on stderr who did not answer.
+    /// Asks `nodes` for the entries of the query, and reports on stderr the nodes that do not answer.
     pub(in crate::commands) async fn by(client: &FleetClient, nodes: &[NodeName], list: &ListBackoffs) -> Self {
         let told = Self::ask(client, nodes, list).await;
         told.unanswered.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
         told
     }
 
-    /// Asks `nodes` for what is looked for.
+    /// Asks `nodes` for the entries of the query.
     pub(in crate::commands) async fn ask(client: &FleetClient, nodes: &[NodeName], list: &ListBackoffs) -> Self {
-        // Of what has a name there is little.
+        // A query for a name has few results.
         let in_full = if list.what.is_some() { nodes.len() } else { nodes.len().min(IN_FULL) };
         let (first, others) = nodes.split_at(in_full);
         let mut gathering = Gathering::new(list);
@@ -64,18 +63,18 @@ impl Told {
         gathering.end()
     }
 
-    /// Whether all answered.
+    /// Success if all nodes answered.
     pub(in crate::commands) fn exit(&self) -> Exit {
         if self.unanswered.is_empty() { Exit::Success } else { Exit::Failure }
     }
 
-    /// The most entries that any node left out of its list.
+    /// The largest number of entries that a node left out of its list.
     pub(super) fn most_left_out(&self) -> u64 {
         self.members.iter().map(|member| member.left_out).max().unwrap_or_default()
     }
 }
 
-/// What has come so far.
+/// The answers so far.
 struct Gathering {
     entry_query: Option<EntryQuery>,
     merger: Merger,
@@ -96,7 +95,7 @@ impl Gathering {
             Err(silence) => return self.unanswered.push((node, silence)),
         };
         let BackoffList { mut entries, shared_keys, left_out, others, share, alone, pauses } = list;
-        // An agent of an older version tells all that it has.
+        // An older agent ignores the query and sends all its entries.
         entries.retain(|entry| self.entry_query.as_ref().is_none_or(|entry_query| entry_query.names(entry)));
         self.merger.add(&node, entries);
         self.merger.add_keys(&node, shared_keys);
@@ -137,10 +136,10 @@ mod tests {
 
     use super::*;
 
-    /// A tracker that knows so much of what is shared, and one failure of its own.
+    /// A tracker with this many shared entries and one failure of its own.
     struct Tracker {
         keys: std::ops::Range<u32>,
-        /// Entries told in full by all of them.
+        /// The number of entries that all trackers sent in full.
         told: Rc<Cell<usize>>,
     }
 
@@ -172,7 +171,7 @@ mod tests {
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
             let (told, mut served, mut nodes) = (Rc::new(Cell::new(0)), Vec::new(), Vec::new());
             for number in 0..500_u32 {
-                // The last two stand elsewhere and know something that the others do not.
+                // The last two have another view and entries that the others do not have.
                 let keys = if number < 498 { 0..100 } else { 90..120 };
                 let node: NodeName = format!("n{number:03}").parse().expect("a name");
                 let tracker = Tracker { keys, told: told.clone() }.start();
@@ -187,7 +186,7 @@ mod tests {
             };
             assert_eq!([holders(0), holders(90), holders(119), holders(120)], [Some(498), Some(500), Some(2), None]);
             assert_eq!((all.known.len(), all.members.len(), all.left_out), (120 + 500, 500, 0));
-            // Of what has a name every node tells all.
+            // A query for a name gets full answers from every node.
             let named = ListBackoffs { what: Some(format!("{:032x}", 5)), ..ListBackoffs::default() };
             let one = Told::by(&client, &nodes, &named).await;
             assert_eq!((one.known.len(), one.known[0].nodes.len()), (1, 498), "an agent that tells more is heard out");

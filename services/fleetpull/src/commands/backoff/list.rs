@@ -15,7 +15,7 @@ use crate::output::listing::Listing;
 use crate::output::silent::{self, Silent};
 use crate::output::{json_line, known_failures};
 
-/// The word of a node that takes part in sharing as usual.
+/// The share mode of a node that takes part in sharing.
 const SHARES: &str = "enforce";
 
 pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
@@ -64,7 +64,7 @@ fn listing(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent]) -> Li
     listing
 }
 
-/// What is to be known of some of the nodes, and of what is not listed.
+/// Remarks on some of the nodes, and on entries that are not listed.
 fn remarks(told: &Told) -> Vec<String> {
     let of = |part: &dyn Fn(&Member) -> bool| {
         let nodes: Vec<_> = told.members.iter().filter(|member| part(member)).map(|member| member.node.clone()).collect();

@@ -1,4 +1,4 @@
-//! `fleetpull backoff`: what nodes know of failures, and how to overrule it.
+//! `fleetpull backoff`: shows and overrules the back-off entries of the nodes.
 
 mod clear;
 mod explain;
@@ -17,7 +17,7 @@ use gather::Member;
 pub(super) use gather::{IN_FULL, Told};
 pub(super) use pause::line as pause_line;
 
-/// Does what is asked.
+/// Runs the subcommand.
 pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {
     match &args.command {
         BackoffCommand::List(args) => list::carry_out(args),
@@ -28,7 +28,7 @@ pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {
     }
 }
 
-/// All that is about a key or an image.
+/// A query for all entries of a key or an image.
 fn named(what: &str) -> ListBackoffs {
     ListBackoffs { what: Some(what.to_owned()), ..ListBackoffs::default() }
 }

@@ -12,7 +12,7 @@ use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output::{self, units};
 
-/// A pause is the fleet's: any agent takes it. How many are tried before it is said that none does.
+/// Agents that are asked before the command fails. Any agent accepts a pause, because it is for the whole fleet.
 const TRIED: usize = 3;
 
 pub(super) fn pause(args: &BackoffPauseArgs) -> Result<Exit> {
@@ -49,7 +49,7 @@ pub(super) fn resume(args: &BackoffResumeArgs) -> Result<Exit> {
     })
 }
 
-/// A pause is for the whole fleet, whatever labels its nodes have.
+/// Agents to ask. A pause is for the whole fleet, so a selector is refused.
 async fn asked(client: &FleetClient, question: &QuestionArgs) -> Result<Vec<NodeName>> {
     if question.fleet.selector.is_some() {
         return Err(UsageError("a pause is for every node of the fleet: leave out --selector".to_owned()).into());
@@ -86,7 +86,7 @@ async fn tell(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -
     bail!("no agent took it: {last}")
 }
 
-/// A registry as views name it.
+/// A registry's name in the form of the views.
 pub(super) fn registry(text: &str) -> Result<String> {
     let unknown = || UsageError(format!("{text:?} is no registry: name it as images do, like registry.example or localhost:5000"));
     Ok(registry_name(text).ok_or_else(unknown)?)
@@ -103,7 +103,7 @@ fn print(format: OutputFormat, pauses: &[Pause]) {
     }
 }
 
-/// A pause in a line.
+/// Describes a pause in one line.
 pub(in crate::commands) fn line(pause: &Pause) -> String {
     let of = pause.registry.as_ref().map_or_else(|| "of all registries".to_owned(), |registry| format!("of {registry}"));
     format!("paused: sharing {of}, for {} more, by {}", units::seconds(pause.left_ms), output::one_line(&pause.by))

@@ -1,4 +1,4 @@
-//! Nodes that go by other caps than the one that leads a budget.
+//! Finds nodes whose caps differ from those of the budget's leader.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::output::known_failures::named;
 
-/// By which caps a node goes, as it says itself.
+/// The caps that a node uses, as it reports them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct GoesBy {
     per_second: f64,
@@ -24,7 +24,7 @@ impl GoesBy {
         Self { per_second, at_once, per_second_of_node, at_once_of_node, revision: policy_revision }
     }
 
-    /// In what it differs from the state of the budget as its leader tells it.
+    /// The differences to the state that the budget's leader reports.
     fn differs(&self, state: &BudgetState) -> Vec<String> {
         let mut what = Vec::new();
         if let Some(own) = self.per_second_of_node {
@@ -34,7 +34,7 @@ impl GoesBy {
             what.push(format!("no more than {own} pulls at once by settings of their own"));
         }
         if !state.leads {
-            // Nobody says what the leader goes by.
+            // The leader did not report, so its caps are unknown.
             return what;
         }
         let cap = |number: f64| if number > 0.0 { number.to_string() } else { "no limit".to_owned() };
@@ -57,14 +57,14 @@ impl GoesBy {
     }
 }
 
-/// What is different on some nodes: the names and their meaning are an interface.
+/// A difference on some nodes. The names and their meaning are an interface.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Difference<'a> {
     pub(super) nodes: Vec<&'a NodeName>,
     pub(super) what: String,
 }
 
-/// In what nodes differ from the state of the budget as its leader tells it; the same once, with all of whom it is so.
+/// The differences between nodes and the state that the budget's leader reports. Nodes with the same difference are grouped.
 pub(super) fn differences<'a>(state: &BudgetState, by: &'a [(NodeName, GoesBy)]) -> Vec<Difference<'a>> {
     let mut differences: BTreeMap<String, Vec<&NodeName>> = BTreeMap::new();
     for (node, goes_by) in by {
@@ -75,7 +75,7 @@ pub(super) fn differences<'a>(state: &BudgetState, by: &'a [(NodeName, GoesBy)])
     differences.into_iter().map(|(what, nodes)| Difference { nodes, what }).collect()
 }
 
-/// Nodes on a line.
+/// Node names in one line.
 pub(super) fn names(nodes: &[&NodeName]) -> String {
     named(&nodes.iter().map(|node| (*node).clone()).collect::<Vec<_>>())
 }

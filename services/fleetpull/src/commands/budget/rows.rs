@@ -68,13 +68,13 @@ fn cells(budget: &Budget) -> Vec<Cell> {
     ]
 }
 
-/// What is let go now; that is known where the leader tells it.
+/// The rate in force, if the leader reports it.
 fn rate(state: &BudgetState) -> Cell {
     let rate = per_second(state.leads.then_some(state.per_second_in_force).filter(|_| state.per_second > 0.0));
     if why_slow(state).is_some() { rate.toned(Tone::Warning) } else { rate }
 }
 
-/// Pulls a second; 0: no limit.
+/// Pulls per second. 0 means no limit.
 fn per_second(rate: Option<f64>) -> Cell {
     match rate {
         None => Cell::nothing(),
@@ -83,12 +83,12 @@ fn per_second(rate: Option<f64>) -> Cell {
     }
 }
 
-/// In three digits or so.
+/// The rate with about three digits.
 fn short(rate: f64) -> String {
     if rate < 10.0 && rate.fract() > 0.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
-/// `100/6h`: how many in which time, as far as the registry says it.
+/// `100/6h`: the limit and its window, as far as the registry reports them.
 fn quota(limit: &RegistryLimit) -> Cell {
     let text = match (limit.limit, limit.window_ms) {
         (0, _) => String::new(),
@@ -98,7 +98,7 @@ fn quota(limit: &RegistryLimit) -> Cell {
     Cell::from(text).sorted_by(limit.limit)
 }
 
-/// Why the rate in force is below the cap; none: it is not.
+/// Why the rate in force is below the cap. None if it is not.
 pub(super) fn why_slow(state: &BudgetState) -> Option<String> {
     let why = match state.rate_cause.as_str() {
         _ if state.per_second <= 0.0 => return None,

@@ -1,7 +1,7 @@
-//! `fleetpull demo`: the main job with nothing installed.
+//! `fleetpull demo`: shows the main features without an installation.
 //!
-//! A small registry and three nodes run in this process: the real services on the memory bus, the real embedded runtime, real
-//! HTTP on loopback. Every line of a scene says whether it is measured, simulated or shortened.
+//! A memory registry and three nodes run in this process: the real services on the memory bus, the real embedded runtime, real HTTP on
+//! loopback. Every fact of a scene says whether it is measured, simulated or shortened.
 
 mod outage;
 mod report;
@@ -23,11 +23,11 @@ use crate::cli::DemoArgs;
 use crate::exit::Exit;
 use crate::output::units;
 
-/// How many ask at once for one image.
+/// Callers that ask for one image at the same time.
 const ASKERS: usize = 10;
-/// How often the missing tag is asked for.
+/// Requests for the missing tag.
 const ATTEMPTS: usize = 20;
-/// The whole demo takes a few seconds; after this long something is stuck.
+/// The longest run. The demo takes a few seconds; after this time something is stuck.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the demo.
@@ -70,7 +70,7 @@ async fn play(scene: &Scene) -> Result<Vec<Told>> {
     Ok(told)
 }
 
-/// On simulated time, so that half an hour of a thousand nodes takes seconds; on a core of its own, beside a scene that mostly waits.
+/// Runs on simulated time, so that half an hour of 1000 nodes takes seconds, and on its own thread beside a scene that mostly waits.
 fn simulate_storm() -> (storm::Failing, Duration) {
     let clock = Clock::host();
     let began = clock.now().monotonic;

@@ -1,4 +1,4 @@
-//! Two equal registries break together: three nodes that share ask one, three nodes by kubelet's rule the other.
+//! Two equal registries fail at the same time: three nodes that share pull from one, three nodes that follow kubelet's rule from the other.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,27 +22,27 @@ use crate::node::Node;
 use crate::output::outcome::Row;
 use crate::output::units;
 
-/// The nodes that go by kubelet's rule.
+/// The nodes that follow kubelet's rule.
 const KUBELETS: [&str; 3] = ["k1", "k2", "k3"];
-/// What each node wants: the services of a small shop.
+/// The images that each node pulls: the services of a small shop.
 const SERVICES: [&str; 8] = ["api", "cart", "login", "mail", "offers", "pay", "search", "stock"];
-/// The bytes of each image: small, as what is shown is who asks when.
+/// The layers of each image in bytes. They are small, because the scene is about requests.
 const LAYERS: [u64; 2] = [60_000, 4_000];
-/// How long the registries are broken. An outage of minutes would show more of the same.
+/// How long the registries fail. A longer outage would only repeat the pattern.
 const OUTAGE: Duration = Duration::from_secs(12);
 /// How often both counters are shown.
 const SHOWN_EVERY: Duration = Duration::from_secs(2);
-/// When one refusal is shown: past the first probe, so that some time is left until the next.
+/// When one refusal is shown: after the first probe, so that there is time left before the next.
 const REFUSAL_SHOWN_AT: Duration = Duration::from_secs(3);
-/// After healing nobody who shares waits longer than the longest step between two probes and its jitter; with room for a busy machine.
+/// How long after the recovery the nodes that share may wait: the longest step between two probes, its jitter, and room for a busy machine.
 const RESUMED_WITHIN: Duration = Duration::from_secs(14);
-/// How long a standing pull goes on.
+/// The deadline of a standing pull.
 const WAIT: Duration = Duration::from_secs(60);
-/// All first ask within this, as pods do that are rolled out.
+/// The first requests spread over this time, like those of pods in a rollout.
 const ASKED_WITHIN: Duration = Duration::from_millis(500);
-/// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
+/// Kubelet syncs a pod again after this time multiplied by a number in `[1, 1.5)`.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// One side: a registry and the nodes that ask it.
+/// A registry and the nodes that pull from it.
 struct Side<'a> {
     registry: MemoryRegistry,
     /// The pulls that go on.
@@ -50,13 +50,13 @@ struct Side<'a> {
     board: Board,
 }
 
-/// What each pull of a side has come to so far.
+/// The state of each pull.
 type Board = Rc<RefCell<BTreeMap<(&'static str, &'static str), Standing>>>;
 
-/// How one pull stands.
+/// The last outcome of one pull.
 struct Standing {
     outcome: PullOutcome,
-    /// When that was answered.
+    /// When the outcome arrived.
     at: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Side<'_> {
         for (seed, service) in SERVICES.iter().enumerate() {
             registry.add_image(&format!("shop/{service}"), "v1", &MadeImage::of_layers(LAYERS).seeded(seed as u64));
         }
-        // Its own words, as a registry's front says them whose store is down.
+        // The body that a registry's front end sends if its storage is down.
         let body = r#"{"errors":[{"code":"UNAVAILABLE","message":"the store of this registry is down"}]}"#;
         registry.faults().add(Fault::answer("/v2/", 503, &[("content-type", "application/json")], body));
         Ok(Self { registry, asking: FuturesUnordered::new(), board: Board::default() })
@@ -132,7 +132,7 @@ fn announce(tell: &Teller, ours: &str, theirs: &str) {
     tell.shortened("outage", json!({ "lasts_ms": milliseconds(OUTAGE) }), &text);
 }
 
-/// A standing pull: asked once, answered when the image is there.
+/// A standing pull: one request, answered when the image is there.
 async fn standing_pull(node: &Node, place: (&'static str, &'static str), image: String, delay: Duration, board: Board, clock: Clock) {
     tokio::time::sleep(delay).await;
     let wait_ms = u64::try_from(WAIT.as_millis()).ok();
@@ -142,14 +142,14 @@ async fn standing_pull(node: &Node, place: (&'static str, &'static str), image: 
     }
 }
 
-/// When kubelet looks at a pod.
+/// When kubelet syncs a pod.
 struct Looks {
-    /// For the first time.
+    /// The delay before the first sync.
     delay: Duration,
     random: Random,
 }
 
-/// Kubelet's pod worker: it asks, and looks again some seconds later until the image is there.
+/// Kubelet's pod worker: it asks, and asks again some seconds later until the image is there.
 async fn look_again_and_again(
     node: &Node,
     place: (&'static str, &'static str),
@@ -229,7 +229,7 @@ fn show_counters(tell: &Teller, since: Duration, ours: &Side<'_>, theirs: &Side<
     );
 }
 
-/// Asks without a standing pull on each node, until one says what another found out.
+/// Asks each node without a standing pull, until one refuses because of another node's report.
 async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<bool> {
     let Some(service) = SERVICES.first() else { return Ok(false) };
     for name in NODES.into_iter().rev() {

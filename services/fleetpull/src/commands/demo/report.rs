@@ -1,4 +1,4 @@
-//! What the demo says: scenes yield facts, which are written for people or as JSON.
+//! The output of the demo: scenes yield facts, which are written as text or as JSON.
 
 use std::cell::Cell;
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::cli::{OutputArgs, OutputFormat};
 use crate::output::{self, table, units};
 
-/// Where a fact comes from. Every fact says it.
+/// The origin of a fact.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// Really run, and counted by a registry or said by a node.
+    /// Really run, and counted by a registry or reported by a node.
     Measured,
     /// The same cores on simulated time.
     Simulated,
-    /// Really run, in less time than it lasts elsewhere.
+    /// Really run, in less time than in production.
     Shortened,
 }
 
@@ -31,19 +31,19 @@ impl Source {
     }
 }
 
-/// A fact in JSON: the names and their meaning are an interface.
+/// A fact in JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonFact<'a> {
-    /// The scene's number; 0 outside of scenes.
+    /// The scene's number. 0 outside of scenes.
     scene: u8,
-    /// What it is about, in one word; facts with the same word have the same figures.
+    /// The subject in one word. Facts with the same word have the same figures.
     what: &'a str,
     /// `measured`, `simulated` or `shortened`.
     said: &'static str,
-    /// By name.
+    /// The figures by name.
     #[serde(flatten)]
     figures: &'a Value,
-    /// As it is told to people.
+    /// The fact as text.
     text: &'a str,
 }
 
@@ -51,7 +51,7 @@ struct JsonFact<'a> {
 #[derive(Clone)]
 pub(super) struct Teller {
     output: OutputArgs,
-    /// The number of the scene that is played.
+    /// The number of the current scene.
     scene: Cell<u8>,
 }
 
@@ -60,7 +60,7 @@ impl Teller {
         Self { output, scene: Cell::new(0) }
     }
 
-    /// A scene begins.
+    /// Starts a scene.
     pub(super) fn scene(&self, number: u8, title: &str) {
         self.scene.set(number);
         self.line("");
@@ -88,21 +88,21 @@ impl Teller {
         }
     }
 
-    /// What is no fact: for people alone.
+    /// Writes a line that is not a fact. It is left out of JSON.
     pub(super) fn line(&self, text: &str) {
         if self.output.format == OutputFormat::Text {
             output::fact(text);
         }
     }
 
-    /// What to do next: for people who did not ask for facts alone.
+    /// Writes what to do next, unless the user asked for facts alone.
     pub(super) fn hint(&self, text: &str) {
         if !self.output.quiet {
             self.line(text);
         }
     }
 
-    /// What each step came to.
+    /// Writes the results of all steps.
     pub(super) fn steps(&self, steps: &[Told]) {
         self.line("");
         let rows: Vec<Vec<String>> = steps.iter().map(Told::row).collect();
@@ -116,7 +116,7 @@ impl Teller {
         }
     }
 
-    /// Where the stores were left, and a command that reads one.
+    /// Writes where the stores are, and a command that reads one.
     pub(super) fn kept(&self, stores: &str, command: &str) {
         let text = format!("The stores are kept in {stores}. To read one:");
         self.line("");
@@ -129,7 +129,7 @@ impl Teller {
     }
 }
 
-/// What one step came to.
+/// The result of one step.
 pub(super) struct Told {
     /// The number of its scene.
     scene: u8,
@@ -139,7 +139,7 @@ pub(super) struct Told {
     counts: StepCounts,
 }
 
-/// What a step cost the registry, by its own count.
+/// What a step cost the registry, as the registry counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepCounts {
     pub(super) requests: u64,
@@ -147,7 +147,7 @@ pub(super) struct StepCounts {
 }
 
 impl Told {
-    /// Of the scene that is played.
+    /// A step of the current scene.
     pub(super) fn new(tell: &Teller, node: &str, what: &str, outcome: &str, counts: StepCounts) -> Self {
         Self { scene: tell.scene.get(), node: node.to_owned(), what: what.to_owned(), outcome: outcome.to_owned(), counts }
     }
@@ -159,7 +159,7 @@ impl Told {
     }
 }
 
-/// How a pull ended, in a word or two.
+/// The ending of a pull in one or two words.
 pub(super) fn ending(last: &PullOutcome) -> &str {
     match last.outcome {
         OutcomeKind::Pulled => "Pulled",
@@ -168,14 +168,14 @@ pub(super) fn ending(last: &PullOutcome) -> &str {
     }
 }
 
-/// An answer in kubelet's words, with what only Fleetpull says.
+/// An answer in kubelet's words, with Fleetpull's additions.
 pub(super) fn outcome(outcome: &PullOutcome) -> String {
     let reason = outcome.reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
     let next = outcome.next_attempt_ms.map(|left| format!("; next attempt in {}", units::milliseconds(left))).unwrap_or_default();
     format!("{reason}{}{next}", outcome.message)
 }
 
-/// The figures of such an answer, the `number`th.
+/// The figures of the answer with this number.
 pub(super) fn answer(number: usize, outcome: &PullOutcome) -> Value {
     let (reason, class) = (outcome.reason.as_ref().map_or("", Reason::as_str), outcome.class.map_or("", |class| class.as_str()));
     json!({ "number": number, "reason": reason, "class": class, "message": outcome.message, "next_attempt_ms": outcome.next_attempt_ms })

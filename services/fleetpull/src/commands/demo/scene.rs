@@ -22,13 +22,13 @@ use tempfile::TempDir;
 use super::report::{StepCounts, Teller};
 use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, root_envelope};
 
-/// The image that is there.
+/// The image that exists.
 pub(super) const APP: &str = "shop/web:v1";
-/// Its tag alone.
+/// The tag of this image.
 pub(super) const APP_TAG: &str = "v1";
-/// A tag that is not there.
+/// A tag that does not exist.
 pub(super) const MISSING: &str = "shop/web:v2";
-/// The layers of the image, in bytes: sizes that a web service has, small enough for a debug build.
+/// The layers of the image in bytes: like those of a web service, but small enough for a debug build.
 const LAYERS: [u64; 5] = [12_000_000, 6_000_000, 3_000_000, 800_000, 20_000];
 /// The nodes.
 pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -45,7 +45,7 @@ pub(super) struct Scene {
 /// Some nodes on a bus of their own.
 pub(super) struct Crew(BTreeMap<&'static str, Node>);
 
-/// One step of the demo: what the registry and a node's events were before it.
+/// One step of the demo, with the counts of the registry before it.
 pub(super) struct Step<'a> {
     scene: &'a Scene,
     node: &'static str,
@@ -64,12 +64,12 @@ impl Scene {
         Ok(Self { tell, registry, image, crew, stores })
     }
 
-    /// Where the stores lie.
+    /// The folder with the stores.
     pub(super) fn folder(&self) -> &Path {
         self.stores.path()
     }
 
-    /// Begins a step whose events are those of `node`.
+    /// Starts a step whose events come from `node`.
     pub(super) fn step(&self, node: &'static str) -> Step<'_> {
         Step { scene: self, node, before: self.counts() }
     }
@@ -81,7 +81,7 @@ impl Scene {
         Ok(self.node(node)?.pull(ask).await?)
     }
 
-    /// Hashes every blob in every store; returns how many there are, and their bytes.
+    /// Hashes every blob in every store. Returns the number of blobs and of bytes.
     pub(super) fn hash_every_blob(&self) -> Result<(u64, u64)> {
         let (mut blobs, mut bytes) = (0, 0);
         for name in NODES {
@@ -103,18 +103,18 @@ impl Scene {
         Ok((blobs, bytes))
     }
 
-    /// Ends everything and keeps the stores.
+    /// Stops everything and keeps the stores.
     pub(super) async fn keep(self) -> PathBuf {
         self.crew.stop().await;
         self.stores.keep()
     }
 
-    /// Ends everything.
+    /// Stops everything.
     pub(super) async fn strike(self) {
         self.crew.stop().await;
     }
 
-    /// One of the nodes.
+    /// The node with this name.
     pub(super) fn node(&self, name: &'static str) -> Result<&Node> {
         self.crew.node(name)
     }
@@ -132,7 +132,7 @@ impl Scene {
 }
 
 impl Crew {
-    /// Starts nodes of these names with their stores in `folder`; without `sharing` each goes by kubelet's rule.
+    /// Starts nodes with these names and with their stores in `folder`. Without `sharing` each follows kubelet's rule.
     pub(super) async fn start<const N: usize>(names: [&'static str; N], folder: &Path, sharing: Option<Sharing>) -> Result<Self> {
         let clock = Clock::host();
         let hub = MemoryBus::new(clock.clone());
@@ -158,12 +158,12 @@ impl Crew {
         Ok(Self(nodes))
     }
 
-    /// One of them.
+    /// The node with this name.
     pub(super) fn node(&self, name: &'static str) -> Result<&Node> {
         self.0.get(name).context("no such node")
     }
 
-    /// Ends all of them.
+    /// Stops all nodes.
     pub(super) async fn stop(self) {
         for (_, node) in self.0 {
             node.stop().await;
@@ -172,13 +172,13 @@ impl Crew {
 }
 
 impl Step<'_> {
-    /// What the step cost so far.
+    /// What the step has cost so far.
     pub(super) fn counts(&self) -> StepCounts {
         let now = self.scene.counts();
         StepCounts { requests: now.requests - self.before.requests, failing: now.failing - self.before.failing }
     }
 
-    /// Shows the newest events of the node, up to the newest Pulling, and what the step cost.
+    /// Shows the events of the node's newest trace, and what the step cost.
     pub(super) async fn show(&self) -> StepCounts {
         let events = self.scene.events(self.node).await;
         let last = events.last().map(|event| event.trace.trace_id);

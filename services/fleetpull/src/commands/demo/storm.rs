@@ -1,6 +1,6 @@
-//! A thousand nodes on simulated time: the cores that agents run, a bus of a millisecond each way, a registry without the tag.
+//! 1000 nodes on simulated time: the cores that agents run, a bus with 1 ms each way, a registry without the tag.
 //!
-//! Kubelet's rule, node by node, meets the same registry. `cargo xtask bench storm` has more: other troubles, budgets, plots.
+//! The same registry also meets nodes that follow kubelet's rule. `cargo xtask bench storm` has more: other failures, budgets, plots.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,36 +13,36 @@ use clock::Random;
 use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, NodeName, Target, View};
 
-/// How many nodes want the image.
+/// Nodes that pull the image.
 pub(super) const NODES: usize = 1_000;
-/// For how long they do.
+/// The simulated time.
 pub(super) const LASTS: Duration = Duration::from_secs(30 * 60);
-/// All nodes first ask within this.
+/// The first requests spread over this time.
 const ASKED_WITHIN: Duration = Duration::from_millis(500);
-/// How long the registry takes to say that the tag is not there.
+/// How long the registry takes to answer that the tag does not exist.
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
-/// One way between a node and the server of the bus.
+/// The delay between a node and the bus server, one way.
 const ONE_WAY: Duration = Duration::from_millis(1);
-/// Kubelet looks at a pod again after this times a number in `[1, 1.5)`.
+/// Kubelet syncs a pod again after this time multiplied by a number in `[1, 1.5)`.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// The same figures each time.
+/// A fixed seed, so that every run gives the same figures.
 const SEED: u64 = 1;
 /// The only request of each node.
 const REQUEST: RequestId = RequestId(1);
 
-/// Failing requests of both sides.
+/// The number of failing requests on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failing {
     pub(super) kubelet: u64,
     pub(super) fleetpull: u64,
 }
 
-/// Runs both sides. It takes a second or two of one core.
+/// Runs both sides. It takes 1 to 2 s on one core.
 pub(super) fn run() -> Failing {
     Failing { kubelet: kubelet(), fleetpull: Fleet::new().run() }
 }
 
-/// Events in the order of time; of the same instant in the order in which they were planned.
+/// Events by time. Events of the same instant keep the order in which they were planned.
 struct Queue<E> {
     order: BinaryHeap<Reverse<(Duration, u64)>>,
     events: BTreeMap<u64, E>,
@@ -66,7 +66,7 @@ impl<E> Queue<E> {
     }
 }
 
-/// Every node for itself: asked, refused, and asked again when its delay is over and somebody looks.
+/// Each node follows kubelet's rule alone: it pulls, is refused, and pulls again at the first sync after its delay.
 fn kubelet() -> u64 {
     let mut random = Random::seeded(SEED);
     let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); NODES];
@@ -86,7 +86,7 @@ fn kubelet() -> u64 {
     failing
 }
 
-/// What happens on a node, or between the nodes.
+/// An event on a node, or between nodes.
 enum Event {
     Ask,
     Tick,
@@ -97,20 +97,20 @@ enum Event {
     Freed(LeaseName),
 }
 
-/// One node.
+/// A node.
 struct Node {
     name: NodeName,
     core: Knowledge,
-    /// When it is to be woken, so that older plans count for nothing.
+    /// When the node's core is due to be called. Earlier planned ticks are ignored.
     tick: Option<Duration>,
 }
 
-/// The nodes together.
+/// All nodes together.
 struct Fleet {
     now: Duration,
     queue: Queue<(usize, Event)>,
     nodes: Vec<Node>,
-    /// Who holds each lease, until when.
+    /// The holder of each lease, and until when.
     leases: BTreeMap<LeaseName, (usize, Duration)>,
     random: Random,
     failing: u64,
@@ -199,7 +199,7 @@ impl Fleet {
         }
     }
 
-    /// The server gives a lease to one, and tells all.
+    /// The server grants a lease to one node, and informs all nodes.
     fn acquire(&mut self, node: usize, name: LeaseName, ttl: Duration) {
         let answer = match self.leases.get(&name) {
             Some((holder, until)) if self.now < *until && *holder != node => LeaseAnswer::Lost(*until - self.now),
@@ -213,7 +213,7 @@ impl Fleet {
         }
     }
 
-    /// From the server to every node.
+    /// Sends an event from the server to every node.
     fn tell_all(&mut self, event: impl Fn() -> Event) {
         for node in 0..self.nodes.len() {
             self.queue.plan(self.now + ONE_WAY * 2, (node, event()));

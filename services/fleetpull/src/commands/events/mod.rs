@@ -16,12 +16,12 @@ use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output;
 
-/// How often an agent is asked for news through its socket, which has no subscriptions.
+/// How often an agent is polled for new events through its socket, which has no subscriptions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Which events are meant.
+/// The filter for events.
 struct Wanted {
-    /// None: those of every node.
+    /// None selects all nodes.
     nodes: Option<Vec<NodeName>>,
     reason: Option<EventReason>,
     event_type: Option<EventType>,
@@ -48,7 +48,7 @@ impl Wanted {
             && is("registry", &self.registry)
     }
 
-    /// The node, where it is one alone: it has a subject of its own.
+    /// The node, if exactly one is selected: it has its own subject.
     fn one_node(&self) -> Option<&NodeName> {
         match self.nodes.as_deref() {
             Some([one]) => Some(one),
@@ -57,11 +57,11 @@ impl Wanted {
     }
 }
 
-/// Shows what the agents keep, what the fleet's stream holds, or what comes.
+/// Lists the events in the agents' outboxes, lists those in the fleet's stream, or follows new ones.
 pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let question = &args.asked.question;
     let _: Option<PodRef> = args.meant_pod()?;
-    // While it follows, a bus that comes and goes is worth a line.
+    // While the command follows, it logs each loss of the bus.
     ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
         (false, _) if args.is_history() => show_history(args, &client).await,
         (false, _) => list(args, &client).await,
@@ -83,7 +83,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
             }
         }
     }
-    // A stable sort: events of one node stay in their order.
+    // A stable sort keeps the order of each node's events.
     events.sort_by_key(|event| event.time_ms);
     for event in &events {
         print(args, &wanted, event)?;
@@ -91,7 +91,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     Ok(exit)
 }
 
-/// From the fleet's stream; where there is none, from the agents' outboxes.
+/// Shows events from the fleet's stream or, if there is none, from the agents' outboxes.
 async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = Wanted::of(args, nodes_meant(&args.asked, client).await?)?;
     let now = Clock::host().now();
@@ -128,7 +128,7 @@ fn show_row(args: &EventsArgs, rows: &mut output::event::Rows, event: &Value) {
     }
 }
 
-/// All pages of what one node keeps after `after`, and where to read on.
+/// All pages of a node's events after `after`, and the cursor for the next read.
 async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut after: u64) -> Result<(Vec<PullEvent>, u64), String> {
     let mut events = Vec::new();
     loop {
@@ -143,14 +143,14 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
 }
 
 async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
-    // One node has subjects of its own; several are told apart here.
+    // One node has its own subjects; the events of several nodes are filtered here.
     let (one, meant) = match (args.asked.nodes.as_slice(), &args.asked.question.fleet.selector) {
         ([], None) => (None, None),
         ([one], _) => (Some(one), None),
         _ => (None, Some(client.meant(&args.asked).await?)),
     };
     let wanted = Wanted::of(args, meant)?;
-    // That an image was there already is told on a subject of its own.
+    // Pulled events of images that were already present have their own subject.
     let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
     let mut events = client.messaging().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
     if args.is_history() {
@@ -169,14 +169,14 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     }
 }
 
-/// Nothing may come for hours: that it waits is told, and not what was missed before.
+/// Says that the command follows new events, because none may come for hours.
 fn say_that_it_follows(args: &EventsArgs) {
     if !args.asked.question.output.quiet {
         output::remark("following new events; Ctrl-C ends it");
     }
 }
 
-/// Through the socket: what is new since the last answer.
+/// Follows events through the socket: polls for those after the last answer.
 async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = Wanted::of(args, None)?;
     let nodes = client.meant(&args.asked).await?;
@@ -205,7 +205,7 @@ fn print(args: &EventsArgs, wanted: &Wanted, event: &PullEvent) -> Result<()> {
     Ok(())
 }
 
-/// The outside form is the one form: what is listed and what is followed look the same.
+/// Followed events are printed from their CloudEvents form, so that they look like listed ones.
 fn print_cloud_event(args: &EventsArgs, wanted: &Wanted, json: &[u8]) {
     let Ok(event) = serde_json::from_slice::<Value>(json) else {
         return output::warn("something that is no CloudEvent was published among the events; it is left out");

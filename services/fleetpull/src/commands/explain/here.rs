@@ -1,4 +1,4 @@
-//! What would happen to a pull of this process. Nothing of it is done: no registry is asked and nothing is written.
+//! Explains a pull by this process. It asks no registry and writes nothing.
 
 use std::path::Path;
 
@@ -16,8 +16,7 @@ use crate::configuration::Configuration;
 use crate::node::{logins, open_runtime};
 use crate::output;
 
-/// Without a fleet there is no back-off to know of: a pull of this process begins anew. What would stop it before a registry is
-/// asked is found here and now.
+/// A pull by this process starts without back-off entries, because there is no fleet. Only local obstacles are checked here.
 pub(super) async fn explain(configuration: &Configuration, args: &ExplainArgs, reference: &Reference) -> Explanation {
     let policy = args.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
     let mut said = Explanation { policy: policy.to_string(), ..Explanation::default() };
@@ -60,7 +59,8 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
     Ok(())
 }
 
-/// A pull that looks first fails of it, in kubelet's words. One that does not look goes on, unless there is nobody to ask at all.
+/// A pull that inspects the image first fails with this error, in kubelet's words. With the policy Always it goes on, unless the socket
+/// cannot be reached.
 fn inspection_failed(said: &mut Explanation, policy: PullPolicy, text: String) -> Result<()> {
     match advice::of_socket(&text) {
         Some(advice) if policy == PullPolicy::Always => bail!("{text}; {advice}"),

@@ -1,4 +1,4 @@
-//! What is known of a pull, as JSON: the names and their meaning are an interface.
+//! Explanations as JSON. The names and their meaning are an interface.
 
 use contract::messages::pull_coordinator::{EndpointLogins, Explanation, ImageWeight};
 use contract::{FailureClass, NodeName};
@@ -11,7 +11,7 @@ use crate::output::known_failures::{JsonView, Known};
 use crate::output::silent::milliseconds;
 use crate::output::{self, given, trace_link, units};
 
-/// How a reference is read, and what one node, or this process, says of a pull.
+/// How a reference is parsed, and how one node, or this process, explains a pull.
 #[derive(Serialize)]
 struct JsonRow<'a, K> {
     image: &'a str,
@@ -21,18 +21,18 @@ struct JsonRow<'a, K> {
     registry: &'a str,
     runtime_reference: &'a str,
     node: Option<&'a NodeName>,
-    /// For which pod, if a pod is explained.
+    /// The pod, if a pod is explained.
     pod: Option<String>,
-    /// As what that node knows the image of the pod.
+    /// The states in which that node knows the image of the pod.
     known_as: Vec<&'static str>,
     pull: Option<JsonPull<'a>>,
-    /// Why that is not known.
+    /// Why there is no explanation.
     pull_error: Option<&'a str>,
-    /// Every back-off that concerns the image and that the node holds.
+    /// All back-off entries of the node that concern the image.
     backoff: Vec<K>,
 }
 
-/// What would happen.
+/// The explanation of a pull.
 #[derive(Serialize)]
 struct JsonPull<'a> {
     policy: &'a str,
@@ -41,7 +41,7 @@ struct JsonPull<'a> {
     in_flight: bool,
     verdict: &'a str,
     next_attempt_ms: Option<u64>,
-    /// Why it would wait for its registry's budget.
+    /// Why the pull would wait for its registry's budget.
     budget_cause: Option<&'a str>,
     budget_wait_ms: Option<u64>,
     cause: Option<&'a str>,
@@ -49,7 +49,7 @@ struct JsonPull<'a> {
     learned_by: Option<&'a str>,
     learned_at: Option<String>,
     learned_trace_id: Option<&'a str>,
-    /// Where that trace can be looked at, if `traces.link` is set.
+    /// The link to that trace, if `traces.link` is set.
     trace_link: Option<String>,
     view: Option<JsonView<'a>>,
     since_ms: Option<u64>,
@@ -95,7 +95,7 @@ impl<'a> JsonPull<'a> {
 }
 
 impl<'a, K> JsonRow<'a, K> {
-    /// How it is read.
+    /// A row with the parsed reference.
     fn of(image: &'a str, reference: &'a Reference) -> Self {
         Self {
             image,
@@ -114,7 +114,7 @@ impl<'a, K> JsonRow<'a, K> {
     }
 }
 
-/// Writes a row for each node; of a pod's image also as what it is wanted.
+/// Writes a row for each node. For an image of a pod it includes the node's states of the image.
 pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wanted: Option<&Wanted>, now_ms: u64) {
     for Verdict { node, said } in &findings.verdicts {
         let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));

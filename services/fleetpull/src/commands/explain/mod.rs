@@ -25,26 +25,26 @@ use crate::output::known_failures::Known;
 use crate::output::silent::Silent;
 use crate::output::{self, given};
 
-/// What is known of a pull.
+/// The result of an explanation.
 #[derive(Default)]
 struct Findings {
     verdicts: Vec<Verdict>,
-    /// What holds the image back, shared or not, put together from what the nodes know.
+    /// The merged back-off entries of the image, shared or not.
     known: Vec<Known>,
-    /// Nodes that are meant, and known to the fleet, and do not answer.
+    /// Selected nodes that the fleet knows but that do not answer.
     silent: Vec<Silent>,
-    /// The one node that was asked, if it has no bus: for how many milliseconds, and why.
+    /// The asked node, if it has no bus, with the time since the loss in milliseconds and the reason.
     bus_lost: Option<(NodeName, u64, String)>,
 }
 
-/// What one node, or this process, says of a pull.
+/// The explanation of a pull by one node, or by this process.
 struct Verdict {
     node: Option<NodeName>,
     said: Result<Explanation, String>,
 }
 
 impl Verdict {
-    /// Whether somebody said, and what was said is not that nothing can be pulled here as things are set.
+    /// True if there is an explanation, and it is not that nothing can be pulled here with these settings.
     fn is_good(&self) -> bool {
         let fails =
             |said: &Explanation| said.class.is_some() || (said.inspect_error.is_some() && said.policy != PullPolicy::Always.as_str());
@@ -52,11 +52,11 @@ impl Verdict {
     }
 }
 
-/// Says how a reference is read, and what would happen to a pull of it now.
+/// Shows how a reference is parsed, and what would happen if it were pulled now.
 pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let question = &args.asked.question;
     let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
-    // What goes wrong with the bus ends this command, and is told then.
+    // A bus error ends this command and is reported then, so it is not logged.
     configuration.start_log("error");
     if let Some(pod) = args.meant_pod()? {
         return actix::System::new().block_on(pod::explain(args, &configuration, &pod));
@@ -77,7 +77,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let findings = match actix::System::new().block_on(find_out(args, &configuration, &reference)) {
         Ok(findings) => findings,
         Err(error) if Exit::of_error(&error) == Exit::Usage => return Err(error),
-        // How the reference is read is known all the same.
+        // The parsed reference is shown even if no node can be asked.
         Err(error) => Findings { verdicts: vec![Verdict { node: None, said: Err(output::told(&error)) }], ..Findings::default() },
     };
     match args.asked.question.output.format {
@@ -88,7 +88,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     Ok(if findings.verdicts.iter().all(Verdict::is_good) { Exit::Success } else { Exit::Failure })
 }
 
-/// That an image is none, in kubelet's words.
+/// Reports an invalid image, in kubelet's words.
 fn print_unreadable(args: &ExplainArgs, image: &str, error: &ReferenceError) {
     let error = error.kubelet_message(image);
     match args.asked.question.output.format {
@@ -97,17 +97,17 @@ fn print_unreadable(args: &ExplainArgs, image: &str, error: &ReferenceError) {
     }
 }
 
-/// A row of `fleetpull status`, if what is to be explained is the id of one. An image of such a name is explained where no row is.
+/// Explains a row of `fleetpull status` if the argument is the id of one. If no row has the id, the argument is an image.
 async fn explain_row(args: &ExplainArgs, configuration: &Configuration) -> Option<Exit> {
     if !status::is_id(&args.image) {
         return None;
     }
-    // What goes wrong here goes wrong for the image too, and is said then.
+    // An error here occurs again for the image, and is reported then.
     let client = client(args, configuration).await.ok()??;
     status::explain(&client, &args.asked.question, &args.image).await.ok()?
 }
 
-/// What to do where a runtime's own words cannot say it: for people, on stderr.
+/// Gives advice that the runtime's own error cannot contain, on stderr in text output.
 fn give_advice(args: &ExplainArgs, findings: &Findings) {
     let wanted = args.asked.question.output;
     if wanted.quiet || wanted.format != OutputFormat::Text {
@@ -118,7 +118,7 @@ fn give_advice(args: &ExplainArgs, findings: &Findings) {
     advice.iter().for_each(|advice| output::remark(&format!("hint: {advice}")));
 }
 
-/// Whether agents are asked. A store or a login that is named is this process's own, also where a server is set for other commands.
+/// True if agents are asked. A given store or login selects this process, even if a server is configured.
 fn is_for_fleet(args: &ExplainArgs, configuration: &Configuration) -> Result<bool, UsageError> {
     let fleet = &args.asked.question.fleet;
     let named = !args.asked.nodes.is_empty() || fleet.agent.is_some() || fleet.selector.is_some();
@@ -130,11 +130,11 @@ fn is_for_fleet(args: &ExplainArgs, configuration: &Configuration) -> Result<boo
     Ok(reached || (configuration.settings().nats.is_wanted() && !args.runtime.is_given()))
 }
 
-/// The agents to ask. None: this process is asked.
+/// A client for the agents. None if this process answers.
 async fn client(args: &ExplainArgs, configuration: &Configuration) -> Result<Option<FleetClient>> {
     let question = &args.asked.question;
     let is_for_fleet = is_for_fleet(args, configuration)?;
-    // A store or a login that is named is this process's own.
+    // A given store or login belongs to this process.
     let found = if args.runtime.is_given() { None } else { connect_here(&question.fleet, configuration, question.output.quiet).await? };
     match found {
         Some(client) => Ok(Some(client)),
@@ -154,7 +154,7 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
     Ok(Findings { silent, bus_lost, ..ask(&client, &nodes, &question).await })
 }
 
-/// What nodes say of a pull, completed by the word of its budget's leader and by all that holds the image back.
+/// Asks the nodes about a pull, and adds the budget leaders' answers and all back-off entries of the image.
 async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) -> Findings {
     let mut answers = client.ask_each(nodes, question).await;
     if answers.iter().any(|(_, said)| said.as_ref().is_ok_and(|said| said.budget.is_some())) {
@@ -169,7 +169,7 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
     Findings { verdicts, known, ..Findings::default() }
 }
 
-/// What the agent behind a socket says of a bus that is gone.
+/// The loss of the bus that the agent behind a socket reports.
 async fn bus_lost(client: &FleetClient) -> Option<(NodeName, u64, String)> {
     if client.bus().is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! `fleetpull explain pod`: all that a pod waits for, image by image, each with the answer that the image alone has.
+//! `fleetpull explain pod`: explains each image of a pod like `fleetpull explain IMAGE`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,21 @@ use crate::exit::Exit;
 use crate::fleet::{FleetClient, connect};
 use crate::output::{self, silent};
 
-/// The most images that are explained: more than a pod has containers.
+/// The most images that are explained. A pod has fewer containers.
 const IMAGES_MOST: usize = 100;
 
-/// As what an agent knows an image of a pod.
+/// The state in which an agent knows an image of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// The runtime pulls it.
+    /// The runtime is pulling it.
     Pulling,
-    /// A pull of it waits for its turn.
+    /// A pull of it waits before its attempt.
     Waiting,
-    /// A standing pull of it stands.
+    /// It has a standing pull.
     Standing,
-    /// It failed, and it is too soon to try again.
+    /// It failed, and its next attempt is not due yet.
     Backoff,
-    /// It failed, and nobody has tried again.
+    /// It failed, and its next attempt is due but not made.
     Failed,
 }
 
@@ -45,10 +45,10 @@ impl State {
     }
 }
 
-/// An image that a pod wants.
+/// An image of a pod.
 pub(super) struct Wanted {
     image: String,
-    /// With its uid, as the agents know it.
+    /// The pod with its uid, as the agents know it.
     pub(super) pod: PodRef,
     nodes: BTreeMap<NodeName, BTreeSet<State>>,
 }
@@ -59,7 +59,7 @@ impl Wanted {
     }
 }
 
-/// What agents said of one pod.
+/// The agents' answers about one pod.
 struct Search<'a> {
     pod: &'a PodRef,
     found: BTreeMap<(String, PodRef), BTreeMap<NodeName, BTreeSet<State>>>,
@@ -103,7 +103,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Explains every image that agents know of a pod.
+/// Explains every image of a pod that agents know.
 pub(super) async fn explain(args: &ExplainArgs, configuration: &Configuration, pod: &PodRef) -> Result<Exit> {
     let client = match client(args, configuration).await? {
         Some(client) => client,
@@ -131,7 +131,7 @@ pub(super) async fn explain(args: &ExplainArgs, configuration: &Configuration, p
     Ok(exit)
 }
 
-/// The nodes that answer, and those of them that may know something of a pod.
+/// The nodes that answer, and those among them that may know an image of a pod.
 async fn nodes(client: &FleetClient, args: &ExplainArgs) -> Result<(Vec<NodeName>, Vec<NodeName>)> {
     if !args.asked.nodes.is_empty() {
         let named = client.meant(&args.asked).await?;
@@ -168,7 +168,7 @@ async fn gather(client: &FleetClient, nodes: &[NodeName], search: &mut Search<'_
     client.hear_each(&answering, &own, hear).await;
 }
 
-/// Asks the nodes that know the image as `fleetpull explain IMAGE` does, on the pod's behalf. Whether all of them could say.
+/// Asks the nodes that know the image like `fleetpull explain IMAGE`, for the pod. Returns true if all of them have a good explanation.
 async fn explain_one(client: &FleetClient, args: &ExplainArgs, wanted: &Wanted) -> bool {
     let reference = match Reference::parse(&wanted.image) {
         Ok(reference) => reference,
@@ -180,7 +180,7 @@ async fn explain_one(client: &FleetClient, args: &ExplainArgs, wanted: &Wanted) 
     let nodes: Vec<NodeName> = wanted.nodes.keys().cloned().collect();
     let (image, pod) = (wanted.image.clone(), Some(wanted.pod.clone()));
     let mut findings = ask(client, &nodes, &ExplainImage { image, policy: args.policy, pod, ..ExplainImage::default() }).await;
-    // The own back-offs of other pods do not hold this one.
+    // Entries of other pods that are not shared do not delay this pod.
     let is_own = |pod: &PodRef| pod.has_name_of(&wanted.pod);
     findings.known.retain(|known| known.is_shared() || known.entry.about.pod.as_ref().is_some_and(is_own));
     show(client, args, wanted, &reference, &findings);
@@ -236,7 +236,7 @@ mod tests {
         let mut search = Search::of(&asked);
         search.add_pulls(&node, &from_value(pulls).expect("a list"));
         search.add_standing_pulls(&node, &from_value(json!({ "standing_pulls": [standing] })).expect("a list"));
-        // An agent of an older version tells all back-offs.
+        // An older agent sends all its entries.
         search
             .add_backoffs(&node, &BackoffList { entries: vec![own(&web, 0), own(&web, 9_000), own(&other, 0)], ..BackoffList::default() });
         let wanted = search.wanted();

@@ -1,4 +1,4 @@
-//! Why an image waits, in a sentence or two: cause, since when, whom it holds and what comes next. They stand first.
+//! Explains in a sentence or two why an image waits: the cause, since when, the nodes, and the next attempt. Printed first.
 
 use contract::NodeName;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation};
@@ -10,10 +10,10 @@ use crate::output::layout::without_middle;
 use crate::output::silent::{Silent, milliseconds};
 use crate::output::units;
 
-/// The most of a name in a sentence: the figures behind it are to be seen. Columns.
+/// The longest name in a sentence, in columns. It leaves room for the figures after it.
 const NAME_SHOWN: usize = 40;
 
-/// The sentences, the worst first; none where this process alone was asked: it says all of it in its verdict.
+/// The sentences, the most important first. None for this process alone, whose verdict says it all.
 pub(super) fn sentences(findings: &Findings) -> Vec<String> {
     let Findings { verdicts, known, silent: gone, bus_lost } = findings;
     let said: Vec<(&NodeName, &Explanation)> = verdicts.iter().filter_map(of_node).collect();
@@ -40,12 +40,12 @@ fn nodes_of(said: &[(&NodeName, &Explanation)], is: impl Fn(&Explanation) -> boo
     said.iter().filter(|(_, said)| is(said)).map(|(node, _)| (*node).clone()).collect()
 }
 
-/// The budget of its registry, if that holds it too.
+/// The hold by the budget of the registry, if there is one.
 fn budget_hold<'a>(said: &[(&NodeName, &'a Explanation)]) -> Option<&'a BudgetHold> {
     said.iter().find_map(|(_, said)| said.budget_hold.as_ref())
 }
 
-/// What is known of it. The next attempt is made when the budget lets it go.
+/// Describes a back-off entry. The next attempt also waits for the budget.
 fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> String {
     let entry = &known.entry;
     let what = without_middle(&name(&entry.about), NAME_SHOWN);
@@ -61,7 +61,7 @@ fn whom(held: &[NodeName]) -> String {
     if held.is_empty() { "nobody".to_owned() } else { named_few(held) }
 }
 
-/// A budget for which it waits.
+/// Describes the budget that the image waits for.
 fn budget(said: &[(&NodeName, &Explanation)]) -> Option<String> {
     let hold = budget_hold(said)?;
     let held = nodes_of(said, |said| said.budget_hold.is_some());
@@ -69,7 +69,7 @@ fn budget(said: &[(&NodeName, &Explanation)]) -> Option<String> {
     Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, whom(&held)))
 }
 
-/// Nothing holds it.
+/// The sentence if nothing delays the image.
 fn free(said: &[(&NodeName, &Explanation)]) -> String {
     let (there, all) = (said.iter().filter(|(_, said)| said.present == Some(true)).count(), said.len());
     let under_way = nodes_of(said, |said| said.in_flight);

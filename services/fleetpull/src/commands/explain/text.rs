@@ -1,4 +1,4 @@
-//! What is known of a pull, for people: first why it waits, then what each node would do, then all about each cause.
+//! Explanations as text: first why the image waits, then the verdict of each node, then the details of each cause.
 
 use clock::Clock;
 use contract::messages::pull_coordinator::{EndpointLogins, PullPolicy};
@@ -10,7 +10,7 @@ use crate::output::layout::wrapped;
 use crate::output::listing::terminal_width;
 use crate::output::{self, one_line};
 
-/// How many nodes' verdicts fit on a screen.
+/// Verdicts that fit on a screen.
 const VERDICTS_SHOWN: usize = 8;
 
 pub(super) fn print(reference: &Reference, findings: &Findings) {
@@ -18,7 +18,7 @@ pub(super) fn print(reference: &Reference, findings: &Findings) {
     for sentence in summary::sentences(findings) {
         wrapped(&one_line(&sentence), width).iter().for_each(|line| output::fact(line));
     }
-    // Where there are many, those that wait are asked about.
+    // If there are many verdicts, those of waiting nodes come first.
     let mut verdicts: Vec<&Verdict> = findings.verdicts.iter().collect();
     if verdicts.len() > VERDICTS_SHOWN {
         verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_attempt_ms.is_none()));
@@ -33,7 +33,7 @@ pub(super) fn print(reference: &Reference, findings: &Findings) {
     print_reference(reference);
 }
 
-/// How the name is read.
+/// Shows the parsed reference.
 fn print_reference(reference: &Reference) {
     output::fact(&format!("repository:         {}", reference.repository()));
     output::fact(&format!("tag:                {}", reference.tag().unwrap_or("-")));
@@ -42,7 +42,7 @@ fn print_reference(reference: &Reference) {
     output::fact(&format!("runtime_reference:  {}", reference.runtime_reference()));
 }
 
-/// What an endpoint would be shown: a missing and a wrong login are told apart before a registry refuses.
+/// The logins that an endpoint would get, so that a missing and a wrong login can be told apart before a registry refuses.
 fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins) -> String {
     match (logins.is_empty(), none_because) {
         (false, _) => format!("login: {endpoint} is shown the {}", logins.join(", then the ")),
@@ -51,7 +51,7 @@ fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins
     }
 }
 
-/// With its cause, unless that stands below with everything about it.
+/// Prints a verdict, with its cause unless the details below contain it.
 fn print_verdict(verdict: &Verdict, with_cause: bool) {
     let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
     match &verdict.said {
@@ -64,7 +64,7 @@ fn print_verdict(verdict: &Verdict, with_cause: bool) {
                     output::fact(&format!("  {name}: {}", one_line(detail)));
                 }
             }
-            // An image that is there is not asked for.
+            // Logins are left out if the image is present and will not be requested.
             let shown = said.logins.iter().filter(|_| said.present != Some(true) || said.policy == PullPolicy::Always.as_str());
             shown.for_each(|logins| output::fact(&format!("  {}", one_line(&login_line(logins)))));
         }

@@ -1,4 +1,4 @@
-//! The images of nodes: one row for each image, with the nodes that have it.
+//! The images of nodes: a row for each image, with the nodes that have it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::output::{self, silent, table, units};
 
 const HEADER: [&str; 5] = ["IMAGE", "DIGEST", "PLATFORM", "SIZE", "NODES"];
 
-/// The nodes that have each image, which is the same where name, digest and platform are.
+/// The nodes that have each image. Two images are the same if name, digest and platform are equal.
 #[derive(Default)]
 struct Nodes(BTreeMap<Key, (Option<u64>, Vec<NodeName>)>);
 
@@ -57,7 +57,7 @@ pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
     })
 }
 
-/// A list whose runtime had no problem.
+/// The list, or the problem of its runtime.
 fn whole(list: ImageList) -> Result<ImageList, String> {
     match list.problem {
         Some(problem) => Err(problem),

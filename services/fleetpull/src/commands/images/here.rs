@@ -41,7 +41,7 @@ fn say(args: &ImagesArgs, sentence: &str) {
     }
 }
 
-/// The images, and the sentence for people if there are none.
+/// The images, and the sentence to print if there are none.
 fn of_store(configuration: &Configuration) -> Result<(Vec<StoredImage>, String)> {
     let Store { path, upkeep } = Store::of(configuration)?;
     match upkeep {

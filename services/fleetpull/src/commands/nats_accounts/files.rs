@@ -1,4 +1,4 @@
-//! Files of accounts: all are looked at before one is written.
+//! Writes the files of accounts. It checks all of them before it writes one.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -9,35 +9,35 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use nkeys::{KeyPair, KeyPairType};
 use tempfile::NamedTempFile;
 
-/// A secret is its owner's.
+/// Only the owner may read a secret.
 const SECRET_FILE: u32 = 0o600;
 const SECRET_FOLDER: u32 = 0o700;
 const SHARED_FOLDER: u32 = 0o755;
-/// What everybody may read: public keys, permissions, contexts.
+/// Everybody may read public keys, permissions and contexts.
 const SHARED_FILE: u32 = 0o644;
-/// The bits of group and others.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Whose a file is once it is there.
+/// Who owns a file's content after it is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Made anew when it differs.
+    /// Fleetpull's: the file is made again if it differs.
     Ours,
-    /// The operator's: made once.
+    /// The operator's: the file is made once.
     Theirs,
 }
 
-/// What became of a file, or would.
+/// The result for a file, or in a dry run the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Made,
     Changed,
     Unchanged,
-    /// It is there and stays as it is, whatever it holds.
+    /// The file exists and is kept, whatever it contains.
     Kept,
-    /// Not there, and not written.
+    /// The file does not exist and was not written.
     Missing,
-    /// There with other content, and not written.
+    /// The file exists with other content and was not written.
     Differs,
 }
 
@@ -54,15 +54,15 @@ impl State {
     }
 }
 
-/// A file and what became of it.
+/// A file and its result.
 pub(super) struct Done {
     pub(super) path: PathBuf,
     pub(super) state: State,
-    /// Name and role.
+    /// The name and the role of the user.
     pub(super) user: Option<(String, String)>,
 }
 
-/// What will be in a file. Holds secrets, so it can neither be shown nor written elsewhere.
+/// The planned content of a file. It may hold a secret, so it implements neither Debug nor Serialize.
 struct Planned {
     path: PathBuf,
     text: String,
@@ -71,7 +71,7 @@ struct Planned {
     user: Option<(String, String)>,
 }
 
-/// Files below one folder.
+/// The files below one folder.
 pub(super) struct Files<'a> {
     folder: &'a Path,
     dry_run: bool,
@@ -84,10 +84,10 @@ impl<'a> Files<'a> {
         Self { folder, dry_run, planned: Vec::new(), kept: Vec::new() }
     }
 
-    /// The public key of a seed that is there, or of a new one.
+    /// The public key of an existing seed, or of a new one.
     ///
     /// # Errors
-    /// What is there is no seed of this kind, or others may read it.
+    /// The existing file contains no seed of this kind, or others may read it.
     pub(super) fn key(&mut self, path: PathBuf, kind: KeyPairType, name: &str, role: &str) -> Result<String> {
         let full = self.folder.join(&path);
         let user = Some((name.to_owned(), role.to_owned()));
@@ -116,13 +116,13 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// A file without secrets.
+    /// Plans a file without secrets.
     pub(super) fn text(&mut self, path: PathBuf, text: String, content: Content, user: Option<(&str, &str)>) {
         let user = user.map(|(name, role)| (name.to_owned(), role.to_owned()));
         self.planned.push(Planned { path, text, secret: false, content, user });
     }
 
-    /// Writes what is missing, and with `force` what differs; nothing at all if something differs and may not be changed.
+    /// Writes missing files, and with `force` those that differ. Writes nothing if a file differs and may not be changed.
     pub(super) fn write(mut self, force: bool) -> Result<Vec<Done>> {
         let planned = std::mem::take(&mut self.planned);
         let mut states = Vec::new();
@@ -163,7 +163,7 @@ fn prefix(kind: &KeyPairType) -> &'static str {
     if matches!(kind, KeyPairType::Account) { "SA" } else { "SU" }
 }
 
-/// A new file that nobody else can read at any moment.
+/// Makes a file that nobody else can read at any time.
 fn secret(path: &Path, text: &str) -> io::Result<()> {
     folder_of(path, SECRET_FOLDER)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(SECRET_FILE).open(path)?;
@@ -171,7 +171,7 @@ fn secret(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A whole file or none.
+/// Writes a whole file, or none.
 fn shared(path: &Path, text: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = folder_of(path, SHARED_FOLDER)?;

@@ -1,4 +1,4 @@
-//! `fleetpull nats-setup --accounts`: a server's accounts, and each user's key and context, as files.
+//! `fleetpull nats-setup --accounts`: writes the accounts of a server, and each user's key and context, as files.
 
 mod files;
 mod users;
@@ -19,17 +19,17 @@ use crate::cli::{NatsSetupArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::output::{self, table};
 
-/// Where the contexts' server is, when none is named.
+/// The server in the contexts if none is given.
 const DEFAULT_URL: &str = "tls://127.0.0.1:4222";
 
-/// A file in JSON: the names and their meaning are an interface.
+/// A file in JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonFile<'a> {
     kind: &'static str,
     file: String,
     /// `made`, `changed`, `unchanged`, `kept`; in a dry run or without --force `missing` and `differs`.
     state: &'static str,
-    /// Null: the server's.
+    /// Null for a file of the server.
     user: Option<&'a str>,
     role: Option<&'a str>,
 }
@@ -50,7 +50,7 @@ pub(super) fn carry_out(args: &NatsSetupArgs, settings: &Settings, fleet: Fleet,
     Ok(report(args, &done))
 }
 
-/// The users with their public keys, which are made where there are none.
+/// The users with their public keys. Missing keys are made.
 fn keys(args: &NatsSetupArgs, files: &mut Files<'_>, named: &[Named], fleet: Fleet) -> Result<ServerConfig> {
     let (mut users, mut system, mut callout_user) = (Vec::new(), String::new(), String::new());
     for one in named {
@@ -70,10 +70,10 @@ fn keys(args: &NatsSetupArgs, files: &mut Files<'_>, named: &[Named], fleet: Fle
     Ok(ServerConfig { fleet, system, users, callout })
 }
 
-/// A context of the nats CLI. It names the seed and holds no secret.
+/// A context of the nats CLI. It names the file of the seed and contains no secret.
 fn context(args: &NatsSetupArgs, settings: &Settings, directory: &Path, user: &Named) -> Result<String> {
     let seeds = args.accounts.seeds_at.clone().unwrap_or_else(|| directory.join("seeds"));
-    // What is shown of a URL is all of it but a login.
+    // The shown form of a URL leaves out its login.
     if let Some(secret) = settings.nats.url.iter().find(|url| url.to_string() != url.expose()) {
         bail!("{secret} holds a login: each user has a key of its own, so give the URL without it");
     }

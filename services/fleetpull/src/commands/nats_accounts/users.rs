@@ -1,4 +1,4 @@
-//! Whom accounts are made for.
+//! The users of the accounts.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -11,19 +11,19 @@ use nats_accounts::Role;
 use crate::cli::AccountsArgs;
 use crate::exit::UsageError;
 
-/// The login of the server's own reports.
+/// The user for the server's system account.
 pub(super) const SYSTEM: &str = "system";
-/// The login that makes buckets.
+/// The user that makes buckets.
 const SETUP: &str = "setup";
-/// The login of `fleetpull nats-auth`.
+/// The user of `fleetpull nats-auth`.
 pub(super) const AUTH_CALLOUT: &str = "auth-callout";
-/// The file of the key that `fleetpull nats-auth` signs with.
+/// The file of the key with which `fleetpull nats-auth` signs.
 pub(super) const ISSUER: &str = "auth-callout.issuer";
 
-/// Somebody with a key.
+/// A user with a key.
 pub(super) struct Named {
     pub(super) name: NodeName,
-    /// None: a login that is in none of the fleet's accounts.
+    /// None if the user is in none of the fleet's accounts.
     pub(super) role: Option<Role>,
 }
 
@@ -40,7 +40,7 @@ impl Named {
 /// All users, each once.
 ///
 /// # Errors
-/// A name stands twice, is kept for a login that is always there, or cannot name a file; a line of the file says something else.
+/// A name is given twice, is reserved, or cannot be a file name; or a line of the file is invalid.
 pub(super) fn of(args: &AccountsArgs) -> Result<Vec<Named>> {
     let given =
         [(Role::Node, &args.nodes), (Role::Operator, &args.operators), (Role::Puller, &args.pullers), (Role::Viewer, &args.viewers)];
@@ -58,7 +58,7 @@ pub(super) fn of(args: &AccountsArgs) -> Result<Vec<Named>> {
         if text.starts_with('.') {
             return usage(format!("{text} cannot name a file: give the {role} a name that does not begin with a dot"));
         }
-        // Some file systems take these for one.
+        // Some file systems do not distinguish upper and lower case.
         if let Some(before) = roles.insert(text.to_ascii_lowercase(), *role) {
             return usage(format!("the name {text} is given twice, to a {before} and to a {role}: each user has a name of its own"));
         }
@@ -89,7 +89,7 @@ fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("the users cannot be read from {}", file.display()))
 }
 
-/// `ROLE NAME` a line; `#` begins a comment.
+/// Parses lines of `ROLE NAME`; `#` starts a comment.
 fn listed(text: &str, file: &str) -> Result<Vec<(Role, NodeName)>> {
     let mut users = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! One document over HTTPS.
+//! Fetches one document over HTTPS.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// A server waits for the callout's answer only for seconds.
+/// The longest fetch. A server waits only seconds for the callout's answer.
 const WITHIN: Duration = Duration::from_secs(3);
-/// A document has a few keys.
+/// The largest document. It contains a few keys.
 const MAX_BYTES: usize = 256 * 1024;
 const HTTPS_PORT: u16 = 443;
 
-/// Where the document is.
+/// The location of the document.
 pub(super) struct Endpoint {
     uri: Uri,
     host: String,
     tls: TlsConnector,
-    /// A file with the token that the server wants.
+    /// A file with the token that the server requires.
     token_file: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl Endpoint {
     /// Checks the URL and reads the authority.
     ///
     /// # Errors
-    /// One of them cannot be used.
+    /// The URL or the authority cannot be used.
     pub(super) fn new(url: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Self> {
         let uri: Uri = url.parse().context("it is no URL")?;
         if uri.scheme_str() != Some("https") {
@@ -53,10 +53,10 @@ impl Endpoint {
         Ok(Self { uri, host, tls: TlsConnector::from(Arc::new(config)), token_file })
     }
 
-    /// The document.
+    /// Fetches the document.
     ///
     /// # Errors
-    /// It was not had within seconds.
+    /// The document did not arrive in time, or the request failed.
     pub(super) async fn fetch(&self) -> Result<Vec<u8>> {
         tokio::time::timeout(WITHIN, self.ask()).await.map_err(|_| anyhow!("no answer within {WITHIN:?}"))?
     }
@@ -79,7 +79,7 @@ impl Endpoint {
             let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
             Ok(body.map_err(|error| anyhow!("the document cannot be read: {error}"))?.to_bytes().to_vec())
         };
-        // A server may end the connection with its answer; what was received is still read then.
+        // A server may close the connection together with its answer; the received part is still read then.
         let driven = async {
             let _ = connection.await;
             std::future::pending().await
@@ -102,7 +102,7 @@ impl Endpoint {
             let token = std::fs::read_to_string(file).with_context(|| format!("the token file {} cannot be read", file.display()))?;
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.trim()));
         }
-        // The reason would quote a header, which holds the token.
+        // The error's text could quote a header with the token, so it is left out.
         request.body(Empty::new()).map_err(|_| anyhow!("the request cannot be made: is the token one line of text?"))
     }
 }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one request with this text; gives the request.
+    /// Answers one request with this text, and returns the request.
     async fn serve(listener: TcpListener, authority: &Authority, answer: String) -> String {
         let (certificate, key) = authority.issue("127.0.0.1");
         let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];

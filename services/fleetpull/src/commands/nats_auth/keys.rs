@@ -1,4 +1,4 @@
-//! The cluster's keys, fetched again when a token names one that is not known.
+//! The cluster's keys. They are fetched again when a token names an unknown key.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,29 +10,29 @@ use nats_accounts::Jwks;
 
 use super::fetch::Endpoint;
 
-/// Keys are fetched at most this often: anybody can name a key that there is not.
+/// The least time between two fetches, because anybody can name a key that does not exist.
 const FETCH_EVERY: Duration = Duration::from_secs(10);
 
-/// Where keys come from.
+/// Where the keys come from.
 enum Source {
     File(PathBuf),
     Url(Endpoint),
 }
 
-/// The keys as they were last fetched.
+/// The keys of the last fetch.
 pub(super) struct Keys {
     source: Source,
     clock: Clock,
     current: RwLock<Arc<Jwks>>,
-    /// When they were fetched; held while they are.
+    /// The time of the last fetch. Locked during a fetch.
     fetched: tokio::sync::Mutex<Now>,
 }
 
 impl Keys {
-    /// Fetches them once.
+    /// Fetches the keys for the first time.
     ///
     /// # Errors
-    /// They cannot be had: the reason says where and why.
+    /// The keys cannot be fetched; the error says where and why.
     pub(super) async fn open(source: &str, ca: Option<&Path>, token_file: Option<PathBuf>, clock: Clock) -> Result<Self> {
         let source = if source.contains("://") {
             Source::Url(Endpoint::new(source, ca, token_file).with_context(|| format!("the keys cannot be fetched from {source}"))?)
@@ -44,12 +44,12 @@ impl Keys {
         Ok(Self { source, clock, current: RwLock::new(Arc::new(first)), fetched })
     }
 
-    /// The keys as they are known.
+    /// The keys of the last fetch.
     pub(super) fn current(&self) -> Arc<Jwks> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The keys with this one among them, if the cluster has it. Those that are known go on to count when they cannot be fetched.
+    /// The keys, fetched again if this one is unknown. If that fails, the previous keys stay valid.
     pub(super) async fn with(&self, id: &str) -> Arc<Jwks> {
         let known = self.current();
         if known.knows(id) {

@@ -1,4 +1,4 @@
-//! `fleetpull nats-auth`: answers nats-servers that ask who somebody is.
+//! `fleetpull nats-auth`: answers the auth callout requests of nats-servers.
 
 mod fetch;
 mod keys;
@@ -21,12 +21,12 @@ use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::node::connect_nats;
 
-/// Servers ask any one of these.
+/// The queue group: each request goes to one process of the group.
 const QUEUE_GROUP: &str = "fleetpull-nats-auth";
-/// How many questions are answered at a time: some may wait for keys that are fetched, which the others need not.
+/// Requests that are answered at the same time. Some wait for a fetch of keys, and must not stop the others.
 const AT_ONCE: usize = 64;
 
-/// Answers until it is told to stop.
+/// Answers requests until a signal stops it.
 pub(super) fn carry_out(args: &NatsAuthArgs) -> Result<Exit> {
     if args.roles.is_empty() && args.certificate_roles.is_empty() {
         return Err(UsageError("nobody would be let in: give --role with --jwks and --issuer, or --certificate-role".to_owned()).into());
@@ -75,7 +75,7 @@ fn roles(args: &NatsAuthArgs, settings: &Settings) -> RoleMap {
     RoleMap { service_accounts: args.roles.clone(), certificates: args.certificate_roles.clone(), cluster: settings.fleet.cluster.clone() }
 }
 
-/// Answers one question, and says in the log how. A client that gets no answer is not let in.
+/// Answers one request, and logs the result. A client without an answer is not let in.
 async fn answer(callout: &Callout, keys: Option<&Keys>, bus: &NatsBus, clock: &Clock, request: Message) {
     let Some(reply_to) = &request.reply_to else { return };
     let asked = match callout.read(&request.payload) {
@@ -106,7 +106,7 @@ async fn answer(callout: &Callout, keys: Option<&Keys>, bus: &NatsBus, clock: &C
     }
 }
 
-/// What a client wrote, for a log: without what a terminal acts on, and not at any length.
+/// Text of a client for a log: without control characters, and with at most `MAX_CHARS` characters.
 fn plain(text: &str) -> String {
     const MAX_CHARS: usize = 300;
     crate::output::one_line(text).chars().take(MAX_CHARS).collect()

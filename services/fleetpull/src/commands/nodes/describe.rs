@@ -1,4 +1,4 @@
-//! `fleetpull nodes NAME`: all of one node.
+//! `fleetpull nodes NAME`: describes one node.
 
 use anyhow::{Result, bail};
 use contract::NodeName;
@@ -15,12 +15,12 @@ use crate::fleet::{ANSWER_WITHIN, FleetClient};
 use crate::output::table::Look;
 use crate::output::{self, given, one_line, standing_pull, units};
 
-/// How wide the name of a part is before what is said of it. Columns.
+/// The width of the label column.
 const LABEL: usize = 12;
-/// Before each line of a part that takes several.
+/// The indent of the lines of a part with several lines.
 const INDENT: &str = "  ";
 
-/// What a node says of itself.
+/// The answers of a node.
 struct Described {
     node: Listed,
     setup: NodeSetup,
@@ -48,7 +48,7 @@ pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &Node
     Ok(Exit::Success)
 }
 
-/// All that there is to be asked. An agent of another version may not know each question.
+/// Asks for everything about a node. An agent of another version may not know every request.
 async fn ask(client: &FleetClient, node: Listed) -> Described {
     let name = node.node.node.clone();
     let setup = client.ask(&name, ReadSetup {}, ANSWER_WITHIN).await.unwrap_or_default();
@@ -87,7 +87,7 @@ fn lines(described: &Described, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// A line for each.
+/// The facts of a node, one per line.
 fn facts(node: &NodeDescription, setup: &NodeSetup, now_ms: u64) -> Vec<(&'static str, String)> {
     let or_nothing = |text: &str| given(text).unwrap_or("-").to_owned();
     let labels: Vec<String> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -14,10 +14,10 @@ use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output::{self, table};
 
-/// A counter that only nodes have which share.
+/// A counter that only nodes with sharing have.
 const SHARES: &str = "shared_alone";
 
-/// Lists the agents, or describes one.
+/// Lists the agents, or describes one of them.
 pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
     let Some(node) = &args.node else { return list::carry_out(args) };
     ask_fleet(&args.question, "error", async |client| match (args.metrics, args.counters) {
@@ -27,7 +27,7 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
     })
 }
 
-/// What its budgets add up to, as the node sees them.
+/// The sums over the budgets, as the node reports them.
 fn of_budgets(list: &BudgetList) -> [(&'static str, u64); 8] {
     let count = |is: fn(&BudgetState) -> bool| list.budgets.iter().filter(|budget| is(budget)).count() as u64;
     let sum = |of: fn(&BudgetState) -> u64| list.budgets.iter().map(of).sum::<u64>();
@@ -58,7 +58,7 @@ async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Re
         Ok(counters) => counters.counters,
         Err(error) => bail!("{node}: {}", client.explain_silence(node, &error)),
     };
-    // A node that shares nothing has no budgets.
+    // A node without sharing has no budgets.
     if counters.contains_key(SHARES)
         && let Ok(list) = client.ask(node, ListBudgets {}, ANSWER_WITHIN).await
     {

@@ -1,4 +1,4 @@
-//! What one fleet policy says that another does not.
+//! The differences between two fleet policies.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use contract::policy::{Caps, FleetPolicy, ShareAtMost};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A value that changes: the names and their meaning are an interface.
+/// A changed value. The names and their meaning are an interface.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Change {
-    /// Of which registry; null: of every one.
+    /// The registry. Null for every registry.
     registry: Option<String>,
     /// `share`, `pulls_per_second` or `pulls_at_once`.
     value: &'static str,
-    /// Null: nothing was said.
+    /// Null if it was not set.
     before: Value,
-    /// Null: nothing is said any more.
+    /// Null if it is no longer set.
     after: Value,
 }
 
 impl Change {
-    /// As a line of a list.
+    /// The change as a line of a list.
     pub(super) fn line(&self) -> String {
         let Self { registry, value, before, after } = self;
         let whose = registry.as_deref().unwrap_or("every registry");
@@ -32,12 +32,12 @@ fn shown(value: &Value) -> String {
     match value {
         Value::String(word) => word.clone(),
         Value::Null => "not set".to_owned(),
-        // 200, not 200.0.
+        // A whole number is written without a fraction: 200, not 200.0.
         number => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
     }
 }
 
-/// What changes, in the order of the document.
+/// The changes, in the order of the document.
 pub(super) fn between(before: &FleetPolicy, after: &FleetPolicy) -> Vec<Change> {
     let share = |policy: &FleetPolicy| Value::from(policy.share.map(ShareAtMost::as_str));
     let mut changes: Vec<Change> = changed(None, "share", share(before), share(after)).into_iter().collect();

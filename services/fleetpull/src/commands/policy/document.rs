@@ -1,4 +1,4 @@
-//! The fleet policy as people write it: TOML or JSON, in which nothing is ignored.
+//! The fleet policy as a file in TOML or JSON. Unknown keys are errors.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, bail};
 use contract::policy::{Caps, FleetPolicy, ShareAtMost};
 use serde::Deserialize;
 
-/// The largest document that is read: many times what can be stored.
+/// The largest document that is read, many times the largest policy that can be stored.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Stands for stdin.
+/// The file name that means stdin.
 const STDIN: &str = "-";
 
-/// The document. What it does not know is an error: a cap with a typing mistake would be none.
+/// The document. An unknown key is an error, because a mistyped cap would otherwise be ignored.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Document {
@@ -56,7 +56,7 @@ fn bounded(from: impl Read) -> Result<String> {
 }
 
 fn parse(text: &str) -> Result<FleetPolicy> {
-    // No line of TOML begins with a brace.
+    // A line of TOML never starts with a brace.
     let document: Document = if text.trim_start().starts_with('{') { serde_json::from_str(text)? } else { toml::from_str(text)? };
     let registry = document.registry.into_iter().map(|(name, caps)| (name, caps.into())).collect();
     let policy = FleetPolicy { share: document.share, budget: document.budget.into(), registry };
@@ -64,7 +64,7 @@ fn parse(text: &str) -> Result<FleetPolicy> {
     Ok(policy)
 }
 
-/// As `policy set` takes it.
+/// The policy in the form that `policy set` reads.
 pub(super) fn written(policy: &FleetPolicy) -> Result<String> {
     toml::to_string(policy).context("the policy cannot be written as TOML")
 }

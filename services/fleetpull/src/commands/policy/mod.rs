@@ -22,37 +22,37 @@ use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output::{self, units};
 use changes::Change;
 
-/// What stands in the bucket.
+/// The policy in the bucket.
 struct Standing {
-    /// 0: nothing.
+    /// 0 if there is none.
     revision: u64,
     age: Duration,
-    /// Empty if it cannot be read.
+    /// Empty if the policy cannot be read.
     stored: StoredPolicy,
     is_readable: bool,
 }
 
-/// The policy as JSON: the names and their meaning are an interface.
+/// The policy as JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonPolicy<'a> {
     kind: &'static str,
-    /// 0: none was set.
+    /// 0 if no policy was set.
     revision: u64,
-    /// Null: none was set.
+    /// Null if no policy was set.
     set_at: Option<String>,
     set_by: Option<&'a str>,
     policy: &'a FleetPolicy,
 }
 
-/// What `set` and `diff` come to, as JSON: the names and their meaning are an interface.
+/// The result of `set` and `diff` as JSON. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonChanges<'a> {
     kind: &'static str,
-    /// The revision that the document was compared with; 0: none was set.
+    /// The revision that the document was compared with. 0 if no policy was set.
     before: u64,
-    /// The revision that stands now.
+    /// The current revision.
     revision: u64,
-    /// Whether it was written.
+    /// True if the document was stored.
     written: bool,
     changes: &'a [Change],
 }
@@ -103,7 +103,7 @@ fn set(args: &PolicySetArgs) -> Result<Exit> {
             );
         }
         let changes = changes::between(&before.stored.policy, &policy);
-        // A policy that says nothing is one as well where none stands that can be followed.
+        // An empty policy is also stored if there is no readable one yet.
         let write = !args.dry_run && (!changes.is_empty() || before.revision == 0 || !before.is_readable);
         let revision = if write { store(&*bucket, &before, policy).await? } else { before.revision };
         let format = args.question.output.format;
@@ -145,7 +145,7 @@ fn print(format: OutputFormat, kind: &'static str, before: &Standing, revision: 
     }
 }
 
-/// Opens the bucket of the policy and does `work` with it.
+/// Opens the bucket of the policy and runs `work` with it.
 fn with_bucket(question: &QuestionArgs, work: impl AsyncFnOnce(Arc<dyn KeyValue>) -> Result<Exit>) -> Result<Exit> {
     if question.fleet.selector.is_some() {
         return Err(UsageError("the policy is for every node of the fleet: leave out --selector".to_owned()).into());
@@ -178,7 +178,7 @@ async fn standing(bucket: &dyn KeyValue) -> Result<Standing> {
     })
 }
 
-/// Stores a policy in the place of what stands there, and says at which revision.
+/// Replaces the policy in the bucket, and returns the new revision.
 async fn store(bucket: &dyn KeyValue, before: &Standing, policy: FleetPolicy) -> Result<u64> {
     let value: Bytes = encode(&StoredPolicy { policy, by: by() })
         .context("the policy is too large: cap registries together in [budget], or shorten their names")?

@@ -1,4 +1,4 @@
-//! What to do about a failure whose text cannot say it: kubelet's and the runtimes' words are kept letter for letter.
+//! Gives advice about failures. It is separate, because the errors of kubelet and the runtimes are kept unchanged.
 
 use contract::{FailureClass, Reason};
 use image::Reference;
@@ -7,14 +7,14 @@ use crate::cli::{OutputFormat, PullArgs};
 use crate::output;
 use crate::output::outcome::Row;
 
-/// The variables that name a proxy, the likeliest first.
+/// The variables that name a proxy, the most likely first.
 const PROXIES: [&str; 6] = ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
-/// What a pull without a login says of its login.
+/// The login that a pull without a login reports.
 const ANONYMOUS: &str = "anonymous";
-/// What Go says of a socket that cannot be reached, before and after its path.
+/// Go's error for a socket that cannot be reached, before and after its path.
 const DIAL: (&str, &str) = ("dial unix ", ": connect: ");
 
-/// Writes advice to stderr, each piece once. For people only, and not for those who want facts alone.
+/// Writes each piece of advice once to stderr, in text output and without `--quiet`.
 pub(in crate::commands) fn give(args: &PullArgs, rows: &[Row]) {
     if args.output.quiet || args.output.format != OutputFormat::Text {
         return;
@@ -38,7 +38,7 @@ fn advice(row: &Row) -> Option<String> {
     }
 }
 
-/// A name that would be read without its scheme, or in lower case.
+/// Advice for a name that would be valid without its scheme, or in lower case.
 pub(in crate::commands) fn of_name(image: &str) -> Option<String> {
     let bare = image.split_once("://").map_or(image, |(_, bare)| bare).trim();
     let candidates = [bare.to_owned(), bare.to_lowercase()];
@@ -46,7 +46,7 @@ pub(in crate::commands) fn of_name(image: &str) -> Option<String> {
     Some(format!("an image is named without scheme, without blanks and in lower case: {readable}"))
 }
 
-/// What is most often behind a registry's refusal: a login that nobody made, or a tag that nobody named.
+/// Advice for the most frequent causes of a registry's refusal: a missing login, or a missing tag.
 fn of_refusal(row: &Row) -> Option<String> {
     let reference = Reference::parse(&row.image).ok()?;
     match row.outcome.class? {
@@ -63,7 +63,8 @@ fn of_refusal(row: &Row) -> Option<String> {
     }
 }
 
-/// A proxy that does not answer reads like a registry that does not. Only the variable is named: its value may hold a password.
+/// Advice for a proxy that may not answer, which looks like a registry that does not. Only the variable is named, because its value may
+/// hold a password.
 fn of_proxy(rows: &[Row], is_set: impl Fn(&str) -> bool) -> Option<String> {
     let unreached = |row: &Row| row.outcome.class == Some(FailureClass::RegistryUnavailable);
     let variable = PROXIES.into_iter().find(|name| is_set(name)).filter(|_| rows.iter().any(unreached))?;

@@ -1,4 +1,4 @@
-//! One tag, several digests: it was moved while nodes pulled, or their registries are not the same.
+//! Warns if a tag has several digests: it was moved while nodes pulled, or the nodes' registries differ.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use contract::NodeName;
 use crate::output::known_failures::named;
 use crate::output::outcome::Row;
 
-/// A warning for each image that has several digests on nodes of one platform.
+/// A warning for each image with several digests on nodes of one platform.
 pub(super) fn warnings(rows: &[Row]) -> Vec<String> {
-    // Nodes of different platforms may well have different manifests of one image.
+    // Nodes of different platforms may have different manifests of one image.
     let mut digests: BTreeMap<(&str, &str), BTreeMap<&str, Vec<NodeName>>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.is_there()) {
         if let Some(digest) = row.outcome.digest.as_deref() {

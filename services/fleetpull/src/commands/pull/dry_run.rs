@@ -1,4 +1,4 @@
-//! What a pull on many nodes would do: who has it, what would happen, and how much would be fetched.
+//! Shows what a pull on many nodes would do: which nodes have the image, what would happen, and how many bytes would be fetched.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use crate::exit::Exit;
 use crate::fleet::FleetClient;
 use crate::output::{self, given, table, units};
 
-/// One image on one node as JSON.
+/// An image on a node, as JSON.
 #[derive(Default, Serialize)]
 struct JsonRow<'a> {
     image: Option<&'a str>,
-    /// Null where not even the name is known.
+    /// Null if the name is unknown.
     node: Option<&'a str>,
-    /// Whether it is there; null when that is not known.
+    /// True if the image is present. Null if unknown.
     present: Option<bool>,
     in_flight: bool,
-    /// What would happen, in one sentence.
+    /// The expected result in one sentence.
     would: Option<&'a str>,
     next_attempt_ms: Option<u64>,
-    /// How long it would wait for its registry's budget.
+    /// How long the pull would wait for its registry's budget.
     budget_wait_ms: Option<u64>,
-    /// What is missing there of the image; null where nobody knows.
+    /// The bytes of the image that the node lacks. Null if unknown.
     bytes_to_fetch: Option<u64>,
-    /// Whether that is the whole image, because the node's runtime does not say which layers it has.
+    /// True if `bytes_to_fetch` is the whole image, because the node's runtime does not report its layers.
     bytes_at_most: bool,
-    /// Why nobody knows.
+    /// Why `bytes_to_fetch` is unknown.
     bytes_unknown: Option<&'a str>,
-    /// Why the node did not say.
+    /// Why the node gave no answer.
     error: Option<&'a str>,
 }
 
-/// What one node said of one image.
+/// The answer of a node about an image.
 struct Answer<'a> {
     image: &'a str,
     node: NodeName,
@@ -54,7 +54,7 @@ pub(super) fn print_unasked(image: &str, node: Option<&NodeName>, why: &str) {
     output::json(&JsonRow { image, node: node.map(NodeName::as_str), bytes_unknown: why, error: why, ..JsonRow::default() });
 }
 
-/// Asks every node and pulls nothing.
+/// Asks every node, and pulls nothing.
 pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: Vec<NodeName>, mut late: Late) -> Result<Exit> {
     if let Some(look) = late.look(client) {
         nodes.extend(late.hear(look.await));
@@ -81,7 +81,7 @@ pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: 
     Ok(exit_of(&answers))
 }
 
-/// Partial where a node was left out, as for the pull itself.
+/// The exit status. Partial if only some nodes answered, as for the pull itself.
 fn exit_of(answers: &[Answer<'_>]) -> Exit {
     match answers.iter().filter(|answer| answer.said.is_ok()).count() {
         said if said == answers.len() => Exit::Success,
@@ -156,7 +156,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The total, and of how many it is not known.
+/// The total number of bytes, and the number of pulls for which it is unknown.
 fn in_all(answers: &[Answer<'_>]) -> String {
     let bytes = answers.iter().filter_map(|answer| answer.to_fetch.bytes()).fold(0, u64::saturating_add);
     let up_to = if answers.iter().any(|answer| matches!(answer.to_fetch, ToFetch::UpTo(1..))) { "up to " } else { "" };
@@ -170,7 +170,7 @@ fn sum_up(answers: &[Answer<'_>]) {
     let unknown = answers.iter().filter(|answer| answer.present().is_none()).count();
     let unknown = if unknown == 0 { String::new() } else { format!(", of {unknown} it is not known") };
     output::remark(&format!("{there} of {} are there{unknown}. Nothing was pulled.", answers.len()));
-    // Nodes of one platform have one reason.
+    // Nodes of one platform have the same reason, so each reason is shown once.
     let mut told: Vec<(&str, &str)> = Vec::new();
     for answer in answers.iter().filter(|answer| answer.said.is_ok() && !answer.unknown().is_empty()) {
         if !told.contains(&(answer.image, answer.unknown())) {

@@ -1,4 +1,4 @@
-//! The whole job in this process, on the memory bus.
+//! Pulls images in this process, on the memory bus.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ use crate::output::outcome::Row;
 use crate::output::progress::ProgressView;
 use crate::tracing_of_command::CommandTrace;
 
-/// How often progress is drawn: what an eye follows.
+/// How often progress is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
-/// The events of what a row says.
+/// The failure events. The rows report these failures.
 const FAILURES: [EventReason; 4] = [EventReason::Failed, EventReason::BackOff, EventReason::InspectFailed, EventReason::ErrImageNeverPull];
-/// What this process's only node is called where the host has no name that serves.
+/// The name of this process's only node if the host's name is not valid.
 const NAMELESS_HOST: &str = "this-host";
 
 pub(super) fn pull(args: &PullArgs, configuration: &Configuration, trace: &CommandTrace) -> Result<Exit> {
@@ -74,7 +74,7 @@ async fn work(args: &PullArgs, configuration: &Configuration, trace: &CommandTra
     Ok(super::exit_of(&rows, None))
 }
 
-/// Asks for all images at once (the throttler lets as many run as may) and prints each row when it is known.
+/// Asks for all images at the same time (the throttler limits how many are pulled) and prints each row when it is complete.
 async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace: &CommandTrace) -> Vec<Row> {
     let name = &node.wiring.node;
     let mut view = ProgressView::new(!args.output.quiet);
@@ -89,7 +89,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace:
             row = pulls.next() => match row {
                 Some(mut row) => {
                     if args.output.format == OutputFormat::Text {
-                        // Nobody remembers the failure once this process has ended: the same command tries at once.
+                        // The back-off entry ends with this process, so the next command does not wait.
                         row.outcome.next_attempt_ms = None;
                     }
                     row.print(args.output.format);
@@ -105,7 +105,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace:
         }
     }
     view.clear();
-    // The last answer may be there before its event is published.
+    // The last answer may arrive before its event is published.
     if view.writes_lines() && node.actors.recorder.send(Flush).await.is_ok() {
         while let Some(Some(event)) = events.next().now_or_never() {
             tell(&event);
@@ -114,7 +114,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace:
     rows
 }
 
-/// An event as a line on stderr. What fails is said once, by its row.
+/// Writes an event as a line to stderr. Failures are left out, because the rows report them.
 fn tell(event: &Message) {
     if let Ok(event) = serde_json::from_slice::<Value>(&event.payload)
         && !FAILURES.iter().any(|reason| event["data"]["reason"] == reason.as_str())

@@ -1,5 +1,4 @@
-//! Nodes that the fleet knows and that did not answer when all were asked: they are asked by name, until they answer or the
-//! command's time is over.
+//! Nodes that the fleet knows but that did not answer at first. They are asked by name until they answer or the command's time is over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +12,17 @@ use crate::fleet::{Answer, FleetClient};
 use crate::output::silent::Silent;
 use crate::output::units;
 
-/// Between two looks: as often as an agent says that it is alive.
+/// The pause between two checks: the interval at which an agent reports that it is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What a look finds.
+/// The answers of a check.
 pub(super) type Look<'a> = LocalBoxFuture<'a, Vec<Answer<NodeDescription>>>;
 
-/// Who is known and silent.
+/// Nodes that are known but do not answer.
 pub(super) struct Late {
-    /// As it was known when the command began.
+    /// The silent nodes, as known when the command began.
     silent: BTreeMap<NodeName, Silent>,
-    /// Which of them are meant: a node that answers is judged by the labels that it says then.
+    /// The selector of the command. It is applied to the labels in a node's answer.
     selector: Option<Selector>,
     looked: bool,
 }
@@ -34,17 +33,17 @@ impl Late {
         Self { silent, selector: selector.cloned(), looked: false }
     }
 
-    /// How many nodes are meant and silent still.
+    /// The number of selected nodes that are still silent.
     pub(super) fn meant_count(&self) -> usize {
         self.meant().count()
     }
 
-    /// Those of which it is not known whether they are meant.
+    /// Silent nodes that may not be selected, because their labels are unknown.
     pub(super) fn unsure(&self) -> Vec<NodeName> {
         self.silent.values().filter(|silent| !self.is_meant(silent)).map(|silent| silent.node.clone()).collect()
     }
 
-    /// Asks each of them, at once when it is for the first time.
+    /// Asks each silent node: immediately the first time, later after a pause.
     pub(super) fn look<'a>(&self, client: &'a FleetClient) -> Option<Look<'a>> {
         let nodes: Vec<NodeName> = self.silent.keys().cloned().collect();
         let pause = if self.looked { LOOK_EVERY } else { Duration::ZERO };
@@ -55,7 +54,7 @@ impl Late {
         (!self.silent.is_empty()).then(|| Box::pin(look) as Look<'a>)
     }
 
-    /// Who has answered, and is meant.
+    /// Takes the answers, and returns the selected nodes among them.
     pub(super) fn hear(&mut self, answers: Vec<Answer<NodeDescription>>) -> Vec<NodeName> {
         self.looked = true;
         let mut meant = Vec::new();
@@ -68,14 +67,14 @@ impl Late {
         meant
     }
 
-    /// Whether somebody of them is to be asked before the command may end, `lasts` after its beginning. A node of which it is not known
-    /// whether it is meant is no reason to stay, nor one that the fleet has forgotten meanwhile.
+    /// True if a silent node has to be asked before the command may end; `lasts` is the time since its start. The command does not wait for
+    /// a node that may not be selected, nor for one that the fleet has forgotten.
     pub(super) fn is_awaited(&self, lasts: Duration, stays: bool) -> bool {
         let known = || self.meant().any(|silent| silent.ago + lasts < silent.known_for);
         !self.silent.is_empty() && (!self.looked || (stays && known()))
     }
 
-    /// Each that is meant, with what is known of its silence, `lasts` after the command's beginning.
+    /// Each selected silent node with a message about its silence; `lasts` is the time since the command's start.
     pub(super) fn told(&self, lasts: Duration) -> Vec<(NodeName, String)> {
         let heard = |ago: Duration| units::seconds(u64::try_from((ago + lasts).as_millis()).unwrap_or(u64::MAX));
         let message = |ago| format!("known to the fleet, but its agent does not answer; it was heard {} ago", heard(ago));
@@ -86,7 +85,7 @@ impl Late {
         self.silent.values().filter(|silent| self.is_meant(silent))
     }
 
-    /// Whether it is surely meant. Nodes whose labels do not fit are not among the silent.
+    /// True if the node is certainly selected. Nodes whose known labels do not match are not in `silent`.
     fn is_meant(&self, silent: &Silent) -> bool {
         self.selector.is_none() || silent.labels.is_some()
     }
@@ -105,7 +104,7 @@ mod tests {
         Silent { node: node(name), ago: Duration::from_secs(ago), labels, known_for: Duration::from_secs(600) }
     }
 
-    /// Of n1 and n2 no labels are known.
+    /// The labels of n1 and n2 are unknown.
     fn late(selector: Option<&str>) -> Late {
         let selector = selector.map(|text| text.parse().expect("a selector"));
         Late::new(vec![silent("n1", 20, None), silent("n2", 590, None)], selector.as_ref())

@@ -30,10 +30,10 @@ use crate::output;
 use crate::output::outcome::{self, Row};
 use crate::tracing_of_command::CommandTrace;
 
-/// How many images one command asks a node for at a time: as many as wait on a node before it refuses (`pull.queue`).
+/// Images for which one command asks a node at the same time: as many as a node queues (`pull.queue`).
 const IMAGES_AT_ONCE: usize = 1_000;
 
-/// Pulls in this process, or on the nodes that were named.
+/// Pulls in this process, or on the selected nodes.
 pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
     check(&args)?;
     keep_first(&mut args.images);
@@ -49,7 +49,7 @@ pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
 
 fn check(args: &PullArgs) -> Result<(), UsageError> {
     let usage = |text: &str| Err(UsageError(text.to_owned()));
-    // In JSON it has its row, as any other name that cannot be read, and the others have theirs.
+    // In JSON an invalid name gets its own row, and the other images are pulled.
     if args.output.format == OutputFormat::Text && args.images.iter().any(|image| image.trim().is_empty()) {
         return usage("an image is empty: give its name, like busybox or registry.example/team/app:v2");
     }
@@ -72,7 +72,7 @@ fn check(args: &PullArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Naming something twice asks for it once.
+/// Removes duplicates.
 fn keep_first<T: Ord + Clone>(named: &mut Vec<T>) {
     let mut seen = BTreeSet::new();
     named.retain(|one| seen.insert(one.clone()));
@@ -94,16 +94,16 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Why a job could not even begin.
+/// Why a command ended before its first request.
 struct NotBegun {
     class: FailureClass,
-    /// The job's own time was over by then.
+    /// True if the command's time was over.
     timed_out: bool,
     error: anyhow::Error,
 }
 
-/// What could not even begin has its row too, for each image on each of `nodes`, of which one may be meant without its name being
-/// known. For people one complaint says it.
+/// Reports an error before the first request: in JSON a row for each image on each of `nodes`, where None is a node whose name is unknown.
+/// In text one error.
 fn not_begun(args: &PullArgs, nodes: &[Option<NodeName>], why: NotBegun) -> Result<Exit> {
     let NotBegun { class, timed_out, error } = why;
     if Exit::of_error(&error) == Exit::Usage {
@@ -123,7 +123,7 @@ fn not_begun(args: &PullArgs, nodes: &[Option<NodeName>], why: NotBegun) -> Resu
     Ok(if timed_out { Exit::TimedOut } else { Exit::Failure })
 }
 
-/// The outcome where no coordinator gave one.
+/// The outcome if no coordinator answered.
 fn unanswered(message: String, class: FailureClass) -> PullOutcome {
     PullOutcome {
         outcome: OutcomeKind::Failed,
@@ -134,9 +134,9 @@ fn unanswered(message: String, class: FailureClass) -> PullOutcome {
     }
 }
 
-/// With a threshold, so many of a hundred are enough.
+/// The exit status. With a threshold, this percentage of good rows is enough.
 fn exit_of(rows: &[Row], threshold: Option<Percentage>) -> Exit {
-    // That a standing pull goes on is all that was asked for.
+    // A standing pull that goes on counts as good.
     let good = rows.iter().filter(|row| row.is_there() || row.outcome.stands).count();
     if threshold.is_some_and(|threshold| !rows.is_empty() && good >= threshold.of(rows.len())) {
         return Exit::Success;

@@ -1,4 +1,4 @@
-//! The job on one other node, through its agent.
+//! Pulls images on one other node, through its agent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,36 +21,36 @@ use crate::output::known_failures::same_image;
 use crate::output::outcome::Row;
 use crate::tracing_of_command::CommandTrace;
 
-/// How often a node that pulls is asked how far it is; that is also how its silence is noticed.
+/// How often a pulling node is asked for its progress. This also detects a silent node.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After so many questions without an answer a node counts as silent.
+/// After this many unanswered requests a node counts as silent.
 const SILENT_AFTER: u32 = 3;
-/// What is awaited and was not among what the agent does in so many looks is lost: the agent that was asked began anew.
+/// An image that is missing from the agent's pulls in this many checks in a row is lost: the agent restarted.
 const LOST_AFTER: u32 = 2;
-/// How long after its own time-out a node may take to say so.
+/// The extra time for a node to report its own time-out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What one command wants of its nodes.
+/// The pull command and its nodes.
 pub(super) struct Job<'a> {
     pub(super) args: &'a PullArgs,
     pub(super) client: &'a FleetClient,
-    /// The standing pull for each image, the same on all nodes so that one id cancels it; empty without `--wait`.
+    /// The standing pull of each image, with the same id on all nodes so that one id cancels it. Empty without `--wait`.
     pub(super) standing_pulls: BTreeMap<String, StandingPullId>,
     began: Duration,
     trace: &'a CommandTrace,
 }
 
-/// What arrives while nodes pull.
+/// The news from nodes while they pull.
 pub(super) enum News {
     Row(Box<Row>),
     Progress(NodeName, Vec<PullStatus>, Vec<StandingPullStatus>),
 }
 
-/// An answer to a question for one image.
+/// The answer to the request for an image.
 type Answer = (String, Result<PullOutcome, CallError>);
 
 impl<'a> Job<'a> {
-    /// Begins now.
+    /// A job that starts now.
     pub(super) fn new(args: &'a PullArgs, client: &'a FleetClient, trace: &'a CommandTrace) -> Self {
         let mut random = Random::from_system();
         let images = args.images.iter().filter(|_| args.wait.is_some());
@@ -58,17 +58,17 @@ impl<'a> Job<'a> {
         Self { args, client, standing_pulls, began: client.clock().now().monotonic, trace }
     }
 
-    /// How long it goes on already.
+    /// The time since the job's start.
     pub(super) fn lasts(&self) -> Duration {
         self.client.clock().now().monotonic.saturating_sub(self.began)
     }
 
-    /// What is left of `--wait`; none without it.
+    /// The remaining time of `--wait`. None without it.
     pub(super) fn left(&self) -> Option<Duration> {
         self.args.wait.map(|wait| wait.saturating_sub(self.lasts()))
     }
 
-    /// A row of this moment.
+    /// A row with the current time.
     pub(super) fn row(&self, image: &str, node: &NodeName, outcome: PullOutcome) -> Row {
         Row {
             image: image.to_owned(),
@@ -83,7 +83,7 @@ impl<'a> Job<'a> {
     fn ask(&self, node: &NodeName, image: String) -> LocalBoxFuture<'a, Answer> {
         let mut command: EnsureImage = super::ask(self.args, &image);
         let left = self.left();
-        // What is asked for later stands for what is left.
+        // A later request gets only the remaining time.
         command.wait_ms = left.map(|left| super::milliseconds(left).max(1));
         command.standing_pull = self.standing_pulls.get(&image).copied();
         command.detach = self.args.many.detach;
@@ -105,7 +105,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// A row for a node that gave no answer: nothing is left out.
+    /// The outcome for a node that gave no answer, so that no row is missing.
     fn unanswered(&self, node: &NodeName, error: &CallError) -> PullOutcome {
         let out_of_time = self.left().is_some_and(|left| left.is_zero());
         let timed_out = out_of_time || (self.args.timeout.is_some() && matches!(error, CallError::TimedOut { .. }));
@@ -113,26 +113,26 @@ impl<'a> Job<'a> {
     }
 }
 
-/// One node's part of the job.
+/// The part of the job on one node.
 struct NodePull<'a> {
     job: &'a Job<'a>,
     node: NodeName,
     tell: mpsc::Sender<News>,
-    /// Not answered yet.
+    /// Images without an outcome.
     open: BTreeSet<String>,
-    /// To be asked for.
+    /// Images to request.
     queue: VecDeque<String>,
     asked: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
-    /// Standing pulls whose answer was lost with the agent or the link; they stand, and are asked for again.
+    /// Standing pulls whose answer was lost with the agent or the connection. They continue on the node, and are requested again.
     again: Vec<String>,
-    /// In how many looks in a row each was not among what the agent does.
+    /// In how many checks in a row each image was missing from the agent's pulls.
     missed: BTreeMap<String, u32>,
-    /// The agent has answered once, so that it is there and may come back.
+    /// True if the agent has answered once, so it exists and may come back.
     seen: bool,
     unanswered: u32,
 }
 
-/// Asks one node for its images at once and tells each answer when it is there, or that the node went silent.
+/// Requests the images from one node concurrently. Sends each outcome when it arrives, or the outcome of a silent node.
 pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, tell: mpsc::Sender<News>) -> NodeName {
     let open: BTreeSet<String> = begin.images.iter().cloned().collect();
     let queue = begin.images.into();
@@ -146,7 +146,7 @@ pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, tell: mpsc::Sender<
 impl NodePull<'_> {
     async fn carry_out(&mut self) {
         let mut look = tokio::time::interval(LOOK_EVERY);
-        // The first word is how the bus is now; each `Connected` after it means that the link was lost in between.
+        // The first item is the current state of the bus. Each later `Connected` means that the connection was lost before.
         let mut links = self.job.client.messaging().health_changes().skip(1);
         while !self.open.is_empty() {
             while self.asked.len() < super::IMAGES_AT_ONCE
@@ -157,7 +157,7 @@ impl NodePull<'_> {
             tokio::select! {
                 biased;
                 Some(BusHealth::Connected | BusHealth::Degraded { .. }) = links.next() => {
-                    // A question or its answer may have been lost with the link. Asking again joins the pull that is under way.
+                    // A request or its answer may have been lost with the connection. A repeated request joins the running pull.
                     self.asked.clear();
                     self.again.clear();
                     self.queue = self.open.iter().cloned().collect();
@@ -169,7 +169,7 @@ impl NodePull<'_> {
     }
 
     async fn hear(&mut self, image: String, answer: Result<PullOutcome, CallError>) {
-        // What was asked for twice is answered twice.
+        // A repeated request gets two answers.
         if !self.open.contains(&image) {
             return;
         }
@@ -183,7 +183,7 @@ impl NodePull<'_> {
         }
     }
 
-    /// A standing pull outlives its agent: one that was there comes back, and goes on with it.
+    /// A standing pull continues when its agent restarts, so an agent that has answered before is asked again.
     fn may_ask_again(&self, error: &CallError) -> bool {
         let left = self.job.left().is_some_and(|left| !left.is_zero());
         left && self.seen && !self.job.args.many.detach && !matches!(error, CallError::Refused { .. })
@@ -205,7 +205,7 @@ impl NodePull<'_> {
                 }
                 self.ask_again_for_what_is_lost(&list.pulls, &standing_pulls);
                 let pulls = list.pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
-                // Progress that nobody reads in time is old by then.
+                // Progress that is not read in time is outdated, so it may be dropped.
                 let _ = self.tell.try_send(News::Progress(self.node.clone(), pulls, standing_pulls));
             }
             Err(error) => {
@@ -220,7 +220,8 @@ impl NodePull<'_> {
         }
     }
 
-    /// Who is killed cannot say that its callers get no answer. Asking again joins what is under way.
+    /// Requests lost images again, because a killed agent cannot tell its callers that no answer comes. A repeated request joins the
+    /// running pull.
     fn ask_again_for_what_is_lost(&mut self, pulls: &[PullStatus], standing_pulls: &[StandingPullStatus]) {
         for image in &self.open {
             let is_known = match self.job.standing_pulls.get(image) {
@@ -246,11 +247,11 @@ impl NodePull<'_> {
         if row.may_be_under_way() {
             row.under_way = self.who_tries(image).await.map(Box::new);
         }
-        // The reader goes on until every sender is gone.
+        // The receiver reads until every sender is dropped.
         let _ = self.tell.send(News::Row(Box::new(row))).await;
     }
 
-    /// What somebody tries just now for all, of what holds an image back; the node that was asked knows who.
+    /// The entry that another node is probing for this image, as the asked node knows it.
     async fn who_tries(&self, image: &str) -> Option<BackoffEntry> {
         let named = ListBackoffs { what: Some(image.to_owned()), ..ListBackoffs::default() };
         let told = self.job.client.ask(&self.node, named, ANSWER_WITHIN).await.ok()?;

@@ -1,4 +1,4 @@
-//! Where the images lie, and one command that reads one of them.
+//! Where the images are stored, and a command that reads one of them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::configuration::Configuration;
 use crate::output;
 use crate::output::outcome::Row;
 
-/// What an image index calls manifests that every reader of layouts takes.
+/// The prefix of the media types in an image index that every reader of layouts accepts.
 const OCI_MANIFEST: &str = "application/vnd.oci.image.";
 
-/// Where the images of this process lie.
+/// Where the images of this process are stored.
 pub(super) enum Place {
     /// In this image layout.
     Layout(PathBuf),
@@ -22,7 +22,7 @@ pub(super) enum Place {
     Runtime,
 }
 
-/// What is read of a layout's `index.json`.
+/// The part of a layout's `index.json` that is read.
 #[derive(Deserialize)]
 struct Index {
     manifests: Vec<Entry>,
@@ -44,10 +44,10 @@ struct Annotations {
 }
 
 impl Place {
-    /// As set. A layout is named in full, since what is advised is copied into other terminals.
+    /// The configured place. A layout gets its absolute path, because users copy the advice to other terminals.
     ///
     /// # Errors
-    /// There is no place for a store.
+    /// The directory of the store cannot be determined.
     pub(super) fn of(configuration: &Configuration) -> Result<Self> {
         match configuration.settings().runtime.kind {
             RuntimeKind::OciLayout => {
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Says on stderr where the images lie and how to read the first that is there.
+    /// Says on stderr where the images are stored, and how to read the first available one.
     pub(super) fn say(&self, rows: &[Row]) {
         let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) else { return };
         match self {
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-/// The command for an image of the layout. One that was there already may lie under another name than the one asked for.
+/// The command for an image of the layout. An image that was already present may have another name than the requested one.
 fn read_from(layout: &Path, row: &Row) -> String {
     let index = std::fs::read(layout.join("index.json")).ok().and_then(|text| serde_json::from_slice::<Index>(&text).ok());
     let entries = index.map(|index| index.manifests).unwrap_or_default();
@@ -84,8 +84,8 @@ fn read_from(layout: &Path, row: &Row) -> String {
     command(&layout.display().to_string(), entry, &row.image)
 }
 
-/// Skopeo finds nothing but OCI manifests by name, and takes a colon for the end of the layout's name; else the manifest itself is
-/// read.
+/// Skopeo finds only OCI manifests by name, and takes a colon for the end of the layout's path. In other cases the command reads the
+/// manifest itself.
 fn command(layout: &str, entry: Option<&Entry>, image: &str) -> String {
     match entry {
         Some(entry) if layout.contains(':') || !entry.media_type.starts_with(OCI_MANIFEST) => {
@@ -99,7 +99,7 @@ fn command(layout: &str, entry: Option<&Entry>, image: &str) -> String {
     }
 }
 
-/// As a shell takes it for one word, whatever it holds.
+/// Quotes any text as one word for a shell.
 pub(in crate::commands) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

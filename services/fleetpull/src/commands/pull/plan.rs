@@ -1,4 +1,5 @@
-//! Which nodes may begin, and when: so many at a time, canaries first, and none any more when it would fail everywhere.
+//! Decides which nodes may begin, and when: a limited number at a time, canaries first, and no more nodes after a failure that every node
+//! would have.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,36 +8,36 @@ use contract::{FailureClass, NodeName};
 
 use crate::output::outcome::Row;
 
-/// What another node would get as well: who has not begun need not ask.
+/// The failures that every node would have, so that other nodes need not begin.
 const EVERYWHERE: [FailureClass; 4] =
     [FailureClass::NotFound, FailureClass::Denied, FailureClass::ContentInvalid, FailureClass::SignatureInvalid];
 
-/// Whether a failure of this class would come on every node.
+/// True if every node would have a failure of this class.
 pub(super) fn is_everywhere(class: FailureClass) -> bool {
     EVERYWHERE.contains(&class)
 }
 
-/// The nodes of one command, and how far they are.
+/// The nodes of one command and their progress.
 pub(super) struct Plan {
-    /// In the order in which they begin.
+    /// Nodes that have not begun, in their order.
     waiting: VecDeque<NodeName>,
     at_work: BTreeSet<NodeName>,
     at_a_time: usize,
-    /// Nodes that are still to show that it works before the others begin.
+    /// Canaries that have not begun. The other nodes wait for them.
     canaries: usize,
     /// Canaries that have begun and not ended.
     open_canaries: BTreeSet<NodeName>,
-    /// The row of a canary that failed: nobody else begins.
+    /// The row of a canary that failed. No other node begins then.
     dead_canary: Option<Box<Row>>,
-    /// Images that would fail everywhere, each with the row that showed it.
+    /// Images that would fail on every node, each with the row that showed it.
     stopped: BTreeMap<String, Box<Row>>,
-    /// With standing pulls, who is held by what would fail everywhere: nobody else begins until they are not.
+    /// Standing pulls that wait because of a failure that every node would have. No other node begins until they go on.
     holding: BTreeSet<(NodeName, String)>,
-    /// Standing pulls go on: a failure ends nothing.
+    /// True with standing pulls, which go on after a failure.
     standing: bool,
 }
 
-/// What a node that may begin pulls, and what it is spared.
+/// A node that may begin, and the images that it pulls.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begin {
     pub(super) node: NodeName,
@@ -59,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// The next node that may begin, with what of `images` is worth asking for.
+    /// The next node that may begin, with those of `images` that are worth a request.
     pub(super) fn begin(&mut self, images: &[String]) -> Option<Begin> {
         if self.at_work.len() >= self.at_a_time || self.dead_canary.is_some() || !self.holding.is_empty() {
             return None;
@@ -80,12 +81,12 @@ impl Plan {
         Some(Begin { node, images })
     }
 
-    /// One more node, after all others.
+    /// Adds a node after all others.
     pub(super) fn join(&mut self, node: NodeName) {
         self.waiting.push_back(node);
     }
 
-    /// A row is known.
+    /// Takes a row.
     pub(super) fn see(&mut self, row: &Row) {
         self.holding.remove(&(row.node.clone(), row.image.clone()));
         if row.is_there() || row.outcome.stands {
@@ -100,7 +101,7 @@ impl Plan {
         }
     }
 
-    /// The state of a standing pull: whether what holds it would hold it everywhere.
+    /// Takes the state of a standing pull. `held_by` is the failure that it waits for.
     pub(super) fn see_standing_pull(&mut self, node: &NodeName, image: &str, held_by: Option<FailureClass>) {
         let place = (node.clone(), image.to_owned());
         if held_by.is_some_and(is_everywhere) && self.at_work.contains(node) {
@@ -110,34 +111,34 @@ impl Plan {
         }
     }
 
-    /// A node has given all its rows.
+    /// Ends a node, which has sent all its rows.
     pub(super) fn end(&mut self, node: &NodeName) {
         self.at_work.remove(node);
         self.open_canaries.remove(node);
         self.holding.retain(|(holder, _)| holder != node);
     }
 
-    /// Whether nobody may begin until what holds a standing pull is gone.
+    /// True if no node may begin until a standing pull goes on.
     pub(super) fn is_paused(&self) -> bool {
         !self.holding.is_empty() && !self.waiting.is_empty()
     }
 
-    /// How many have not begun.
+    /// The number of nodes that have not begun.
     pub(super) fn not_begun(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Who is at work, by name.
+    /// The nodes that are pulling, sorted by name.
     pub(super) fn at_work(&self) -> impl Iterator<Item = &NodeName> {
         self.at_work.iter()
     }
 
-    /// Nodes that will not begin, as things stand when nobody is at work any more.
+    /// Takes the nodes that will not begin. Called when no node is pulling.
     pub(super) fn left_over(&mut self) -> Vec<NodeName> {
         std::mem::take(&mut self.waiting).into()
     }
 
-    /// Why `image` was not asked for on a node: the row that stopped it.
+    /// The row that explains why `image` was not requested from a node.
     pub(super) fn why_not(&self, image: &str) -> Option<&Row> {
         self.stopped.get(image).or(self.dead_canary.as_ref()).map(AsRef::as_ref)
     }

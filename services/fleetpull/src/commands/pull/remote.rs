@@ -1,4 +1,4 @@
-//! The job on other nodes: who begins when, what comes of it, and what is left when somebody ends it.
+//! Pulls images on other nodes: when each begins, the results, and what goes on after an interrupt.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ use crate::output::screen::Screen;
 use crate::output::tally::Tally;
 use crate::tracing_of_command::CommandTrace;
 
-/// How many nodes pull at a time for one command: each holds a request open and is asked for its progress.
+/// Nodes that pull at the same time for one command. Each holds a request open and is asked for its progress.
 const AT_A_TIME: Parallelism = Parallelism::Nodes(100);
-/// How many pieces of news wait to be read; then the nodes' tasks wait.
+/// News items that are queued. When the queue is full, the nodes' tasks wait.
 const NEWS_KEPT: usize = 100;
-/// How often the screen is drawn: what an eye follows.
+/// How often the screen is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn pull(args: &PullArgs, configuration: &Configuration, trace: &CommandTrace) -> Result<Exit> {
@@ -69,10 +69,10 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration, trace: &Comma
     })
 }
 
-/// Connects, within the job's own time.
+/// Connects, within the command's own time.
 async fn reach(args: &PullArgs, configuration: &Configuration) -> Result<FleetClient> {
     let connected = async {
-        // One agent alone is not all nodes, nor all with these labels.
+        // One agent behind a socket does not stand for all nodes, nor for all nodes with some labels.
         let found = if args.nodes.is_empty() { None } else { connect_here(&args.fleet, configuration, args.output.quiet).await? };
         match found {
             Some(client) => Ok(client),
@@ -86,13 +86,13 @@ async fn reach(args: &PullArgs, configuration: &Configuration) -> Result<FleetCl
     })
 }
 
-/// Who is meant though nobody has answered: the nodes that were named, else the one behind a socket, whatever its name.
+/// The nodes that are certainly selected if no node has answered: the given ones, else the one behind a socket, whose name is unknown.
 fn surely_meant(args: &PullArgs) -> Vec<Option<NodeName>> {
     let behind_socket = args.fleet.agent.is_some() && args.fleet.selector.is_none();
     if args.nodes.is_empty() && behind_socket { vec![None] } else { args.nodes.iter().cloned().map(Some).collect() }
 }
 
-/// The nodes to ask, and those that are known and silent.
+/// The nodes to ask, and those that are known but silent.
 async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Late)> {
     let selector = args.fleet.selector.as_ref();
     if !args.nodes.is_empty() {
@@ -102,7 +102,7 @@ async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, L
     Ok((answering.into_iter().map(|node| node.node).collect(), Late::new(silent, selector)))
 }
 
-/// Says who is silent still and may be meant: only those that are surely meant have a row.
+/// Names silent nodes that may be selected. They have no row.
 pub(super) fn say_who_is_silent(args: &PullArgs, late: &Late) {
     let unsure = late.unsure();
     if !unsure.is_empty() && !args.output.quiet {
@@ -110,14 +110,14 @@ pub(super) fn say_who_is_silent(args: &PullArgs, late: &Late) {
     }
 }
 
-/// One command at work.
+/// The state of one running command.
 struct Errand<'a> {
     job: &'a Job<'a>,
     plan: Plan,
     tally: Tally,
     screen: Screen,
     rows: Vec<Row>,
-    /// How many nodes that are meant have answered.
+    /// The number of selected nodes that have answered.
     answering: usize,
     late: Late,
 }
@@ -145,7 +145,7 @@ impl<'a> Errand<'a> {
                 biased;
                 Some(arrived) = news.recv(), if !over || !news.is_empty() => self.hear(arrived),
                 Some(node) = work.next(), if !work.is_empty() => {
-                    // What it said last is still to be read.
+                    // The node's last news may still be queued.
                     while let Ok(arrived) = news.try_recv() {
                         self.hear(arrived);
                     }
@@ -166,15 +166,15 @@ impl<'a> Errand<'a> {
         self.screen.clear();
     }
 
-    /// Whether there is something to wait for though nobody is at work.
+    /// True if the command has to wait although no node is pulling.
     fn is_held_open(&self) -> bool {
         let time_left = self.job.left().is_none_or(|left| !left.is_zero());
-        // What was left with the agents that answered is not waited for.
+        // The command goes on waiting for silent nodes only with `--wait` and without `--detach`.
         let stays = self.job.args.wait.is_some() && !self.job.args.many.detach;
         time_left && (self.plan.is_paused() || self.late.is_awaited(self.job.lasts(), stays))
     }
 
-    /// Lets those begin that were silent and have answered.
+    /// Adds the silent nodes that have answered.
     fn welcome(&mut self, answers: Vec<Answer<NodeDescription>>) {
         for node in self.late.hear(answers) {
             self.answering += 1;
@@ -230,7 +230,7 @@ impl<'a> Errand<'a> {
         self.print(Row { not_begun: true, ..self.job.row(image, node, outcome) });
     }
 
-    /// A row for each image on each node that is meant and has not answered to the end.
+    /// Prints a row for each image on each selected node that has not answered until the end.
     fn spare_the_silent(&mut self) {
         let timed_out = self.job.left().is_some_and(|left| left.is_zero());
         for (node, message) in self.late.told(self.job.lasts()) {
@@ -250,7 +250,7 @@ impl<'a> Errand<'a> {
         }
     }
 
-    /// Nobody was asked: what somebody else got says why.
+    /// The outcome of an image that was not requested: it names the row that explains why.
     fn not_begun_outcome(&self, image: &str) -> PullOutcome {
         let Some(why) = self.plan.why_not(image) else {
             let message = "not begun: the time was over before its turn came".to_owned();
@@ -266,7 +266,7 @@ impl<'a> Errand<'a> {
         }
     }
 
-    /// What it came to, on stderr, and as an exit status.
+    /// Prints the summary to stderr, and returns the exit status.
     fn conclude(self) -> Exit {
         let Self { job, rows, late, .. } = self;
         say_who_is_silent(job.args, &late);
@@ -277,7 +277,7 @@ impl<'a> Errand<'a> {
     }
 }
 
-/// Says on stderr how many answers were what, and how to ask about the image.
+/// Says on stderr how many pulls had each outcome, and how to explain the image.
 fn sum_up(args: &PullArgs, rows: &[Row]) {
     if args.output.quiet || args.output.format != OutputFormat::Text {
         return;

@@ -1,5 +1,5 @@
-//! How many bytes each node would fetch: one node of each platform asks the registry what the image consists of, and every node
-//! is asked how much of that it lacks. So a thousand nodes cost the registry a request or two.
+//! Estimates how many bytes each node would fetch: one node of each platform asks the registry for the parts of the image, and every node
+//! reports how much of them it lacks. So 1000 nodes cost the registry one or two requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use contract::messages::pull_coordinator::{ExplainImage, Explanation, ImageWeigh
 
 use crate::fleet::FleetClient;
 
-/// How many nodes of a platform are asked in turn to ask the registry: the first may be too old for it, or fall silent.
+/// Nodes of a platform that are asked one after another to ask the registry, because the first may be too old or silent.
 const ASKED_IN_TURN: usize = 3;
-/// How long a node may take for that: it gives its registry 20 s.
+/// How long a node may take for a size estimate. It waits up to 20 s for its registry.
 const WEIGHED_WITHIN: Duration = Duration::from_secs(25);
 
-/// What one node would fetch.
+/// The bytes that one node would fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ToFetch {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
-    /// No more than these: the node's runtime does not say which layers it has.
+    /// At most this number, because the node's runtime does not report its layers.
     UpTo(u64),
-    /// That is not known, because of this.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
 impl ToFetch {
-    /// In bytes, if it is known.
+    /// The number of bytes, if known.
     pub(super) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) | Self::UpTo(bytes) => Some(*bytes),
@@ -35,7 +35,7 @@ impl ToFetch {
     }
 }
 
-/// What `command` would fetch on each node that has said what it would do.
+/// Estimates the bytes that `command` would fetch on each node that has answered.
 pub(super) async fn weigh(client: &FleetClient, command: &ExplainImage, said: &[(&NodeName, &Explanation)]) -> BTreeMap<NodeName, ToFetch> {
     let (mut known, mut lacking) = (BTreeMap::new(), BTreeMap::<&str, Vec<(&NodeName, &Explanation)>>::new());
     for (node, said) in said {
@@ -58,7 +58,7 @@ pub(super) async fn weigh(client: &FleetClient, command: &ExplainImage, said: &[
     known
 }
 
-/// What is there is asked for again by the policy Always alone.
+/// The answer that needs no registry. Only the policy Always requests an image that is present.
 fn without_asking(said: &Explanation) -> Option<ToFetch> {
     let always = said.policy == PullPolicy::Always.as_str();
     match said.present {
@@ -69,7 +69,7 @@ fn without_asking(said: &Explanation) -> Option<ToFetch> {
     }
 }
 
-/// What the image consists of, for the platform of these nodes; or why that is not known.
+/// The parts of the image for the platform of these nodes, or why they are unknown.
 async fn of_registry(client: &FleetClient, command: &ExplainImage, nodes: &[(&NodeName, &Explanation)]) -> Result<ImageWeight, String> {
     let may_ask = |said: &Explanation| said.next_attempt_ms.is_none() && said.budget_hold.is_none();
     let mut free = nodes.iter().filter(|(_, said)| may_ask(said)).map(|(node, _)| *node).peekable();
@@ -84,7 +84,7 @@ async fn of_registry(client: &FleetClient, command: &ExplainImage, nodes: &[(&No
     for node in free.take(ASKED_IN_TURN) {
         match client.ask(node, command.clone(), WEIGHED_WITHIN).await {
             Ok(Explanation { weight: Some(weight), .. }) => return Ok(weight),
-            // A registry may have been asked: another node would ask the same again.
+            // This node may already have asked the registry, and another node would repeat the request.
             Ok(Explanation { weigh_error: Some(error), .. }) => return Err(format!("{node}: {error}")),
             Ok(_) => reason = format!("{node}: its runtime asks no registry by itself"),
             Err(error) => reason = format!("{node}: {}", client.explain_silence(node, &error)),
@@ -130,13 +130,13 @@ mod tests {
 
     use super::*;
 
-    /// Who was asked to ask the registry.
+    /// The nodes that were asked to ask the registry.
     type Asked = Rc<RefCell<Vec<String>>>;
 
-    /// An agent that answers as it is told.
+    /// An agent with fixed answers.
     struct Agent {
         node: NodeName,
-        /// What its registry says; none: it asks none.
+        /// The registry's answer. None if the runtime cannot ask.
         weight: Option<ImageWeight>,
         missing: Option<u64>,
         asked: Asked,
@@ -178,13 +178,13 @@ mod tests {
                 let node: NodeName = format!("n{number:03}").parse().expect("a name");
                 let platform = if number < 100 { "linux/arm64" } else { "linux/amd64" };
                 let said = match number {
-                    // Its back-off holds it.
+                    // This node is in back-off.
                     0 => Explanation { next_attempt_ms: Some(5_000), ..lacking(platform) },
                     998 => Explanation { present: Some(true), digest: Some("sha256:top".to_owned()), ..lacking(platform) },
                     999 => Explanation { platform: None, ..lacking(platform) },
                     _ => lacking(platform),
                 };
-                // The second is of a runtime that cannot ask; every tenth does not say what it lacks.
+                // The second node has a runtime that cannot ask; every tenth does not report what it lacks.
                 let (weight, missing) = ((number != 1).then(weight), (number % 10 != 3).then_some(number));
                 let agent = Agent { node: node.clone(), weight, missing, asked: asked.clone() }.start();
                 served.push(actors::serve::<ExplainImage>(&client.wiring(&node), agent.recipient()).await.expect("the bus is open"));

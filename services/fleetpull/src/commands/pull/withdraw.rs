@@ -1,4 +1,4 @@
-//! Ctrl-C: the command's standing pulls end with it, and what goes on all the same is said.
+//! Ctrl-C: cancels the command's standing pulls, and says which pulls go on.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use crate::output;
 use crate::output::known_failures::{named, same_image};
 use crate::output::outcome::Row;
 
-/// As a shell counts a process that SIGINT has ended.
+/// The exit status that shells use for a process ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Withdraws the standing pulls of the command, says what is left running, and ends the program. A second Ctrl-C ends it at once.
+/// Cancels the standing pulls of the command, says which pulls go on, and exits. A second Ctrl-C exits immediately.
 pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
-    // With --detach a node is done when it keeps the standing pull, which stands all the same.
+    // With --detach a node has ended when its agent accepted the standing pull, so these nodes are added here.
     let standing = rows.iter().filter(|row| row.outcome.stands).map(|row| &row.node);
     let nodes: BTreeSet<NodeName> = plan.at_work().chain(standing).cloned().collect();
     let nodes: Vec<NodeName> = nodes.into_iter().collect();

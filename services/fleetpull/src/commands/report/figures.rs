@@ -1,4 +1,4 @@
-//! The figures of a report, from events in the order of their time. Memory is bounded, however many events there are.
+//! Computes the figures of a report from events in the order of their time. Memory is bounded for any number of events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,19 +10,19 @@ use super::spans::{Ended, Key, Spans, key_of};
 use super::spread::Spread;
 use super::worst::{Tally, Worst};
 
-/// Attempts that are remembered, so that what several pods wait for counts once.
+/// Attempts that are remembered, so that an attempt for several pods counts once.
 const ATTEMPTS_MOST: usize = 20_000;
-/// Pulls of which it is remembered what they wait for.
+/// Pulls whose wait cause is remembered.
 const WAITING_MOST: usize = 50_000;
 
-/// Pulls that ended the same way, or are held back.
+/// Pulls with the same outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) count: u64,
     pub(super) by_class: BTreeMap<String, u64>,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) events: u64,
@@ -38,7 +38,7 @@ pub(super) struct Figures {
     pub(super) registries: Worst,
     pub(super) nodes: Worst,
     pub(super) observed: Observed,
-    /// Events that say of others that they were lost.
+    /// Events that report lost events.
     pub(super) losses: u64,
     open: Spans,
     throttled: BTreeMap<Key, &'static str>,
@@ -47,7 +47,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Counts an event; what is about no pull counts whatever its node.
+    /// Counts an event. Events about back-off entries count for all nodes.
     pub(super) fn take(&mut self, seen: &Seen, is_of_wanted_node: bool) {
         match seen.reason {
             EventReason::BackoffOpened
@@ -75,7 +75,7 @@ impl Figures {
         }
     }
 
-    /// All that is open ends with what was heard of it last.
+    /// Ends all open spans at their last event.
     pub(super) fn end(mut self) -> Self {
         let mut ended = Vec::new();
         self.open.end(&mut ended);
@@ -85,7 +85,7 @@ impl Figures {
     }
 
     fn pulled(&mut self, seen: &Seen) {
-        // Without one it was there already.
+        // Without a duration the image was already present.
         if seen.duration_ms.is_none() {
             return;
         }
@@ -141,7 +141,7 @@ impl Figures {
         self.throttled.extend(key_of(seen).map(|key| (key, cause)));
     }
 
-    /// How long it waited before its attempt, by what it waited for.
+    /// Counts how long a pull waited before its attempt, by cause.
     fn waited(&mut self, key: &Key, seen: &Seen) {
         let cause = self.throttled.remove(key).unwrap_or("not_told");
         if let Some(waiting_ms) = seen.waiting_ms.filter(|ms| *ms > 0) {
@@ -183,7 +183,7 @@ impl Figures {
         }
     }
 
-    /// Whether its attempt was not counted yet: each pod that waits for it has an event.
+    /// True if the attempt was not counted yet. Each pod that waits for it has its own event.
     fn is_new(&mut self, seen: &Seen) -> bool {
         let Some(attempt) = &seen.attempt else { return true };
         if !self.attempts.insert(attempt.clone()) {
@@ -199,7 +199,7 @@ impl Figures {
     }
 }
 
-/// The classes are few: what a stranger calls a class is `unknown`.
+/// Maps unknown classes to `unknown`, so that the number of classes is bounded.
 fn known_class(class: &str) -> &'static str {
     let mut known = FailureClass::ALL.into_iter().map(FailureClass::as_str);
     known.find(|known| *known == class).unwrap_or(FailureClass::Unknown.as_str())

@@ -1,7 +1,7 @@
 use super::super::seen::Seen;
 use super::*;
 
-/// An event: seconds, reason, node, image.
+/// An event at `at_s` seconds.
 fn seen(at_s: u64, reason: EventReason, node: &str, image: &str) -> Seen {
     let is_attempt = matches!(reason, EventReason::Failed | EventReason::Pulled);
     Seen {
@@ -64,7 +64,7 @@ fn figures(events: &[Seen]) -> Figures {
 
 #[test]
 fn what_is_spared_is_kubelets_rule_less_what_was_made() {
-    // What it is, the events, attempts by kubelet's rule, attempts made, spans.
+    // The case, its events, attempts by kubelet's rule, attempts made, spans.
     type Row = (&'static str, Vec<Seen>, u64, u64, u64);
     let table: [Row; 13] = [
         ("nothing", vec![], 0, 0, 0),
@@ -95,7 +95,7 @@ fn what_enforcing_would_have_refused_is_told_apart_by_how_it_ended() {
     let probed = |at_s, next_s| about_entry(EventReason::BackoffProbed, at_s, next_s, IMAGE);
     let released = |at_s| about_entry(EventReason::BackoffReleased, at_s, 0, IMAGE);
     let of_registry = |reason, at_s| about_entry(reason, at_s, 10, None);
-    // What it is, the events, rightly, wrongly, entries compared and not.
+    // The case, its events, attempts refused rightly and wrongly, entries compared and not compared.
     type Row = (&'static str, Vec<Seen>, [u64; 4]);
     let table: [Row; 11] = [
         ("no entry", vec![failed(5, "n2")], [0, 0, 0, 0]),
@@ -154,7 +154,7 @@ fn waits_are_told_apart_by_their_cause() {
 fn memory_is_bounded_and_what_is_cut_is_told() {
     let mut figures = Figures::default();
     for number in 0..120_000_u64 {
-        // All at once: nothing is over by itself.
+        // All at the same time, so that no span ends.
         figures.take(&of_attempt(&number.to_string(), &format!("shop/web-{number}"), failed(1, "n1")), true);
     }
     assert!(figures.attempts.len() <= ATTEMPTS_MOST && figures.attempts_in_order.len() <= ATTEMPTS_MOST);

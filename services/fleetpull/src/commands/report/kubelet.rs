@@ -1,13 +1,13 @@
-//! What kubelet's rule makes of a failure by itself: 10 s doubling to 300 s, for each pod, image and node.
+//! Kubelet's rule for one failure: a back-off of 10 s that doubles to 300 s, for each pod, image and node.
 
-/// Kubelet waits so long after the first failure.
+/// The back-off after the first failure.
 const FIRST_MS: u64 = 10_000;
-/// Twice as long each time, up to this.
+/// The longest back-off. It doubles up to this.
 const LONGEST_MS: u64 = 300_000;
-/// Kubelet forgets a back-off that nothing renews for so long.
+/// Kubelet forgets a back-off that is not renewed for this long.
 pub(super) const FORGOTTEN_AFTER_MS: u64 = 2 * LONGEST_MS;
 
-/// Attempts that it makes from a failure until so long after it, both included.
+/// The attempts from a failure until `span_ms` later, both included.
 pub(super) fn attempts_within(span_ms: u64) -> u64 {
     let (mut attempts, mut next_ms, mut delay_ms) = (1, FIRST_MS, FIRST_MS);
     while next_ms <= span_ms {

@@ -23,10 +23,10 @@ use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::{self, live, units};
 
-/// How often it is told how far reading has come.
+/// How often the progress of reading is reported.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
-/// Reads the fleet's stream and sums it up.
+/// Reads the fleet's stream and prints its figures.
 pub(super) fn carry_out(args: &ReportArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| report(args, &client).await)
 }
@@ -96,7 +96,7 @@ fn show(args: &ReportArgs, figures: Figures, between: Between) {
     }
 }
 
-/// That the stream begins so much later than asked for is worth a line.
+/// If the stream begins later than requested by more than this, a remark says so.
 const A_DAY: Duration = Duration::from_secs(86_400);
 
 fn is_wanted(nodes: Option<&[NodeName]>, seen: &Seen) -> bool {
@@ -107,7 +107,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Says on stderr how far reading has come: a line that changes on a terminal, else a line now and then.
+/// Reports the progress of reading on stderr: a line that is redrawn on a terminal, else a new line at intervals.
 struct Progress<'a> {
     client: &'a FleetClient,
     is_quiet: bool,

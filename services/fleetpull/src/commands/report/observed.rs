@@ -1,4 +1,4 @@
-//! What `fleet.share = enforce` would have refused: attempts that began while a back-off entry said that nobody tries yet.
+//! Counts the attempts that `fleet.share = enforce` would have refused: those that began while a back-off entry was open.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,25 +6,25 @@ use contract::EventReason;
 
 use super::seen::Seen;
 
-/// Spans of one image or registry that are remembered: attempts that began long ago have ended long ago.
+/// Spans that are remembered for an image or registry. Attempts do not last long enough to need older ones.
 const SPANS_MOST: usize = 16;
-/// Images and registries with spans, and entries; of more those that end first are forgotten.
+/// Images and registries with spans, and entries, that are remembered. At this number the spans that end first are dropped, or all entries.
 const KNOWN_MOST: usize = 20_000;
 
-/// What an entry holds back.
+/// The image or registry that an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Held {
     Image(String),
     Registry(String),
 }
 
-/// An entry says that nobody tries until a time. Times are in milliseconds since 1970.
+/// The time during which an entry is open. Times are in milliseconds since 1970-01-01.
 #[derive(Clone, Debug)]
 struct Span {
-    /// Who said so.
+    /// The node that reported it.
     node: String,
     class: Option<String>,
-    /// Since when it refuses others: what one node alone reports refuses nobody.
+    /// When the entry was corroborated. An unconfirmed entry refuses no attempt.
     confirmed_ms: Option<u64>,
     until_ms: u64,
 }
@@ -43,7 +43,7 @@ impl Span {
         self.confirmed_ms.is_some_and(|confirmed| confirmed < began_ms) && began_ms < self.until_ms
     }
 
-    /// A second node fails likewise.
+    /// Takes a failed attempt: the same failure on a second node corroborates the entry.
     fn hear_of_failure(&mut self, seen: &Seen) {
         let confirms = seen.node != self.node && seen.class == self.class && seen.first_ms < self.until_ms;
         if confirms && self.confirmed_ms.is_none() {
@@ -52,29 +52,29 @@ impl Span {
     }
 }
 
-/// Attempts against entries.
+/// Compares attempts with entries.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     spans: BTreeMap<Held, VecDeque<Span>>,
     entries: BTreeMap<String, Held>,
-    /// Attempts that would have been refused rightly: they failed.
+    /// Attempts that would have been refused rightly, because they failed.
     pub(super) failed: u64,
-    /// Wrongly: the image was pulled.
+    /// Attempts that would have been refused wrongly, because the image was pulled.
     pub(super) pulled: u64,
-    /// Entries whose extent events tell.
+    /// Entries for which events say which attempts they concern.
     pub(super) entries_compared: u64,
-    /// Entries of a repository or login alone.
+    /// Entries about a repository or a login, for which events do not say it.
     pub(super) entries_not_compared: u64,
 }
 
 impl Observed {
-    /// An event about an entry.
+    /// Takes an event about an entry.
     pub(super) fn entry(&mut self, seen: &Seen) {
         let Some(entry) = &seen.entry else { return };
         let held = match (seen.reason, &seen.image, &seen.registry) {
             (_, Some(image), _) => Held::Image(normalised(image)),
             (EventReason::RegistryUnavailable | EventReason::RegistryRecovered, None, Some(registry)) => Held::Registry(registry.clone()),
-            // An entry that has no image is of a registry if another event says so.
+            // An entry without an image concerns the whole registry if another event says so.
             _ => match self.entries.get(entry) {
                 Some(held) => held.clone(),
                 None => {
@@ -87,7 +87,7 @@ impl Observed {
             EventReason::BackoffOpened | EventReason::RegistryUnavailable | EventReason::BackoffProbed => {
                 if !self.entries.contains_key(entry) {
                     self.entries_compared += 1;
-                    // It was counted when it was opened.
+                    // The entry was counted when it was opened.
                     let was_counted = seen.reason == EventReason::RegistryUnavailable;
                     self.entries_not_compared = self.entries_not_compared.saturating_sub(u64::from(was_counted));
                 }
@@ -108,7 +108,7 @@ impl Observed {
         }
     }
 
-    /// An attempt that ended.
+    /// Takes a completed attempt.
     pub(super) fn attempt(&mut self, seen: &Seen) {
         let Some(duration_ms) = seen.duration_ms else { return };
         let keys = [seen.image.as_deref().map(|image| Held::Image(normalised(image))), seen.registry.clone().map(Held::Registry)];
@@ -145,7 +145,7 @@ impl Observed {
     }
 }
 
-/// The reference by which entries name an image: two spellings of one image are the same.
+/// The reference in the form that entries use. All spellings of an image have the same form.
 fn normalised(image: &str) -> String {
     image::Reference::parse(image).map_or_else(|_| image.to_owned(), |reference| reference.normalised().to_owned())
 }

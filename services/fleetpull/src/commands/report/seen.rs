@@ -1,19 +1,19 @@
-//! What a report reads of an event.
+//! The fields of an event that a report reads.
 
 use std::time::UNIX_EPOCH;
 
 use contract::EventReason;
 use serde_json::Value;
 
-/// An event of the stream; what is absent is none.
+/// An event of the stream. Absent fields are None.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) reason: EventReason,
-    /// When, in milliseconds since 1970; of repeats the last.
+    /// The time in milliseconds since 1970-01-01. For repeated events the last.
     pub(super) at_ms: u64,
-    /// Of repeats the first.
+    /// The time of the first of repeated events, in milliseconds since 1970-01-01.
     pub(super) first_ms: u64,
-    /// How often it happened.
+    /// How often the event happened.
     pub(super) count: u64,
     pub(super) node: String,
     pub(super) pod: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Of a CloudEvent; none if it is none of an agent, or its reason is of a newer version.
+    /// Reads a CloudEvent. None if it is no event of an agent, or if its reason is unknown.
     pub(super) fn of(event: &Value) -> Option<Self> {
         let data = &event["data"];
         let text = |name: &str| data[name].as_str().map(str::to_owned);
@@ -58,7 +58,7 @@ impl Seen {
         })
     }
 
-    /// When each of its repeats happened, taken as spread evenly: at most a thousand times, and how many each stands for.
+    /// The times of the repeats, assumed to be evenly spread, each with the number of repeats that it stands for. At most [`TIMES_MOST`].
     pub(super) fn times(&self) -> impl Iterator<Item = (u64, u64)> {
         let (first, count, span) = (self.first_ms, self.count, self.at_ms - self.first_ms);
         let times = count.min(TIMES_MOST);
@@ -70,7 +70,7 @@ impl Seen {
     }
 }
 
-/// Repeats that are looked at one by one.
+/// The most times that stand for the repeats of an event.
 const TIMES_MOST: u64 = 1_000;
 
 fn milliseconds(time: &Value) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! A report for people and as JSON.
+//! Writes a report as text and as JSON.
 
 use serde::Serialize;
 
@@ -6,30 +6,30 @@ use super::figures::{Figures, Outcome};
 use super::worst::{Tally, Worst};
 use crate::output::{self, table, units};
 
-/// In this order, and as people read them.
+/// The outcomes in the order of the report.
 const OUTCOMES: [&str; 5] = ["pulled", "failed", "backoff", "inspect_failed", "never_pull"];
-/// In this order.
+/// The causes in the order of the report.
 const CAUSES: [&str; 4] = ["backoff", "slots", "budget", "not_told"];
 
-/// The time that a report is about, in milliseconds since 1970.
+/// The time range of a report, in milliseconds since 1970-01-01.
 #[derive(Clone, Copy)]
 pub(super) struct Between {
     pub(super) since_ms: u64,
     pub(super) until_ms: u64,
 }
 
-/// The row of the whole: the names and their meaning are an interface.
+/// The row with the totals. The names and their meaning are an interface.
 #[derive(Serialize)]
 struct JsonReport {
     kind: &'static str,
     since_at: String,
     until_at: String,
     events: u64,
-    /// Null without events.
+    /// Null if there are no events.
     first_at: Option<String>,
     last_at: Option<String>,
     pulled_bytes: u64,
-    /// Events that tell of others that were lost: the figures are too low then.
+    /// Events that report lost events. The figures are then too low.
     losses: u64,
 }
 
@@ -47,9 +47,9 @@ struct JsonSpared {
     spans: u64,
     attempts_by_kubelets_rule: u64,
     attempts_made: u64,
-    /// Below zero: more were made.
+    /// Negative if more attempts were made than kubelet's rule makes.
     attempts_spared: i64,
-    /// Spans that were ended too early for want of memory.
+    /// Spans that were ended early to limit memory.
     spans_cut: u64,
 }
 
@@ -66,7 +66,7 @@ struct JsonWaits {
 #[derive(Serialize)]
 struct JsonName {
     kind: &'static str,
-    /// Null: all others.
+    /// Null for the sum of all other names.
     name: Option<String>,
     failed: u64,
     refused: u64,
@@ -78,16 +78,16 @@ struct JsonName {
 struct JsonObserved {
     kind: &'static str,
     would_be_refused: u64,
-    /// They failed.
+    /// Attempts that failed.
     rightly: u64,
-    /// The image was pulled.
+    /// Attempts that pulled the image.
     wrongly: u64,
     entries_compared: u64,
-    /// Of a repository or login alone: events do not tell whom they concern.
+    /// Entries about a repository or a login: events do not say which attempts they concern.
     entries_not_compared: u64,
 }
 
-/// A section of names: what its rows are in JSON, its title, and its rows.
+/// A section of names: the kind of its JSON rows, its title, and its rows.
 type Section = (&'static str, &'static str, Vec<(Option<String>, Tally)>);
 
 fn sections(images: Worst, registries: Worst, nodes: Worst, top: usize) -> [Section; 3] {
@@ -98,7 +98,7 @@ fn sections(images: Worst, registries: Worst, nodes: Worst, top: usize) -> [Sect
     [("image", "IMAGE", rows(images)), ("registry", "REGISTRY", rows(registries)), ("node", "NODE", rows(nodes))]
 }
 
-/// Writes it as one object a line.
+/// Writes the report as one JSON object per line.
 pub(super) fn json(figures: Figures, between: Between, top: usize) {
     let at = |ms: Option<u64>| ms.map(units::rfc_3339);
     output::json(&JsonReport {
@@ -146,7 +146,7 @@ pub(super) fn json(figures: Figures, between: Between, top: usize) {
     }
 }
 
-/// Writes it for people.
+/// Writes the report as text.
 pub(super) fn text(figures: Figures, between: Between, top: usize) {
     let time = |ms: u64| units::rfc_3339(ms / 1_000 * 1_000);
     output::fact(&format!("{} events from {} to {}", figures.events, time(between.since_ms), time(between.until_ms)));
@@ -162,7 +162,7 @@ pub(super) fn text(figures: Figures, between: Between, top: usize) {
     }
 }
 
-/// A table after an empty line, if it has rows.
+/// Writes an empty line and a table, if the table has rows.
 fn section(header: &[&str], rows: &[Vec<String>]) {
     if !rows.is_empty() {
         output::fact("");

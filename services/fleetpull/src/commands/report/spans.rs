@@ -1,17 +1,17 @@
-//! Spans of failure: from the first failure or refusal of an image for a pod on a node to its end.
+//! Failure spans: from the first failure or refusal of an image for a pod on a node until the failure ends.
 
 use std::collections::BTreeMap;
 
 use super::kubelet;
 use super::seen::Seen;
 
-/// Spans that are open at a time; of more the oldest are ended.
+/// Spans that are open at the same time. Beyond that the oldest are ended.
 const OPEN_MOST: usize = 50_000;
 
-/// Kubelet's key of a back-off.
+/// The key of kubelet's back-off: node, pod and image.
 pub(super) type Key = (String, Option<String>, String);
 
-/// None for what is about no image.
+/// None if the event is not about an image.
 pub(super) fn key_of(seen: &Seen) -> Option<Key> {
     Some((seen.node.clone(), seen.pod.clone(), seen.image.clone()?))
 }
@@ -24,14 +24,14 @@ struct Open {
     registry: Option<String>,
 }
 
-/// A span that is over.
+/// An ended span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) key: Key,
     pub(super) registry: Option<String>,
-    /// Attempts that kubelet's rule makes in it.
+    /// The attempts that kubelet's rule makes in the span.
     pub(super) by_rule: u64,
-    /// Failing attempts that were made in it.
+    /// The failing attempts that were made in the span.
     pub(super) made: u64,
 }
 
@@ -42,16 +42,16 @@ impl Open {
     }
 }
 
-/// The spans that are open.
+/// The open spans.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
     open: BTreeMap<Key, Open>,
-    /// Spans that were ended too early, for want of room.
+    /// Spans that were ended early to limit memory.
     pub(super) cut: u64,
 }
 
 impl Spans {
-    /// A failure or refusal, with so many attempts that were made for it.
+    /// Takes a failure or refusal, with the number of attempts made for it.
     pub(super) fn refused(&mut self, key: Key, seen: &Seen, made: u64, ended: &mut Vec<Ended>) {
         let fresh = Open { first_ms: seen.first_ms, last_ms: seen.at_ms, made, registry: seen.registry.clone() };
         match self.open.get_mut(&key) {
@@ -72,7 +72,7 @@ impl Spans {
         }
     }
 
-    /// A pull succeeded. Returns how long it was held up by failures before, if it was.
+    /// Takes a successful pull. Returns how long failures delayed it, if any did.
     pub(super) fn pulled(&mut self, key: Key, at_ms: u64, ended: &mut Vec<Ended>) -> Option<u64> {
         let open = self.open.remove(&key)?;
         let (first_ms, last_ms) = (open.first_ms, open.last_ms);
@@ -81,7 +81,7 @@ impl Spans {
         is_its_end.then(|| at_ms.saturating_sub(first_ms))
     }
 
-    /// All that are open end with what was heard of them last.
+    /// Ends all open spans at their last event.
     pub(super) fn end(&mut self, ended: &mut Vec<Ended>) {
         for (key, open) in std::mem::take(&mut self.open) {
             let last_ms = open.last_ms;
@@ -104,7 +104,7 @@ impl Spans {
         self.cut += (ended.len() - before) as u64;
     }
 
-    /// Ends those of which nothing was heard at this time or later.
+    /// Ends the spans whose last event is before this time.
     fn end_before(&mut self, time_ms: u64, ended: &mut Vec<Ended>) {
         let (over, open) = std::mem::take(&mut self.open).into_iter().partition(|(_, open)| open.last_ms < time_ms);
         self.open = open;

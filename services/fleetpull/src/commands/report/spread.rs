@@ -1,16 +1,16 @@
-//! Durations in constant memory: their sum, median and longest.
+//! Statistics of durations in constant memory: the sum, the median and the longest.
 
-/// Steps into which each doubling is divided: a median is exact to 3 %.
+/// Each doubling has 2^5 buckets, so that the median is exact to 3 %.
 const STEPS_BITS: u32 = 5;
 const STEPS: u64 = 1 << STEPS_BITS;
 
-/// Durations that were counted.
+/// The counted durations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spread {
     pub(super) count: u64,
     pub(super) sum_ms: u64,
     pub(super) longest_ms: u64,
-    /// How many are in each bucket.
+    /// The number of durations in each bucket.
     buckets: Vec<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Spread {
         self.longest_ms = self.longest_ms.max(ms);
     }
 
-    /// None without durations.
+    /// The median. None if there are no durations.
     pub(super) fn median_ms(&self) -> Option<u64> {
         let mut left = self.count.div_ceil(2);
         let index = self.buckets.iter().position(|bucket| {
@@ -46,7 +46,7 @@ fn index_of(ms: u64) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
-/// The least duration of a bucket.
+/// The shortest duration of a bucket.
 fn least_of(index: usize) -> u64 {
     let index = index as u64;
     let doublings = (index / STEPS).saturating_sub(1);

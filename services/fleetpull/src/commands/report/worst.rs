@@ -1,33 +1,33 @@
-//! The worst of many names, in constant memory.
+//! Finds the worst of many names in constant memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// Names that are kept when the table was full; twice as many are counted before.
+/// Names that are kept after pruning. The table is pruned at twice this number.
 const KEPT: usize = 10_000;
-/// Longer names are counted with the others: no reference is so long.
+/// The longest name that is counted separately, in bytes. References are shorter.
 const NAME_MOST: usize = 1_024;
 
-/// What is counted of a name.
+/// The counts for a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) pulled: u64,
     pub(super) failed: u64,
     pub(super) refused: u64,
-    /// Attempts by kubelet's rule.
+    /// The attempts by kubelet's rule.
     pub(super) by_rule: u64,
-    /// Failing attempts that were made in the same time.
+    /// The failing attempts made in the same time.
     pub(super) made: u64,
 }
 
 impl Tally {
-    /// Below zero: more were made.
+    /// The spared attempts. Negative if more were made than kubelet's rule makes.
     pub(super) fn spared(&self) -> i64 {
         i64::try_from(i128::from(self.by_rule) - i128::from(self.made)).unwrap_or(i64::MAX)
     }
 
-    /// What makes a name bad.
+    /// The number by which names are ranked.
     fn badness(&self) -> u64 {
         self.failed.saturating_add(self.refused)
     }
@@ -44,13 +44,13 @@ impl AddAssign for Tally {
     }
 }
 
-/// Counts by name.
+/// The counts by name.
 #[derive(Debug, Default)]
 pub(super) struct Worst {
     by_name: BTreeMap<String, Tally>,
-    /// What was counted of names that are not kept.
+    /// The counts of names that are not kept.
     others: Tally,
-    /// Whether a name was dropped.
+    /// True if a name was dropped.
     is_pruned: bool,
 }
 
@@ -71,7 +71,7 @@ impl Worst {
         self.by_name.insert(name.to_owned(), tally);
     }
 
-    /// The worst, and what all others have, if there are others.
+    /// The worst names, and the sum of all others if there are any.
     pub(super) fn end(self, top: usize) -> (Vec<(String, Tally)>, Option<Tally>) {
         let Self { by_name, mut others, is_pruned } = self;
         let mut all = sorted(by_name);
@@ -91,7 +91,7 @@ impl Worst {
     }
 }
 
-/// The worst first; of equals that with more pulls, then by name.
+/// Sorts the worst first; equals by the number of pulls, then by name.
 fn sorted(by_name: BTreeMap<String, Tally>) -> Vec<(String, Tally)> {
     let mut all: Vec<(String, Tally)> = by_name.into_iter().collect();
     all.sort_by_key(|(_, tally)| Reverse((tally.badness(), tally.pulled)));

@@ -1,18 +1,18 @@
-//! What a back-off entry is about, in the words of a row.
+//! The scope of a back-off entry, as a row names it.
 
 use contract::FailureClass;
 use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 
 use super::row::What;
 
-/// What it is about, and how far it reaches.
+/// The subject of an entry, and its scope.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct About {
     pub(super) what: What,
     pub(super) scope: String,
 }
 
-/// Of an entry.
+/// The subject and scope of an entry.
 pub(super) fn about(entry: &EntryAbout) -> About {
     let in_zone = |part: &str| if entry.zone.is_empty() { part.to_owned() } else { format!("{part}, zone {}", entry.zone) };
     let scope = match entry.kind {
@@ -32,7 +32,7 @@ pub(super) fn about(entry: &EntryAbout) -> About {
     About { what: what(entry), scope }
 }
 
-/// An image or the images of a repository, if it is about less than its registry.
+/// The image or repository of an entry, or its registry if the entry is about the whole registry.
 fn what(entry: &EntryAbout) -> What {
     match (entry.one_image(), entry.repository.as_str()) {
         (Some(image), _) => What::Image(image.to_owned()),
@@ -41,13 +41,13 @@ fn what(entry: &EntryAbout) -> What {
     }
 }
 
-/// The registry, image or repository that it is about.
+/// The registry, image or repository of an entry.
 pub(in crate::commands) fn name(entry: &EntryAbout) -> String {
     let (What::Registry(name) | What::Image(name)) = what(entry);
     name
 }
 
-/// A class of failures as a state.
+/// A failure class as a state in words.
 pub(in crate::commands) fn state_in_words(class: FailureClass) -> &'static str {
     match class {
         FailureClass::RateLimited => "rate limited",

@@ -1,4 +1,4 @@
-//! What a budget shows in a row: a quota that is spent, a rate below its cap, or pulls that wait for their turn.
+//! What a row shows of a budget: a used-up quota, a rate below its cap, or waiting pulls.
 
 use contract::messages::throttler::{BudgetState, RegistryLimit};
 use contract::registry_of_budget;
@@ -11,7 +11,7 @@ use crate::commands::holds::{hold, tightest, used_up};
 use crate::output::units;
 
 impl BudgetFigures {
-    /// None: it holds nothing back.
+    /// None if the budget delays nothing.
     pub(super) fn of(state: &BudgetState) -> Option<Self> {
         let slowed_by = match state.rate_cause.as_str() {
             "overload" => Some("overload"),
@@ -37,7 +37,7 @@ impl BudgetFigures {
         })
     }
 
-    /// A row of its own.
+    /// A separate row for the budget.
     pub(super) fn row(self, budget: &Budget) -> Row {
         let owner = &budget.state.owner;
         let mut row = Row {
@@ -66,7 +66,7 @@ impl BudgetFigures {
         row
     }
 
-    /// Says in the row of the owner's back-off what is left of its quota, and when there is more.
+    /// Adds the remaining quota and the time of its reset to the row about the owner's back-off entry.
     pub(super) fn complete(self, row: &mut Row) {
         if let Some(quota) = self.quota.as_ref().filter(|_| self.is_spent) {
             "quota".clone_into(&mut row.scope);
@@ -113,7 +113,7 @@ fn window(quota: &RegistryLimit) -> String {
     }
 }
 
-/// A rate in three digits or so.
+/// The rate with about three digits.
 fn short(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }

@@ -1,4 +1,4 @@
-//! A row by its id.
+//! Explains the row with an id.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::fleet::FleetClient;
 use crate::output;
 use crate::output::known_failures::Known;
 
-/// Shows all that is known of the rows that an id names: their back-off entries and their budgets. None: no row has that id.
+/// Shows the back-off entries and budgets of the rows that an id names. None if no row has that id.
 pub(in crate::commands) async fn explain(client: &FleetClient, question: &QuestionArgs, id: &str) -> Result<Option<Exit>> {
     let (answers, exit) = gather::ask(client, question.fleet.selector.as_ref()).await?;
     let mut named = rows(&answers.known, &answers.budgets, &answers.waits);

@@ -1,4 +1,4 @@
-//! Asks for what the status is made of: all nodes how they are, and those that hold something back or wait for what.
+//! Asks for the data of the status: every node for its state, and the nodes with back-off entries or waiting pulls for these.
 
 use anyhow::Result;
 use contract::NodeName;
@@ -14,7 +14,7 @@ use crate::commands::holds::Budgets;
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, Members};
 
-/// Asks the fleet, or the one agent behind a socket. With the answers comes whether all answered that were asked.
+/// Asks the fleet, or the one agent behind a socket. The exit status says whether all asked nodes answered.
 pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Result<(Answers, Exit)> {
     let Members { answering: nodes, silent } = client.members(selector).await?;
     let involved = involved(&nodes);
@@ -29,14 +29,14 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     Ok((Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms }, exit))
 }
 
-/// The nodes on which something is held back or waits, and a few that may know of what holds nobody back.
+/// The nodes with back-off entries or waiting pulls, and a few others that may have entries that delay no pull.
 fn involved(nodes: &[NodeDescription]) -> Vec<NodeName> {
     let is_involved = |node: &NodeDescription| node.backoff + node.waiting + node.standing > 0;
     let (first, others) = nodes.split_at(nodes.len().min(IN_FULL));
     first.iter().chain(others.iter().filter(|node| is_involved(node))).map(|node| node.node.clone()).collect()
 }
 
-/// How long an agent takes for an answer, in milliseconds. None: there is none, or a socket is asked and not the bus.
+/// How long an agent takes to answer, in milliseconds. None if there is no agent, or if it is asked through a socket.
 async fn round_trip(client: &FleetClient, node: Option<&NodeName>) -> Option<u64> {
     let node = node.filter(|_| client.bus().is_some())?;
     let asked = client.clock().now().monotonic;
@@ -45,7 +45,7 @@ async fn round_trip(client: &FleetClient, node: Option<&NodeName>) -> Option<u64
     u64::try_from(took.as_millis()).ok()
 }
 
-/// What nodes wait for, of those that say that they wait.
+/// The waits of the nodes that report waiting pulls.
 async fn waits(client: &FleetClient, nodes: &[NodeDescription]) -> Waits {
     let mut waits = Waits::default();
     let those =
@@ -89,10 +89,10 @@ mod tests {
     use super::super::samples::{description, unavailable, waiting};
     use super::*;
 
-    /// An agent that waits for an image of a registry that is down, or that has nothing to do.
+    /// An agent with a pull that waits because a registry is down, or an agent without pulls.
     struct Agent {
         description: NodeDescription,
-        /// How many questions all of them were asked.
+        /// The number of requests to all agents.
         asked: Rc<Cell<usize>>,
     }
 
@@ -167,7 +167,8 @@ mod tests {
             }
             let (answers, exit) = ask(&client, None).await.expect("they answer");
             assert_eq!((answers.nodes.len(), exit), (300, Exit::Success));
-            // Each of a few is asked for back-offs and budgets, each that waits for its pulls too; one more question measures the way.
+            // A few nodes are asked for back-off entries and budgets, those with waiting pulls also for pulls; one more request measures
+            // the round trip.
             assert!(asked.get() <= 2 * (IN_FULL + 10) + 2 * 10 + 2, "{}", asked.get());
             let status = Status::of(answers);
             let row = status.rows.first().expect("a row");

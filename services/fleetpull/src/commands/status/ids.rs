@@ -1,24 +1,24 @@
-//! The ids of rows: the beginning of a stable hash, as long as it takes to tell the rows apart.
+//! The ids of rows: the beginning of a stable hash, long enough to be unique among the rows.
 
 use sha2::{Digest as _, Sha256};
 
-/// The least of a hash that is shown. Hex digits.
+/// The shortest id, in hex digits.
 const LEAST: usize = 4;
-/// All of a hash. Hex digits.
+/// The whole hash, in hex digits.
 const WHOLE: usize = 32;
 
-/// Whether a text can be the id of a row.
+/// True if a text can be the id of a row.
 pub(in crate::commands) fn is_id(text: &str) -> bool {
     (LEAST..=WHOLE).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The hash of what has no key of its own.
+/// The hash for a row without a key.
 pub(super) fn hash(kind: &str, name: &str) -> String {
     let hash = Sha256::digest(format!("{kind}\n{name}"));
     hash.iter().take(WHOLE / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The shortest beginning of each of `keys` that no other of them has.
+/// The shortest unique beginning of each of `keys`.
 pub(super) fn shortest(keys: &[&str]) -> Vec<String> {
     let mut sorted: Vec<&str> = keys.to_vec();
     sorted.sort_unstable();

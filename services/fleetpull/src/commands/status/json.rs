@@ -1,4 +1,4 @@
-//! The status as one object: the names and their meaning are an interface.
+//! The status as one JSON object. The names and their meaning are an interface.
 
 use contract::NodeName;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::row::{Row, What};
 use crate::commands::budget::JsonQuota;
 use crate::output::given;
 
-/// A row. One of `registry` and `image` is there.
+/// A row. Either `registry` or `image` is set.
 #[derive(Serialize)]
 struct JsonRow<'a> {
     id: &'a str,
@@ -19,10 +19,10 @@ struct JsonRow<'a> {
     image: Option<&'a str>,
     scope: &'a str,
     state: &'static str,
-    /// Null: it is not known.
+    /// Null if unknown.
     since_ms: Option<u64>,
     cause: &'a str,
-    /// Of the last attempt that failed. Null: nothing has failed.
+    /// The message of the last failed attempt. Null if nothing has failed.
     message: Option<&'a str>,
     next_attempt_ms: Option<u64>,
     prober: Option<&'a str>,
@@ -32,10 +32,10 @@ struct JsonRow<'a> {
     figures: Option<JsonFigures<'a>>,
 }
 
-/// What is said of registries alone.
+/// The figures of a registry.
 #[derive(Serialize)]
 struct JsonFigures<'a> {
-    /// Pulls a second. Null: no limit, or it is not known.
+    /// Pulls per second. Null if there is no limit or it is unknown.
     rate: Option<f64>,
     cap: Option<f64>,
     quota: Option<JsonQuota<'a>>,
@@ -80,7 +80,7 @@ fn unwell(unwell: &Unwell) -> JsonUnwell<'_> {
     JsonUnwell { node, state, reason: reason.as_deref(), since_ms: *since_ms }
 }
 
-/// As one object.
+/// The status as one JSON object.
 pub(super) fn object(status: &Status) -> Value {
     let Status { fleet, of_node, sharing, bus, nodes, pulls, rows, left_out } = status;
     let (registries, images): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| matches!(row.what, What::Registry(_)));

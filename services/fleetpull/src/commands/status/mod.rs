@@ -30,10 +30,10 @@ pub(super) use ids::is_id;
 pub(super) use model::bus_lost;
 pub(super) use show::{next_attempt, silent, without_a_bus};
 
-/// How wide lines are where no terminal shows them. Columns.
+/// The width of lines without a terminal, in columns.
 pub(super) const WIDTH_OF_FILES: usize = 160;
 
-/// The status, and how it is written.
+/// The status, and its format.
 struct Shown {
     status: Status,
     format: OutputFormat,
@@ -52,7 +52,7 @@ impl Show for Shown {
     }
 }
 
-/// Shows the status once, or again and again.
+/// Shows the status once, or repeatedly.
 pub(super) fn carry_out(args: &StatusArgs) -> Result<Exit> {
     let format = args.question.output.format;
     let selector = args.question.fleet.selector.as_ref();

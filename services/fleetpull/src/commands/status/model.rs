@@ -1,4 +1,4 @@
-//! The state of the fleet, folded from what its nodes answered.
+//! The state of the fleet, computed from the answers of its nodes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,26 +14,26 @@ use crate::commands::holds::Budgets;
 use crate::output::known_failures::Known;
 use crate::output::silent::{self, Silent};
 
-/// So many nodes that are not well are named; more are counted.
+/// Unwell nodes that are named; the others are counted.
 const NAMED: usize = 10;
-/// The state of a node that lacks nothing.
+/// The state of a node without problems.
 const WELL: &str = "ok";
-/// What an agent says first if something is wrong with it.
+/// The prefix of the state of a node with a problem.
 const DEGRADED: &str = "degraded: ";
-/// What it says then if its bus is gone.
+/// The prefix of the problem of a node without its bus.
 const NO_BUS: &str = "no bus since ";
 
-/// What the nodes answered.
+/// The answers of the nodes.
 pub(super) struct Answers {
     pub(super) fleet: String,
-    /// Whether one agent was asked, through its socket.
+    /// True if one agent was asked through its socket.
     pub(super) of_one_node: bool,
     pub(super) nodes: Vec<NodeDescription>,
     pub(super) silent: Vec<Silent>,
-    /// Nodes that say how they are, and did not say what they know.
+    /// Nodes that reported their state but did not answer the other requests.
     pub(super) unanswered: Vec<NodeName>,
     pub(super) known: Vec<Known>,
-    /// Entries that there was no room for.
+    /// Entries that did not fit in the answers.
     pub(super) left_out: u64,
     pub(super) pauses: Vec<Pause>,
     pub(super) budgets: Budgets,
@@ -42,66 +42,66 @@ pub(super) struct Answers {
     pub(super) answered_in_ms: Option<u64>,
 }
 
-/// The state of the fleet, or what one node knows of it.
+/// The state of the fleet, or the part of it that one node reports.
 pub(super) struct Status {
     pub(super) fleet: String,
-    /// The one node that was asked.
+    /// The node, if only one was asked.
     pub(super) of_node: Option<NodeName>,
     pub(super) sharing: Sharing,
     pub(super) bus: BusState,
     pub(super) nodes: Nodes,
     pub(super) pulls: Pulls,
-    /// The worst first.
+    /// The rows, the worst first.
     pub(super) rows: Vec<Row>,
     pub(super) left_out: u64,
 }
 
-/// How nodes take part in sharing.
+/// The sharing modes of the nodes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Sharing {
     pub(super) enforce: u64,
     pub(super) observe: u64,
     pub(super) off: u64,
     pub(super) pauses: Vec<Pause>,
-    /// The newest fleet policy that nodes follow; 0: none.
+    /// The newest fleet policy that nodes use. 0 if there is none.
     pub(super) policy_revision: u64,
 }
 
-/// How the bus is.
+/// The state of the bus.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct BusState {
-    /// Since when, in milliseconds, and why it is gone, as the one node says that was asked.
+    /// For how long the bus has been lost, in milliseconds, and why, as the one asked node reports.
     pub(super) lost: Option<(u64, String)>,
     pub(super) answered_in_ms: Option<u64>,
-    /// How long the oldest event of any node waits for the stream, in milliseconds.
+    /// How long the oldest event of any node has waited for the stream, in milliseconds.
     pub(super) oldest_unsent_ms: u64,
 }
 
-/// The nodes.
+/// The state of the nodes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Nodes {
     pub(super) total: u64,
     pub(super) ready: u64,
     pub(super) degraded: u64,
     pub(super) silent: u64,
-    /// The silent ones first, then the degraded, each that is longest so first.
+    /// The silent nodes, then the degraded ones, each sorted by duration with the longest first.
     pub(super) unwell: Vec<Unwell>,
-    /// How many run which version of the program.
+    /// The number of nodes for each version of the program.
     pub(super) versions: BTreeMap<String, u64>,
-    /// Nodes that did not say what they know.
+    /// Nodes that did not answer the other requests.
     pub(super) unanswered: Vec<NodeName>,
 }
 
-/// A node that is not well.
+/// A silent or degraded node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unwell {
     pub(super) node: NodeName,
-    /// Why it is degraded; none: it is silent.
+    /// Why the node is degraded. None if it is silent.
     pub(super) reason: Option<String>,
     pub(super) since_ms: u64,
 }
 
-/// The pulls.
+/// The counts of the pulls.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Pulls {
     pub(super) running: u64,
@@ -111,7 +111,7 @@ pub(super) struct Pulls {
 }
 
 impl Status {
-    /// Folds the answers.
+    /// Computes the status from the answers.
     pub(super) fn of(answers: Answers) -> Self {
         let Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms } = answers;
         let sum = |of: fn(&NodeDescription) -> u64| nodes.iter().map(of).sum::<u64>();
@@ -167,10 +167,10 @@ impl Nodes {
     }
 }
 
-/// What a node says of a bus that is gone: for how many milliseconds, and why.
+/// For how many milliseconds a node has been without its bus, and why.
 pub(in crate::commands) fn bus_lost(node: &NodeDescription) -> Option<(u64, String)> {
     let reason = node.state.strip_prefix(DEGRADED)?.strip_prefix(NO_BUS)?;
-    // `2026-01-31T12:00:00Z: connection refused`
+    // The format is `2026-01-31T12:00:00Z: connection refused`.
     let reason = reason.split_once(": ").map_or(reason, |(_, reason)| reason);
     Some((node.since_ms, reason.strip_suffix("; trying again").unwrap_or(reason).to_owned()))
 }

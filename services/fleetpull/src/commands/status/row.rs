@@ -1,64 +1,64 @@
-//! A row: one cause for which pulls do not go on.
+//! A row: one cause that delays pulls.
 
 use contract::messages::throttler::RegistryLimit;
 
 use super::waits::Waiting;
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// As images name it.
+    /// The registry, as images name it.
     Registry(String),
     /// An image, or the images of a repository.
     Image(String),
 }
 
-/// What a row was made of.
+/// The source of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Places in the list of what is known.
+    /// The indices of the row's back-off entries.
     Entries(Vec<usize>),
-    /// Of a budget alone, as its figures say.
+    /// A budget. The row's figures describe it.
     Budget,
 }
 
-/// One cause for which pulls do not go on.
+/// One cause that delays pulls.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// A stable hash.
     pub(super) key: String,
-    /// The beginning of it.
+    /// The beginning of the key, used as the id.
     pub(super) id: String,
     pub(super) what: What,
-    /// How far it reaches, in a word or two.
+    /// The scope in one or two words.
     pub(super) scope: String,
-    /// In a word, for JSON.
+    /// The state in one word, for JSON.
     pub(super) state: &'static str,
-    /// The same for people.
+    /// The state in words, for text.
     pub(super) state_in_words: String,
-    /// What was met and who found out, for people.
+    /// The failure and the node that found it, for text.
     pub(super) cause: String,
     /// `<reason>: <message>` of the last failure, if something has failed.
     pub(super) message: Option<String>,
     pub(super) since_ms: Option<u64>,
     pub(super) next_attempt_ms: Option<u64>,
     pub(super) prober: Option<String>,
-    /// How many nodes know of it.
+    /// The number of nodes with this entry or budget.
     pub(super) node_count: usize,
     pub(super) waiting: Waiting,
     pub(super) figures: Option<BudgetFigures>,
     pub(super) source: Source,
 }
 
-/// How a budget stands that holds pulls back, or lets fewer go than it may.
+/// The figures of a budget that delays pulls or is below its cap.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BudgetFigures {
     pub(super) owner: String,
-    /// Pulls a second that are let go; none: no limit, or another node leads and does not answer.
+    /// The rate in force in pulls per second. None if there is no limit, or if another node leads and does not answer.
     pub(super) rate: Option<f64>,
-    /// Pulls a second at most; none: no limit.
+    /// The cap in pulls per second. None if there is no limit.
     pub(super) cap: Option<f64>,
-    /// Of which the least is left.
+    /// The quota with the smallest part left.
     pub(super) quota: Option<RegistryLimit>,
     pub(super) is_spent: bool,
     /// Why the rate is below the cap.

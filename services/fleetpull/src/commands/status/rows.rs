@@ -1,5 +1,5 @@
-//! What is wrong, a row for each cause, from what `backoff list` and `budget list` show: what is shared once, nodes' own back-offs once
-//! for each image, and budgets that hold pulls back.
+//! Makes a row for each cause from back-off entries and budgets: one row for a shared entry, one row for each image that nodes delay by
+//! their own back-off, and one row for a budget that delays pulls.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::waits::{Causes, Waiting, Waits, normalised};
 use crate::commands::holds::Budgets;
 use crate::output::known_failures::{Known, found_by};
 
-/// All rows, the worst first: what most nodes wait for, a registry before an image, what is longest so.
+/// All rows, the worst first: sorted by waiting nodes, registries before images, then by duration.
 pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (place, known) in known.iter().enumerate().filter(|(_, known)| known.is_shared()) {
@@ -67,7 +67,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
     }
 }
 
-/// One row for each image that nodes hold back by their own rule, and that nothing shared is known of.
+/// A row for each image that nodes delay by their own back-off and that has no shared entry.
 fn of_nodes_own(known: &[Known], shared: &Index<'_>) -> Vec<Row> {
     let mut by_image: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, own) in known.iter().enumerate().filter(|(_, known)| !known.is_shared()) {
@@ -108,18 +108,18 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
     })
 }
 
-/// Whether a row is of the back-off of a budget's owner.
+/// True if a row is about the back-off entry of a budget's owner.
 fn is_about_budget(known: &[Known], row: &Row, owner: &str) -> bool {
     let Source::Entries(places) = &row.source else { return false };
     let about = places.first().map(|place| &known[*place].entry.about);
     about.is_some_and(|about| about.kind == EntryKind::Budget && about.owner == owner)
 }
 
-/// Whether a node is held by what a row is about: by a budget every node is, and by an entry those that know it.
+/// True if the subject of a row delays a node: a budget delays every node, an entry those that have it.
 fn is_known_to(known: &[Known], row: &Row, node: &NodeName) -> bool {
     match &row.source {
         Source::Budget => true,
-        // One shared entry, or one entry for each node.
+        // One shared entry, or one entry per node.
         Source::Entries(places) => match places.as_slice() {
             [place] => known[*place].nodes.binary_search(node).is_ok(),
             places => places.binary_search_by(|place| known[*place].nodes.first().cmp(&Some(node))).is_ok(),
@@ -127,18 +127,18 @@ fn is_known_to(known: &[Known], row: &Row, node: &NodeName) -> bool {
     }
 }
 
-/// Rows by what they hold.
+/// Rows by their subject.
 struct Index<'a> {
     known: &'a [Known],
-    /// The first entry of each row; of a budget's row none is asked for.
+    /// The first entry of each row. Not used for rows of budgets.
     places: Vec<usize>,
-    /// Rows of one image.
+    /// The rows about one image.
     by_image: BTreeMap<String, Vec<usize>>,
-    /// Rows of entries about more than one image.
+    /// The rows of entries about more than one image.
     by_registry: BTreeMap<String, Vec<usize>>,
-    /// Rows of budgets alone whose quota is spent.
+    /// The rows of budgets with a used-up quota.
     spent: BTreeMap<String, Vec<usize>>,
-    /// The first row of other budgets alone.
+    /// The first row of other budgets.
     queues: BTreeMap<String, usize>,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// The rows that an image waits for.
+    /// The rows that delay an image.
     fn causes_of(&self, image: &str) -> Causes {
         let registry = Reference::parse(image).map(|reference| reference.registry().to_owned()).unwrap_or_default();
         let query = EntryQuery::of(image);

@@ -10,7 +10,7 @@ fn rows_of(sample: Sample) -> Vec<Row> {
     rows(&answers.known, &answers.budgets, &answers.waits)
 }
 
-/// What a row is about, how many nodes and images wait.
+/// The subject of each row, and how many nodes and images wait.
 fn told(rows: &[Row]) -> Vec<(&str, u64, u64)> {
     assert!(rows.iter().all(|row| row.key.len() == 32 && !row.id.is_empty()));
     let names = rows.iter().map(|row| match &row.what {

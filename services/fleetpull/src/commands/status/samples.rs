@@ -22,7 +22,7 @@ pub(super) fn node(number: usize) -> NodeName {
     format!("n{number}").parse().expect("a name")
 }
 
-/// A node that is well.
+/// A node without problems.
 pub(super) fn description(number: usize) -> NodeDescription {
     NodeDescription {
         node: node(number),
@@ -50,18 +50,18 @@ pub(super) fn silent(number: usize, seconds: u64) -> Silent {
     Silent { node: node(number), ago, labels: None, known_for: Duration::from_secs(3_600) }
 }
 
-/// About a thing of `registry.example`.
+/// An entry about a part of `registry.example`.
 pub(super) fn of_registry(kind: EntryKind) -> EntryAbout {
     EntryAbout::of(kind, "registry.example")
 }
 
-/// About an image.
+/// An entry about an image.
 pub(super) fn of_image(kind: EntryKind, image: &str) -> EntryAbout {
     let registry = image::Reference::parse(image).map(|image| image.registry().to_owned()).unwrap_or_default();
     EntryAbout { image: image.to_owned(), ..EntryAbout::of(kind, &registry) }
 }
 
-/// A shared entry whose key begins with `key`.
+/// A shared entry whose key starts with `key`.
 pub(super) fn shared(key: &str, about: EntryAbout, class: FailureClass, cause: &str) -> BackoffEntry {
     let view = View { scope: "default".to_owned(), registry: "registry.example".to_owned(), ..View::default() };
     BackoffEntry {
@@ -97,7 +97,7 @@ pub(super) fn missing(key: &str, image: &str) -> BackoffEntry {
     }
 }
 
-/// A node's own back-off.
+/// A back-off entry of one node.
 pub(super) fn own(key: &str) -> BackoffEntry {
     BackoffEntry {
         key: key.to_owned(),
@@ -111,13 +111,13 @@ pub(super) fn own(key: &str) -> BackoffEntry {
     }
 }
 
-/// The back-off of the owner of a budget.
+/// The back-off entry of a budget's owner.
 pub(super) fn limited() -> BackoffEntry {
     let about = EntryAbout { owner: OWNER.to_owned(), ..of_registry(EntryKind::Budget) };
     shared("91c0", about, FailureClass::RateLimited, "registry.example: 429 Too Many Requests for manifest v1")
 }
 
-/// A budget of whose quota this is left, as its leader tells it.
+/// A budget with this much of its quota left, as its leader reports it.
 pub(super) fn budget(owner: &str, remaining: u64) -> BudgetState {
     let limit = RegistryLimit { limit: 100, remaining, window_ms: 21_600_000, reset_ms: Some(8_040_000), source: None };
     BudgetState {
@@ -137,7 +137,7 @@ pub(super) fn waiting(image: &str, since_ms: u64) -> PullStatus {
     PullStatus { image: image.to_owned(), state, since_ms, callers, pods: Vec::new(), done_bytes, total_bytes, layers: Vec::new() }
 }
 
-/// Puts answers together as a fleet of so many nodes gives them.
+/// Composes the answers of a fleet.
 pub(super) struct Sample {
     answers: Answers,
     failures: known_failures::Merger,
@@ -162,13 +162,13 @@ impl Sample {
         Self { answers, failures: known_failures::Merger::default(), budgets: Merger::default() }
     }
 
-    /// Changes something else.
+    /// Makes any other change.
     pub(super) fn with(mut self, change: impl FnOnce(&mut Answers)) -> Self {
         change(&mut self.answers);
         self
     }
 
-    /// All nodes know of this.
+    /// All nodes have this entry.
     pub(super) fn knowing(mut self, entry: &BackoffEntry) -> Self {
         for described in &mut self.answers.nodes {
             described.backoff += 1;
@@ -177,7 +177,7 @@ impl Sample {
         self
     }
 
-    /// One node alone knows of this.
+    /// Only this node has this entry.
     pub(super) fn alone(mut self, number: usize, entry: BackoffEntry) -> Self {
         self.failures.add(&node(number), vec![entry]);
         self
@@ -188,7 +188,7 @@ impl Sample {
         self
     }
 
-    /// The first so many nodes wait for an image, this long.
+    /// The first `nodes` nodes have waited for an image for `since_ms`.
     pub(super) fn waiting(mut self, nodes: usize, image: &str, since_ms: u64) -> Self {
         for described in self.answers.nodes.iter_mut().take(nodes) {
             described.waiting += 1;

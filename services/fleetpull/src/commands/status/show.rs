@@ -1,4 +1,4 @@
-//! The status as lines: a sentence on the worst, four lines on the whole, and a table of what is wrong.
+//! The status as lines: a sentence on the worst problem, four lines on the fleet, and a table of the rows.
 
 use contract::NodeName;
 
@@ -11,20 +11,20 @@ use crate::output::one_line;
 use crate::output::table::{Cell, Column, Look, Table};
 use crate::output::units::{self, SOON_MS};
 
-/// One screen, whatever the size of the fleet.
+/// The most lines, so that the status of a fleet of any size fits on one screen.
 const LINES_MOST: usize = 40;
-/// So many silent nodes are named on the line of nodes, and as many degraded ones.
+/// Silent nodes named on the line NODES, and as many degraded ones.
 const NAMED: usize = 3;
-/// So many versions of the program are named, the most common first.
+/// Versions of the program that are named, the most common first.
 const VERSIONS_NAMED: usize = 3;
-/// Events that wait for less than this are on their way. Milliseconds.
+/// Events that have waited for less than this are not reported, in milliseconds.
 const UNSENT_FROM_MS: u64 = 1_000;
-/// The most of a name in the sentence. Columns.
+/// The longest name in the sentence, in columns.
 const SENTENCE_WHAT: usize = 40;
-/// How wide the name of a part of the fleet is before what is said of it. Columns.
+/// The width of the labels, in columns.
 const LABEL: usize = 9;
 
-/// The columns where there is room for all.
+/// The columns if all of them fit.
 static IN_FULL: [Column; 8] = [
     Column::new("ID"),
     Column::name("WHAT", 24),
@@ -35,7 +35,7 @@ static IN_FULL: [Column; 8] = [
     Column::new("NEXT ATTEMPT"),
     Column::new("WAITING"),
 ];
-/// The columns where there is less.
+/// The columns on a narrower screen.
 static IN_SHORT: [Column; 7] = [
     Column::new("ID"),
     Column::name("WHAT", 20),
@@ -46,7 +46,7 @@ static IN_SHORT: [Column; 7] = [
     Column::new("WAITING"),
 ];
 
-/// All of it, in lines of so many columns.
+/// The whole status, in lines of at most `width` columns.
 pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
     let mut lines = wrapped(&one_line(&sentence(status)), width);
     let bus = ("BUS", bus(&status.bus));
@@ -57,7 +57,7 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
     for (label, text) in parts {
         lines.extend(wrapped(&one_line(&format!("{label:<LABEL$}{text}")), width));
     }
-    // The header of the table, and how many more there are.
+    // Two lines are kept for the header of the table, and for the number of further rows.
     let room = LINES_MOST.saturating_sub(lines.len() + 2);
     let shown = status.rows.get(..room).unwrap_or(&status.rows);
     if !shown.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
     lines
 }
 
-/// What is worst.
+/// The sentence on the worst problem.
 fn sentence(status: &Status) -> String {
     let Status { bus, nodes, rows, of_node, .. } = status;
     if let (Some((since_ms, reason)), Some(node)) = (&bus.lost, of_node) {
@@ -96,13 +96,13 @@ fn sentence(status: &Status) -> String {
     }
 }
 
-/// A node that has lost its bus, and what it does about it.
+/// The sentence on a node that has lost its bus, and how it goes on.
 pub(in crate::commands) fn without_a_bus(node: &NodeName, since_ms: u64, reason: &str) -> String {
     let since = units::age(since_ms);
     format!("{node} has no bus for {since}: {reason}, it goes on by kubelet's rule and connects again by itself")
 }
 
-/// A node that does not answer, what becomes of the others, and what it does about it.
+/// The sentence on a silent node, on the other nodes, and how it reconnects.
 pub(in crate::commands) fn silent(node: &NodeName, since_ms: u64, others: &str) -> String {
     let since = units::age(since_ms);
     format!(
@@ -111,7 +111,7 @@ pub(in crate::commands) fn silent(node: &NodeName, since_ms: u64, others: &str) 
 }
 
 fn sentence_of(row: &Row) -> String {
-    // The figures behind it are to be seen however long the name is.
+    // The name is shortened, so that the figures after it stay visible.
     let what = without_middle(what(row), SENTENCE_WHAT);
     let since = row.since_ms.map(|since_ms| format!(" for {}", units::age(since_ms))).unwrap_or_default();
     format!("{what}: {}{since}, {}, {}{}", row.state_in_words, row.cause, waiting(row), next(row))
@@ -129,7 +129,7 @@ fn next(row: &Row) -> String {
     next_attempt(row.next_attempt_ms, row.prober.as_deref()).map(|next| format!(", {next}")).unwrap_or_default()
 }
 
-/// Who makes the next attempt, or when it is made; none: that is not known.
+/// The prober, or the time of the next attempt. None if neither is known.
 pub(in crate::commands) fn next_attempt(left_ms: Option<u64>, prober: Option<&str>) -> Option<String> {
     match (left_ms, prober) {
         (_, Some(prober)) => Some(format!("{prober} tries now")),
@@ -153,7 +153,7 @@ fn fleet(status: &Status) -> String {
 
 fn bus(bus: &BusState) -> String {
     let state = match (&bus.lost, bus.answered_in_ms) {
-        // The sentence says why.
+        // The sentence already says why.
         (Some((since_ms, _)), _) => format!("gone for {}", units::age(*since_ms)),
         (None, Some(answered_in_ms)) => format!("connected, an agent answers in {answered_in_ms} ms"),
         (None, None) => "connected".to_owned(),
@@ -204,7 +204,7 @@ fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// In full if that fits, else without the scope and with short words.
+/// The table with all columns if they fit, else with fewer columns and short words.
 fn table_of(rows: &[Row], width: usize) -> Vec<String> {
     let look = Look::of_width(Some(width));
     let mut table = Table::new(&IN_FULL);

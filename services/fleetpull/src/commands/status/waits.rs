@@ -1,4 +1,4 @@
-//! Which images nodes wait for, put together as it comes.
+//! The images that nodes wait for, merged as the answers arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use contract::NodeName;
 use contract::messages::pull_coordinator::{PullState, PullStatus, StandingPullState, StandingPullStatus};
 use image::Reference;
 
-/// The most images that are told apart: nobody reads more.
+/// The most images that are counted separately.
 const IMAGES_MOST: usize = 10_000;
-/// The most waits, of one node for one image, that are kept: they take some 20 MB. What is beyond is not counted.
+/// The most waits that are kept, each of one node for one image. They take about 20 MB; further ones are not counted.
 const WAITS_MOST: usize = 1_000_000;
 
-/// Who waits, and for what.
+/// The waits of nodes for images.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     nodes: Vec<NodeName>,
     node_numbers: BTreeMap<NodeName, u32>,
-    /// As normalised, or as asked for what is no image.
+    /// The images by normalised reference, or as requested if the reference is invalid.
     images: BTreeMap<String, u32>,
-    /// Of a node for an image, by their numbers.
+    /// The waits as pairs of a node's and an image's number.
     waits: BTreeSet<(u32, u32)>,
     oldest_ms: Option<u64>,
 }
 
-/// How many wait.
+/// How many nodes and images wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waiting {
     pub(super) nodes: u64,
@@ -31,21 +31,21 @@ pub(super) struct Waiting {
 }
 
 impl Waits {
-    /// The pulls of a node: those that wait count.
+    /// Adds the waiting ones among the pulls of a node.
     pub(super) fn add_pulls(&mut self, node: &NodeName, pulls: &[PullStatus]) {
         for pull in pulls.iter().filter(|pull| pull.state == PullState::Waiting) {
             self.add(node, &pull.image, pull.since_ms);
         }
     }
 
-    /// Its standing pulls: those that do not run count.
+    /// Adds the standing pulls of a node that are not pulling.
     pub(super) fn add_standing_pulls(&mut self, node: &NodeName, standing_pulls: &[StandingPullStatus]) {
         for standing_pull in standing_pulls.iter().filter(|standing_pull| standing_pull.state != StandingPullState::Pulling) {
             self.add(node, &standing_pull.image, standing_pull.since_ms);
         }
     }
 
-    /// For how long somebody waits.
+    /// How long the oldest wait has lasted.
     pub(super) fn oldest_ms(&self) -> Option<u64> {
         self.oldest_ms
     }
@@ -73,8 +73,8 @@ impl Waits {
         self.waits.insert((number_of_node, number_of_image));
     }
 
-    /// How many wait for each of so many causes: for all of the causes of an image that count on a node, as `knows` says; if there is
-    /// none, in a queue.
+    /// How many nodes and images wait for each of `causes`. A wait counts for all causes of its image that the node has according to
+    /// `knows`; if it has none, for the queue.
     pub(super) fn by_cause(
         &self,
         causes: usize,
@@ -86,7 +86,7 @@ impl Waits {
             of_image[*number as usize] = causes_of(image);
         }
         let mut counts = vec![Count::default(); causes];
-        // In the order of nodes.
+        // The waits are sorted by node.
         for (node, image) in &self.waits {
             let Causes { holding, queue } = &of_image[*image as usize];
             let holding: Vec<usize> = holding.iter().copied().filter(|cause| knows(*cause, &self.nodes[*node as usize])).collect();
@@ -97,16 +97,16 @@ impl Waits {
     }
 }
 
-/// What holds an image, by numbers of causes.
+/// The causes that delay an image, as numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Causes {
-    /// Each of them is to be over first.
+    /// Causes that must all end before the image is pulled.
     pub(super) holding: Vec<usize>,
-    /// In which it waits if nothing holds it.
+    /// The queue in which the image waits if no cause delays it.
     pub(super) queue: Option<usize>,
 }
 
-/// Who waits for one cause.
+/// The waits for one cause.
 #[derive(Clone, Default)]
 struct Count {
     nodes: u64,
@@ -115,7 +115,7 @@ struct Count {
 }
 
 impl Count {
-    /// Nodes come one after the other.
+    /// Must be called in the order of the nodes.
     fn add(&mut self, node: u32, image: u32) {
         if self.last_node.replace(node) != Some(node) {
             self.nodes += 1;
@@ -124,7 +124,7 @@ impl Count {
     }
 }
 
-/// An image as all spellings of it are written.
+/// The same form for all spellings of an image.
 pub(super) fn normalised(image: &str) -> String {
     Reference::parse(image).map_or_else(|_| image.to_owned(), |reference| reference.normalised().to_owned())
 }
@@ -146,7 +146,7 @@ mod tests {
         let mut waits = Waits::default();
         for number in 0..4 {
             waits.add(&node(number), "busybox", 1_000);
-            // A standing pull and its flight are one wait.
+            // A standing pull and its flight count as one wait.
             waits.add(&node(number), "docker.io/library/busybox:latest", 70_000);
         }
         waits.add(&node(0), "r.example/a:1", 5_000);
@@ -156,7 +156,7 @@ mod tests {
             "r.example/a:1" => Causes { holding: vec![0], queue: None },
             _ => Causes::default(),
         };
-        // The first cause is known to one node, the second to two.
+        // The first node has the first cause; the first two nodes have the second.
         let knows = |cause: usize, node: &NodeName| [&["n1"][..], &["n1", "n2"]][cause].contains(&node.as_str());
         let expected = [(1, 1), (2, 1), (2, 1), (0, 0)].map(|(nodes, images)| Waiting { nodes, images });
         assert_eq!((waits.by_cause(4, causes_of, knows), waits.oldest_ms()), (expected.to_vec(), Some(70_000)));

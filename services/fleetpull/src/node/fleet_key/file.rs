@@ -1,4 +1,4 @@
-//! The fleet's key from a file that somebody has put on every node.
+//! The fleet's key from a file that operators put on every node.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,23 +9,23 @@ use runtimes::keyring::FLEET_KEY_BYTES;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
-/// A key is some dozen bytes; what is larger is another file.
+/// The largest file that is read. A key has a few dozen bytes.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
-/// Who beside the owner may read or write.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// Why a key file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the fleet's key cannot be read from {}: check the path in fleet.key_file and who may read it", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// It is too short to be a secret.
+    /// The key is too short to be a secret.
     #[error(
         "the fleet's key in {} has {bytes} bytes, at least {FLEET_KEY_BYTES} are needed: make one with `head -c 32 /dev/urandom | base64` and put it on every node",
         path.display()
@@ -33,10 +33,10 @@ pub enum KeyFileError {
     TooShort {
         /// The file.
         path: PathBuf,
-        /// How many bytes it has, without the line's end.
+        /// The length in bytes without the line end.
         bytes: usize,
     },
-    /// It is no key.
+    /// The file is too large to be a key.
     #[error("the fleet's key in {} is larger than {FILE_MAX_BYTES} bytes: fleet.key_file names another file", path.display())]
     TooLarge {
         /// The file.
@@ -47,7 +47,7 @@ pub enum KeyFileError {
 /// Reads the key. A file that others may read is used, with a warning.
 ///
 /// # Errors
-/// It cannot be read, is too short or no key.
+/// The file cannot be read, is too short, or is too large.
 pub fn read_key_file(path: &Path) -> Result<[u8; FLEET_KEY_BYTES], KeyFileError> {
     let unreadable = |source| KeyFileError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
@@ -57,7 +57,7 @@ pub fn read_key_file(path: &Path) -> Result<[u8; FLEET_KEY_BYTES], KeyFileError>
     if content.len() as u64 > FILE_MAX_BYTES {
         return Err(KeyFileError::TooLarge { path: path.to_owned() });
     }
-    // An editor's line end must not make another fleet.
+    // A line end, which editors add, is not part of the key.
     let key = content.trim_ascii_end();
     if key.len() < FLEET_KEY_BYTES {
         return Err(KeyFileError::TooShort { path: path.to_owned(), bytes: key.len() });

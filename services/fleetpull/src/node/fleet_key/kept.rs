@@ -1,4 +1,4 @@
-//! The fleet's key as the fleet keeps it itself: made once by whichever agent is first, and read by the others.
+//! The fleet's key in the fleet's bucket: the first agent makes it, and the others read it.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use contract::subject::Fleet;
 use runtimes::keyring::{FLEET_KEY_BYTES, FleetKey};
 use tracing::{debug, info, warn};
 
-/// The key under which the key is kept.
+/// The name of the key in the bucket.
 const FLEET_KEY: &str = "fleet";
-/// While there is no key, logins are this node's own: it is looked for as often as the bus is.
+/// The pause while there is no key. Until then, logins are only this node's own.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A bucket that was wiped gets its key back within this, and a key that somebody else put there is taken up.
+/// The pause once there is a key: after this time a wiped bucket gets its key back, and a key that was replaced is used.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// Longer than a server takes that is at all well.
+/// How long the server may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 type Key = [u8; FLEET_KEY_BYTES];
@@ -35,7 +35,7 @@ enum NoKey {
     NotAKey(usize),
 }
 
-/// Fills `handle` as soon as there is a key, making one where there is none, and keeps to what the fleet has from then on. Never returns.
+/// Fills `handle` as soon as there is a key, and makes one if there is none. Then follows changes of the key in the bucket. Never returns.
 pub async fn keep_key(handle: FleetKey, bus: BusRef, fleet: Fleet, mut random: Random) {
     let mut held: Option<Key> = None;
     loop {
@@ -56,7 +56,7 @@ pub async fn keep_key(handle: FleetKey, bus: BusRef, fleet: Fleet, mut random: R
     }
 }
 
-/// The fleet's key: the one that is kept, else `own`, which is kept from now on. Of several who make one, all come to the same.
+/// The fleet's key: the stored one, else `own`, which is then stored. If several agents make a key at the same time, all use the same one.
 async fn agree(bus: &BusRef, fleet: &Fleet, own: Key) -> Result<Key, NoKey> {
     let keys = bus.bucket(&bucket_spec(SharedBucket::keys(fleet))).await.map_err(KeyValueError::from)?;
     if let Some(kept) = keys.get(FLEET_KEY).await? {
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// A hub, and the key that is kept there.
+    /// A bus with an empty bucket.
     fn hub() -> MemoryBus {
         MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000)))
     }

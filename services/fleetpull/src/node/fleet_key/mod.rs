@@ -1,7 +1,7 @@
-//! The fleet's key, under which nodes name their logins to each other: from a file, else from the fleet's bucket `keys`.
+//! The fleet's key, with which nodes identify their logins to each other: from a file, else from the fleet's bucket `keys`.
 //!
-//! The key is never logged, never an event, never in a message but the one that stores it. A node without a key tells nobody whose
-//! login it has.
+//! The key is never logged and never part of an event or a message, except the one that stores it. A node without a key does not share
+//! which login it uses.
 
 mod file;
 mod kept;

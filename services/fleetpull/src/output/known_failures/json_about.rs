@@ -1,11 +1,11 @@
-//! What an entry is about, in JSON: the names and their meaning are an interface.
+//! The subject of an entry in JSON. The names and their meaning are an interface.
 
 use contract::messages::backoff_tracker::EntryAbout;
 use serde::Serialize;
 
 use crate::output::given;
 
-/// What an entry is about. What its kind does not have is null.
+/// The subject of an entry. Fields that its kind does not have are null.
 #[derive(Serialize)]
 pub struct JsonAbout<'a> {
     kind: Option<&'a str>,
@@ -16,13 +16,13 @@ pub struct JsonAbout<'a> {
     repository: Option<&'a str>,
     image: Option<&'a str>,
     platform: Option<&'a str>,
-    /// Of a login: none was sent.
+    /// For a login: true if none was sent.
     anonymous: bool,
     pod: Option<String>,
 }
 
 impl<'a> JsonAbout<'a> {
-    /// As JSON.
+    /// The subject as JSON.
     #[must_use]
     pub fn of(about: &'a EntryAbout) -> Self {
         let EntryAbout { kind, registry, endpoint, zone, owner, repository, image, platform, anonymous, pod } = about;

@@ -1,4 +1,4 @@
-//! Puts together what nodes told, as it comes.
+//! Merges the answers of nodes as they arrive.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,13 +10,13 @@ use contract::messages::backoff_tracker::BackoffEntry;
 
 use super::Known;
 
-/// The most rows that one command puts together: nobody reads more, and a fleet's own back-offs could be millions.
+/// The most rows of one command. A large fleet could have millions of own back-off entries.
 const ROWS_MOST: usize = 10_000;
 
-/// What nodes told so far.
+/// The merged answers so far.
 #[derive(Debug, Default)]
 pub struct Merger {
-    // The key of a shared entry says all of it; of a node's own the node belongs to it.
+    // The key identifies a shared entry. For an entry that is not shared, the node is added.
     known: BTreeMap<(String, Option<NodeName>), Held>,
     /// The holders of shared entries of which only the key is known, until a node sends the whole entry.
     by_key: BTreeMap<String, Vec<u32>>,
@@ -24,7 +24,7 @@ pub struct Merger {
     left_out: u64,
 }
 
-/// One entry, and by their numbers those who hold it: ten thousand names for each of hundreds of entries take too much memory.
+/// An entry, and the numbers of its holders, because the names of 10,000 nodes for each of hundreds of entries take too much memory.
 #[derive(Debug)]
 struct Held {
     entry: BackoffEntry,
@@ -32,7 +32,7 @@ struct Held {
     next: BTreeMap<NodeName, u64>,
 }
 
-/// Nodes, numbered as they come.
+/// Numbers for nodes, in the order of their answers.
 #[derive(Debug, Default)]
 struct Names {
     numbers: BTreeMap<NodeName, u32>,
@@ -40,7 +40,7 @@ struct Names {
 }
 
 impl Merger {
-    /// One node told this.
+    /// Adds the entries of a node.
     pub fn add(&mut self, node: &NodeName, entries: Vec<BackoffEntry>) {
         for entry in entries {
             let place = (entry.key.clone(), entry.view.is_none().then(|| node.clone()));
@@ -58,7 +58,7 @@ impl Merger {
         }
     }
 
-    /// One node holds these, which are shared.
+    /// Adds the keys of a node's shared entries.
     pub fn add_keys(&mut self, node: &NodeName, keys: Vec<String>) {
         let number = self.names.number(node);
         for key in keys {
@@ -73,13 +73,13 @@ impl Merger {
         }
     }
 
-    /// Somebody who holds what is known by its key alone.
+    /// A node with an entry of which only the key is known.
     #[must_use]
     pub fn who_knows_more(&self) -> Option<NodeName> {
         self.by_key.values().find_map(|holders| holders.first()).and_then(|number| self.names.name(*number))
     }
 
-    /// This node was asked for all of what it holds, and told this of it: what it does not tell any more is gone there.
+    /// Takes the whole entries of a node. An entry of this node that is missing here no longer exists on the node.
     pub fn complete(&mut self, node: &NodeName, told: Vec<BackoffEntry>) {
         for entry in told {
             if let Some(holders) = self.by_key.remove(&entry.key) {
@@ -93,13 +93,13 @@ impl Merger {
         });
     }
 
-    /// How many rows there was no room for.
+    /// The number of rows that did not fit.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out + self.by_key.len() as u64
     }
 
-    /// Shared entries first, then each node's own, each in the order of what they are about; the nodes by name.
+    /// Shared entries first, then each node's own, sorted by subject. The nodes are sorted by name.
     #[must_use]
     pub fn into_known(self) -> Vec<Known> {
         let Self { known, names, .. } = self;
@@ -123,7 +123,7 @@ impl Merger {
     }
 }
 
-/// Who knows of more failures, then of a later one, knows the newer.
+/// The entry with more failures is newer; if equal, the one with the later failure.
 fn newness(entry: &BackoffEntry) -> (u32, Reverse<u64>) {
     (entry.step, Reverse(entry.last_ms_ago))
 }
@@ -134,7 +134,7 @@ impl Held {
         Self { entry, holders, next }
     }
 
-    /// Another node holds it too.
+    /// Adds another holder of the entry.
     fn hear(&mut self, node: &NodeName, number: u32, entry: BackoffEntry) {
         self.holders.push(number);
         self.next.insert(node.clone(), entry.next_attempt_ms);
@@ -176,7 +176,7 @@ mod tests {
         merger.add_keys(&node("n2"), vec![key(1), key(2), key(3)]);
         merger.add_keys(&node("n3"), vec![key(2)]);
         assert_eq!((merger.who_knows_more(), merger.left_out()), (Some(node("n2")), 2));
-        // The third has gone meanwhile.
+        // The third entry has been closed since.
         merger.complete(&node("n2"), vec![entry(1), entry(2)]);
         assert_eq!((merger.who_knows_more(), merger.left_out()), (None, 0));
         let told: Vec<(u32, usize)> = merger.into_known().iter().map(|known| (known.entry.step, known.nodes.len())).collect();

@@ -1,4 +1,4 @@
-//! What nodes know of failures, as a table.
+//! Back-off entries as a table.
 
 use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 use contract::{BudgetOwner, View};
@@ -8,7 +8,7 @@ use crate::output::refusal::met;
 use crate::output::table::{Cell, Column, Table, Tone};
 use crate::output::units;
 
-/// How much of a route is shown. Hex digits.
+/// Hex digits of a route that are shown.
 const ROUTE_SHOWN: usize = 8;
 
 /// The columns of a list of back-off entries.
@@ -29,7 +29,7 @@ pub static COLUMNS: [Column; 14] = [
     Column::wide("VIEW"),
 ];
 
-/// All of `known` in rows.
+/// The entries as rows.
 #[must_use]
 pub fn table(known: &[Known]) -> Table {
     let mut table = Table::new(&COLUMNS);
@@ -38,7 +38,7 @@ pub fn table(known: &[Known]) -> Table {
 }
 
 impl Known {
-    /// What the last attempt met, in few words.
+    /// The result of the last attempt in a few words.
     #[must_use]
     pub fn met(&self) -> String {
         met(self.entry.class, &self.entry.cause)
@@ -73,7 +73,7 @@ impl Known {
     }
 }
 
-/// What of its registry an entry is about, in a few words.
+/// The subject of an entry without its registry, in a few words.
 fn what(about: &EntryAbout) -> String {
     let EntryAbout { registry, zone, owner, repository, image, platform, .. } = about;
     let of_registry = |name: &str| name.strip_prefix(registry.as_str()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name).to_owned();
@@ -98,7 +98,7 @@ fn what(about: &EntryAbout) -> String {
     }
 }
 
-/// Scope and the beginning of the route.
+/// The scope and the beginning of the route.
 fn short_view(view: &View) -> String {
     let route: String = view.route.chars().take(ROUTE_SHOWN).collect();
     let boot = if view.boot.is_empty() { "" } else { " (this host)" };

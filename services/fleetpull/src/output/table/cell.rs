@@ -6,40 +6,40 @@ use console::{Style, measure_text_width};
 
 use crate::output::{one_line, units};
 
-/// What stands where nothing is known.
+/// The text for an unknown value.
 const NOTHING: &str = "-";
 
-/// Text in a table, in one line whatever wrote it.
+/// A text in a table, as one line without terminal control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
-    /// By which it is sorted; none: by its text.
+    /// The figure for sorting. None if the text is used.
     figure: Option<u64>,
     tone: Tone,
 }
 
-/// How a cell is to be taken.
+/// The meaning of a cell, shown as a colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// As it is.
+    /// No meaning.
     #[default]
     Plain,
-    /// All is well.
+    /// No problem.
     Good,
-    /// Somebody may want to look.
+    /// A possible problem.
     Warning,
-    /// Something is wrong.
+    /// A problem.
     Bad,
 }
 
 impl Cell {
-    /// Nothing is known.
+    /// An unknown value.
     #[must_use]
     pub fn nothing() -> Self {
         Self::from(NOTHING)
     }
 
-    /// A text as it is, which this program wrote itself.
+    /// A text of this program, unchanged.
     pub(super) fn verbatim(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
@@ -50,25 +50,25 @@ impl Cell {
         Self { text: count.to_string(), figure: Some(count), tone: Tone::Plain }
     }
 
-    /// How long ago something was, or how long it lasts.
+    /// The time since something happened, or a duration.
     #[must_use]
     pub fn age(ms: u64) -> Self {
         Self { text: units::age(ms), figure: Some(ms), tone: Tone::Plain }
     }
 
-    /// The same, if it is known.
+    /// The same, or an unknown value.
     #[must_use]
     pub fn age_if(ms: Option<u64>) -> Self {
         ms.map_or_else(Self::nothing, Self::age)
     }
 
-    /// A text that is sorted by a figure.
+    /// Sorts the cell by a figure.
     #[must_use]
     pub fn sorted_by(self, figure: u64) -> Self {
         Self { figure: Some(figure), ..self }
     }
 
-    /// In a tone.
+    /// Sets the tone.
     #[must_use]
     pub fn toned(self, tone: Tone) -> Self {
         Self { tone, ..self }
@@ -82,7 +82,7 @@ impl Cell {
         Self { text: shorten(&self.text), ..self }
     }
 
-    /// As it is written to a terminal that shows colours, or to one that does not.
+    /// The text for a terminal, with or without colours.
     pub(super) fn written(&self, has_colour: bool) -> String {
         let style = match self.tone {
             _ if !has_colour => return self.text.clone(),

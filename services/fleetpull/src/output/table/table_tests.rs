@@ -96,7 +96,7 @@ fn colours_change_no_width() {
     assert_eq!(plain, stripped);
 }
 
-/// Whatever other nodes wrote, and however narrow the terminal: whole lines, one for each row, none wider than the terminal.
+/// For any text of other nodes and any width of the terminal: one whole line for each row, and no line wider than the terminal.
 #[test]
 fn any_text_is_one_line_of_any_width() {
     let bad = "x\u{1b}[2J\u{9b}2Jz\u{7f}\u{202e}\r\nforged\u{2028}\t";

@@ -1,4 +1,4 @@
-//! Why pulls do not go on or have failed, put together by what is at fault: a registry or an image, whichever node found out.
+//! Causes of waits and failures, grouped by the registry or image at fault, whichever node reported them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,17 +9,17 @@ use image::Reference;
 use crate::output::refusal::met;
 use crate::output::{one_line, units};
 
-/// What is at fault.
+/// The cause of a wait or failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// A registry or an image, and what it was met with.
+    /// A registry or an image, and the result of an attempt.
     Met { what: String, met: String },
-    /// Nothing has failed: it waits, as an agent says it.
+    /// Without a failure: the reason for waiting in the agent's words.
     Said(String),
 }
 
 impl Cause {
-    /// What an attempt met: of a registry if it is the registry's fault, else of the image.
+    /// The cause of a failed attempt: the registry if it is at fault, else the image.
     pub(super) fn met(image: &str, class: FailureClass, message: &str) -> Self {
         let registry = || Reference::parse(image).map_or_else(|_| image.to_owned(), |reference| reference.registry().to_owned());
         let what = match class {
@@ -34,7 +34,7 @@ impl Cause {
         Self::Met { what, met: met(class, message) }
     }
 
-    /// What an agent says. What stands behind a comma are moments, which differ from node to node.
+    /// The cause in an agent's words. Times, which differ between nodes, follow a comma and are cut off.
     pub(super) fn said(sentence: &str) -> Self {
         Self::Said(sentence.split(", ").next().unwrap_or(sentence).to_owned())
     }
@@ -47,22 +47,22 @@ impl Cause {
     }
 }
 
-/// What holds one pull.
+/// The cause that holds a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) cause: Cause,
-    /// When the next attempt is made, milliseconds since 1970, if that is known.
+    /// When the next attempt is due, in milliseconds since 1970-01-01, if known.
     pub(super) next_ms: Option<u64>,
 }
 
-/// Holds of the same cause.
+/// Holds with the same cause.
 #[derive(Debug, Default)]
 struct Held<'a> {
     nodes: BTreeSet<&'a NodeName>,
     next_ms: Option<u64>,
 }
 
-/// A line for each cause, what holds most nodes first: `4 nodes: registry.example 503, next attempt 19:05:16Z`.
+/// A line for each cause, sorted by the number of nodes: `4 nodes: registry.example 503, next attempt 19:05:16Z`.
 pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, now_ms: u64, most: usize) -> Vec<String> {
     let mut causes: BTreeMap<&Cause, Held<'_>> = BTreeMap::new();
     for (node, Hold { cause, next_ms }) in holds {
@@ -88,14 +88,14 @@ pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, n
     some(&causes, most, line)
 }
 
-/// The first of them as lines, and how many more there are.
+/// The first `most` items as lines, and the number of others.
 pub(super) fn some<T>(all: &[T], most: usize, line: impl Fn(&T) -> String) -> Vec<String> {
     let more = all.len().saturating_sub(most);
     let more = (more > 0).then(|| format!("  and {more} other {}", if more == 1 { "cause" } else { "causes" }));
     all.iter().take(most).map(line).chain(more).collect()
 }
 
-/// How many nodes.
+/// The number of nodes in words.
 pub(super) fn counted(nodes: usize) -> String {
     if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
 }

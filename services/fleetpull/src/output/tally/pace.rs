@@ -1,23 +1,23 @@
-//! How fast bytes come, and how long the rest takes at that pace.
+//! The rate of bytes, and the remaining time at this rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Over so long the pace is measured: a stall is seen soon, and a slow second does not move the estimate.
+/// The time over which the rate is measured: short enough to show a stall soon, and long enough to ignore one slow second.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Nodes are asked once a second: more figures say no more.
+/// The least time between samples. Nodes are asked once per second.
 const EVERY: Duration = Duration::from_secs(1);
-/// What was watched for less than this says nothing yet.
+/// The shortest measurement that gives a rate.
 const LEAST: Duration = Duration::from_secs(3);
 
-/// What had been fetched when, the oldest first.
+/// The fetched bytes by time, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     samples: VecDeque<(Duration, u64)>,
 }
 
 impl Pace {
-    /// So many bytes were there `at` a time since the job began. A time that went back says nothing.
+    /// Takes the number of fetched bytes at a time since the start of the job. It is ignored within [`EVERY`] of the last one.
     pub(super) fn see(&mut self, at: Duration, done_bytes: u64) {
         if self.samples.back().is_some_and(|(last, _)| at < *last + EVERY) {
             return;
@@ -28,7 +28,7 @@ impl Pace {
         }
     }
 
-    /// Bytes a second. None: it was not watched for long enough.
+    /// Bytes per second. None if the measurement is too short.
     pub(super) fn bytes_per_second(&self) -> Option<u64> {
         let ((began, before), (ended, after)) = (self.samples.front()?, self.samples.back()?);
         let lasted = ended.saturating_sub(*began);
@@ -39,7 +39,7 @@ impl Pace {
         Some(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// How many milliseconds so many bytes take. None: that is not known, or nothing comes.
+    /// How many milliseconds a number of bytes takes. None if the rate is unknown or 0.
     pub(super) fn milliseconds_for(&self, bytes: u64) -> Option<u64> {
         let per_second = self.bytes_per_second().filter(|per_second| *per_second > 0)?;
         Some(u64::try_from(u128::from(bytes) * 1_000 / u128::from(per_second)).unwrap_or(u64::MAX))

@@ -102,7 +102,7 @@ fn the_rest_takes_as_long_as_the_pace_says() {
     assert!(!tally.summary().contains(" left"), "nothing is known yet: {}", tally.summary());
     tally.see_node(&node(1), &[pull(PullState::Pulling, 5_000, 2_097_152)], &[], 0);
     at(&mut tally, 5);
-    // 2 MiB are left of its 4, and five nodes are still to fetch 4 each, at 512 KiB a second.
+    // 2 of 4 MiB are left, and five nodes have 4 MiB each to fetch, at 512 KiB/s.
     assert!(tally.summary().ends_with("2.0 MiB of 4.0 MiB, 512.0 KiB/s, about 44s left"), "{}", tally.summary());
     tally.see_node(&node(2), &[], &[held()], 5_000);
     assert!(tally.summary().ends_with(", about 36s left for what is not held back"), "{}", tally.summary());
