@@ -88,7 +88,7 @@ pub(crate) struct Durable {
     appends: Appends,
     /// The results of appends; the started actor takes the receiver.
     pub(crate) answers: Option<Answers>,
-    /// The store fails, which was logged.
+    /// True while the store fails, so that the failure is logged once.
     store_fails: bool,
 }
 

@@ -18,7 +18,7 @@ pub const OUTBOX_CAPACITY: usize = 10_000;
 const LINGER: Duration = Duration::from_millis(10);
 /// How many events are encoded before other tasks get a turn, about 0.1 ms; more if more wait.
 const ENCODED_AT_ONCE: usize = 16;
-/// The pause between tries while the bus is disconnected.
+/// The pause before publishing again while the bus is disconnected.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// A message to the publisher.

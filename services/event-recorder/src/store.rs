@@ -39,8 +39,7 @@ pub trait OutboxStore: Send {
 
     /// Syncs everything to the disk and marks the store as closed, so that the next opening goes on numbering without a gap.
     ///
-    /// # Errors
-    /// It cannot be written.
+    /// The store cannot be written.
     fn close(&mut self) -> Result<(), StoreError>;
 }
 

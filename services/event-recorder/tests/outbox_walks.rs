@@ -37,7 +37,7 @@ fn event(random: &mut Random, time_ms: u64, image: &str, reason: EventReason) ->
 struct Weather {
     /// Whether the stream can be reached.
     stream: bool,
-    /// Every how-many-th append is stored but its acknowledgement lost.
+    /// Each append whose number is a multiple of this is stored, but its acknowledgement is lost; 0: none is lost.
     loses_answers: u64,
 }
 

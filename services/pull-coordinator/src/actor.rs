@@ -37,7 +37,7 @@ const ALARM_AT_LEAST: Duration = Duration::from_millis(1);
 /// The longest time to an alarm; a later one is set again when this one rings.
 const ALARM_AT_MOST: Duration = Duration::from_secs(3_600);
 
-/// The actor that makes sure images are there.
+/// The actor that pulls images and answers the callers.
 pub struct PullCoordinator {
     pub(crate) core: Coordinator,
     pub(crate) runtime: RuntimeRef,
@@ -305,7 +305,7 @@ impl PullCoordinator {
         self.pending.spawn(context, withdraw, |(), _, _| {});
     }
 
-    /// Runs `work` beside the mailbox and feeds its result to the core.
+    /// Runs `work` as a task and feeds its result to the core.
     pub(crate) fn then<T: 'static>(
         &self,
         work: impl Future<Output = T> + 'static,

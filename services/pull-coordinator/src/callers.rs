@@ -18,7 +18,7 @@ pub(crate) struct Caller {
     pub(crate) answer: Answer<Ask<EnsureImage>>,
     /// Rings when the caller's time-out is over.
     pub(crate) alarm: Option<PendingHandle>,
-    /// What its message carried with the trace.
+    /// What the caller's message carried with the trace.
     pub(crate) carried: Option<Arc<Carried>>,
 }
 

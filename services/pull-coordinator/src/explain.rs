@@ -14,7 +14,7 @@ use crate::locality::Locality;
 use crate::outbound::Outbound;
 use crate::size_estimate;
 
-/// What an explanation is made from.
+/// The inputs of an explanation.
 pub(crate) struct Asked {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,

@@ -1,5 +1,5 @@
-//! Manifest checks: a HEAD for the manifest beside a pull of a runtime that shows little of it. It shows the registry's limits, and that
-//! the registry answers. A failed check is not reported, because the runtime's own request may succeed.
+//! Manifest checks: a HEAD for the manifest beside a pull, if the runtime shows little of the pull. The check shows the registry's limits,
+//! and that the registry answers. A failed check is not reported, because the runtime's own request may succeed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

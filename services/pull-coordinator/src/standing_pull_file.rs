@@ -26,14 +26,14 @@ pub type StandingPullStoreRef = Arc<dyn StandingPullStore>;
 pub trait StandingPullStore: fmt::Debug + Send + Sync + 'static {
     /// The standing pulls that were kept last.
     ///
-    /// # Errors
-    /// They cannot be read. A damaged file was put aside; any other stays, and `keep` fails until it can be read.
+    /// The standing pulls cannot be read. A damaged file was put aside; any other file stays, and `keep` fails until it can be read.
     fn load(&self) -> Result<Vec<KeptStandingPull>, StandingPullStoreError>;
 
-    /// Replaces the stored standing pulls. Once this returns they outlive a crash; if it fails or is interrupted, the earlier ones do.
+    /// Replaces the stored standing pulls. Once this returns, they outlive a crash; if it fails or is interrupted, the earlier ones stay
+    /// stored.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The standing pulls cannot be written.
     fn keep(&self, standing_pulls: &[KeptStandingPull]) -> Result<(), StandingPullStoreError>;
 }
 
@@ -43,27 +43,27 @@ pub enum StandingPullStoreError {
     /// The file cannot be reached.
     #[error("cannot {doing} {path}: {source}; see that its directory exists, is the agent's own and has room")]
     File {
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file cannot be parsed. It was put aside.
     #[error("the standing pulls in {path} cannot be read: {reason}; the file is kept as {aside}, ask for them again")]
     Corrupt {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         reason: String,
-        /// Where it is kept.
+        /// The path of the damaged file now.
         aside: PathBuf,
     },
     /// The file could not be read before, so it is not replaced.
     #[error("the standing pulls in {path} could not be read and are left as they are; see that the agent may read them, then restart it")]
     Unread {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
 }
@@ -161,7 +161,7 @@ impl StandingPullStore for StandingPullFile {
     }
 }
 
-/// Creates the file; a file left under its name by a crash or by somebody else is removed first.
+/// Creates the file; a file of this name that a crash or another process left is removed first.
 fn create_anew(dir: &SafeDir, name: &str) -> io::Result<File> {
     match dir.remove_file(name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -16,7 +16,7 @@ use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, PulledFacts, R
 
 use super::world::{World, failure, pod, present_image, wanted};
 
-/// One event; the numbers choose among the possibilities at that moment.
+/// One random action; the numbers choose among the inputs that are possible at that moment.
 #[derive(Clone, Debug)]
 enum Move {
     Ask { image: usize, policy: usize, pod: usize },
@@ -39,7 +39,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 0..150)
 }
 
-/// The core with what is still open.
+/// The core, and the effects and requests that are still open.
 struct Model {
     world: World,
     /// Effects that are not answered yet.
@@ -157,7 +157,7 @@ impl Model {
                     self.check_in_flight(*flight, &effect);
                     assert_eq!(*self.permits.entry(*permit).or_insert(*flight), *flight);
                     assert!(!self.granted.contains(flight), "a granted permit is not asked for");
-                    // Asking again with the same permit is one question.
+                    // Requests with the same permit count as one.
                     self.open.retain(|open| flight_of(open) != Some(*flight));
                 }
                 Effect::Recheck { flight, .. } => self.check_in_flight(*flight, &effect),

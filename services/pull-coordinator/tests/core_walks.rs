@@ -137,7 +137,7 @@ fn policy_always_pulls_a_present_image() {
     world.ask_until_flight(wanted("a:1", Always));
     world.pass(4_000);
     assert_eq!(names(&world.grant(FlightId(1))), ["StartPull"]);
-    // Nor if it joins a flight that is rechecking.
+    // It does not join a flight that is rechecking either.
     let mut world = World::new();
     world.ask_until_flight(wanted("a:1", IfNotPresent));
     world.pass(4_000);

@@ -18,7 +18,7 @@ use pull_coordinator::core::{Effect, FlightId, ImageFacts, Input, Policy, Pulled
 
 use super::world::{World, failure, granted, granted_for_all, present_image, refusal, sharing, target, wanted};
 
-/// One event; the numbers choose among the possibilities at that moment.
+/// One random action; the numbers choose among the inputs that are possible at that moment.
 #[derive(Clone, Debug)]
 enum Move {
     Ask { image: usize, how: usize },
@@ -47,7 +47,7 @@ fn id(number: u8) -> StandingPullId {
     format!("{number:032x}").try_into().unwrap()
 }
 
-/// What a flight was granted and has not lost.
+/// The clearance and permit that a flight has.
 #[derive(Debug, Default)]
 struct Flown {
     requested: Option<ClearanceId>,

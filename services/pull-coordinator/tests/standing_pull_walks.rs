@@ -141,7 +141,7 @@ fn standing_pull_requests_clearance_again_after_a_failure_without_tracker() {
     assert_eq!(world.clearances_requested(flight).len(), 1);
 }
 
-/// In an outage every node learns of every other node's attempt; this is not news each time.
+/// In an outage every node learns of every other node's attempt. A repeated cause is not recorded each time.
 #[test]
 fn waiting_standing_pull_records_new_causes_and_repeats_each_minute() {
     let mut world = World::pulling(sharing());
@@ -350,7 +350,7 @@ fn detached_caller_is_answered_when_the_standing_pull_is_stored() {
     let mut world = World::pulling(writing());
     let (caller, effects) = world.ask(EnsureImage { detach: true, ..named("a:1", 1) });
     assert_eq!(names(&effects), ["KeepStandingPulls", "Inspect"]);
-    // A second one comes during the write: it is in the next write.
+    // A second standing pull begins during the write: the next write contains it.
     let (second, effects) = world.ask(EnsureImage { detach: true, ..named("b:1", 2) });
     assert_eq!(names(&effects), ["Inspect"]);
     assert_eq!(names(&world.give(Input::StandingPullsKept { error: None })), ["Answer", "KeepStandingPulls"]);
@@ -362,7 +362,7 @@ fn detached_caller_is_answered_when_the_standing_pull_is_stored() {
     assert_eq!(world.answer_to(second).message, "the standing pull goes on, but not beyond a restart of the agent: disk full");
     assert_eq!(world.give(Input::StandingPullsKept { error: None }), [], "twice");
     assert_eq!((world.core.standing_pulls(world.now).len(), world.core.standing_count()), (2, 2));
-    // The end of one is written too.
+    // The end of a standing pull is written too.
     assert_eq!(world.core.writing_of_standing_pulls(), None);
     assert_eq!(names(&world.give(cancel(1))), ["KeepStandingPulls"]);
     let first = world.core.writing_of_standing_pulls().unwrap();

@@ -24,7 +24,7 @@ use crate::outbound::{self, Neighbours};
 
 /// How long the registrar may take to answer; a live one takes milliseconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long stopping waits to tell the registrar.
+/// How long a stopping agent waits until its last messages are sent and its lease is given back.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The actor that reports its node to the registrar, and that is the fleet's registrar while it holds the lease.
@@ -35,7 +35,7 @@ pub struct Registrar {
     lease: LeaseKeeper,
     /// Sends to the present registrar.
     leader: Sender<ReportAlive>,
-    /// The node's services to tell; none: no service needs it.
+    /// The node's services that are told the fleet's state; none: no service needs it.
     neighbours: Option<Neighbours>,
     seen: watch::Sender<FleetSeen>,
     /// The registrar's commands, served while this agent is the registrar.
@@ -53,7 +53,7 @@ pub struct Registrar {
 pub struct RegistrarParts {
     /// The bus, the fleet and the node.
     pub wiring: Wiring,
-    /// Where its lease is kept.
+    /// The fleet's shared state, which contains the lease.
     pub state: SharedStateRef,
     /// Different for each start of an agent.
     pub instance: String,
@@ -130,7 +130,7 @@ impl Registrar {
         Self { instruments, ..self }
     }
 
-    /// The fleet's state as this node learns it.
+    /// A receiver of the fleet's state as this node learns it.
     #[must_use]
     pub fn fleet_seen(&self) -> watch::Receiver<FleetSeen> {
         self.seen.subscribe()
@@ -343,7 +343,7 @@ impl Handler<Leave> for Registrar {
     fn handle(&mut self, _: Leave, context: &mut Self::Context) -> Self::Result {
         let effects = self.core.step(self.now(), Input::Leave);
         self.wake_when_due(context);
-        // In this order: the registrar notes its own leaving, gives the lease back, and then tells the other agents to take it.
+        // The order matters: the registrar notes its own leaving, gives the lease back, and then tells the other agents to take it.
         let mut farewell = Vec::new();
         for effect in effects {
             match effect {
@@ -370,7 +370,7 @@ impl Handler<Leave> for Registrar {
                     step.await;
                 }
             };
-            // An agent that is not told notices the silence.
+            // An agent that does not get this message notices that digests are missing.
             let _ = tokio::time::timeout(LEAVE_WITHIN, all).await;
         })
     }

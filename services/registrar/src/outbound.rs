@@ -24,7 +24,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Tells both. The returned future waits for those behind the bus.
+    /// Sends the state to both services. The returned future waits for the answers of services behind the bus.
     pub(crate) fn tell(&self, meta: &Meta, seen: &FleetSeen, delivery: Delivery) -> impl Future<Output = ()> + use<> {
         let tracker = tell(&self.tracker, meta, backoff_tracker::SeeFleet(seen.clone()), delivery);
         let throttler = tell(&self.throttler, meta, throttler::SeeFleet(seen.clone()), delivery);
@@ -36,7 +36,7 @@ impl Neighbours {
 
 fn tell<C: Command>(to: &Sender<C>, meta: &Meta, body: C, delivery: Delivery) -> impl Future<Output = ()> + use<C> {
     let unposted = to.post(Envelope { meta: meta.clone(), body });
-    // A full mailbox in this process is not waited for.
+    // If the mailbox of a service in this process is full, do not wait for room.
     let call = unposted.filter(|_| delivery == Delivery::Bus).map(|envelope| to.call(envelope, NOTED_WITHIN));
     async move {
         if let Some(call) = call

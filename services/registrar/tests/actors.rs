@@ -173,7 +173,7 @@ fn fleet_elects_a_registrar_and_replaces_a_dead_one() {
         assert_eq!(known, ["n0", "n1", "n2", "n3"].map(|name| name.parse().unwrap()));
 
         agents.remove(first[0]).crash().await;
-        // The lease ends after 10 s, and the new registrar hears all nodes but the dead one within a round.
+        // The lease ends after 10 s, and the new registrar gets reports of all nodes except the dead one within a round.
         tokio::time::sleep(Duration::from_secs(35)).await;
         assert_eq!(registrar_of(&agents).await.len(), 1);
         let ranks: Vec<Option<u64>> = agents.iter().map(|agent| agent.place().rank).collect();

@@ -358,7 +358,7 @@ fn fleet_writes_the_common_version_during_an_upgrade() {
     let mut world = of_versions(&[&[1], &[1, 2], &[1, 2], &[1, 2]], 7);
     world.run(20);
     assert_eq!(written(&world), [1, 1, 1, 1]);
-    // The last agent is upgraded, whichever agent is the registrar.
+    // The last agent is upgraded; it need not be the registrar.
     world.agents[0] = None;
     world.run(30);
     world.start_reading(&[1, 2], 0);
@@ -402,7 +402,7 @@ fn agent_that_has_left_does_nothing_more() {
     assert_eq!(late, [Effect::GiveBack(7)], "a lease that comes too late is given back");
 }
 
-/// Seconds until all places are known. A node whose report was lost is heard with its next one, at most 11 s later; a node that got its
+/// Seconds until all places are known. A node with a lost report is known after its next one, at most 11 s later; a node that got its
 /// place just before asks for it again with its third report after that.
 const KNOWN_WITHIN: u64 = 11 + 3 * 11 + 1;
 

@@ -11,14 +11,15 @@ const CHECKED_FROM: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The pause before the next question after a caller was absent.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// A caller that is absent for this long counts as gone. One that only lost its server reconnects in this time: its tries are 0.5 s
-/// apart.
+/// A caller that is absent for this long counts as abandoned. A caller that only lost its server is back in this time, because it tries to
+/// reconnect every 0.5 s.
 const ABSENT_FOR: Duration = Duration::from_secs(3);
-/// How often a caller is asked that has never answered. Permissions may let a node send only five messages to a caller, including the
+/// How often a caller that has never answered is asked. Permissions may let a node send only five messages to a caller, including the
 /// answer.
 const UNANSWERED_MOST: u32 = 3;
 
-/// Ends when the caller of a request is gone. While this is not certain, because the bus is slow or lost, the caller counts as waiting.
+/// Ends when the caller of a request has abandoned it. While this is not certain, because the bus is slow or lost, the caller counts as
+/// waiting.
 pub(crate) async fn abandoned(bus: &MessagingRef, request: &Message, clock: &Clock) {
     if request.deadline().is_some_and(|deadline| deadline < CHECKED_FROM) {
         return std::future::pending().await;
@@ -36,7 +37,7 @@ pub(crate) async fn abandoned(bus: &MessagingRef, request: &Message, clock: &Clo
     }
 }
 
-/// What is known of a caller.
+/// What the answers of a caller have shown.
 #[derive(Debug, Default)]
 struct Seen {
     absent_since: Option<Duration>,

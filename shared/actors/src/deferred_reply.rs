@@ -31,7 +31,7 @@ pub fn deferred_reply<M: Message>() -> (Answer<M>, DeferredReply<M>) {
 }
 
 impl<M: Message> Answer<M> {
-    /// Answers. It has no effect if the caller has gone.
+    /// Answers. It has no effect on an abandoned caller.
     pub fn give(self, answer: M::Result) {
         match self.0.replace(ReplySlot::Nobody) {
             ReplySlot::Asked(asked) => {
@@ -44,7 +44,7 @@ impl<M: Message> Answer<M> {
 }
 
 impl<M: Message> Answer<M> {
-    /// Whether the caller is gone.
+    /// Whether the caller is abandoned.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         let meeting = self.0.replace(ReplySlot::Nobody);
@@ -155,7 +155,7 @@ mod tests {
         let desk = Desk::default().start();
         assert_eq!(desk.send(Ask::AtOnce(1)).await, Ok(1));
         let (first, second) = (desk.send(Ask::WhenReleased), desk.send(Ask::WhenReleased));
-        // The caller of this one is gone.
+        // The caller of this one is abandoned.
         desk.try_send(Ask::WhenReleased).unwrap();
         desk.send(Release(2)).await.unwrap();
         assert_eq!((first.await, second.await), (Ok(2), Ok(2)));

@@ -21,7 +21,7 @@ use crate::wire;
 /// and each costs a few KiB.
 pub const MAX_STANDING_REQUESTS: usize = 4096;
 
-/// How long the end waits until waiting callers have their answer, which takes one turn of the actors.
+/// How long [`Served::end`] waits until the waiting callers are answered, which takes one turn of the actors.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// A served command. Dropping it ends serving, and waiting callers get an error that the service has ended.

@@ -1,22 +1,22 @@
-//! Why the bus did not do what was asked.
+//! Errors of the bus.
 
 use std::time::Duration;
 
-/// Why the bus did not do what was asked.
+/// An error of the bus.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
     /// Nobody subscribes to that subject.
     #[error("nobody answers on {subject}")]
     NoResponders {
-        /// The subject asked on.
+        /// The subject of the request.
         subject: String,
     },
-    /// No answer within the time given.
+    /// No answer came within the time-out.
     #[error("no answer on {subject} within {timeout:?}")]
     TimedOut {
-        /// The subject asked on.
+        /// The subject of the request.
         subject: String,
-        /// How long was waited.
+        /// The time-out.
         timeout: Duration,
     },
     /// The server does not let this login publish there.
@@ -24,17 +24,17 @@ pub enum BusError {
         "this login may not publish to {subject}: allow it in the server's permissions (subjects of agents: `$JS.API.>`, `$KV.>` and the fleet's own)"
     )]
     Forbidden {
-        /// Where it was to go.
+        /// The subject of the message.
         subject: String,
     },
     /// Headers and payload together are larger than [`crate::MAX_PAYLOAD_BYTES`], or than the server allows.
     #[error("a message of {bytes} bytes for {subject} is over the limit of {limit} bytes")]
     TooLarge {
-        /// Where it was to go.
+        /// The subject of the message.
         subject: String,
         /// Its size.
         bytes: usize,
-        /// The most allowed.
+        /// The limit.
         limit: usize,
     },
     /// The subject is not valid: empty tokens, spaces, control characters, misplaced wildcards.
@@ -49,25 +49,25 @@ pub enum BusError {
         /// The name as given.
         name: String,
     },
-    /// The server is not reached now.
+    /// The server cannot be reached now.
     #[error("the bus is not connected: {reason}")]
     Disconnected {
-        /// In words.
+        /// The reason in words.
         reason: String,
     },
     /// The bus was drained.
     #[error("the bus is closed")]
     Closed,
-    /// The server cannot do it: no JetStream, or too old.
+    /// The server does not support it: no JetStream, or too old.
     #[error("the server cannot do this: {reason}")]
     Unsupported {
-        /// In words that say what to do.
+        /// The reason, in words that say what to do.
         reason: String,
     },
-    /// Anything else that the server said.
+    /// Any other error that the server reported.
     #[error("the bus failed: {reason}")]
     Other {
-        /// In words.
+        /// The error in words.
         reason: String,
     },
 }

@@ -10,26 +10,27 @@ use crate::message::Message;
 /// Durable append, and reading what was stored.
 #[async_trait]
 pub trait EventLog: Send + Sync + 'static {
-    /// Makes sure a stream is there that stores what is published on its subjects, and says which it is. One that is there keeps its
+    /// Makes sure that a stream exists which stores what is published on its subjects, and returns its status. An existing stream keeps its
     /// limits.
     ///
     /// # Errors
     /// As [`SharedState::bucket`](crate::SharedState::bucket).
     async fn stream(&self, spec: &StreamSpec) -> Result<StreamStatus, BusError>;
 
-    /// One page of what a stream holds, oldest first, without a consumer on the server.
+    /// Reads one page of a stream, oldest message first, without a consumer on the server.
     ///
     /// # Errors
-    /// [`BusError::NoResponders`] when there is no such stream, and those of `request`.
+    /// [`BusError::NoResponders`] if there is no such stream, and those of `request`.
     async fn read(&self, query: &StreamQuery) -> Result<StreamPage, BusError>;
 
-    /// Stores a message in the stream of its subject and waits for the acknowledgement. The same `message_id` within the stream's window is stored once.
-    /// Plain subscribers of the subject get the message as well, stored or not, and once for each call.
+    /// Stores a message in the stream of its subject and waits for the acknowledgement. The same `message_id` within the stream's window is
+    /// stored once.
+    /// Plain subscribers of the subject get the message once for each call, even if it is a duplicate.
     ///
     /// # Errors
-    /// As [`SharedState::bucket`](crate::SharedState::bucket); [`BusError::NoResponders`] when no stream stores that subject, on NATS after half a second;
-    /// [`BusError::TimedOut`] when it is not known whether the message was stored, and [`BusError::Other`] when the server has too many
-    /// messages in hand: append it again with the same id, by which plain subscribers know the repeat.
+    /// As [`SharedState::bucket`](crate::SharedState::bucket); [`BusError::NoResponders`] if no stream stores that subject (on NATS after
+    /// 0.5 s); [`BusError::TimedOut`] if it is unknown whether the message was stored, and [`BusError::Other`] if the server has too many
+    /// messages in hand. In these two cases append it again with the same id, by which plain subscribers recognise the repeat.
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError>;
 }
 
@@ -38,56 +39,57 @@ pub trait EventLog: Send + Sync + 'static {
 pub struct StreamSpec {
     /// `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// What it stores.
+    /// The subjects that it stores.
     pub subjects: Vec<String>,
-    /// How long.
+    /// How long it keeps a message.
     pub max_age: Option<Duration>,
-    /// How much; the oldest goes first.
+    /// How many bytes it keeps; the oldest messages are removed first.
     pub max_bytes: Option<u64>,
     /// Within this time a message id is stored once.
     pub duplicate_window: Duration,
-    /// Under which other subjects it stores what it takes; none: as published.
+    /// The subjects under which it stores what it takes; none: as published.
     pub transform: Option<SubjectTransform>,
 }
 
-/// Under which subject a stream stores what was published on another, as NATS writes it: `{{wildcard(1)}}` is the token of the first
-/// wildcard, `{{partition(8,2)}}` a number below 8 made from that of the second. Subscribers hear what is published as it is.
+/// The subject under which a stream stores what was published on another, as NATS writes it: `{{wildcard(1)}}` is the token of the first
+/// wildcard, `{{partition(8,2)}}` a number below 8 made from the token of the second. Subscribers get the message under its published
+/// subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectTransform {
-    /// What is transformed.
+    /// The published subject.
     pub source: String,
-    /// To what.
+    /// The subject that it is stored under.
     pub destination: String,
 }
 
-/// Which stream it is and how far it has come.
+/// The identity and progress of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamStatus {
-    /// When it was made, as its server says it. Another value is another stream.
+    /// When it was made, by its server's clock. A different value means a different stream.
     pub created: String,
     /// The sequence of its last message; 0: it has stored none.
     pub last_sequence: u64,
 }
 
-/// Which messages of a stream are wanted.
+/// Selects messages of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamQuery {
     /// The stream.
     pub stream: String,
     /// Only messages that are stored under one of these subjects, which may hold wildcards.
     pub subjects: Vec<String>,
-    /// Where to begin.
+    /// Where to start.
     pub from: StreamStart,
-    /// At most so many messages of each subject, and no more than some MiB.
+    /// The most messages of each subject; an answer also holds no more than some MiB.
     pub limit: usize,
 }
 
-/// Where reading a stream begins.
+/// Where to start reading a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// With the first message of this sequence or a later one.
+    /// At the first message with this sequence or a later one.
     Sequence(u64),
-    /// With the first message that was stored at this time or later, since 1970 by the server's clock.
+    /// At the first message that was stored at this time or later, since 1970 by the server's clock.
     Time(Duration),
 }
 
@@ -116,6 +118,6 @@ pub struct StoredMessage {
 pub struct Appended {
     /// Its sequence in the stream.
     pub sequence: u64,
-    /// It was there already.
+    /// It was stored already.
     pub duplicate: bool,
 }

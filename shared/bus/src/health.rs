@@ -1,25 +1,25 @@
-//! How a bus is.
+//! The health of a bus.
 
 use futures::stream::BoxStream;
 
-/// The health of a bus as it changes. It ends with the bus.
+/// The changes of a bus's health. The stream ends with the bus.
 pub type HealthChanges = BoxStream<'static, BusHealth>;
 
-/// How a bus is.
+/// The health of a bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusHealth {
-    /// All of it works.
+    /// Everything works.
     Connected,
-    /// Messages flow, but state and streams do not, or not all of them: the reason in words (no JetStream, server too old, no room).
+    /// Messages flow, but state and streams do not work, or only some of them: no JetStream, server too old, no room.
     Degraded {
-        /// In words that say what to do.
+        /// The reason, in words that say what to do.
         reason: String,
-        /// Whether it may pass by itself within seconds, as the election of a leader; else somebody has to change something.
+        /// Whether it may end by itself within seconds, such as the election of a leader; else an operator has to change something.
         transient: bool,
     },
-    /// No server is reached; it is tried again all the time.
+    /// No server is reached; the bus keeps trying.
     Disconnected {
-        /// In words that say what to do.
+        /// The reason, in words that say what to do.
         reason: String,
     },
 }

@@ -1,9 +1,9 @@
 //! The bus: how the services of a fleet talk to each other.
 //!
-//! A [`Bus`] is three ports over one connection: [`Messaging`], [`SharedState`] (buckets of keys and values) and [`EventLog`] (streams). It has
-//! two adapters: [`memory`] (one process, no server; the embedded default) and [`nats`] (nats-server 2.11.7 or newer). One conformance
-//! suite runs on both and pins the semantics that callers may rely on. [`services`] lets services on either answer the services API of
-//! NATS; [`socket`] carries messages alone, those of either, through a unix socket.
+//! A [`Bus`] is three ports over one connection: [`Messaging`], [`SharedState`] (buckets of keys and values) and [`EventLog`] (streams). It
+//! has two adapters: [`memory`] (one process, no server; the embedded default) and [`nats`] (nats-server 2.11.7 or newer). One conformance
+//! suite runs on both and pins the semantics that callers may rely on. [`services`] lets services on either adapter answer the services API
+//! of NATS; [`socket`] carries the messages of either adapter through a unix socket.
 
 mod asker;
 mod error;

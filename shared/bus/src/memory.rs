@@ -1,8 +1,8 @@
-//! The bus in one process: no server, the semantics of one.
+//! The bus in one process, with the semantics of a server.
 //!
-//! A [`MemoryBus`] is a connection to a hub. Clones are the same connection; [`MemoryBus::connect`] gives another one to the
-//! same hub, so that one node of a simulated fleet can be drained without the rest. Whatever has an order is in the order of
-//! subscribing, of keys or of revisions, so a run on one thread repeats itself. Time is tokio's, and may be paused.
+//! A [`MemoryBus`] is a connection to a hub. Clones are the same connection; [`MemoryBus::connect`] gives another one to the same hub, so
+//! that one node of a simulated fleet can be drained without the rest. Results are in the order of subscribing, of keys or of revisions, so
+//! a run on one thread is repeatable. Time is tokio's, and may be paused.
 
 mod bucket;
 mod hub;
@@ -41,7 +41,7 @@ pub struct MemoryBus {
 }
 
 impl MemoryBus {
-    /// A bus of its own, and the first connection to it. The clock stamps what is republished and measures times to live.
+    /// Makes a new bus and the first connection to it. The clock stamps what is republished and measures times to live.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         let hub = Arc::new(Hub::new(clock));
@@ -49,23 +49,23 @@ impl MemoryBus {
         Self { hub, connection }
     }
 
-    /// Another connection to the same bus, drained apart from this one.
+    /// Another connection to the same bus, which is drained separately.
     #[must_use]
     pub fn connect(&self) -> Self {
         Self { hub: Arc::clone(&self.hub), connection: self.hub.connect() }
     }
 
-    /// Loses a bucket with all that is in it, as a server does whose store is wiped. The next use makes it again.
+    /// Loses a bucket and its contents, like a server whose store is wiped. The next use makes it again.
     pub fn lose_bucket(&self, name: &str) {
         self.hub.lose_bucket(name);
     }
 
-    /// Loses a stream, as when an operator deletes it.
+    /// Loses a stream, as if an operator had deleted it.
     pub fn lose_stream(&self, name: &str) {
         self.hub.lose_stream(name);
     }
 
-    /// Whether each value is refused, as by a server whose disk is full.
+    /// Sets whether buckets refuse all values, like a server whose disk is full.
     pub fn set_full(&self, full: bool) {
         self.hub.set_full(full);
     }
@@ -188,7 +188,7 @@ impl Drop for MemorySubscription {
     }
 }
 
-/// A request that is awaited. When its caller gives up, a late reply finds nobody.
+/// An awaited request. When its caller gives up, a late reply is dropped.
 struct Awaited<'a> {
     id: u64,
     hub: &'a Hub,

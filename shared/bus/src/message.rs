@@ -1,4 +1,4 @@
-//! What travels: a subject, headers and a payload.
+//! Messages: a subject, headers and a payload.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::messaging::DEADLINE_HEADER;
 /// nats-server, which counts both.
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
-/// Header lines of a message. Names are case-sensitive, as on NATS; ours are written in lower case. Copies share them: the memory
-/// adapter gives one message to each of a thousand subscribers.
+/// Header lines of a message. Names are case-sensitive, as on NATS; ours are in lower case. Clones share them, because the memory adapter
+/// gives one message to each of a thousand subscribers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Arc<Vec<Line>>);
 
-/// Name and value: of most lines the name is a constant, of some the value too.
+/// Name and value. Most names are constants, and so are some values.
 type Line = (Cow<'static, str>, Cow<'static, str>);
 
-/// Room for what a message of ours has, and the deadline of a request.
+/// Capacity for the headers of a usual message of ours and the deadline of a request.
 const USUAL_LINES: usize = 6;
 
 impl Headers {
@@ -30,7 +30,7 @@ impl Headers {
         Self::default()
     }
 
-    /// Sets one header, replacing what stood there.
+    /// Sets one header, replacing its previous value.
     pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
         let (name, lines) = (name.into(), Arc::make_mut(&mut self.0));
         match lines.binary_search_by(|(known, _)| known.cmp(&name)) {
@@ -44,7 +44,7 @@ impl Headers {
         }
     }
 
-    /// The value of a header, if it is there.
+    /// The value of a header; none if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
@@ -55,7 +55,7 @@ impl Headers {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// The bytes of the header block as it travels: a version line, `name: value` lines, an empty line.
+    /// The encoded bytes of the header block: a version line, `name: value` lines, an empty line.
     fn wire_bytes(&self) -> usize {
         if self.0.is_empty() {
             return 0;
@@ -64,7 +64,7 @@ impl Headers {
         "NATS/1.0\r\n".len() + lines + "\r\n".len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -79,13 +79,13 @@ impl<N: Into<Cow<'static, str>>, V: Into<Cow<'static, str>>> FromIterator<(N, V)
     }
 }
 
-/// One message, as it is sent and as it is received.
+/// One message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Where it goes, or went.
+    /// The subject that it is sent to.
     pub subject: String,
-    /// Where answers are awaited, if any are: set by `request`, or by who publishes a question to many and subscribes to
-    /// the answers; read by the one who answers.
+    /// The subject on which answers are awaited, if any are. It is set by `request`, or by a sender that publishes a question to many and
+    /// subscribes to the answers; the receiver answers on it.
     pub reply_to: Option<String>,
     /// Header lines.
     pub headers: Headers,
@@ -100,13 +100,13 @@ impl Message {
         Self { subject: subject.into(), reply_to: None, headers: Headers::new(), payload: payload.into() }
     }
 
-    /// The bytes of headers and payload as they travel.
+    /// The encoded bytes of headers and payload.
     #[must_use]
     pub fn wire_bytes(&self) -> usize {
         self.headers.wire_bytes() + self.payload.len()
     }
 
-    /// How long the caller of this request was ready to wait when it was sent, if it is a request.
+    /// How long the caller of this request was ready to wait when it was sent; none if it is not a request.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.headers.get(DEADLINE_HEADER)?.parse().ok().map(Duration::from_millis)

@@ -1,8 +1,7 @@
 //! The bus on a real NATS: nats-server 2.11.7 or newer, with JetStream for state and streams.
 //!
-//! The client library connects, and connects again, by itself. What it does not do is done here: fail at once instead of
-//! waiting for a server that is gone, say in words what is wrong, confirm subscriptions, keep times to live, list state anew
-//! after every new connection.
+//! The client library connects and reconnects by itself. This module adds what it lacks: it fails at once instead of waiting for an absent
+//! server, reports problems in words, confirms subscriptions, keeps times to live, and lists state again after every reconnect.
 
 mod connection;
 mod context;
@@ -49,10 +48,10 @@ use crate::port::Bus;
 use crate::rules;
 use crate::shared_state::{BucketSpec, KeyValue, SharedState};
 
-/// Commands that wait for the connection to take them; beyond it, senders wait for a moment and are refused then.
+/// The capacity of the client's command queue. If it is full, a sender waits for a moment and then gets an error.
 const COMMAND_CAPACITY: usize = 2048;
 
-/// How often a silent server is asked whether it is there. The third question without an answer ends the connection.
+/// How often a silent server is pinged. The third ping without an answer ends the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long connecting to one server may take, TLS and login included.
@@ -61,13 +60,13 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long draining waits for the server; it takes a round trip.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often the observer looks by itself: the client library drops its events when many come at once.
+/// How often the observer checks without an event, because the client library drops events when many come at once.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a server that could not give state or streams is asked again: an operator who has mended it sees it used soon.
+/// How often a server that did not provide state or streams is checked again, so that a repaired server is used soon.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The same where that may pass by itself: a cluster's servers elect a leader within seconds.
+/// As `EXAMINE_INTERVAL`, if the problem may end by itself: the servers of a cluster elect a leader within seconds.
 const PASSING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection to NATS; clones are the same one.
@@ -82,15 +81,15 @@ struct Inner {
 }
 
 impl NatsBus {
-    /// Begins to connect and returns at once, whether a server is there or not; it is tried for ever. Needs a tokio runtime,
-    /// which carries the connection from then on.
+    /// Begins to connect and returns at once, whether or not a server is there; it keeps trying. Needs a tokio runtime, which carries the
+    /// connection from then on.
     ///
     /// # Errors
-    /// [`NatsOptionsError`] when the options cannot be used: nothing is named, a file is missing or holds something else.
+    /// [`NatsOptionsError`] if the options cannot be used: no server is named, a file is missing or has the wrong contents.
     pub async fn connect(options: NatsOptions) -> Result<Self, NatsOptionsError> {
         let fleet_size = options.fleet_size;
         let target = Target::resolve(options)?;
-        // The only provider of cryptography here. An error says that it is installed already.
+        // The only provider of cryptography here. An error means that it is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shown = target.shown();
         let refused = |why: String| NatsOptionsError::BadUrl { url: shown.clone(), why };
@@ -105,10 +104,10 @@ impl NatsBus {
         Ok(Self { inner: Arc::new(Inner { jetstream, observer }) })
     }
 
-    /// Waits until messages flow; state and streams may be missing then, which [`Messaging::health`] says.
+    /// Waits until messages flow. State and streams may still be missing; [`Messaging::health`] says so.
     ///
     /// # Errors
-    /// [`BusError::Disconnected`] with the reason when that takes longer than `limit`.
+    /// [`BusError::Disconnected`] with the reason if that takes longer than `limit`.
     pub async fn wait_connected(&self, limit: Duration) -> Result<(), BusError> {
         let link = &self.connection().link;
         match timeout(limit, link.wait_up()).await {
@@ -125,7 +124,7 @@ impl NatsBus {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.observer.abort();
-        // Also tells the part of the client library that connects again to stop.
+        // Also stops the client library from reconnecting.
         self.jetstream.connection.link.set_phase(Phase::Cut);
     }
 }
@@ -228,7 +227,7 @@ impl Bus for NatsBus {
     }
 }
 
-/// What the client library is told.
+/// The options of the client library.
 fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
     let Target { login, ca, certificate, tls_first, inbox_prefix, name, .. } = target;
     let events = Arc::clone(&link);
@@ -262,7 +261,7 @@ fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
     options
 }
 
-/// Watches the connection: says when it is there and what can be had from it, and when it is not.
+/// Watches the connection: reports whether it is up, and whether state and streams work on it.
 async fn observe(jetstream: JetStream) {
     let connection = Arc::clone(&jetstream.connection);
     let link = Arc::clone(&connection.link);

@@ -11,10 +11,11 @@ pub type BusRef = Arc<dyn Bus>;
 
 /// Messages, state and durable events over one connection.
 pub trait Bus: Messaging + SharedState + EventLog {
-    /// How many nodes the fleet has: so many may connect again at the same time as this one, and spread it. No matter where nothing connects.
+    /// Sets how many nodes the fleet has. As many may reconnect at the same time as this one, and they spread it. No effect if nothing
+    /// connects.
     fn set_fleet_size(&self, _nodes: u64) {}
 
-    /// Leaves the server for this reason, and stays disconnected until none is given: messages are refused, subscriptions are kept for
-    /// later. A bus in this process cannot be left.
+    /// Leaves the server for this reason, and stays disconnected until called with none: messages are refused, subscriptions are kept. A
+    /// bus in this process cannot be left.
     fn set_aside(&self, _reason: Option<String>) {}
 }

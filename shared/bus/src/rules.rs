@@ -1,4 +1,4 @@
-//! What both adapters refuse before anything is sent: subjects, headers, sizes, keys and times to live that NATS does not take.
+//! What both adapters refuse before anything is sent: subjects, headers, sizes, keys and times to live that NATS does not accept.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::message::{MAX_PAYLOAD_BYTES, Message};
 use crate::messaging::DEADLINE_HEADER;
 use crate::shared_state::{BucketSpec, KeyValueError};
 
-/// nats-server closes a connection whose control line is over 4,096 bytes; the line holds the subject, the reply subject and sizes.
+/// The longest subject. nats-server closes a connection whose control line is over 4,096 bytes; the line holds the subject, the reply
+/// subject and sizes.
 const MAX_SUBJECT_BYTES: usize = 1024;
 
 /// The one header name that a server may change.
@@ -29,13 +30,13 @@ pub(crate) fn check_message(message: &Message, limit: usize) -> Result<(), BusEr
     Ok(())
 }
 
-/// A message as it is asked with: the header says how long the caller waits.
+/// Adds the header that says how long the caller waits.
 pub(crate) fn with_deadline(mut message: Message, timeout: Duration) -> Message {
     message.headers.set(DEADLINE_HEADER, timeout.as_millis().to_string());
     message
 }
 
-/// Checks a subject to publish on: tokens of printable ASCII, no wildcards.
+/// Checks a subject to publish to: tokens of printable ASCII, no wildcards.
 pub(crate) fn check_subject(subject: &str) -> Result<(), BusError> {
     let at_an_end = subject.is_empty() || subject.starts_with('.') || subject.ends_with('.');
     let empty = at_an_end || any(subject.as_bytes().windows(2), |pair| pair == b"..");
@@ -79,7 +80,7 @@ pub(crate) fn check_bucket(spec: &BucketSpec) -> Result<(), BusError> {
     }
 }
 
-/// Checks a key, or the beginning of keys.
+/// Checks a key, or a prefix of keys.
 pub(crate) fn check_key(key: &str) -> Result<(), KeyValueError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-/_=".contains(&byte);
     let valid = key.len() <= MAX_SUBJECT_BYTES && key.split('.').all(|token| !token.is_empty() && token.bytes().all(allowed));
@@ -117,12 +118,12 @@ fn is_of_token(byte: u8) -> bool {
 
 fn is_header(name: &str, value: &str) -> bool {
     let odd = any(name.as_bytes(), |byte| !byte.is_ascii_graphic() || *byte == b':');
-    // nats-server 2.11 rewrites each other spelling of this one name to lower case.
+    // nats-server 2.11 rewrites every other spelling of this name to lower case.
     let rewritten = name.eq_ignore_ascii_case(TRACEPARENT) && name != TRACEPARENT;
     !name.is_empty() && !odd && !rewritten && !any(value.as_bytes(), |byte| *byte == b'\r' || *byte == b'\n')
 }
 
-/// Looks at all, also behind the first that is so: many bytes at once. Nearly every message is in order.
+/// Checks all bytes without stopping at the first match, so that many bytes are checked at once; nearly every message is valid.
 fn any<T>(all: impl IntoIterator<Item = T>, is: impl Fn(T) -> bool) -> bool {
     all.into_iter().fold(false, |any, one| any | is(one))
 }

@@ -1,4 +1,4 @@
-//! The services API of NATS (ADR-32), on any bus: services that say who they are, so that `nats micro ls` shows a fleet.
+//! The services API of NATS (ADR-32) on any bus: services describe themselves, so that `nats micro ls` lists a fleet.
 
 mod counters;
 mod responses;
@@ -25,19 +25,19 @@ use crate::rules;
 pub struct ServiceDescription {
     /// The kind of service, the same on all nodes: `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// Tells this instance from all others: one token of a subject.
+    /// The id of this instance, one token of a subject.
     pub id: String,
     /// A semantic version.
     pub version: String,
-    /// For people.
+    /// The description for people.
     pub description: String,
-    /// Anything else worth knowing of the instance.
+    /// Other properties of the instance.
     pub metadata: BTreeMap<String, String>,
-    /// Where it takes requests.
+    /// The endpoints on which it takes requests.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Where a service takes requests.
+/// An endpoint on which a service takes requests.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// `[A-Za-z0-9_-]+`.
@@ -46,11 +46,11 @@ pub struct Endpoint {
     pub subject: String,
     /// The queue group that shares them, if there is one.
     pub queue_group: Option<String>,
-    /// What has been done here; counted by who does it.
+    /// The counters of this endpoint, updated by the service.
     pub counters: Arc<EndpointCounters>,
 }
 
-/// Services that answer for themselves. Dropping it ends that.
+/// Announced services, which answer questions about themselves. Dropping it ends that.
 #[derive(Debug)]
 pub struct Announced(AbortHandle);
 
@@ -60,20 +60,20 @@ impl Drop for Announced {
     }
 }
 
-/// Answers questions for services: who is there, what they take, what they have done. `root` is the first token of the
-/// subjects of the services API.
+/// Answers questions about services: which there are, their endpoints and their counters. `root` is the first token of the subjects of the
+/// services API.
 ///
 /// # Errors
 /// [`BusError::BadSubject`] for a name or id that is not allowed, and those of subscribing.
 pub async fn announce(bus: &MessagingRef, root: &str, services: Vec<ServiceDescription>, clock: &Clock) -> Result<Announced, BusError> {
-    // Every question is `<root>.<verb>`, with the name, or the name and the id, behind it.
+    // Every question is `<root>.<verb>`, followed by the name, or by the name and the id.
     let mut patterns = BTreeSet::from([format!("{root}.*")]);
     for service in &services {
         rules::check_name(&service.name)?;
         patterns.insert(format!("{root}.*.{}", service.name));
         patterns.insert(format!("{root}.*.{}.{}", service.name, service.id));
     }
-    // At once, because each waits for the server to confirm it.
+    // Subscribed concurrently, because the server confirms each one.
     let questions = try_join_all(patterns.iter().map(|pattern| bus.subscribe(pattern, None))).await?;
     let answering = answer_all(Arc::clone(bus), questions, services, clock.now().wall);
     Ok(Announced(tasks::spawn("services-api", answering).abort_handle()))

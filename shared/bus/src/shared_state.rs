@@ -8,18 +8,19 @@ use bytes::Bytes;
 
 use crate::error::BusError;
 
-/// What opens buckets, of any kind.
+/// Opens buckets on any kind of bus.
 pub type SharedStateRef = Arc<dyn SharedState>;
 
 /// Key-value state that all nodes share.
 #[async_trait]
 pub trait SharedState: Send + Sync + 'static {
-    /// Opens a bucket of key-value state, making it if it is not there. A bucket that is there keeps what its operator set;
-    /// expiry and republishing are added if it has none. A bucket that is lost later is made again by its next use.
+    /// Opens a bucket of key-value state, and makes it if it does not exist. An existing bucket keeps its operator's settings; missing
+    /// expiry and republishing are added. A bucket that is lost later is made again by its next use.
     ///
     /// # Errors
-    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when the server has no JetStream, is
-    /// too old, or its limits or permissions do not allow it, and those of `request`. What must be changed is part of [`Messaging::health`](crate::Messaging::health) then.
+    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] if the server has no JetStream, is too old, or
+    /// its limits or permissions do not allow it, and those of `request`. What must be changed is then part of
+    /// [`Messaging::health`](crate::Messaging::health).
     async fn bucket(&self, spec: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError>;
 }
 
@@ -28,37 +29,38 @@ pub trait SharedState: Send + Sync + 'static {
 pub struct BucketSpec {
     /// `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// Whether a key may expire; markers of expiry and of deletion are kept this long. Whole seconds, at least 1 s.
+    /// Whether keys may expire, and how long markers of expiry and of deletion are kept. Whole seconds, at least 1 s.
     pub marker_ttl: Option<Duration>,
     /// The most bytes the bucket may hold; a put beyond it is refused.
     pub max_bytes: Option<u64>,
-    /// Beyond it the oldest values are forgotten instead, without a word of it. As the bucket was made; another spec does not change it.
+    /// Beyond `max_bytes` the oldest values are removed instead, without a notice. Set when the bucket is made; another spec does not
+    /// change it.
     pub forgets_oldest: bool,
-    /// Republish every stored change to this subject followed by `.<key>`.
+    /// The subject to which every stored change is republished, followed by `.<key>`.
     pub republish_to: Option<String>,
 }
 
-/// One value with its place in the history of the bucket.
+/// One value with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: String,
     /// The value.
     pub value: Bytes,
-    /// Counts changes of the whole bucket, not of the key.
+    /// The revision, which counts the changes of the whole bucket, not of the key.
     pub revision: u64,
 }
 
 /// Key-value state with compare-and-set and expiry. Keys: `[-/_=.a-zA-Z0-9]+`, no dot first or last, none doubled.
 #[async_trait]
 pub trait KeyValue: Send + Sync + 'static {
-    /// The value now, or none when it was never put, was deleted or has expired.
+    /// The current value; none if it was never put, was deleted or has expired.
     ///
     /// # Errors
     /// [`KeyValueError::Bus`], [`KeyValueError::BadKey`].
     async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError>;
 
-    /// Puts a value whatever was there; returns the revision. `ttl`: whole seconds, at least 1 s.
+    /// Puts a value, whatever the current one is; returns the revision. `ttl`: whole seconds, at least 1 s.
     ///
     /// # Errors
     /// As `get`, and [`KeyValueError::BadTtl`].
@@ -76,61 +78,61 @@ pub trait KeyValue: Send + Sync + 'static {
     /// As `put`, and [`KeyValueError::Conflict`].
     async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError>;
 
-    /// Deletes a key, with `revision` only if that is the key's newest. Deleting what is not there succeeds.
+    /// Deletes a key; with `revision`, only if that is the key's newest. Deleting a missing key succeeds.
     ///
     /// # Errors
     /// As `get`, and [`KeyValueError::Conflict`].
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError>;
 
-    /// Which bucket this is and how far it has come.
+    /// Which bucket this is, and how far it has come.
     ///
     /// # Errors
     /// As `get`.
     async fn status(&self) -> Result<BucketStatus, KeyValueError>;
 
-    /// All values that are there now, in the order in which they were stored, without a consumer on the server. Values stored
-    /// while it is read may be among them. `since`: in the same bucket only those that were stored after that; in another one all.
+    /// All current values in the order in which they were stored, without a consumer on the server. Values that are stored during the
+    /// reading may be among them. `since`: only those stored after it if the bucket is the same; all if it is another one.
     ///
     /// # Errors
     /// As `get`.
     async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError>;
 }
 
-/// Which bucket it is and how far it has come.
+/// Which bucket it is, and how far it has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketStatus {
-    /// When it was made, as its server says it. Another value is another bucket.
+    /// When it was made, by its server's clock. A different value means a different bucket.
     pub created: String,
-    /// The revision of its last change; everything republished up to it is part of a snapshot taken after.
+    /// The revision of its last change. A snapshot that is taken later includes everything republished up to it.
     pub sequence: u64,
-    /// When it was made, as `created`, since 1970 by the clock of its server; zero where the server does not say it.
+    /// As `created`, since 1970 by the server's clock; zero if the server does not say it.
     pub made_at: Duration,
-    /// How long it has been there by the same clock, without any clock of the asker's; zero where the server does not say it.
+    /// How long it has existed by the same clock, independently of this process's clock; zero if the server does not say it.
     pub age: Duration,
 }
 
-/// All values of a bucket, or those stored since.
+/// All values of a bucket, or those stored after `since`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Of which bucket, as it was when the reading began.
+    /// The status of the bucket when the reading began.
     pub status: BucketStatus,
     /// The values.
     pub entries: Vec<AgedEntry>,
 }
 
-/// A value, and how long it has been there by the clock of its server.
+/// A value with its age by the server's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgedEntry {
     /// The value.
     pub entry: Entry,
-    /// Since when.
+    /// Its age.
     pub age: Duration,
 }
 
-/// Why a bucket did not do what was asked.
+/// Errors of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyValueError {
-    /// Somebody else changed the key first.
+    /// Another writer changed the key first.
     #[error("{key} was changed by somebody else")]
     Conflict {
         /// The key.
@@ -148,13 +150,13 @@ pub enum KeyValueError {
         /// As given.
         ttl: Duration,
     },
-    /// The bucket holds as many bytes as it may.
+    /// The bucket is full.
     #[error("the bucket is full: {key} was not stored")]
     Full {
         /// The key.
         key: String,
     },
-    /// The bus failed beneath.
+    /// The bus failed.
     #[error(transparent)]
     Bus(#[from] BusError),
 }

@@ -1,7 +1,7 @@
-//! A bus through a unix socket: what a process on the same machine asks an agent by when there is no server between them.
+//! A bus through a unix socket, for a process on the same machine as an agent if no server connects them.
 //!
-//! [`serve_socket`] puts a bus behind a socket file, [`SocketBus`] is the other end. Frames are a length of four bytes and that
-//! much MessagePack, at most [`MAX_FRAME_BYTES`]. It carries messages; state and streams it does not.
+//! [`serve_socket`] serves a bus behind a socket file, [`SocketBus`] is the client. A frame is a length of four bytes and that many bytes
+//! of MessagePack, at most [`MAX_FRAME_BYTES`]. Only messages are carried, no state and no streams.
 
 mod address;
 mod client;

@@ -1,5 +1,5 @@
-//! A cluster of three nats-servers with JetStream, as companies run it: nothing is lost with one server, and what is read is never
-//! older than what was acknowledged.
+//! A cluster of three nats-servers with JetStream, as in production: the loss of one server loses nothing, and a read is never older than
+//! an acknowledged write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use serde_json::Value;
 use support::nats::{NatsCluster, NatsConfig, current_program};
 use support::requirement::met;
 
-/// More than an election takes: nine seconds at most, and as long again if the vote was split.
+/// The time limit of a step. An election takes at most 9 s, and as long again if the vote was split.
 const LIMIT: Duration = Duration::from_secs(60);
 /// A bucket with one replica.
 const OF_ONE: &str = r#"{"name":"KV_state","subjects":["$KV.state.>"],"max_msgs_per_subject":1,"num_replicas":1,"allow_direct":true,"allow_rollup_hdrs":true}"#;
-/// Between two tries of what may fail for a while.
+/// The pause before an operation that may fail for a while is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 fn bucket() -> BucketSpec {
@@ -30,7 +30,7 @@ fn bucket() -> BucketSpec {
     }
 }
 
-/// A connection to this server first; to the others when it is gone.
+/// A connection that uses this server first, and the others if it is down.
 async fn connected(cluster: &NatsCluster, server: usize) -> NatsBus {
     let bus = NatsBus::connect(NatsOptions { urls: Some(cluster.server(server).url()), ..NatsOptions::default() }).await.unwrap();
     let mut health = bus.health_changes();
@@ -48,7 +48,7 @@ async fn info(bus: &NatsBus) -> Value {
     serde_json::from_slice(&answer.payload).unwrap()
 }
 
-/// Tries until it succeeds. What is tried may have been done although no answer came: a change by compare-and-set is nothing to try again.
+/// Repeats until it succeeds. An operation may have been done although no answer came, so it must not be a compare-and-set.
 async fn at_last<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(mut attempt: impl FnMut() -> F) -> T {
     let mut errors = Vec::new();
     let trying = async {
@@ -64,7 +64,7 @@ async fn at_last<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(mut at
     done.unwrap_or_else(|_| panic!("it does not succeed in time; the last said {:?}", errors.last()))
 }
 
-/// Puts a value as soon as the bucket takes it, and sees that it is there.
+/// Puts a value as soon as the bucket accepts it, and checks that it is stored.
 async fn put_at_last(state: &Arc<dyn KeyValue>, key: &str, value: &'static str) -> u64 {
     let revision = at_last(|| state.put(key, value.into(), None)).await;
     let found = at_last(|| state.get(key)).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() 
     cluster.kill(leader);
     while !matches!(health.next().await, Some(BusHealth::Disconnected { .. })) {}
     while !matches!(health.next().await, Some(BusHealth::Connected)) {}
-    // Who was connected elsewhere, and who had to look for another server.
+    // A node that was connected to another server, and one that had to look for another server.
     for state in [&leases, &state] {
         assert_eq!(at_last(|| state.get("lease")).await.unwrap().revision, first);
     }
@@ -127,7 +127,7 @@ async fn what_was_acknowledged_is_read_by_whatever_server_is_asked() {
             assert!(snapshot.status.sequence >= revision, "round {round}: {:?}", snapshot.status);
             assert!(snapshot.entries.iter().any(|aged| aged.entry.revision == revision), "round {round}: a snapshot lacks the last word");
         }
-        // A lease that one gives back the next can take, again and again.
+        // A lease that one releases, the other can take, repeatedly.
         let lease = writer.create("lease", "me".into(), None).await.unwrap();
         assert_eq!(readers[0].get("lease").await.unwrap().unwrap().revision, lease);
         writer.delete("lease", Some(lease)).await.unwrap();
@@ -150,7 +150,7 @@ async fn every_change_is_told_once_and_in_order_whatever_server_is_listened_to()
     for bus in &buses {
         told.push(bus.subscribe("told.>", None).await.unwrap());
     }
-    // What a server hears of a subscription it tells the others; from the first change that all have heard of none is missed.
+    // A server forwards a new subscription to the others; once a change has arrived through all of them, none is missed.
     let mut last = Vec::new();
     for subscription in &mut told {
         let heard = async {
@@ -184,7 +184,7 @@ async fn what_cannot_be_kept_on_three_servers_is_kept_on_one_and_marked_for_more
     if met(current_program()).is_none() {
         return;
     }
-    // Room for one megabyte, not for three: to a caller the same as a cluster that lacks servers.
+    // Room for one megabyte, not for three: callers get the same error as on a cluster that lacks servers.
     let limits = "accounts { A { jetstream: { max_file: 2MB }, users: [{ user: a, password: a }] } }\nno_auth_user: a";
     let cluster = NatsCluster::start(&NatsConfig::default().with(limits));
     let bus = connected(&cluster, 0).await;
@@ -265,7 +265,7 @@ async fn a_cluster_without_a_quorum_is_said_and_found_again() {
     let mut health = bus.health_changes();
     cluster.kill(1);
     cluster.kill(2);
-    // As a caller asks that waits for the bus: the server is there, but nothing can be agreed on.
+    // A caller that waits for the bus: the server is there, but the cluster has no majority.
     let asking = async {
         loop {
             let _ = tokio::time::timeout(AGAIN, state.get("a")).await;

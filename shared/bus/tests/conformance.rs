@@ -1,6 +1,6 @@
-//! One suite for both adapters: what every bus promises. Each semantic is a function under `conformance/`, run as a test on
-//! the memory adapter (time paused) and on real nats-servers of the test's own, the newest and the oldest supported; those of state and streams also on a cluster of
-//! three, all at the same time.
+//! One suite for both adapters: the semantics of every bus. Each semantic is a function under `conformance/`. It runs on the memory adapter
+//! (time paused) and on real nats-servers, the newest and the oldest supported; those of state and streams also run on a cluster of three
+//! servers, concurrently.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;

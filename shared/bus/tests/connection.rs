@@ -1,7 +1,7 @@
-//! Connecting to real nats-servers as companies run them, and what is said when that does not work.
+//! Connecting to real nats-servers as in production, and the errors if that fails.
 //!
-//! Pinned: connecting returns at once; TLS with an own authority and client certificates; logins by password, token, credentials
-//! file, nkey and context; a clear word for each thing that can be wrong; going on alone and coming back.
+//! Checks that connecting returns at once; TLS with a private authority and client certificates; logins by password, token, credentials
+//! file, nkey and context; a clear error for each mistake; work without a server, and its return.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod failures;
@@ -18,10 +18,10 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::{BusError, BusHealth, HealthChanges, Message, Messaging};
 use futures::StreamExt;
 
-/// Far more than anything here takes: only a test that fails waits so long.
+/// The time limit of a step, far longer than any takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A real server, or the end of the test where there is none and that is allowed.
+/// A real server; ends the test if there is none and this is allowed.
 macro_rules! server {
     ($config:expr) => {
         match support::requirement::met(support::nats::current_program()) {
@@ -36,7 +36,7 @@ fn urls(urls: impl Into<String>) -> NatsOptions {
     NatsOptions { urls: Some(urls.into()), ..NatsOptions::default() }
 }
 
-/// Connects and sees a message through.
+/// Connects, and checks that a message arrives.
 async fn works(options: NatsOptions) {
     let bus = NatsBus::connect(options).await.unwrap();
     bus.wait_connected(LIMIT).await.unwrap();
@@ -50,7 +50,7 @@ async fn passes_a_message(bus: &NatsBus) {
     assert_eq!(within(subscription.next()).await.unwrap().payload, "world");
 }
 
-/// Waits until the bus says why it is not connected, in words with all of these parts; gives the words.
+/// Waits until the bus reports why it is not connected, in words with all of these parts; returns the words.
 async fn says(bus: &NatsBus, parts: &[&str]) -> String {
     let fits = |reason: &str| parts.iter().all(|part| reason.contains(part));
     let mut changes = bus.health_changes();

@@ -1,4 +1,4 @@
-//! The bus: its promises on every adapter, connections, clusters, sockets.
+//! The bus: semantics on every adapter, connections, clusters, sockets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cluster;

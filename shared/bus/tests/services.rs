@@ -1,4 +1,4 @@
-//! The services API: what `nats micro ls`, `info` and `stats` ask, and what they are answered, on both adapters.
+//! The services API on both adapters: the questions of `nats micro ls`, `info` and `stats`, and their answers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A bus through a unix socket: what it carries, and what it does not let happen to the bus behind it.
+//! A bus through a unix socket: what it carries, and what it protects the bus behind it from.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use clock::Clock;
 use futures::StreamExt;
 use tempfile::TempDir;
 
-/// Longer than anything here takes.
+/// The time limit of a step, longer than any takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 struct Place {
@@ -119,7 +119,7 @@ async fn what_is_not_wanted_any_more_is_ended_behind_the_socket() {
     drop(inbox);
     let asking = Arc::clone(&place.bus);
     within(async {
-        // Nobody subscribes when the word has come through.
+        // When this request finds no subscriber, the end of the wait has reached the bus.
         while asking.request(Message::new("inbox", ""), Duration::from_millis(1)).await
             != Err(BusError::NoResponders { subject: "inbox".to_owned() })
         {
@@ -138,7 +138,7 @@ async fn a_client_that_asks_for_too_much_is_told() {
         let client = client.clone();
         tokio::spawn(async move { client.request(Message::new("silent", ""), LIMIT).await })
     });
-    // Nobody answers, so the first to end is the one too many, whichever that is.
+    // Nobody answers, so the first request to end is the one beyond the limit.
     let (ended, _, standing) = within(futures::future::select_all(asked)).await;
     let Ok(Err(BusError::Other { reason })) = ended else { panic!("{ended:?}") };
     assert!(reason.contains("1024 requests"), "{reason}");
@@ -179,7 +179,7 @@ async fn rubbish_ends_its_connection_and_no_other() {
         let rubbish = rubbish.to_vec();
         let closed = tokio::task::spawn_blocking(move || {
             stream.write_all(&rubbish).unwrap();
-            // Either way it is over: an end, or a reset because not all was read.
+            // The connection ended, or was reset because not all was read.
             stream.read(&mut [0; 16]).map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |read| read == 0)
         });
         assert!(within(closed).await.unwrap());
@@ -210,7 +210,7 @@ async fn the_file_is_for_its_user_alone_and_a_left_over_is_replaced() {
     let mut place = Place::new();
     assert_eq!(std::fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
     place.server = None;
-    // As a killed agent leaves it.
+    // A killed agent leaves the socket like this.
     drop(std::os::unix::net::UnixListener::bind(place.path()).unwrap());
     let Err(error) = SocketBus::connect(&place.path()).await else { panic!("nobody listens") };
     assert!(error.to_string().contains("the agent that made it has ended"), "{error}");

@@ -1,7 +1,7 @@
-//! The only place where clocks are read and chance is drawn.
+//! The only place that reads clocks and draws random numbers.
 //!
-//! A [`Clock`] gives [`Now`]: monotonic time for deciding and wall time for showing. It follows tokio's clock, so a paused
-//! runtime moves both. Cores never hold a clock: each step is given `now`.
+//! A [`Clock`] gives [`Now`]: monotonic time for decisions and wall time for display. It follows tokio's clock, so a paused runtime moves
+//! both. Cores never hold a clock: each step is given `now`.
 #![allow(clippy::disallowed_methods, reason = "this crate is where clocks are read")]
 
 mod random;
@@ -18,9 +18,9 @@ use tokio::time::Instant;
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// Time since the clock was made; never goes backwards. For deciding.
+    /// Time since the clock was made, for decisions; never goes backwards.
     pub monotonic: Duration,
-    /// Time since 1970-01-01T00:00:00Z. For showing and for messages; may jump.
+    /// Time since 1970-01-01T00:00:00Z, for display and messages; may jump.
     pub wall: Duration,
 }
 
@@ -31,26 +31,26 @@ impl Now {
         u64::try_from(self.wall.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// This instant later by `duration`.
+    /// This moment plus `duration`.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self { monotonic: self.monotonic + duration, wall: self.wall + duration }
     }
 }
 
-/// Between two common moments.
+/// The time between two common moments.
 const COMMON_MOMENTS_APART_MS: u128 = 100;
 
-/// A wait of so long need not end to the millisecond.
+/// Waits from this length on need not be exact.
 const LONG_WAIT: Duration = Duration::from_secs(2);
 
-/// When a wait that begins now ends, by a clock's monotonic time: a long one at a common moment, up to 0.1 s early.
+/// When a wait that begins now ends, in a clock's monotonic time. A long wait ends at a common moment, up to 0.1 s early.
 #[must_use]
 pub fn end_of_wait(now: Duration, wait: Duration) -> Duration {
     if wait < LONG_WAIT { now + wait } else { common_moment(now + wait) }
 }
 
-/// The last common moment until `at`, by a clock's monotonic time. A node on which thousands wait is woken at these for all of them
+/// The last common moment up to `at`, in a clock's monotonic time. A node with thousands of waits is woken at these moments for all of them
 /// together, instead of for each.
 #[must_use]
 pub fn common_moment(at: Duration) -> Duration {
@@ -72,7 +72,7 @@ enum Source {
         origin: Instant,
         wall: Duration,
     },
-    /// As simulated, but it jumps, and its wall clock drifts.
+    /// Like a simulated clock, but it jumps, and its wall clock drifts.
     Jumping {
         origin: Instant,
         wall: Duration,
@@ -82,7 +82,7 @@ enum Source {
     Driven(Arc<AtomicU64>),
 }
 
-/// What makes a clock jump beside the timers, which go on as they did.
+/// Makes a clock jump. Timers are not affected.
 #[derive(Clone, Debug, Default)]
 pub struct Jumps(Arc<JumpsSoFar>);
 
@@ -90,35 +90,35 @@ pub struct Jumps(Arc<JumpsSoFar>);
 struct JumpsSoFar {
     /// Nanoseconds that both clocks have skipped.
     skipped: AtomicU64,
-    /// Milliseconds by which the wall clock was set besides.
+    /// Milliseconds by which the wall clock was set in addition.
     set: AtomicI64,
     /// How much faster the wall clock runs than the monotonic one, in millionths.
     drift: AtomicI64,
 }
 
 impl Jumps {
-    /// The clock goes on by so much at once, as after a machine that stood still.
+    /// Advances the clock by this much at once, like a machine that was suspended.
     pub fn skip(&self, by: Duration) {
         self.0.skipped.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Somebody sets the wall clock, forward or back.
+    /// Sets the wall clock forward or back.
     pub fn set_wall(&self, by_seconds: i64) {
         self.0.set.fetch_add(by_seconds.saturating_mul(1_000), Ordering::SeqCst);
     }
 
-    /// The wall clock runs faster than the monotonic one by so many millionths, or slower, since the clock was made.
+    /// Makes the wall clock faster than the monotonic one by this many millionths, or slower if negative, from the clock's beginning.
     pub fn drift(&self, millionths: i64) {
         self.0.drift.store(millionths, Ordering::SeqCst);
     }
 }
 
-/// What moves a clock that is driven by hand.
+/// Moves a driven clock.
 #[derive(Clone, Debug)]
 pub struct Hand(Arc<AtomicU64>);
 
 impl Hand {
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         let nanoseconds = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.0.fetch_add(nanoseconds, Ordering::SeqCst);
@@ -138,22 +138,21 @@ impl Clock {
         Self(Source::Simulated { origin: Instant::now(), wall })
     }
 
-    /// A clock that stands still, at wall time 0, but for what its hand does: for deciding by hours beside real sockets, whose
-    /// runtime cannot be paused.
+    /// A clock, at wall time 0, that only its hand moves. For decisions over hours beside real sockets, whose runtime cannot be paused.
     #[must_use]
     pub fn driven() -> (Self, Hand) {
         let time = Arc::new(AtomicU64::new(0));
         (Self(Source::Driven(Arc::clone(&time))), Hand(time))
     }
 
-    /// A simulated clock that jumps when it is told to: for what must live with clocks that are set and machines that sleep.
+    /// A simulated clock that jumps on demand, for tests with clocks that are set and machines that sleep.
     #[must_use]
     pub fn jumping(wall: Duration) -> (Self, Jumps) {
         let jumps = Jumps::default();
         (Self(Source::Jumping { origin: Instant::now(), wall, jumps: jumps.clone() }), jumps)
     }
 
-    /// [`Now::monotonic`] alone: half the work.
+    /// [`Now::monotonic`] alone, at half the cost.
     #[must_use]
     pub fn monotonic(&self) -> Duration {
         match &self.0 {

@@ -1,4 +1,4 @@
-//! Chance, from the operating system or from a seed.
+//! Random numbers, from the operating system or from a seed.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 thread_local! {
-    /// Where what is "seeded by the operating system" on this thread comes from instead.
+    /// Replaces the operating system as the source of seeds on this thread, if set.
     static REPEATED: RefCell<Option<StdRng>> = const { RefCell::new(None) };
 }
 
@@ -15,14 +15,14 @@ thread_local! {
 pub struct Random(StdRng);
 
 impl Random {
-    /// Seeded by the operating system; on a thread that shall repeat itself, by that thread's seed.
+    /// Seeded by the operating system, or on a repeatable thread by that thread's seed.
     #[must_use]
     pub fn from_system() -> Self {
         let repeated = REPEATED.with_borrow_mut(|seeds| seeds.as_mut().map(|seeds| StdRng::seed_from_u64(seeds.random())));
         Self(repeated.unwrap_or_else(StdRng::from_os_rng))
     }
 
-    /// From now on all chance on this thread follows from a seed: for simulations of whole services, whose parts draw their own.
+    /// Makes all random numbers on this thread follow from a seed, for simulations of whole services whose parts make their own sources.
     pub fn repeat_on_this_thread(seed: u64) {
         REPEATED.set(Some(StdRng::seed_from_u64(seed)));
     }

@@ -1,12 +1,12 @@
-//! How long answers take: what is waited for an answer follows from it, so that a slow bus is no lost one.
+//! How long answers take. The time-out of an answer follows from it, so that a slow bus does not count as lost.
 
 use std::time::Duration;
 
-/// So many answers say how slow the way is: one or two that were held up say nothing.
+/// How many answers are used, because one or two of them may have been delayed.
 const LAST: usize = 3;
 
-/// The last answers, each to a question that was asked after the one before was heard: who was asleep hears many that took long. The least
-/// time that one of them took is what an answer usually takes.
+/// The last answers to questions that were asked after the previous answer: a process that was suspended gets several late ones at once.
+/// The shortest of them counts as the usual time.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundTrips {
     last: [Duration; LAST],
@@ -15,13 +15,13 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Until answers were seen, each is expected to take so long.
+    /// Expects each answer to take this long until answers were seen.
     #[must_use]
     pub fn expected(took: Duration) -> Self {
         Self { last: [took; LAST], next: 0, seen: Duration::ZERO }
     }
 
-    /// An answer has come to what was asked at `asked`; tells how long it took.
+    /// Records an answer to a question asked at `asked`; returns how long it took.
     pub fn saw(&mut self, now: Duration, asked: Duration) -> Duration {
         let took = now.saturating_sub(asked);
         if asked >= self.seen {
@@ -38,7 +38,7 @@ impl RoundTrips {
         self.last.into_iter().min().unwrap_or_default()
     }
 
-    /// How long an answer is waited for until it counts as lost: twice as long as it usually takes, within these.
+    /// The time-out of an answer: twice the usual time, within these limits.
     #[must_use]
     pub fn within(&self, least: Duration, most: Duration) -> Duration {
         (self.usual() * 2).clamp(least, most)
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn answers_are_waited_for_as_long_as_they_usually_take() {
-        // What the last answers took: how long one usually takes, and is waited for.
+        // The times of the last answers, the usual time, and the time-out.
         let table = [
             (vec![], ms(50), ms(250)),
             (vec![ms(2); 3], ms(2), ms(250)),

@@ -1,4 +1,4 @@
-//! Whose budget it is: what a registry counts as one client, by login and address. As text it travels in messages and names leases.
+//! The owner of a budget: what a registry counts as one client, by login and address. Its text is used in messages and names leases.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use crate::View;
 
 /// The login scope that runtimes report for a pull without a login.
 const ANONYMOUS: &str = "anonymous";
-/// How many bytes of a hash are shown.
+/// How many bytes of a hash are displayed.
 const HASH_SHOWN: usize = 8;
 
 /// The owner of a budget. `Display` is the text that [`BudgetOwner::read`] reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetOwner {
-    /// From where the registry is seen.
+    /// The view of the registry.
     pub view: View,
     /// Credential scope.
     pub login: String,
@@ -21,7 +21,7 @@ pub struct BudgetOwner {
 }
 
 impl BudgetOwner {
-    /// Reads an owner's text. None: it has another form.
+    /// Reads an owner's text; none if it has another form.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let parts: Vec<String> = text.split('|').map(|part| part.replace("%7C", "|").replace("%25", "%")).collect();
@@ -29,7 +29,7 @@ impl BudgetOwner {
         Some(Self { view: View { scope, registry, route, boot }, login, egress })
     }
 
-    /// The login for people, as far as a hash is shown.
+    /// The login for people; of a hash only the beginning.
     #[must_use]
     pub fn login_in_words(&self) -> String {
         if self.login == ANONYMOUS { "none".to_owned() } else { short(&self.login).to_owned() }
@@ -59,13 +59,13 @@ impl fmt::Display for BudgetOwner {
     }
 }
 
-/// The registry of a budget by its owner's text, as images name it. An owner of another form is returned unchanged.
+/// The registry of a budget, from its owner's text, as images name it. A text of another form is returned unchanged.
 #[must_use]
 pub fn registry_of_budget(owner: &str) -> String {
     BudgetOwner::read(owner).map_or_else(|| owner.to_owned(), |owner| owner.view.registry)
 }
 
-/// A budget's owner for people, by its text. An owner of another form is returned unchanged.
+/// A budget's owner for people, from its text. A text of another form is returned unchanged.
 #[must_use]
 pub fn budget_in_words(owner: &str) -> String {
     BudgetOwner::read(owner).map_or_else(|| owner.to_owned(), |owner| owner.in_words())

@@ -1,4 +1,4 @@
-//! The outside form of an event: CloudEvents 1.0, structured JSON.
+//! The external form of an event: CloudEvents 1.0, structured JSON.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -8,7 +8,7 @@ use crate::{FailureClass, NodeName, PullEvent};
 
 /// The CloudEvents version written.
 const SPEC_VERSION: &str = "1.0";
-/// Room for what an event has besides its message, so that it is written without moving what is written already.
+/// Bytes of an event in addition to its message; reserved, so that writing does not reallocate.
 const ENVELOPE_BYTES: usize = 768;
 
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ struct CloudEvent<'a> {
     time: String,
     datacontenttype: &'static str,
     traceparent: String,
-    // The extension "sequence": a text, as CloudEvents has no number of 64 bits.
+    // The extension "sequence". It is a text, because CloudEvents has no 64-bit number.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequence: Option<String>,
     data: Data<'a>,
@@ -34,7 +34,7 @@ struct Data<'a> {
     reason: &'a str,
     r#type: &'static str,
     message: &'a str,
-    // None where an event is about no image.
+    // None if the event is about no image.
     image: Option<&'a str>,
     registry: Option<&'a str>,
     node: &'a str,
@@ -45,19 +45,19 @@ struct Data<'a> {
     class: Option<FailureClass>,
     attempt: Option<String>,
     next_attempt_ms: Option<u64>,
-    // Only of an event that stands for several.
+    // Only in an event that stands for several.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_at: Option<String>,
-    // Only where nodes share: without, an event reads as it did before there was sharing.
+    // Only if nodes share; other events have their earlier form.
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     learned_trace_id: Option<String>,
-    // The same as the attribute fleetpull.entry.id of spans.
+    // Equals the attribute `fleetpull.entry.id` of spans.
     #[serde(skip_serializing_if = "Option::is_none")]
     entry_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

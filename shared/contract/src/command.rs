@@ -1,4 +1,4 @@
-//! What a command is: a request to one service, with one reply.
+//! Commands: requests to one service, with one reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use crate::{Carried, MessageId, NodeName, TraceContext};
 /// The services of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// One pull request from first check to outcome.
+    /// Handles a pull request from the first check to the outcome.
     PullCoordinator,
-    /// Who failed, why, and when to try again.
+    /// Tracks failures and when to try again.
     BackoffTracker,
-    /// The node's bucket and slots.
+    /// The node's token bucket and slots.
     Throttler,
-    /// The facts.
+    /// Records events.
     EventRecorder,
-    /// The node as a whole: what it is and how it is.
+    /// The node as a whole: description and state.
     Agent,
-    /// The agent that holds the registrar's lease: who is there.
+    /// The nodes of the fleet; served by the agent that holds the registrar's lease.
     Registrar,
 }
 
 impl Service {
-    /// Every service, in the order in which a pull flows.
+    /// All services, in the order in which a pull passes them.
     pub const ALL: [Self; 6] =
         [Self::PullCoordinator, Self::BackoffTracker, Self::Throttler, Self::EventRecorder, Self::Agent, Self::Registrar];
 
@@ -45,34 +45,35 @@ impl Service {
     }
 }
 
-/// A request to one service. Every command can come twice: the service answers the second as the first.
+/// A request to one service. A repeated command gets the same answer as the first.
 pub trait Command: Serialize + DeserializeOwned + Clone + Send + 'static {
-    /// What is answered.
+    /// The reply.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
-    /// Who answers.
+    /// The service that answers.
     const SERVICE: Service;
-    /// The last token of its subject.
+    /// The last token of the command's subject.
     const VERB: &'static str;
-    /// Whether it is carried out also for who wants no answer: only what is done at once, so that nothing piles up that nobody waits for.
+    /// Whether it is also carried out for senders that want no answer. Only for commands that are done at once, so that no unawaited work
+    /// accumulates.
     const TOLD: bool = false;
-    /// The node that a command says it comes from, for commands that one node sends another. Its subject then ends with that node's
-    /// token, so that the server's permissions bind who may send it; a command whose subject names another node is refused.
+    /// The sending node, for commands from one node to another. The subject then ends with that node's token, so that the server's
+    /// permissions decide who may send it; a command whose subject names another node is refused.
     const SENDER: Option<fn(&Self) -> &NodeName> = None;
 }
 
-/// What travels with every message.
+/// The metadata of every message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// The message.
+    /// The id of the message.
     pub message_id: MessageId,
     /// The sender's span; a [`TraceContext::fresh`] one if the sender has none.
     pub trace: TraceContext,
-    /// What came along with that, to be passed on.
+    /// The headers to be passed on with it.
     pub carried: Option<Arc<Carried>>,
 }
 
 impl Meta {
-    /// The first message of a new trace, whose root is made by the receiver.
+    /// The first message of a new trace; the receiver makes the root span.
     #[must_use]
     pub fn root(random: &mut Random) -> Self {
         Self { message_id: MessageId::random(random), trace: TraceContext::fresh(random), carried: None }
@@ -85,10 +86,10 @@ impl Meta {
     }
 }
 
-/// A command with what travels with it.
+/// A command with its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<C> {
-    /// What travels with every message.
+    /// The metadata.
     pub meta: Meta,
     /// The command.
     pub body: C,
@@ -97,22 +98,22 @@ pub struct Envelope<C> {
 /// Why a command got no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Nobody takes this command there.
+    /// Nobody serves this command there.
     #[error("nobody answers on {subject}")]
     NoResponders {
-        /// Where it was sent.
+        /// The subject of the command.
         subject: String,
     },
-    /// No reply within the time.
+    /// No reply came within the time-out.
     #[error("no answer within {timeout:?}")]
     TimedOut {
-        /// How long was waited.
+        /// The time-out.
         timeout: Duration,
     },
-    /// The service refused it: malformed, another version, or too busy.
+    /// The service refused it: it is malformed, of another version, or the service is too busy.
     #[error("refused: {reason}")]
     Refused {
-        /// In words.
+        /// The reason in words.
         reason: String,
     },
     /// The service ended.
@@ -124,7 +125,7 @@ pub enum CallError {
     /// The bus failed.
     #[error("{reason}")]
     Bus {
-        /// In words.
+        /// The error in words.
         reason: String,
     },
 }

@@ -1,8 +1,7 @@
-//! The facts of the image manager, in kubelet's words, and what kubelet has no words for: what the fleet found out, what operators did,
-//! and how the agents are.
+//! Events: those of kubelet's image manager, in kubelet's words, and others about findings of the fleet, actions of operators and the state
+//! of agents.
 //!
-//! What happens to a node's own pull is an event of that node. What happens to the fleet is the event of exactly one node: each reason
-//! says of which.
+//! An event about a node's own pull belongs to that node. An event about the fleet belongs to exactly one node; each reason says to which.
 
 use std::str::FromStr;
 
@@ -11,56 +10,56 @@ use serde::{Deserialize, Serialize};
 use crate::open::{UnknownText, open_text};
 use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
 
-/// What happened: the first six as kubelet names them.
+/// What happened. The first six reasons are kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventReason {
     /// A pull begins.
     Pulling,
-    /// The image is there: pulled just now, or before.
+    /// The image is present: just pulled, or there before.
     Pulled,
-    /// Not tried, because a failure is too recent.
+    /// Not tried, because the last failure is too recent.
     BackOff,
     /// A pull failed.
     Failed,
-    /// The runtime could not be asked, or the reference cannot be parsed.
+    /// The runtime did not answer, or the reference cannot be parsed.
     InspectFailed,
-    /// Absent, and the policy is Never.
+    /// The image is absent, and the policy is Never.
     ErrImageNeverPull,
-    /// Somebody paused what the fleet shares.
+    /// An operator paused sharing.
     SharingPaused,
-    /// Somebody ended such a pause.
+    /// An operator ended the pause.
     SharingResumed,
-    /// Somebody cleared what held an image or a registry back.
+    /// An operator cleared back-off entries of an image or a registry.
     BackoffCleared,
     /// Events of this node were lost: the outbox was full, or the machine lost power.
     EventsDropped,
-    /// A back-off entry holds the fleet back from now on. Said by the node whose report opened it: the one with which the reports that the
-    /// bus has stored so far are enough. All nodes see them in the same order.
+    /// A back-off entry is open now. Recorded by the node whose report opened it: the one with which the reports stored by the bus are
+    /// enough. All nodes see them in the same order.
     BackoffOpened,
-    /// One node tried for all that an entry holds back, and failed. Said by that node.
+    /// A node has probed an entry for all, and failed. Recorded by that node.
     BackoffProbed,
-    /// An entry is closed, because what had failed succeeds. Said by the node whose success the bus stored first: mostly the prober. Of
-    /// what nobody has tried for ten minutes nothing is said any more.
+    /// An entry is closed, because its attempts succeed again. Recorded by the node whose success the bus stored first, mostly the prober.
+    /// Nothing is recorded for an entry that nobody has tried for ten minutes.
     BackoffReleased,
-    /// A pull has to wait for its turn: for the node's own slots or rate, or for the fleet's budget. Said by the node that pulls.
+    /// A pull waits for the node's own slots or rate, or for the fleet's budget. Recorded by the node that pulls.
     Throttled,
-    /// A budget allows fewer pulls in a second than before. Said by the budget's leader.
+    /// A budget allows fewer pulls per second than before. Recorded by the budget leader.
     RateLowered,
-    /// A budget allows more pulls in a second than it did. Said by the budget's leader.
+    /// A budget allows more pulls per second than before. Recorded by the budget leader.
     RateRaised,
-    /// An entry that was opened holds a whole registry, its token server or its blobs. Said by the node that says `BackoffOpened`.
+    /// An entry about a whole registry, its token server or its blobs is open. Recorded by the node that records `BackoffOpened`.
     RegistryUnavailable,
-    /// Such an entry is closed. Said by the node that says `BackoffReleased`.
+    /// Such an entry is closed. Recorded by the node that records `BackoffReleased`.
     RegistryRecovered,
-    /// An agent serves its node. Said by itself.
+    /// An agent serves its node. Recorded by that agent.
     AgentStarted,
-    /// An agent ends in good order. Said by itself.
+    /// An agent was stopped. Recorded by that agent.
     AgentStopped,
-    /// An agent lacks its bus or its runtime. Said by itself; the fleet's stream has it when the bus is back.
+    /// An agent lacks its bus or its runtime. Recorded by that agent; the fleet's stream gets it when the bus is back.
     AgentDegraded,
-    /// Nothing is wrong with an agent any more. Said by itself.
+    /// An agent is no longer degraded. Recorded by that agent.
     AgentRecovered,
-    /// What a newer version wrote.
+    /// A reason of a newer version.
     Unknown(UnknownText),
 }
 
@@ -93,7 +92,7 @@ impl EventReason {
         Self::AgentRecovered,
     ];
 
-    /// The word as kubelet writes it.
+    /// The word, as kubelet writes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -123,7 +122,7 @@ impl EventReason {
         }
     }
 
-    /// Normal or Warning, as kubelet has it (a back-off is Normal).
+    /// Normal or Warning, as in kubelet (a back-off is Normal).
     #[must_use]
     pub fn event_type(self) -> EventType {
         match self {
@@ -132,14 +131,14 @@ impl EventReason {
             }
             Self::BackoffProbed | Self::BackoffReleased | Self::Throttled | Self::RateRaised | Self::RegistryRecovered => EventType::Normal,
             Self::AgentStarted | Self::AgentStopped | Self::AgentRecovered => EventType::Normal,
-            // Its writer's CloudEvents say which it is.
+            // The CloudEvent of its writer has the type.
             Self::Unknown(_) => EventType::Normal,
             Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull | Self::EventsDropped => EventType::Warning,
             Self::BackoffOpened | Self::RateLowered | Self::RegistryUnavailable | Self::AgentDegraded => EventType::Warning,
         }
     }
 
-    /// Whether repeats of it are folded into one event with a count: what goes on for hours is a handful of events.
+    /// Whether repeats are folded into one event with a count, so that a failure of hours gives only a few events.
     #[must_use]
     pub fn is_folded(self) -> bool {
         let of_pull = matches!(self, Self::BackOff | Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull);
@@ -158,17 +157,17 @@ impl FromStr for EventReason {
     }
 }
 
-/// Kubernetes' two types of event.
+/// The event types of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EventType {
-    /// As it should be.
+    /// Everything is as expected.
     Normal,
-    /// Somebody may want to look.
+    /// Somebody may want to check.
     Warning,
 }
 
 impl EventType {
-    /// The word as Kubernetes writes it.
+    /// The word, as Kubernetes writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -178,28 +177,28 @@ impl EventType {
     }
 }
 
-/// One fact about one image on one node.
+/// One event on one node, mostly about one image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullEvent {
-    /// Unique; the same for an event that is sent again.
+    /// Unique; a repeated event has the same id.
     pub id: MessageId,
     /// Milliseconds since 1970 on the node's clock.
     pub time_ms: u64,
-    /// Where.
+    /// The node.
     pub node: NodeName,
-    /// For whom, if somebody said so.
+    /// The pod, if one was named.
     #[serde(default)]
     pub pod: Option<PodRef>,
     /// The image as asked for; empty if it is about no image.
     pub image: String,
-    /// Its registry (`host[:port]`); none if the reference cannot be parsed, or if it is about no single registry.
+    /// The image's registry (`host[:port]`); none if the reference cannot be parsed, or if the event is about no single registry.
     #[serde(default)]
     pub registry: Option<String>,
     /// What happened.
     pub reason: EventReason,
-    /// Kubelet's message, letter for letter, where the reason is kubelet's.
+    /// The message; kubelet's exact text if the reason is kubelet's.
     pub message: String,
-    /// How long the pull took, waiting aside; only on Pulled after a pull and on Failed.
+    /// How long the pull took without waiting; only on Failed, and on Pulled after a pull.
     #[serde(default)]
     pub duration_ms: Option<u64>,
     /// How long it waited before that.
@@ -208,16 +207,16 @@ pub struct PullEvent {
     /// The image's size; only on Pulled.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// What the failure is about; only on failures and back-offs.
+    /// The class of the failure; only on failures and back-offs.
     #[serde(default)]
     pub class: Option<FailureClass>,
-    /// Which attempt this is about.
+    /// The attempt.
     #[serde(default)]
     pub attempt: Option<AttemptId>,
     /// Milliseconds until the next attempt is allowed; only on failures and back-offs.
     #[serde(default)]
     pub next_attempt_ms: Option<u64>,
-    /// Which node found out what this one goes by; none: this one. Only on back-offs.
+    /// Which node learned of the failure; none: this one. Only on back-offs.
     #[serde(default)]
     pub learned_by: Option<NodeName>,
     /// How long ago that was, in milliseconds. Only on back-offs.
@@ -226,60 +225,60 @@ pub struct PullEvent {
     /// The span of the attempt that failed. Only on back-offs.
     #[serde(default)]
     pub learned_trace: Option<TraceContext>,
-    /// The span that it happened in: of the pull, or of the attempt that opened or closed an entry.
+    /// The span of the event: the pull's, or that of the attempt that opened or closed an entry.
     pub trace: TraceContext,
-    /// The back-off entry that it is about, or that held the pull back: its id, the same on all nodes.
+    /// The id of the back-off entry that it is about or that refused the pull; the same on all nodes.
     #[serde(default)]
     pub entry: Option<String>,
-    /// What only some reasons tell; none: nothing.
+    /// Details of some reasons; none: none.
     #[serde(default)]
     pub details: Option<EventDetails>,
-    /// What repeats it stands for; none: it happened once.
+    /// The repeats that it stands for; none: it happened once.
     #[serde(default)]
     pub repeats: Option<Repeats>,
-    /// Its place among the stored events of its node; none: it is published and not stored.
+    /// Its place among the stored events of its node; none: it is published but not stored.
     #[serde(default)]
     pub sequence: Option<EventSequence>,
 }
 
-/// What events tell that are not about a pull: which of it depends on the reason.
+/// Details of events that are not about a pull; which are set depends on the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventDetails {
-    /// Why, in a word: `quota` or `silent_nodes` of a rate; `slots` or `budget` of a pull that waits; `bus` or `runtime` of an agent.
+    /// The cause in a word: `quota` or `silent_nodes` of a rate; `slots` or `budget` of a waiting pull; `bus` or `runtime` of an agent.
     pub cause: Option<String>,
     /// How long it lasted, in milliseconds: the failure that is over, or the agent's trouble or life.
     pub lasted_ms: Option<u64>,
     /// How many nodes report the failure.
     pub reporters: Option<u64>,
-    /// How often in a row what was probed has failed.
+    /// How often in a row the probe has failed.
     pub failures: Option<u64>,
-    /// How many pulls a budget allows in 1,000 s from now on.
+    /// How many pulls a budget now allows in 1,000 s.
     pub per_1000_s: Option<u64>,
     /// How many it allowed before.
     pub per_1000_s_before: Option<u64>,
 }
 
-/// What happened several times and is one event: `time_ms` is the last time.
+/// Several occurrences in one event; its `time_ms` is the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeats {
-    /// How often since the event of the same kind before.
+    /// How many since the previous event of the same kind.
     pub count: u64,
-    /// The first of these, in milliseconds since 1970.
+    /// The time of the first, in milliseconds since 1970.
     pub first_ms: u64,
 }
 
-/// The place of an event among those that its node has stored.
+/// The place of an event among the stored events of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventSequence {
-    /// Made with the node's state directory: a node that is replaced under its old name counts anew.
+    /// Made with the node's state directory, so a node that is replaced under its old name counts anew.
     pub incarnation: String,
-    /// Counts from 1 without a gap; a gap is an event that was lost.
+    /// Counts from 1 without gaps; a gap means that an event was lost.
     pub number: u64,
 }
 
 impl PullEvent {
-    /// That something happened on a node, and nothing else of it: about no image, no registry and no pod.
+    /// An event on a node without details, image, registry or pod.
     #[must_use]
     pub fn new(id: MessageId, time_ms: u64, node: NodeName, reason: EventReason, message: String, trace: TraceContext) -> Self {
         Self {
@@ -308,7 +307,7 @@ impl PullEvent {
         }
     }
 
-    /// Whether it is stored until the fleet's stream has it. That an image was there already is published alone.
+    /// Whether it is stored until the fleet's stream has it. An event that an image was already present is only published.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         !(self.reason == EventReason::Pulled && self.duration_ms.is_none())

@@ -1,4 +1,4 @@
-//! Why a pull failed: kubelet's word and our class.
+//! Failures of pulls: kubelet's reason and our class.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::open::{UnknownText, open_text};
 
-/// What a failure is about. The class decides how far the knowledge of it may reach.
+/// The class of a failure. It decides how far the knowledge of it is shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
     /// The registry asks for fewer requests: 429, `TOOMANYREQUESTS`.
     RateLimited,
-    /// The registry is not reached or cannot answer: connect, DNS, no first byte, 5xx.
+    /// The registry cannot be reached or cannot answer: connect, DNS, no first byte, 5xx.
     RegistryUnavailable,
-    /// The registry says that the image is not there: `MANIFEST_UNKNOWN`, `NAME_UNKNOWN`.
+    /// The registry says that the image does not exist: `MANIFEST_UNKNOWN`, `NAME_UNKNOWN`.
     NotFound,
-    /// The registry refuses this login, or having none: 401, 403.
+    /// The registry refuses this login, or requires one: 401, 403.
     Denied,
-    /// What the registry sent is not what was asked for: wrong digest, short body, bad manifest, no such platform.
+    /// The registry sent wrong content: wrong digest, short body, bad manifest, no such platform.
     ContentInvalid,
     /// The node's signature policy refuses the image.
     SignatureInvalid,
-    /// The node itself is the cause: disk full, runtime down, unknown CA, credential helper missing.
+    /// The cause is the node itself: disk full, runtime down, unknown CA, credential helper missing.
     NodeLocal,
-    /// Anything else, and any class that a newer version wrote.
+    /// Any other failure, and any class of a newer version.
     #[default]
     #[serde(other)]
     Unknown,
@@ -44,7 +44,7 @@ impl FailureClass {
         Self::Unknown,
     ];
 
-    /// The class as it is written in JSON.
+    /// The class, as written in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ pub struct ClassCounts {
 }
 
 impl ClassCounts {
-    /// Counts one.
+    /// Counts one failure.
     pub fn count(&mut self, class: FailureClass) {
         *self.of_mut(class) += 1;
     }
@@ -94,7 +94,7 @@ impl ClassCounts {
         *self.of_mut(class)
     }
 
-    /// These and those.
+    /// The sum of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         FailureClass::ALL.into_iter().for_each(|class| *self.of_mut(class) += other.of(class));
@@ -121,17 +121,17 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// How far an attempt comes at a registry. Each stage answers and fails by itself: a manifest does not say that blobs can be had.
+/// The stages of an attempt at a registry. Each is answered by itself: an answered manifest does not mean that blobs can be fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The token server, where the registry names one: a token was given.
+    /// The token server, if the registry names one; answered when it has issued a token.
     Token,
-    /// Blobs, from the registry or the hosts that it redirects to: the first byte came of one that the node lacked.
+    /// Blobs, from the registry or the hosts that it redirects to; answered at the first byte of a blob that the node lacked.
     Blob,
     /// All content was verified and stored.
     Whole,
-    /// The manifest. Also what a newer version names.
+    /// The manifest. Also stands for stages of a newer version.
     #[default]
     #[serde(other)]
     Manifest,
@@ -141,7 +141,7 @@ impl Stage {
     /// All stages in the order of a pull.
     pub const ALL: [Self; 4] = [Self::Token, Self::Manifest, Self::Blob, Self::Whole];
 
-    /// Whether it is what messages leave out.
+    /// Whether it is the value that messages leave out.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -161,24 +161,24 @@ impl PartialOrd for Stage {
     }
 }
 
-/// Kubelet's word for an outcome: what stands in `state.waiting.reason` of a container.
+/// Kubelet's reason for an outcome, as in `state.waiting.reason` of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The pull was tried and failed.
     ErrImagePull,
-    /// Not tried: a failure of the same image is too recent.
+    /// Not tried, because the last failure of the image is too recent.
     ImagePullBackOff,
-    /// Absent, and the policy is Never.
+    /// The image is absent, and the policy is Never.
     ErrImageNeverPull,
     /// The reference cannot be parsed.
     InvalidImageName,
-    /// The runtime could not say whether the image is there.
+    /// The runtime could not say whether the image is present.
     ImageInspectError,
     /// The pull failed and the error says that the registry is unavailable.
     RegistryUnavailable,
     /// The pull failed and the error says that the signature is not valid.
     SignatureValidationFailed,
-    /// What a newer version wrote.
+    /// A reason of a newer version.
     Unknown(UnknownText),
 }
 
@@ -196,7 +196,7 @@ impl Reason {
         Self::SignatureValidationFailed,
     ];
 
-    /// The word as kubelet writes it.
+    /// The word, as kubelet writes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

@@ -1,13 +1,13 @@
-//! Ids as they travel: lower-case hex digits in a text.
+//! Ids in text form: lower-case hex digits.
 
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// What each byte stands for as a digit; [`NONE`] if it is none.
+/// The value of each byte as a digit; [`NONE`] if it is not a digit.
 const DIGITS: [u8; 256] = digits();
-/// No digit: no digit has any of its upper bits.
+/// Not a digit. It has upper bits, which no digit has.
 const NONE: u8 = 0xff;
 
 const fn digits() -> [u8; 256] {
@@ -20,13 +20,13 @@ const fn digits() -> [u8; 256] {
     digits
 }
 
-/// The number that up to 32 lower-case hex digits stand for; none if there is anything else.
+/// Parses up to 32 lower-case hex digits; none if there is any other character.
 pub(crate) fn hex(digits: &[u8]) -> Option<u128> {
     let (high, low) = digits.split_at(digits.len().saturating_sub(16));
     Some(u128::from(word(high)?) << 64 | u128::from(word(low)?))
 }
 
-/// The number that up to 16 digits stand for. Looks at all of them before it says whether each is one: ids are most of what is read.
+/// Parses up to 16 digits. All are read before they are checked, because this is faster and ids are most of what is read.
 fn word(digits: &[u8]) -> Option<u64> {
     let (mut number, mut seen) = (0, 0);
     for byte in digits {
@@ -37,7 +37,7 @@ fn word(digits: &[u8]) -> Option<u64> {
     (seen < 16 && digits.len() <= 16).then_some(number)
 }
 
-/// All 32 digits of a number. Ids are written several times for each message, by which `format!` shows.
+/// All 32 digits of a number. Not `format!`, which is too slow: ids are written several times for each message.
 pub(crate) fn text_of(number: u128) -> String {
     let mut text = String::with_capacity(32);
     push_128(&mut text, number);
@@ -58,24 +58,24 @@ pub(crate) fn push(text: &mut String, number: u64) {
     text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
 }
 
-/// The eight digits of a number, the first in the highest byte: all at once, a digit in each byte.
+/// The eight digits of a number, one in each byte and the first in the highest byte, computed together.
 fn eight(number: u32) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let mut digits = u64::from(number);
     for (apart, kept) in [(16, 0x0000_ffff_0000_ffff), (8, 0x00ff_00ff_00ff_00ff), (4, 0x0f0f_0f0f_0f0f_0f0f)] {
         digits = (digits | digits << apart) & kept;
     }
-    // Six more and only what is a letter has a fifth bit.
+    // Adding six sets the fifth bit of letters only.
     let letters = (digits + 6 * EACH) >> 4 & EACH;
     digits + u64::from(b'0') * EACH + letters * u64::from(b'a' - b'0' - 10)
 }
 
-/// The number that exactly 32 lower-case hex digits stand for.
+/// Parses exactly 32 lower-case hex digits.
 pub(crate) fn of_128(text: &str) -> Option<u128> {
     if text.len() == 32 { hex(text.as_bytes()) } else { None }
 }
 
-/// Reads a text without keeping it.
+/// Deserialises a text without copying it.
 pub(crate) fn read<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     expected: &'static str,

@@ -1,4 +1,4 @@
-//! Names and ids, checked once at the edge.
+//! Names and ids, checked where they enter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::hex;
 
-/// The longest node name: that of a DNS name, as Kubernetes has it.
+/// The longest node name: that of a DNS name, as in Kubernetes.
 const NODE_NAME_MAX_CHARS: usize = 253;
 
-/// The name of a node: letters, digits, `.`, `_` and `-`, at most 253 of them. Copies share the text: each of thousands of reports has one.
+/// The name of a node: letters, digits, `.`, `_` and `-`, at most 253 characters. Clones share the text, because each of thousands of
+/// reports has one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(Arc<str>);
@@ -25,13 +26,13 @@ pub struct NodeNameError {
 }
 
 impl NodeName {
-    /// The name in the fleet of a node that its cluster calls `node`: `<cluster>.<node>`, or `node` where no cluster is named.
+    /// The fleet's name of a node that its cluster names `node`: `<cluster>.<node>`, or `node` without a cluster.
     ///
     /// # Errors
-    /// What comes out is no name of a node.
+    /// The result is not a valid node name.
     pub fn in_cluster(cluster: Option<&str>, node: &str) -> Result<Self, NodeNameError> {
         match cluster {
-            // An empty name stays one.
+            // An empty name stays empty.
             Some(cluster) if !node.is_empty() => format!("{cluster}.{node}").parse(),
             _ => node.parse(),
         }
@@ -88,7 +89,7 @@ macro_rules! random_id {
         pub struct $name(u128);
 
         impl $name {
-            /// A new one.
+            /// A new random id.
             #[must_use]
             pub fn random(random: &mut Random) -> Self {
                 Self(random.id())
@@ -146,21 +147,21 @@ random_id! {
     MessageId
 }
 random_id! {
-    /// One attempt to pull on one node, for all its callers. Reports on it name it.
+    /// One attempt to pull on one node, for all its callers. Its reports have this id.
     AttemptId
 }
 random_id! {
-    /// One leave to pull, given by the throttler.
+    /// One permit to pull, given by the throttler.
     PermitId
 }
 
 random_id! {
-    /// One request of a flight for the fleet's clearance, the same for all attempts that it makes until the request is withdrawn.
+    /// One request of a flight for clearance, the same for all its attempts until the request is withdrawn.
     ClearanceId
 }
 
 random_id! {
-    /// One standing pull for an image on one node: it lives through attempts, restarts of the agent and of the command.
+    /// One standing pull for an image on one node. It outlives attempts and restarts of the agent and the command.
     StandingPullId
 }
 
@@ -177,7 +178,7 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// Whether both have the same namespace and name: who asks about a pod does not know its uid.
+    /// Whether both have the same namespace and name; a question about a pod has no uid.
     #[must_use]
     pub fn has_name_of(&self, other: &Self) -> bool {
         (&self.namespace, &self.name) == (&other.namespace, &other.name)

@@ -1,7 +1,7 @@
-//! The wiring diagram: ids, versioned messages and subjects.
+//! The contract between services: ids, versioned messages and subjects.
 //!
-//! A service knows the others by what stands here and by nothing else. Subjects are spelled only in [`subject`].
-//! Within version 1 messages only grow: unknown fields are ignored and an unknown class reads as `unknown`.
+//! A service knows the others only by what is defined here. Subjects are spelled only in [`subject`]. Within version 1 fields are only
+//! added: unknown fields are ignored and an unknown class reads as `unknown`.
 
 mod budget_owner;
 pub mod cloud_event;
@@ -29,7 +29,7 @@ pub use open::UnknownText;
 pub use target::{Target, View};
 pub use trace::{Carried, TraceContext};
 
-/// The major version that stands in every subject and in the header `fleetpull-version`.
+/// The major version in every subject and in the header `fleetpull-version`.
 pub const VERSION: u32 = 1;
-/// [`VERSION`] as it is written.
+/// [`VERSION`] as text.
 pub const VERSION_TEXT: &str = "1";

@@ -1,4 +1,5 @@
-//! Enums that travel or are stored, and grow: what a newer version wrote is read as unknown, with its text, and never fails the message.
+//! Enums in messages and stored values that later versions extend: an unknown word is read as unknown, with its text, and never fails the
+//! message.
 
 mod answer;
 mod text;

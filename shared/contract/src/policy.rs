@@ -1,7 +1,7 @@
 //! The fleet policy: one revisioned document that operators write and every node reads.
 //!
-//! It caps what the fleet may ask of registries, and how far sharing goes. A value that it leaves out is not the policy's business: there
-//! the nodes' own settings count. A node's own settings may only be stricter, and for that node alone: a lower cap, and less sharing.
+//! It caps the fleet's requests to registries, and limits sharing. For a value that it leaves out, the nodes' own settings apply. A node's
+//! own settings may only be stricter, and only for that node: a lower cap, and less sharing.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The key of the policy in its bucket ([`crate::know::POLICY`]).
 pub const POLICY_KEY: &str = "fleet";
-/// The most registries with caps of their own. Each of usual length takes some 80 of the [`crate::know::MAX_STORED_BYTES`] bytes.
+/// The most registries with caps of their own. An entry of usual length takes about 80 of the [`crate::know::MAX_STORED_BYTES`] bytes.
 pub const MAX_REGISTRIES: usize = 100;
 /// The longest name of a registry, in bytes: a host name of 253 and a port.
 pub const MAX_REGISTRY_BYTES: usize = 259;
@@ -20,33 +20,34 @@ pub const LEAST_PER_SECOND: f64 = 0.01;
 pub const MOST_PER_SECOND: f64 = 100_000.0;
 /// The highest cap of pulls at once, as in the settings.
 pub const MOST_AT_ONCE: u64 = 1_000_000;
-/// So much of a name is shown that is not one.
+/// The most characters of an invalid name that are shown.
 const SHOWN: usize = 60;
 
 /// Caps of one registry, for each login and address that the registry counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Caps {
-    /// Pulls that the fleet may begin in a second; none: nothing is said of it.
+    /// Pulls per second that the fleet may begin; none: not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pulls_per_second: Option<f64>,
-    /// Pulls of the fleet at a time; none: nothing is said of it.
+    /// Pulls of the fleet at a time; none: not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pulls_at_once: Option<u64>,
 }
 
-/// How far sharing goes at most. There is no `off`: a node that neither tells nor hears anything hears no policy either.
+/// The most that nodes may share. There is no `off`, because a node that neither publishes nor receives anything does not receive the
+/// policy either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareAtMost {
-    /// Nodes go by what is shared.
+    /// Nodes apply what is shared.
     Enforce,
-    /// Nodes tell and count, and what is shared refuses nothing and holds no pull back.
+    /// Nodes publish and count, and shared entries neither refuse nor delay a pull.
     Observe,
 }
 
 impl ShareAtMost {
-    /// As it is written.
+    /// The word as written.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,13 +61,13 @@ impl ShareAtMost {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetPolicy {
-    /// How far sharing goes; none: as far as each node's own settings say.
+    /// The most sharing; none: as each node's own settings say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareAtMost>,
-    /// Of every registry.
+    /// The caps of every registry.
     #[serde(skip_serializing_if = "Caps::is_empty")]
     pub budget: Caps,
-    /// Of single registries, by the name that [`registry_name`] gives; each value goes before that of [`FleetPolicy::budget`].
+    /// The caps of single registries, by the name of [`registry_name`]; each value overrides that of [`FleetPolicy::budget`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub registry: BTreeMap<String, Caps>,
 }
@@ -75,13 +76,13 @@ pub struct FleetPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StoredPolicy {
-    /// What it says.
+    /// The policy.
     pub policy: FleetPolicy,
-    /// Who wrote it, by their own word: the server knows the login.
+    /// Who wrote it, according to the writer: the server knows the login.
     pub by: String,
 }
 
-/// Why a document is no policy.
+/// Why a document is not a policy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// More than [`MAX_REGISTRIES`].
@@ -90,7 +91,7 @@ pub enum PolicyError {
     /// Not a registry as images name it.
     #[error("{0:?} is no registry: name it as images do, like registry.example or localhost:5000")]
     NotARegistry(String),
-    /// Another name of the same registry would count.
+    /// A registry has another name, and that one would apply.
     #[error("{found:?} is called {name:?} here: write that")]
     AnotherName {
         /// As written.
@@ -119,10 +120,10 @@ pub enum PolicyError {
 }
 
 impl Caps {
-    /// Nothing is said.
+    /// No caps.
     pub const NONE: Self = Self { pulls_per_second: None, pulls_at_once: None };
 
-    /// Whether nothing is said.
+    /// Whether there are no caps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -140,10 +141,10 @@ impl Caps {
 }
 
 impl FleetPolicy {
-    /// Whether it can be followed. Its reader checks it as its writer did.
+    /// Checks that the policy can be followed. Readers check it like its writer.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first problem.
     pub fn check(&self) -> Result<(), PolicyError> {
         if self.registry.len() > MAX_REGISTRIES {
             return Err(PolicyError::TooMany(self.registry.len()));
@@ -159,13 +160,13 @@ impl FleetPolicy {
         Ok(())
     }
 
-    /// Whether nodes only observe.
+    /// Whether it makes nodes only observe.
     #[must_use]
     pub fn observes(&self) -> bool {
         self.share == Some(ShareAtMost::Observe)
     }
 
-    /// What it says of a registry.
+    /// The caps of a registry.
     #[must_use]
     pub fn caps_of(&self, registry: &str) -> Caps {
         let own = self.registry.get(registry).copied().unwrap_or_default();

@@ -6,25 +6,25 @@
 //! | `<fleet>.v1.cmd.<node>.<service>.<verb>.<sender>` | the same, from one node to another | MessagePack |
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
-//! | `<fleet>.v1.know.<backoff_key>` and what is below it | shared knowledge | MessagePack |
+//! | `<fleet>.v1.know.<bucket>` and what is below it | shared state, republished from the bucket | MessagePack |
 //! | `<fleet>.v1.digest.<node>` | how the fleet stands, as its registrar says | MessagePack |
 //! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event, stored in the stream `<FLEET>_EVENTS` | CloudEvents 1.0 JSON |
 //! | `<fleet>.v1.evt.present.<registry>.<node>` | event: the image was there already; not stored | CloudEvents 1.0 JSON |
 //!
-//! Names are encoded into tokens: `[A-Za-z0-9-]` stands as it is, every other byte as `_` and two hex digits, and what has
-//! no name at all is the token `_`. So a token never holds a dot, a wildcard or a space.
+//! Names are encoded into tokens: `[A-Za-z0-9-]` is unchanged, every other byte becomes `_` and two hex digits, and a missing name is the
+//! token `_`. So a token never holds a dot, a wildcard or a space.
 
 use std::fmt::Write as _;
 
 use crate::{EventReason, NodeName, Service};
 
-/// The token of what has no name: a registry of a reference that cannot be parsed.
+/// The token of a missing name: the registry of a reference that cannot be parsed.
 const NAMELESS: &str = "_";
-/// Stands for every node. No node's token is like it: an underscore is always followed by two hex digits.
+/// Stands for every node. It cannot be a node's token, in which an underscore is always followed by two hex digits.
 const EVERY_NODE: &str = "_all";
-/// In the place of a reason: an image was there already. Kubelet's reason is `Pulled`, whose events are stored.
+/// In place of a reason: the image was there already. Kubelet's reason for this is `Pulled`, whose events are stored.
 const PRESENT: &str = "present";
-/// In the place of a node: the node that holds the lease of the service.
+/// In place of a node: the node that holds the lease of the service.
 const LEADER: &str = "_leader";
 
 /// The root of the NATS services API, which lists the services of every node.
@@ -58,13 +58,13 @@ impl Fleet {
         &self.0
     }
 
-    /// Where one service of one node takes one command.
+    /// The subject of one command to one service of one node.
     #[must_use]
     pub fn command(&self, node: &NodeName, service: Service, verb: &str) -> String {
         format!("{}.v1.cmd.{}.{}.{verb}", self.0, token(node.as_str()), service.name())
     }
 
-    /// Where one service of one node takes one command of another node.
+    /// The subject of one command from one node to one service of another.
     #[must_use]
     pub fn command_from(&self, sender: &NodeName, node: &NodeName, service: Service, verb: &str) -> String {
         format!("{}.{}", self.command(node, service, verb), token(sender.as_str()))
@@ -76,13 +76,13 @@ impl Fleet {
         format!("{}.*", self.command(node, service, verb))
     }
 
-    /// Where every agent takes one command.
+    /// The subject of one command to every agent.
     #[must_use]
     pub fn command_to_all(&self, service: Service, verb: &str) -> String {
         format!("{}.v1.cmd.{EVERY_NODE}.{}.{verb}", self.0, service.name())
     }
 
-    /// Where the agent that leads a service for the whole fleet takes one command.
+    /// The subject of one command to the agent that leads a service for the whole fleet.
     #[must_use]
     pub fn command_to_leader(&self, service: Service, verb: &str) -> String {
         format!("{}.v1.cmd.{LEADER}.{}.{verb}", self.0, service.name())
@@ -124,32 +124,32 @@ impl Fleet {
         format!("{}.{}", self.command_to_any(service, verb), token(sender.as_str()))
     }
 
-    /// A back-off key of shared knowledge: the server republishes what is stored in the bucket of the same name below it.
+    /// A token of shared state: the server republishes the bucket of the same name below it.
     #[must_use]
     pub fn knowledge(&self, backoff_key: &str) -> String {
         format!("{}.v1.know.{backoff_key}", self.0)
     }
 
-    /// Matches all that is shared of one back-off key.
+    /// Matches all shared state below one token.
     #[must_use]
     pub fn knowledge_below(&self, backoff_key: &str) -> String {
         format!("{}.>", self.knowledge(backoff_key))
     }
 
-    /// Matches all shared knowledge: who hears all of it on one subscription hears it in the order in which it was said.
+    /// Matches all shared state. One subscription to it receives changes in the order in which they were published.
     #[must_use]
     pub fn all_knowledge(&self) -> String {
         format!("{}.v1.know.>", self.0)
     }
 
-    /// The key in the bucket of that name whose change is republished on `subject`; none if it is another subject.
+    /// The key in this bucket whose change is republished on `subject`; none if it is another subject.
     #[must_use]
     pub fn key_of<'a>(&self, bucket: &str, subject: &'a str) -> Option<&'a str> {
         subject.strip_prefix(self.name())?.strip_prefix(".v1.know.")?.strip_prefix(bucket)?.strip_prefix('.')
     }
 
-    /// Where a registrar publishes its digest: a node may publish below its own token alone. Not below `know`, which is heard as a whole
-    /// by those whom it does not concern.
+    /// The subject of a registrar's digest: a node may publish only below its own token. It is not below `know`, to which nodes subscribe
+    /// as a whole even if the digest does not concern them.
     #[must_use]
     pub fn digest(&self, registrar: &NodeName) -> String {
         format!("{}.v1.digest.{}", self.0, token(registrar.as_str()))
@@ -167,19 +167,19 @@ impl Fleet {
         format!("{}-{purpose}", self.0)
     }
 
-    /// What a service is called in the NATS services API: two fleets on one server never mix.
+    /// The name of a service in the NATS services API; it includes the fleet, so that two fleets on one server never mix.
     #[must_use]
     pub fn service_name(&self, service: Service) -> String {
         format!("{}-{}", self.0, service.name())
     }
 
-    /// Where an event is published that is stored.
+    /// The subject of an event that is stored.
     #[must_use]
     pub fn event(&self, reason: EventReason, registry: Option<&str>, node: &NodeName) -> String {
         self.event_of(&token(reason.as_str()), registry, node)
     }
 
-    /// Where it is published that an image was there already.
+    /// The subject of an event that an image was already present.
     #[must_use]
     pub fn present(&self, registry: Option<&str>, node: &NodeName) -> String {
         self.event_of(PRESENT, registry, node)
@@ -201,14 +201,14 @@ impl Fleet {
         format!("{}_EVENTS", self.0.to_uppercase())
     }
 
-    /// What that stream stores: the events of every reason that is stored. That an image was there already is not.
+    /// The subjects that this stream stores: the events of every stored reason. Events that an image was already present are not included.
     #[must_use]
     pub fn stored_events(&self) -> Vec<String> {
         EventReason::ALL.iter().map(|reason| format!("{}.v1.evt.{}.>", self.0, token(reason.as_str()))).collect()
     }
 
-    /// Under which subjects that stream stores them, as source and destination of a transform of NATS: a node's name would make new
-    /// subjects for ever where nodes are replaced, so that a number made from it stands in its place.
+    /// The transform (source and destination) of that stream: with a node's name in the stored subject, replaced nodes would make ever more
+    /// subjects, so a number made from it takes its place.
     #[must_use]
     pub fn event_transform(&self) -> (String, String) {
         let fleet = &self.0;
@@ -218,8 +218,8 @@ impl Fleet {
         )
     }
 
-    /// Under which the stream stores the events of a node: with those of other nodes, and, by a stream that was made by an older
-    /// version, under its own name.
+    /// The subjects under which the stream stores a node's events: the one shared with other nodes and, for a stream of an older version,
+    /// the one with its own name.
     #[must_use]
     pub fn stored_events_of(&self, reason: Option<EventReason>, node: &NodeName) -> Vec<String> {
         let own = self.events(reason, Some(node));
@@ -227,7 +227,7 @@ impl Fleet {
         others.into_iter().chain([own]).collect()
     }
 
-    /// Matches published events; what is not given matches all.
+    /// Matches published events; a missing argument matches all.
     #[must_use]
     pub fn events(&self, reason: Option<EventReason>, node: Option<&NodeName>) -> String {
         format!(
@@ -245,11 +245,11 @@ impl Default for Fleet {
     }
 }
 
-/// Over so many subjects the events of one reason and registry are stored: a node that resumes reads those of some others too, of 10,000
-/// nodes twenty.
+/// The number of subjects for the events of one reason and registry: a node that resumes also reads the events of a few other nodes, 20 of
+/// 10,000.
 const EVENT_PARTITIONS: u32 = 512;
 
-/// FNV-1a of 32 bits, by which nats-server chooses partitions.
+/// 32-bit FNV-1a, by which nats-server chooses partitions.
 fn fnv(token: &str) -> u32 {
     token.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -278,7 +278,7 @@ pub fn is_from(subject: &str, sender: &NodeName) -> bool {
     subject.rsplit('.').next() == Some(token(sender.as_str()).as_str())
 }
 
-/// The name that a token stands for; none if it is not one of ours.
+/// The name of a token; none if it is not one of ours.
 #[must_use]
 pub fn name_of(token: &str) -> Option<String> {
     if token == NAMELESS {

@@ -1,12 +1,12 @@
-//! What an image is to a node: which registry it really talks to, as whom, on whose budget.
+//! The target of an image on a node: the registry that it really talks to, the login and the budget.
 
 use serde::{Deserialize, Serialize};
 
-/// A node's view of a registry. Knowledge never crosses views: what one node talks to is not always what another does.
+/// A node's view of a registry. Reports never cross views, because two nodes may talk to different registries under one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct View {
-    /// The group of nodes that see the same: regions, air gaps (`fleet.scope`).
+    /// The group of nodes that see the same registries: regions, air gaps (`fleet.scope`).
     pub scope: String,
     /// Host and port as in the reference.
     pub registry: String,
@@ -17,14 +17,14 @@ pub struct View {
 }
 
 impl View {
-    /// Whether it is known whom a pull talks to.
+    /// Whether it is known which endpoints a pull talks to.
     #[must_use]
     pub fn has_route(&self) -> bool {
         !matches!(self.route.as_str(), "" | "unknown")
     }
 }
 
-/// Everything about a wanted image that knowledge may be about. Holds no credential: scope and fingerprint are keyed hashes.
+/// Everything about a wanted image that reports may be about. It holds no credential: scope and fingerprint are keyed hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
@@ -32,27 +32,27 @@ pub struct Target {
     pub view: View,
     /// The registry's endpoint that is asked first, `host:port`.
     pub endpoint: String,
-    /// What else a pull talks to, as far as it is known: further mirrors, token server, blob host.
+    /// The other known endpoints of a pull: further mirrors, token server, blob host.
     pub other_endpoints: Vec<String>,
     /// `node.zone`.
     pub zone: String,
-    /// Repository of the image, with its registry.
+    /// The repository of the image, with its registry.
     pub repository: String,
     /// The image, normalised.
     pub reference: String,
     /// `linux/amd64`.
     pub platform: String,
-    /// Credential scope; `anonymous` without a login.
+    /// The credential scope; `anonymous` without a login.
     pub scope: String,
-    /// Credential fingerprint; empty without a login.
+    /// The credential fingerprint; empty without a login.
     pub fingerprint: String,
-    /// Whose budget a pull is counted on.
+    /// The owner of the budget that counts a pull.
     pub budget_owner: String,
-    /// Hash of the node's signature policy; empty if it cannot be read.
+    /// The hash of the node's signature policy; empty if it cannot be read.
     pub policy: String,
-    /// Whether the runtime chooses among several endpoints without saying which one it asked.
+    /// Whether the runtime chooses among several endpoints without reporting its choice.
     pub mirrored: bool,
-    /// Whether the runtime shows when the first byte of a blob comes.
+    /// Whether the runtime reports the first byte of a blob.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shows_blobs: bool,
 }

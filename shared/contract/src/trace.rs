@@ -1,4 +1,4 @@
-//! The W3C trace context that travels on every message.
+//! The W3C trace context of every message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ const TRACEPARENT_BYTES: usize = 55;
 /// One span of one trace, as `traceparent` carries it (W3C Trace Context, version 00).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceContext {
-    /// Shared by all that belongs to one pull; never 0.
+    /// Shared by all spans of one pull; never 0.
     pub trace_id: u128,
-    /// This step of it. 0 only in a [`TraceContext::fresh`] one, which is never written down.
+    /// This span. 0 only in a [`TraceContext::fresh`] one, which is never written.
     pub span_id: u64,
     /// Whether the caller exports this trace.
     pub sampled: bool,
 }
 
-/// What travels beside a `traceparent` and is passed on as it came.
+/// Headers beside `traceparent`, passed on unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// The header `tracestate`; empty: there is none.
@@ -37,7 +37,7 @@ const TRACESTATE_MAX_BYTES: usize = 1024;
 const BAGGAGE_MAX_BYTES: usize = 8192;
 
 impl Carried {
-    /// What of the headers may be passed on; none: nothing. A value that is too long, or that no header may hold, is left out.
+    /// The headers that may be passed on; none: there are none. A value that is too long, or invalid in a header, is left out.
     #[must_use]
     pub fn of(tracestate: Option<&str>, baggage: Option<&str>) -> Option<Arc<Self>> {
         let fit = |value: Option<&str>, most: usize| {
@@ -62,7 +62,7 @@ impl TraceContext {
         Self { span_id: 0, ..Self::root(random) }
     }
 
-    /// Whether there is a span that can be a parent, or be linked to.
+    /// Whether there is a span that can be a parent or a link.
     #[must_use]
     pub fn has_span(&self) -> bool {
         self.span_id != 0 && self.trace_id != 0
@@ -74,7 +74,7 @@ impl TraceContext {
         Self { span_id: random.word().max(1), ..self }
     }
 
-    /// Reads a `traceparent`; none if it is malformed or all zero, as the standard asks.
+    /// Parses a `traceparent`; none if it is malformed or all zero, as the standard demands.
     #[must_use]
     pub fn parse(traceparent: &str) -> Option<Self> {
         let text = traceparent.as_bytes();
@@ -88,7 +88,7 @@ impl TraceContext {
         is_one.then_some(Self { trace_id, span_id, sampled })
     }
 
-    /// As it stands in the header.
+    /// The value of the header.
     #[must_use]
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(TRACEPARENT_BYTES);
@@ -100,7 +100,7 @@ impl TraceContext {
         text
     }
 
-    /// The trace id alone, 32 hex digits: what one searches for in Jaeger.
+    /// The trace id alone, 32 hex digits, for example to search in Jaeger.
     #[must_use]
     pub fn trace_id_hex(&self) -> String {
         hex::text_of(self.trace_id)

@@ -1,28 +1,28 @@
-//! Which versions of messages agents read, and which of them they write: one that all others read.
+//! Versions of messages: which ones agents read, and which one they write so that all others can read it.
 //!
-//! A roll-out takes days, and until it is over there are agents of two versions in one fleet. Each says which versions it reads; the
-//! registrar says which one all have in common; and that is what shared knowledge is written in.
+//! During a roll-out, which takes days, a fleet has agents of two versions. Each agent reports the versions that it reads; the registrar
+//! publishes the one that all have in common, in which shared state is written.
 
 use std::collections::BTreeMap;
 
 use crate::VERSION;
 
-/// The first version: what is written while nothing is known of the others.
+/// The first version, written while the versions of other agents are unknown.
 pub const FIRST: u32 = 1;
 /// The versions that this program reads and writes, in order.
 pub const READS: &[u32] = &[VERSION];
-/// The most versions that are listened to of what one agent says: far more than a program ever reads.
+/// The most versions that are accepted from one agent, far more than a program ever reads.
 const VERSIONS_MAX: usize = 16;
 
-/// The version in which to write, of those that this program knows: the newest that is not newer than what all read. Where there is
-/// none, or where nothing is known of the others, the oldest.
+/// The version to write, among those that this program knows: the newest that is not newer than what all agents read. If there is none, or
+/// the others are unknown, the oldest.
 #[must_use]
 pub fn to_write(known: &[u32], in_common: Option<u32>) -> u32 {
     let readable = known.iter().copied().filter(|version| in_common.is_some_and(|newest| *version <= newest)).max();
     readable.or_else(|| known.iter().copied().min()).unwrap_or(FIRST)
 }
 
-/// What an agent reads, as it is counted: sorted and bounded. One that says nothing is of a time when there was nothing to say.
+/// The versions that an agent reads, sorted and bounded for counting. An agent that reports none reads the first version.
 #[must_use]
 pub fn heard(reads: &[u32]) -> Vec<u32> {
     let mut reads: Vec<u32> = reads.iter().copied().take(VERSIONS_MAX).collect();
@@ -31,7 +31,7 @@ pub fn heard(reads: &[u32]) -> Vec<u32> {
     if reads.is_empty() { vec![FIRST] } else { reads }
 }
 
-/// How many agents read what.
+/// Counts agents by the versions that they read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readers {
     agents: u64,
@@ -39,7 +39,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// One more, who reads these; see [`heard`].
+    /// Adds an agent that reads these; see [`heard`].
     pub fn add(&mut self, reads: &[u32]) {
         self.agents += 1;
         for version in reads {
@@ -47,7 +47,7 @@ impl Readers {
         }
     }
 
-    /// One fewer, who read these.
+    /// Removes an agent that reads these.
     pub fn remove(&mut self, reads: &[u32]) {
         self.agents = self.agents.saturating_sub(1);
         for version in reads {
@@ -58,8 +58,8 @@ impl Readers {
         self.by_version.retain(|_, readers| *readers > 0);
     }
 
-    /// The newest version that all read, and how many do not read it: where there is none that all read, the one that most do, so
-    /// that one agent of another time does not part the others. None: there are no agents.
+    /// The newest version that all agents read, and how many do not read it. If no version is read by all, it is the one that most read, so
+    /// that one agent of another version does not divide the others. None: there are no agents.
     #[must_use]
     pub fn in_common(&self) -> Option<(u32, u64)> {
         let most = self.by_version.iter().max_by_key(|(version, readers)| (**readers, **version));

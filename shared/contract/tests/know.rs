@@ -1,4 +1,4 @@
-//! What version 1 has written is read for as long as there is a version 1: the bytes under `golden/v1` never change.
+//! Stored values of version 1 stay readable: the bytes under `golden/v1` never change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ fn leases_pauses_and_clears_of_version_1_are_read() {
 /// A clear that is too large is not shared at all.
 #[test]
 fn the_fullest_clear_is_stored() {
-    // A host of 253 bytes and a port, a path of 255, a tag of 128, a digest of SHA-512.
+    // A host of 253 bytes and a port, a path of 255, a tag of 128, and a SHA-512 digest.
     let image = Some("i".repeat(253 + ":65535/".len() + 255 + ":".len() + 128 + "@sha512:".len() + 128));
     let backoff_keys = vec!["f".repeat(32); MAX_KEYS_CLEARED];
     let clear = StoredClear { image, backoff_keys, by: "b".repeat(1_024), age_ms: u64::MAX, said_ms: Some(u64::MAX) };

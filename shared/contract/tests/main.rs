@@ -1,4 +1,4 @@
-//! The messages: what is stored and sent keeps its form.
+//! Messages and stored values keep their form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod know;

@@ -1,13 +1,13 @@
 //! Messages of version 1, byte for byte.
 //!
-//! `golden/v1/messages.jsonl` has an example of every command and of every form of every reply, as JSON and as the bytes that travel;
-//! `golden/v1/events.jsonl` an event of every reason with its CloudEvent. Contracts pinned here:
+//! `golden/v1/messages.jsonl` has an example of every command and of every form of every reply, as JSON and as encoded bytes;
+//! `golden/v1/events.jsonl` has an event of every reason with its CloudEvent. Checked here:
 //! - the bytes are read as that JSON, and the JSON is written as those bytes;
 //! - every command and every reason has its example, and an example shows every field;
-//! - a version that adds fields and words is read: what is new is ignored, or unknown with its text.
+//! - a message of a version with more fields and words is read: new fields are ignored, new words become unknown with their text.
 //!
-//! After a change of a message that is meant: `BLESS=1 cargo test -p contract messages` writes the bytes anew from the JSON; new fields
-//! are to be filled in by hand.
+//! After an intended change of a message: `BLESS=1 cargo test -p contract messages` writes the bytes anew from the JSON; new fields must be
+//! filled in by hand.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,16 +19,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// Maps with keys of their own, into which a newer version adds no fields.
+/// Maps with keys of their own, to which a newer version adds no fields.
 const FREE_KEYS: [&str; 5] = ["labels", "counters", "heard_ms_ago", "alive", "settings"];
-/// Replies that are an enum: the one key of the outermost object is the variant.
+/// Replies that are enums: the only key of the outermost object is the variant.
 const ENUM_REPLIES: [&str; 4] = ["backoff-tracker.check", "backoff-tracker.clearance", "throttler.acquire", "throttler.grant-budget"];
 
-/// What can be done with an example of one type.
+/// The codec of one type of example.
 struct Codec {
-    /// JSON to the bytes that travel.
+    /// Encodes JSON.
     write: fn(&Value) -> Result<Vec<u8>, String>,
-    /// Bytes to JSON.
+    /// Decodes bytes.
     read: fn(&[u8]) -> Result<Value, String>,
 }
 
@@ -45,7 +45,7 @@ fn codec<T: Serialize + DeserializeOwned>() -> Codec {
     }
 }
 
-/// A command's name as its subject ends, and how its request and reply are read.
+/// A command's name as its subject ends, and the codecs of its request and reply.
 struct Known {
     name: String,
     request: Codec,
@@ -188,7 +188,7 @@ fn empty_field(json: &Value) -> Option<String> {
     }
 }
 
-/// How many commands the sources in a folder and those below it declare.
+/// How many commands the sources below a folder declare.
 fn declared_in(folder: &Path) -> usize {
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let declared = |source: String| source.matches("\nimpl Command for ").count();
@@ -222,7 +222,7 @@ fn variant(reply: &Value) -> &str {
     reply.as_str().or_else(|| reply.as_object()?.keys().next().map(String::as_str)).expect("an enum")
 }
 
-/// The same message as a newer version would write it: every object has one more field.
+/// The message as a newer version would write it: every object has one more field.
 fn of_a_newer_version(json: &Value, is_tag: bool) -> Value {
     match json {
         Value::Object(fields) => {
@@ -253,7 +253,7 @@ fn messages_of_a_version_with_more_fields_are_read_as_ours() {
     }
 }
 
-/// Where a word stands that a newer version may choose otherwise: message, the path to it, and how ours shows what it does not know.
+/// Words that a newer version may extend: the message, the path to the word, and how ours shows an unknown word.
 const WORDS: [(&str, &str, &str); 9] = [
     ("pull-coordinator.ensure", "/outcome", "new_word"),
     ("pull-coordinator.ensure", "/reason", "new_word"),
@@ -281,7 +281,7 @@ fn a_word_of_a_newer_version_makes_no_message_unreadable() {
         let codec = &commands.iter().find(|known| known.name == message).expect("a command").reply;
         for newer in [json!("new_word"), json!({ "new_word": { "why": "because", "list": [1, 2] } })] {
             let read = (codec.read)(&rmp_serde::to_vec_named(&newer).unwrap());
-            // It is read, and writing it is nothing that an agent does.
+            // It is read, but agents never write it.
             assert!(read.as_ref().is_err_and(|error| error.contains("Unknown")), "{message}: {read:?}");
         }
     }

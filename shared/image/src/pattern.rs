@@ -7,8 +7,8 @@ use crate::{Reference, ReferenceError};
 /// Stands for any text in a pattern, slashes and colons included.
 const ANY: char = '*';
 
-/// Images by name: one image as everywhere (`busybox` is `docker.io/library/busybox:latest`), or all whose name has this form, with `*` for any
-/// text (`registry.example/team/*`).
+/// Images by name: one image as everywhere (`busybox` is `docker.io/library/busybox:latest`), or all whose name has this form, with `*` for
+/// any text (`registry.example/team/*`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePattern {
     text: String,

@@ -1,81 +1,82 @@
-//! One lease, as the process sees it that wants it.
+//! The state of one lease in a process that wants it.
 
 use std::time::Duration;
 
-/// How long a lease lasts and when its holder acts.
+/// How long a lease lasts, and when its holder renews it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// How long it lasts without a renewal.
     pub term: Duration,
-    /// How often it is renewed, counted from one question to the next. Well below the term, so that some may fail.
+    /// How often it is renewed, from request to request. Well below the term, so that some renewals may fail.
     pub renew_every: Duration,
-    /// When it is renewed again after a renewal of which nothing is known.
+    /// The pause before it is renewed again after a renewal without an answer.
     pub renew_again: Duration,
-    /// A question that has no answer by then counts as one without.
+    /// A request without an answer for this long counts as unanswered.
     pub answer_within: Duration,
 }
 
-/// What has come to pass.
+/// An input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The process wants the lease. Nothing follows while it is held or asked for.
+    /// The process wants the lease. No effect while it is held or requested.
     Acquire,
-    /// A question has been answered: one of [`Effect::Take`] or [`Effect::Renew`], or a look at who holds the lease.
+    /// The answer to [`Effect::Take`] or [`Effect::Renew`], or to a look at the holder.
     Answered {
-        /// When it was asked, on the process's clock.
+        /// When the request was made, on the process's clock.
         asked: Duration,
-        /// What came of it.
+        /// The answer.
         answer: Answer,
     },
-    /// The process does not want the lease any more.
+    /// The process no longer wants the lease.
     Release,
-    /// Time went by: see [`Lease::next_due`].
+    /// Time has passed: see [`Lease::next_due`].
     Tick,
 }
 
-/// What the bucket says of a lease.
+/// The bucket's answer about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The process holds it, in this turn. A renewal keeps the epoch; taken anew, it is higher than any before.
+    /// The process holds it, in this epoch. A renewal keeps the epoch; a new taking gives a higher one than all before.
     Held {
-        /// Which turn.
+        /// The epoch.
         epoch: u64,
     },
-    /// Somebody else holds it, or nobody does any more.
+    /// Somebody else holds it, or nobody does.
     Taken,
-    /// Nothing is known: the bus failed.
+    /// Unknown: the bus failed.
     Unknown,
 }
 
-/// What is to be done, and what has become of the lease.
+/// What the process must do, or a change of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Take the lease if nobody holds it, and give the answer back.
+    /// Take the lease if nobody holds it, and feed the answer back.
     Take,
-    /// Renew the lease of this epoch, and give the answer back.
+    /// Renew the lease of this epoch, and feed the answer back.
     Renew {
-        /// Which turn.
+        /// The epoch.
         epoch: u64,
     },
-    /// Give the lease of this epoch back, so that the next holder need not wait for its end. Nothing is awaited.
+    /// Release the lease of this epoch, so that the next holder need not wait for its end. No answer is awaited.
     Release {
-        /// Which turn.
+        /// The epoch.
         epoch: u64,
     },
     /// From now on the process acts for all.
     Won {
-        /// Which turn.
+        /// The epoch.
         epoch: u64,
     },
-    /// From now on it does not.
+    /// From now on it does not act for all.
     Lost {
-        /// Which turn.
+        /// The epoch.
         epoch: u64,
     },
 }
 
-/// The state of one lease. At no time do two processes hold it whose clocks run evenly, whatever is lost or late; only a bucket that loses
-/// the key may give it to a second one until the first one's term is over, and then epochs tell them apart.
+/// The state of one lease. Two processes whose clocks run evenly never hold it at the same time, whatever is lost or late. The exception is
+/// a bucket that loses the key: it may give the lease to a second process before the first one's term is over, and then epochs distinguish
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     terms: Terms,
@@ -90,7 +91,7 @@ enum State {
     },
     Held {
         epoch: u64,
-        /// When the newest question was asked that was answered well.
+        /// When the newest request was made that was granted.
         asked: Duration,
         renew_at: Duration,
     },
@@ -104,7 +105,7 @@ impl Lease {
         Self { terms, state: State::Free }
     }
 
-    /// Takes one input and says what follows from it.
+    /// Takes one input and returns its effects.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
@@ -123,7 +124,7 @@ impl Lease {
         effects
     }
 
-    /// Whether the process may act for all at this time, and in which turn.
+    /// The epoch if the process may act for all at this time; else none.
     #[must_use]
     pub fn epoch(&self, now: Duration) -> Option<u64> {
         match self.state {
@@ -141,7 +142,7 @@ impl Lease {
         }
     }
 
-    /// Until when the answer to [`Effect::Take`] is waited for; none if nothing was asked.
+    /// When the answer to [`Effect::Take`] is due; none if nothing was requested.
     #[must_use]
     pub fn answer_due(&self) -> Option<Duration> {
         match self.state {
@@ -169,16 +170,16 @@ impl Lease {
 
     fn hold(&mut self, asked: Duration, epoch: u64, effects: &mut Vec<Effect>) {
         match self.state {
-            // It came too late: nobody here wants it any more.
+            // It came too late: the lease is no longer wanted.
             State::Free => return effects.push(Effect::Release { epoch }),
             State::Held { epoch: held, asked: before, renew_at } if held == epoch => {
                 self.state = State::Held { epoch, asked: before.max(asked), renew_at };
                 return;
             }
-            // An earlier turn's answer that is late.
+            // A late answer for an earlier epoch.
             State::Held { epoch: held, .. } if held > epoch => return,
             State::Held { epoch: held, .. } => effects.push(Effect::Lost { epoch: held }),
-            // Of an earlier question: that turn may have been given back since. If it was not, the later answer says so.
+            // The answer to an earlier request: that lease may have been released since. If it was not, the later answer says so.
             State::Asked { at } if asked < at => return,
             State::Asked { .. } => {}
         }
@@ -186,7 +187,7 @@ impl Lease {
         effects.push(Effect::Won { epoch });
     }
 
-    /// The process stood still until the term was over. What it does not hold goes back: its key may have no end.
+    /// The process was suspended until the term was over. A lease that it does not hold is released, because its key may have no end.
     fn hear_of_an_ended_turn(&mut self, now: Duration, asked: Duration, epoch: u64, effects: &mut Vec<Effect>) {
         if !matches!(self.state, State::Held { epoch: held, .. } if held == epoch) {
             effects.push(Effect::Release { epoch });
@@ -196,7 +197,7 @@ impl Lease {
 
     fn is_anothers(&mut self, asked: Duration, effects: &mut Vec<Effect>) {
         match self.state {
-            // What was answered to a later question is newer.
+            // The answer to a later request is newer.
             State::Held { asked: later, .. } if asked < later => {}
             State::Held { epoch, .. } => {
                 self.state = State::Free;
@@ -235,7 +236,7 @@ impl Lease {
         }
     }
 
-    /// What is held has not ended, and is renewed in time.
+    /// A held lease has not ended, and is renewed in time.
     fn assert_invariants(&self, now: Duration) {
         if let State::Held { asked, renew_at, .. } = self.state {
             debug_assert!(now < asked + self.terms.term, "an ended lease is not held");
@@ -266,7 +267,7 @@ mod tests {
         Input::Answered { asked: s(asked), answer: Answer::Unknown }
     }
 
-    /// What comes when, in seconds, and what follows.
+    /// A sequence of inputs with times in seconds, and their effects.
     fn play(story: &[(u64, Input, &[Effect])]) -> Lease {
         let mut lease = Lease::new(TERMS);
         for (at, input, effects) in story {
@@ -286,7 +287,7 @@ mod tests {
             (4, held(3, 7), &[]),
             (6, Input::Tick, &[Effect::Renew { epoch: 7 }]),
             (7, Input::Release, &[Effect::Lost { epoch: 7 }, Effect::Release { epoch: 7 }]),
-            // It had been renewed all the same.
+            // The renewal had succeeded.
             (8, held(6, 7), &[Effect::Release { epoch: 7 }]),
         ]);
         assert_eq!((lease.epoch(s(8)), lease.next_due()), (None, None));
@@ -314,7 +315,7 @@ mod tests {
             (0, Input::Acquire, &[Effect::Take]),
             (1, Input::Acquire, &[]),
             (2, Input::Acquire, &[Effect::Take]),
-            // Of the first question: the second is still under way.
+            // The answer to the first request; the second is still open.
             (3, unknown(0), &[]),
             (3, Input::Acquire, &[]),
             (3, unknown(2), &[]),
@@ -358,7 +359,7 @@ mod tests {
             (5, taken(5), &[Effect::Lost { epoch: 4 }]),
             (5, Input::Acquire, &[Effect::Take]),
             (5, held(5, 6), &[Effect::Won { epoch: 6 }]),
-            // Taken anew: a turn of its own. Late words of the one before change nothing.
+            // Taken anew, with a new epoch. Late answers for the earlier one change nothing.
             (6, held(6, 9), &[Effect::Lost { epoch: 6 }, Effect::Won { epoch: 9 }]),
             (6, held(5, 6), &[]),
         ]);

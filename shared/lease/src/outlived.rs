@@ -1,13 +1,13 @@
-//! Leases that stay in a bucket though nobody renews them.
+//! Leases that stay in a bucket although nobody renews them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So many keys are remembered: those that one process is kept from taking.
+/// The most remembered keys: those that one process could not take.
 const KEYS_MAX: usize = 1_024;
 
-/// The leases of others that stood in the way of this process. One that stays the same for two of its terms has no holder: a holder that
-/// lives renews it or gives it back, and a key with a TTL of one term is gone. What stays was written without a TTL.
+/// Leases of others that this process could not take. One that does not change for two of its terms has no holder: a live holder renews or
+/// releases it, and a key with a TTL of one term has expired. So it was written without a TTL.
 #[derive(Debug)]
 pub struct Outlived {
     term: Duration,
@@ -23,14 +23,14 @@ struct Seen {
 }
 
 impl Outlived {
-    /// Of leases with this term.
+    /// Leases with this term.
     #[must_use]
     pub fn of_term(term: Duration) -> Self {
         Self { term, seen: BTreeMap::new() }
     }
 
-    /// Whether this key has been looked at for two terms, at least once in two terms, and was the same each time. A look that is longer
-    /// ago says nothing: in a bucket that was made again revisions start over.
+    /// Whether this key has been looked at for two terms, at least once per two terms, and was the same each time. An earlier look does not
+    /// count, because revisions start over in a bucket that was made again.
     pub fn stays(&mut self, now: Duration, key: &str, revision: u64, value: &[u8]) -> bool {
         if self.seen.len() >= KEYS_MAX && !self.seen.contains_key(key) {
             self.seen.clear();

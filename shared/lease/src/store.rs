@@ -15,15 +15,15 @@ use tokio::sync::OnceCell;
 
 use crate::outlived::Outlived;
 
-/// What the leases of one process in one bucket are made of.
+/// The parts of a [`LeaseStore`].
 pub struct LeaseParts {
-    /// Where the bucket is kept.
+    /// Opens the bucket.
     pub state: SharedStateRef,
     /// The bucket.
     pub bucket: BucketSpec,
-    /// The node that holds what is taken.
+    /// The node that holds the leases taken here.
     pub holder: NodeName,
-    /// Names this process, should another one have the node's name.
+    /// Identifies this process if another one has the same node name.
     pub instance: String,
     /// How long a lease lasts without a renewal.
     pub term: Duration,
@@ -31,61 +31,61 @@ pub struct LeaseParts {
     pub clock: Clock,
 }
 
-/// The leases of one process in one bucket. Nothing has a limit of its own: callers wait as long as they want to. What they do not wait for may
-/// have been done all the same; then the next look says so.
+/// The leases of one process in one bucket. Calls have no time limit: callers wait as long as they want. A request that a caller abandons
+/// may still have been done; then the next look shows it.
 pub struct LeaseStore {
     parts: LeaseParts,
-    /// In which version leases are written.
+    /// The version in which leases are written.
     version: AtomicU32,
     bucket: OnceCell<Arc<dyn KeyValue>>,
-    /// Leases of others that this process was kept from taking.
+    /// Leases of others that this process could not take.
     outlived: Mutex<Outlived>,
-    /// What this process holds, as far as it knows; forgotten when its term is over.
+    /// What this process holds, as far as it knows; removed when its term is over.
     held: Mutex<BTreeMap<String, Own>>,
 }
 
 /// A lease that was taken or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Which turn: higher than any before, also than those of a bucket that was lost, where the server says when it was made.
+    /// The epoch: higher than all before, including those of a lost bucket if the server says when it was made.
     pub epoch: u64,
     /// The revision at which it stands.
     pub revision: u64,
-    /// When it was asked for, on this process's clock: its term counts from then.
+    /// When it was requested, on this process's clock; its term counts from then.
     pub asked: Duration,
 }
 
-/// What a look at a key shows.
+/// The result of a look at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
     /// Nobody holds the lease.
     Free,
-    /// This process does: an answer was lost.
+    /// This process holds it: an answer was lost.
     Mine {
-        /// Where it stands.
+        /// The revision of the key.
         revision: u64,
     },
-    /// Somebody else does.
+    /// Somebody else holds it.
     Theirs {
-        /// Who: another node, or another process of this node's name.
+        /// The holder: another node, or another process with this node's name.
         holder: NodeName,
-        /// In which turn.
+        /// The epoch.
         epoch: u64,
     },
-    /// Something that is not this lease is in its place, or it is just changing.
+    /// The value is not this lease, or is just changing.
     Unreadable,
 }
 
-/// What taking a lease has come to.
+/// The result of taking a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is this process's.
+    /// This process holds it now.
     Now(Held),
-    /// It is not: see who has it.
+    /// This process does not hold it; the look says who does.
     Not(Looked),
 }
 
-/// A lease to be given back.
+/// A lease to be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     key: String,
@@ -99,20 +99,20 @@ struct Own {
 }
 
 impl LeaseStore {
-    /// Touches the bus only when something is asked.
+    /// Uses the bus only when called.
     #[must_use]
     pub fn new(parts: LeaseParts) -> Self {
         let outlived = Mutex::new(Outlived::of_term(parts.term));
         Self { parts, version: AtomicU32::new(FIRST), bucket: OnceCell::new(), outlived, held: Mutex::default() }
     }
 
-    /// The node that holds what is taken here.
+    /// The node that holds the leases taken here.
     #[must_use]
     pub fn holder(&self) -> &NodeName {
         &self.parts.holder
     }
 
-    /// Leases are written in this version from now on.
+    /// Sets the version in which leases are written from now on.
     pub fn write_in(&self, version: u32) {
         self.version.store(version, Ordering::Relaxed);
     }
@@ -127,7 +127,7 @@ impl LeaseStore {
     }
 
     /// Who holds a lease; `of`: what the key is a hash of, else empty. A key that stays for two terms without a sign of its holder was
-    /// written without a TTL: it is deleted.
+    /// written without a TTL, and is deleted.
     ///
     /// # Errors
     /// As [`KeyValue::get`].
@@ -152,8 +152,8 @@ impl LeaseStore {
         }))
     }
 
-    /// Takes a lease that nobody holds; none if somebody does. `bucket_made_s`: as the bucket's status says, so that epochs rise when it was
-    /// lost; 0 where they need not.
+    /// Takes a lease that nobody holds; none if somebody does. `bucket_made_s`: from the bucket's status, so that epochs rise if the bucket
+    /// was lost; 0 if they need not.
     ///
     /// # Errors
     /// As [`KeyValue::create`], without the conflict.
@@ -164,7 +164,7 @@ impl LeaseStore {
         self.written(key, asked, &lease, created)
     }
 
-    /// Takes a lease in one round trip if nobody holds it, past a key that has outlived its term.
+    /// Takes a lease in one round trip if nobody holds it, or after its key has outlived its term.
     ///
     /// # Errors
     /// As [`LeaseStore::create`] and [`LeaseStore::look`].
@@ -178,8 +178,8 @@ impl LeaseStore {
         }
     }
 
-    /// Takes this process's own lease anew, as [`Looked::Mine`] found it: in a new turn, as nobody knows what was done in the one before.
-    /// None if it is somebody else's by now.
+    /// Takes a lease again that [`Looked::Mine`] found: with a new epoch, because it is unknown what was done in the earlier one. None if
+    /// somebody else holds it by now.
     ///
     /// # Errors
     /// As [`KeyValue::update`], without the conflict.
@@ -190,8 +190,8 @@ impl LeaseStore {
         self.written(key, asked, &lease, updated)
     }
 
-    /// Renews a lease of this process's; none if it is somebody else's by now, or nobody's. A renewal whose answer was lost has moved the
-    /// revision on: then the lease is this process's all the same.
+    /// Renews a lease of this process; none if this process no longer holds it. A renewal whose answer was lost has increased the revision:
+    /// then the lease still belongs to this process.
     ///
     /// # Errors
     /// As [`KeyValue::update`] and [`KeyValue::get`], without the conflict.
@@ -213,8 +213,8 @@ impl LeaseStore {
         self.written(key, asked, &lease, updated)
     }
 
-    /// A lease that this process does not want any more, to be deleted now or later; none if it does not hold it in this turn. `epoch`: none
-    /// for whichever it is.
+    /// Gives up a lease of this process, to be deleted now or later; none if the process does not hold it in this epoch. `epoch`: none for
+    /// any.
     #[must_use]
     pub fn give_up(&self, key: &str, epoch: Option<u64>) -> Option<Owned> {
         let mut own = locked(&self.held);
@@ -223,7 +223,7 @@ impl LeaseStore {
         Some(Owned { key: key.to_owned(), revision })
     }
 
-    /// Gives a lease back. Where this fails it is somebody else's by now, or ends by itself.
+    /// Releases a lease. If this fails, somebody else holds it by now, or it ends by itself.
     ///
     /// # Errors
     /// As [`KeyValue::delete`].
@@ -231,13 +231,13 @@ impl LeaseStore {
         self.bucket().await?.delete(&owned.key, Some(owned.revision)).await
     }
 
-    /// What this process writes under its lease of that epoch, for a key beside it that says that somebody has held it.
+    /// The value that this process writes for its lease of that epoch, for a second key that records that somebody has held it.
     #[must_use]
     pub fn record(&self, of: &str, epoch: u64) -> Bytes {
         self.encoded(&self.own(of, epoch, 0))
     }
 
-    /// What a write of `lease` has come to; none: somebody else was quicker.
+    /// The result of writing `lease`; none: somebody else was faster.
     fn written(
         &self,
         key: &str,
@@ -272,7 +272,7 @@ impl LeaseStore {
     }
 
     fn encoded(&self, lease: &StoredLease) -> Bytes {
-        // A name that is too long for a value has no lease that anybody could read: looks call it unreadable.
+        // A name that is too long for a value gives no readable lease: looks call it unreadable.
         encode_as(self.version.load(Ordering::Relaxed), lease).unwrap_or_default().into()
     }
 

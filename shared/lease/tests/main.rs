@@ -20,7 +20,7 @@ fn bucket() -> BucketSpec {
     BucketSpec { name: "leases".to_owned(), marker_ttl, max_bytes: None, forgets_oldest: false, republish_to: None }
 }
 
-/// The leases of a process, on a connection of its own.
+/// The leases of a process, on its own connection.
 fn store_of(bus: &MemoryBus, clock: &Clock, node: &str, instance: &str) -> LeaseStore {
     LeaseStore::new(LeaseParts {
         state: Arc::new(bus.connect()),

@@ -1,5 +1,5 @@
-//! Processes that all want one lease, while answers are lost and late, processes die and stop for a while, the bus goes, and a stranger writes
-//! under the key: never two hold it, turns are numbered upwards, and in the end one holds it.
+//! Processes that all want one lease, while answers are lost and late, processes die and stop for a while, the bus fails, and a stranger
+//! writes the key. Checks that never two of them hold it, that epochs rise, and that in the end one holds it.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ const COUNT: usize = 4;
 const STEP: Duration = Duration::from_millis(100);
 const TERMS: Terms =
     Terms { term: TERM, renew_every: Duration::from_secs(3), renew_again: Duration::from_secs(1), answer_within: Duration::from_secs(2) };
-/// Who does not hold the lease asks for it so often, in percent of the steps.
+/// How often a process without the lease asks for it, in percent of the steps.
 const WANTED: u64 = 10;
-/// The latest that an answer comes: after it counts as missing, and after the next question.
+/// The longest delay of an answer: after its time-out and after the next request.
 const LATEST_MS: u64 = 5_000;
 
 struct Process {
     lease: Lease,
     store: LeaseStore,
     stopped_until: Duration,
-    /// Answers under way, and when they come.
+    /// Answers that have not arrived, and when they do.
     answers: Vec<(Duration, Input)>,
 }
 
@@ -36,7 +36,7 @@ struct World {
     random: Random,
     processes: Vec<Option<Process>>,
     starts: u32,
-    /// Of a hundred answers so many are lost, and so many are late.
+    /// How many percent of the answers are lost and how many are late.
     lost: u64,
     late: u64,
     bus_is_gone: bool,
@@ -47,7 +47,7 @@ struct World {
 enum Trouble {
     Dies(usize),
     Starts(usize),
-    /// For so many seconds: its clock goes on.
+    /// Stops for this many seconds while its clock goes on.
     Stops(usize, u64),
     Releases(usize),
     BusGoes,
@@ -117,7 +117,7 @@ impl World {
                 Effect::Release { epoch } => {
                     let store = &self.processes[index].as_ref().unwrap().store;
                     if let Some(owned) = store.give_up(KEY, Some(epoch)).filter(|_| !self.bus_is_gone) {
-                        // It may be somebody else's by now.
+                        // Somebody else may hold it by now.
                         drop(store.delete(&owned).await);
                     }
                 }
@@ -192,7 +192,8 @@ fn troubles() -> impl Strategy<Value = Vec<(Trouble, u64)>> {
     prop::collection::vec((trouble, 1_u64..15), 0..12)
 }
 
-/// A stranger's key ends after two terms of looks, another's lease after one; and who wants it asks within a second or two.
+/// A stranger's key ends after two terms of looks, another process's lease after one; and a process that wants it asks every one or two
+/// seconds.
 const HELD_WITHIN_S: u64 = 2 * TERM.as_secs() + 5;
 
 proptest! {

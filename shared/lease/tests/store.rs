@@ -1,4 +1,4 @@
-//! What the keys in a bucket promise: one holder, an end, a way past what strangers wrote, and answers that were lost.
+//! The keys in a bucket: one holder, an end, removal of strangers' keys, and lost answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ async fn one_holds_it_until_its_term_is_over_or_it_is_given_back() {
     later(1).await;
     assert_eq!(b.look(KEY, OF).await.unwrap(), Looked::Free, "ten seconds after the renewal");
     assert_eq!(a.renew(KEY, OF, first.epoch).await.unwrap(), None, "what has ended is not renewed");
-    // Created over the marker of what has expired, and then of what was deleted.
+    // Created over the marker of an expired key, and then of a deleted one.
     let second = take(&b).await.unwrap();
     assert!(second.epoch > first.epoch);
     assert_eq!(b.give_up(KEY, Some(first.epoch)), None, "of another turn");
@@ -78,13 +78,13 @@ async fn one_holds_it_until_its_term_is_over_or_it_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_lost_costs_nobody_the_lease() {
     let world = World::new().await;
-    // What the second does, the first has asked for and not heard of.
+    // The requests of `unheard` stand for requests of `a` without an answer.
     let (a, unheard) = (world.store("a", "1"), world.store("a", "1"));
     let held = take(&a).await.unwrap();
     assert!(unheard.renew(KEY, OF, held.epoch).await.unwrap().is_some());
     let renewed = a.renew(KEY, OF, held.epoch).await.unwrap().unwrap();
     assert!(renewed.epoch == held.epoch && renewed.revision > held.revision + 1);
-    // Of a taking nobody knows what was done by it: it is another turn.
+    // Nobody knows what was done after a taking without an answer, so it is another epoch.
     let (b, unheard) = (world.store("b", "2"), world.store("b", "2"));
     later(10).await;
     let lost = take(&unheard).await.unwrap();
@@ -152,7 +152,7 @@ async fn epochs_rise_when_the_bucket_is_lost_and_its_age_is_said() {
     world.bus.lose_bucket("leases");
     epochs.push(b.create(KEY, OF, made_s().await).await.unwrap().unwrap().epoch);
     assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
-    // A renewal keeps the turn, though it says no more when the bucket was made.
+    // A renewal keeps the epoch, although it no longer says when the bucket was made.
     let last = epochs[100];
     assert_eq!(b.renew(KEY, OF, last).await.unwrap().unwrap().epoch, last);
     assert_eq!(world.stored().await.unwrap().epoch, last);

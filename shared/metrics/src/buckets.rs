@@ -1,14 +1,14 @@
-//! Upper bounds of histograms, and where they come from.
+//! Upper bounds of histograms, and their origins.
 
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_024.0 * MIB;
 
-/// Seconds. The buckets of `kubelet_image_pull_duration_seconds`, so that both can be laid over each other.
+/// Seconds. The buckets of `kubelet_image_pull_duration_seconds`, so that both can be compared.
 pub(crate) const PULL_SECONDS: [f64; 18] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1_200.0, 1_800.0, 2_700.0, 3_600.0];
 
-/// Seconds. The buckets of `kubelet_runtime_operations_duration_seconds`, which has the operation `pull_image`: 5 ms, then 2.5 times as
-/// much, 14 in all.
+/// Seconds. The buckets of `kubelet_runtime_operations_duration_seconds`, which has the operation `pull_image`: 14 buckets from 5 ms, each
+/// 2.5 times the previous.
 pub(crate) const ATTEMPT_SECONDS: [f64; 14] = [
     0.005,
     0.0125,
@@ -26,8 +26,8 @@ pub(crate) const ATTEMPT_SECONDS: [f64; 14] = [
     745.058_059_692_382_8,
 ];
 
-/// Seconds. Ours: kubelet has no such histogram. An answer of the bus takes 10 ms, a pull waits 10 s for the fleet at most
-/// (`throttle.max_wait`), kubelet's back-off goes from 10 s to 300 s.
+/// Seconds. Kubelet has no such histogram. An answer of the bus takes 10 ms, a pull waits at most 10 s for the fleet (`throttle.max_wait`),
+/// and kubelet's back-off is 10 s to 300 s.
 pub(crate) const WAIT_SECONDS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// Bytes. The bounds of kubelet's label `image_size_in_bytes`.

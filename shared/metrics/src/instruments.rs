@@ -1,4 +1,4 @@
-//! What shells count as it happens.
+//! The instruments that the shells of services count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum Cause {
     LocalBackoff,
 }
 
-/// Who learned of the failure because of which a pull is refused.
+/// Which node learned of the failure because of which a pull is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
     /// This node.
@@ -40,22 +40,22 @@ pub enum Learned {
     Other,
 }
 
-/// What a lease was for.
+/// The purpose of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// The next attempt after a failure, for all.
     Probe,
-    /// The first attempt at an image, for all.
+    /// The lead of an image's resolution: the first attempt for all.
     Lead,
-    /// One of the attempts at a registry that has not answered lately.
+    /// A slot: one of the attempts at a registry that has answered nobody lately.
     Gate,
-    /// The lead of a budget.
+    /// The lease of a budget leader.
     Budget,
     /// The fleet's registrar.
     Registrar,
 }
 
-/// How a registry answered a request.
+/// The status of a registry's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Status(&'static str);
 
@@ -88,7 +88,7 @@ impl Lease {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Probe, Self::Lead, Self::Gate, Self::Budget, Self::Registrar];
 
-    /// As the label has it.
+    /// The value of the label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -102,10 +102,11 @@ impl Lease {
 }
 
 impl Status {
-    /// There was no answer.
+    /// No answer.
     pub const NONE: Self = Self("none");
 
-    /// The answer had this status. Those that decide what becomes of a pull stand alone, the others by their first digit.
+    /// The status of an answer. Statuses that decide the outcome of a pull have their own value, the others share one for their first
+    /// digit.
     #[must_use]
     pub fn of(code: u16) -> Self {
         Self(match code {
@@ -121,7 +122,7 @@ impl Status {
     }
 }
 
-/// The trace of one observation. Written out only when the text is made.
+/// The trace of one observation. It is formatted only when the text is made.
 #[derive(Clone, Copy, Debug)]
 struct TraceId(u128);
 
@@ -134,7 +135,7 @@ impl EncodeLabelSet for TraceId {
 type Traced = HistogramWithExemplars<TraceId>;
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// What the shells of one agent count. Clones count together; one that nothing reads costs as much as one that is scraped.
+/// The counters of one agent's shells. Clones share them; counting costs the same whether or not anybody reads them.
 #[derive(Clone, Debug, Default)]
 pub struct Instruments(Arc<Inner>);
 
@@ -176,7 +177,7 @@ fn traced(instrument: &Instrument) -> Traced {
 }
 
 impl Instruments {
-    /// An image was pulled for a caller: how long that took with all waits, and how large the image is.
+    /// An image was pulled for a caller: the duration with all waits, and the size of the image.
     pub fn pulled(&self, took: Duration, size_bytes: u64, trace_id: u128) {
         self.0.pull_duration.observe(took.as_secs_f64(), Some(TraceId(trace_id)), None);
         self.0.pull_size.observe(size_bytes as f64);
@@ -208,20 +209,20 @@ impl Instruments {
         self.0.leases_lost[lease as usize].inc();
     }
 
-    /// A registry was asked.
+    /// A registry answered a request, or did not.
     pub fn registry_asked(&self, registry: &str, status: Status) {
         let label = self.registry_label(registry);
         let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.entry((label, status)).or_default() += 1;
     }
 
-    /// The label of a registry: its name, or `other` where too many have been named already.
+    /// The label of a registry: its name, or `other` if too many have been named already.
     #[must_use]
     pub fn registry_label(&self, registry: &str) -> String {
         self.0.registries.label(registry)
     }
 
-    /// The whole text, as OpenMetrics has it.
+    /// The whole text, as OpenMetrics.
     #[must_use]
     pub fn text(&self, mut readings: Readings) -> String {
         self.read(&mut readings);
@@ -233,7 +234,7 @@ impl Instruments {
         register(&mut registry, &table::WAIT_DURATION, wait_family.clone());
         registry.register_collector(Box::new(readings));
         let mut text = String::new();
-        // Writing to a string does not fail, and an instrument that cannot be written would be a text cut short.
+        // Writing to a string does not fail, and an instrument that cannot be encoded would cut the text short.
         if encode(&mut text, &registry).is_err() {
             text.clear();
         }

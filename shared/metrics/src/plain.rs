@@ -2,8 +2,8 @@
 
 use crate::table::{ALL, Kind};
 
-/// The same numbers in Prometheus's own text format, version 0.0.4: without units and exemplars, and with a counter's family under its
-/// whole name.
+/// Converts to Prometheus's own text format, version 0.0.4: the same numbers without units and exemplars, and with `_total` in the name of
+/// a counter's family.
 #[must_use]
 pub fn plain_text(open_metrics: &str) -> String {
     let mut plain = String::with_capacity(open_metrics.len());

@@ -1,4 +1,4 @@
-//! What is asked for when the text is made.
+//! Values that are asked for when the text is made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use prometheus_client::registry::Unit;
 
 use crate::table::{ALL, Instrument, Kind, Scope};
 
-/// Above this a number is not written as a whole one: `f64` does not hold all of them. 2^53.
+/// 2^53. From here on numbers are not written as integers, because `f64` does not hold all of them.
 const WHOLE_BELOW: f64 = 9_007_199_254_740_992.0;
 
-/// Numbers by instrument and labels, at one time.
+/// Values by instrument and labels, at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
     /// By the name of the instrument.
@@ -30,7 +30,7 @@ struct Reading {
 }
 
 impl Readings {
-    /// The node shares with a fleet.
+    /// Marks that the node shares with a fleet.
     #[must_use]
     pub fn sharing(self) -> Self {
         Self { sharing: true, ..self }
@@ -41,14 +41,14 @@ impl Readings {
         self.sharing
     }
 
-    /// The number of an instrument with these values of its labels, in the order of its row.
+    /// Sets the value of an instrument with these label values, in the order of its row.
     pub fn set(&mut self, instrument: &'static Instrument, labels: &[&str], value: f64) {
         debug_assert_eq!(labels.len(), instrument.labels.len(), "{}", instrument.name);
         let labels = instrument.labels.iter().copied().zip(labels.iter().map(|label| (*label).to_owned())).collect();
         self.values.entry(instrument.name).or_default().push(Reading { labels, value });
     }
 
-    /// Every number that `fleetpull nodes NAME --counters` has too.
+    /// Sets every value that `fleetpull nodes NAME --counters` shows too.
     pub fn set_counters(&mut self, counters: &BTreeMap<String, u64>) {
         let sharing = self.sharing;
         for instrument in ALL.iter().filter(|instrument| sharing || instrument.scope == Scope::Node) {

@@ -1,9 +1,9 @@
-//! The reference of all instruments, `config/metrics.md`, as the table has them.
+//! The reference of all instruments, `config/metrics.md`, made from the table.
 
 use crate::table::{ALL, Instrument, Scope};
 use crate::{SERIES_MAX, registries};
 
-/// The whole file.
+/// The text of the whole file.
 #[must_use]
 pub fn render_reference() -> String {
     let mut text = format!(

@@ -1,15 +1,15 @@
-//! Names of registries as labels: a few, whatever is asked for.
+//! Names of registries as labels, limited in number.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Registries that have a label of their own. A node speaks to a handful; more would multiply the series of four instruments.
+/// The most registries with a label of their own. A node uses a handful; more would multiply the series of four instruments.
 pub(crate) const NAMED: usize = 4;
-/// The label of the others.
+/// The label of all others.
 pub(crate) const OTHER: &str = "other";
-/// The longest name that becomes a label: no name of a host with its port is longer. Bytes.
+/// The longest name that becomes a label, in bytes: a host name with a port is not longer.
 const NAME_MAX_BYTES: usize = 260;
 
-/// The registries that have a label of their own: the first that were asked.
+/// The registries with a label of their own: the first that were asked.
 #[derive(Debug, Default)]
 pub(crate) struct Registries(Mutex<Vec<String>>);
 

@@ -1,15 +1,15 @@
-//! The samples of a text, for readers that are not Prometheus: `fleetpull nodes NAME --counters` and tests.
+//! Parses the samples of a text, for `fleetpull nodes NAME --counters` and tests.
 
-/// One line of a text.
+/// One sample line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// With `_total`, `_bucket`, `_sum`, `_count`.
+    /// The name with `_total`, `_bucket`, `_sum` or `_count`.
     pub name: &'a str,
-    /// What stands between the braces; empty without labels.
+    /// The text between the braces; empty without labels.
     pub labels: &'a str,
     /// Its number.
     pub value: f64,
-    /// What follows the number: an exemplar.
+    /// The exemplar after the value.
     pub exemplar: Option<&'a str>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where the braces close, outside of quotes.
+/// The position of the closing brace, outside quotes.
 fn closing(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -57,7 +57,7 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-/// Where a quoted value ends: at the first quote that no backslash stands before.
+/// The end of a quoted value: the first quote without a backslash before it.
 fn ending(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {
@@ -67,7 +67,7 @@ fn ending(text: &str) -> Option<usize> {
     })
 }
 
-/// The samples of a text, in its order. What is no sample is left out.
+/// The samples of a text, in order. Other lines are left out.
 pub fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(Sample::of)
 }

@@ -1,37 +1,37 @@
-//! The table of instruments: the one place where an instrument is declared.
+//! The table of instruments, where each is declared.
 
 use crate::buckets;
 
-/// Begins every name.
+/// The prefix of every name.
 pub const PREFIX: &str = "fleetpull_";
-/// Ends the name of a counter.
+/// The suffix of a counter's name.
 const TOTAL: &str = "_total";
 
 /// One instrument.
 #[derive(Debug, PartialEq)]
 pub struct Instrument {
-    /// As it is scraped; a counter's with `_total`, a unit's with `_seconds` or `_bytes`.
+    /// The scraped name; a counter's with `_total`, one with a unit with `_seconds` or `_bytes`.
     pub name: &'static str,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Its labels, in the order in which values are given.
+    /// The labels, in the order in which values are given.
     pub labels: &'static [&'static str],
-    /// What it says, in one sentence without its full stop.
+    /// The description, one sentence without its full stop.
     pub help: &'static str,
     /// Which agents export it.
     pub scope: Scope,
-    /// Under which name `fleetpull nodes NAME --counters` has the same number; none: under its own, without [`PREFIX`] and with its labels.
+    /// The name of the same value in `fleetpull nodes NAME --counters`; none: its own name without [`PREFIX`] and with its labels.
     pub counter: Option<&'static str>,
 }
 
-/// What an instrument is.
+/// The kind of an instrument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// It only grows while the agent runs.
+    /// Only grows while the agent runs.
     Counter,
-    /// It goes up and down.
+    /// Goes up and down.
     Gauge,
-    /// It counts how often a value was below each of these bounds.
+    /// Counts values by these upper bounds.
     Histogram(&'static [f64]),
 }
 
@@ -42,12 +42,12 @@ pub enum Scope {
     Node,
     /// Every agent that shares with a fleet.
     Sharing,
-    /// The agent that leads what it is about, so that a sum over all agents counts it once.
+    /// Only the agent that leads the subject of the instrument, so that a sum over all agents counts it once.
     Leader,
 }
 
 impl Kind {
-    /// As `# TYPE` has it.
+    /// The kind in a `# TYPE` line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Kind {
 }
 
 impl Instrument {
-    /// The name of its family: without a counter's `_total`.
+    /// The name of its family: a counter's without `_total`.
     #[must_use]
     pub fn family(&self) -> &'static str {
         match self.kind {
@@ -68,13 +68,13 @@ impl Instrument {
         }
     }
 
-    /// The base unit that its name ends with, if it has one.
+    /// The base unit at the end of its name, if there is one.
     #[must_use]
     pub fn unit(&self) -> Option<&'static str> {
         ["seconds", "bytes"].into_iter().find(|unit| self.family().ends_with(unit))
     }
 
-    /// The bounds of a histogram; none of anything else.
+    /// The bounds of a histogram; empty for other kinds.
     #[must_use]
     pub fn bounds(&self) -> &'static [f64] {
         match self.kind {
@@ -97,7 +97,7 @@ const fn histogram(name: &'static str, labels: &'static [&'static str], bounds: 
 }
 
 impl Instrument {
-    /// The number is one of `fleetpull nodes NAME --counters`.
+    /// Declares that the value is this one of `fleetpull nodes NAME --counters`.
     const fn of(self, counter: &'static str) -> Self {
         Self { counter: Some(counter), ..self }
     }
@@ -191,7 +191,7 @@ instruments! {
     QUOTA_REMAINING = gauge("fleetpull_quota_remaining", &["registry"], "Pulls left of this quota").leader();
 }
 
-/// The instrument whose family this is, or one of its samples' names.
+/// The instrument with this family name or sample name.
 #[must_use]
 pub fn of_sample(name: &str) -> Option<&'static Instrument> {
     let is_of = |instrument: &&Instrument| match instrument.kind {

@@ -1,4 +1,4 @@
-//! An agent that has seen everything still exports no more series than it may.
+//! An agent that has counted everything exports no more series than it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use contract::{FailureClass, TraceContext};
 use metrics::table::{self, ALL};
 use metrics::{Cause, Instruments, Learned, Lease, Readings, SERIES_MAX, Scope, Status, samples};
 
-/// Far more than have labels of their own.
+/// Far more than get labels of their own.
 const REGISTRIES: usize = 1_000;
 
-/// The classes that entries of a fleet can have: the others stay on their node.
+/// The classes of shared entries: failures of the others stay on their node.
 fn shared_classes() -> impl Iterator<Item = FailureClass> {
     FailureClass::ALL.into_iter().filter(|class| !matches!(class, FailureClass::NodeLocal | FailureClass::Unknown))
 }
 
-/// As an agent that leads everything reads itself, at its worst.
+/// The readings of an agent that leads everything, in the worst case.
 fn readings(instruments: &Instruments, registries: &[String]) -> Readings {
     let mut readings = Readings::default().sharing();
     readings.set_counters(&ALL.iter().filter_map(|instrument| Some((instrument.counter?.to_owned(), 1))).collect::<BTreeMap<_, _>>());

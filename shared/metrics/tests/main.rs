@@ -1,4 +1,4 @@
-//! The instruments as a scraper and a reader of the reference meet them.
+//! Tests of the instruments for scrapers and for readers of the reference.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bounds;

@@ -1,4 +1,4 @@
-//! The reference file is what the table says.
+//! The reference file equals the table.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The alphabet of JSON web tokens.
+//! Base64url, the encoding of JSON web tokens.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

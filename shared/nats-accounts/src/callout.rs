@@ -1,4 +1,4 @@
-//! The auth callout of nats-server: the server asks who somebody is, and gets a signed user or a signed refusal.
+//! The auth callout of nats-server: the server asks who a client is, and gets a signed user or a signed refusal.
 
 use contract::subject::Fleet;
 use nkeys::{KeyPair, KeyPairType};
@@ -8,30 +8,30 @@ use serde_json::{Value, json};
 use crate::nats_jwt;
 use crate::{FLEET_ACCOUNT, Identity, Jwks, Permissions, Refusal, Responses, RoleMap, TokenRules, certificate};
 
-/// Where a server asks.
+/// The subject of a server's requests.
 pub const AUTHORIZATION_REQUESTS: &str = "$SYS.REQ.USER.AUTH";
-/// For whom its questions are.
+/// The audience of these requests.
 const AUDIENCE: &str = "nats-authorization-request";
-/// The longest that an identity lasts; then the server ends the connection, and the client shows anew who it is.
+/// The longest validity of an identity, in seconds; then the server ends the connection, and the client logs in again.
 const IDENTITY_S: u64 = 60 * 60;
-/// The version of claims.
+/// The version of the claims.
 const VERSION: u8 = 2;
 /// No limit, in claims.
 const UNLIMITED: i64 = -1;
 
-/// Why a key cannot be the signer's.
+/// Why a key cannot sign answers.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not the seed of {0}")]
 pub struct NotASigner(&'static str);
 
-/// Whose key signs.
+/// The kind of key that signs answers.
 const AN_ACCOUNT: NotASigner = NotASigner("an account (SA...)");
 
-/// The account key that the server believes. Cannot be shown.
+/// The account key that the server trusts. Never printed.
 pub struct Signer(KeyPair);
 
 impl Signer {
-    /// From the text of a file with a seed.
+    /// Reads the text of a file with a seed.
     ///
     /// # Errors
     /// It holds no seed of an account.
@@ -41,32 +41,32 @@ impl Signer {
         if matches!(key.key_pair_type(), KeyPairType::Account) { Ok(Self(key)) } else { Err(AN_ACCOUNT) }
     }
 
-    /// What the server's configuration names as `issuer`.
+    /// The public key for `issuer` in the server's configuration.
     #[must_use]
     pub fn public_key(&self) -> String {
         self.0.public_key()
     }
 }
 
-/// Answers servers.
+/// Answers requests of servers.
 pub struct Callout {
-    /// Whose permissions are given.
+    /// The fleet whose permissions are given.
     pub fleet: Fleet,
     /// Signs answers.
     pub signer: Signer,
-    /// What tokens must say; none: no tokens are accepted.
+    /// The rules for tokens; none: no tokens are accepted.
     pub tokens: Option<TokenRules>,
-    /// Who has which role.
+    /// The roles of logins.
     pub roles: RoleMap,
 }
 
-/// Why a question has no answer: it is none of a server of ours.
+/// Why a request gets no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CalloutError {
-    /// Not what a server sends.
+    /// It has another form than a server's request.
     #[error("it is no question of a nats-server: {0}")]
     Malformed(&'static str),
-    /// Not a server's, or for another issuer.
+    /// It is not from a server, or for another issuer.
     #[error("it is not for this service: {0}")]
     NotForUs(&'static str),
     /// The answer could not be signed.
@@ -74,15 +74,15 @@ pub enum CalloutError {
     CannotSign,
 }
 
-/// What is answered.
+/// The answer to a request.
 pub struct Answer {
-    /// For the server.
+    /// The signed answer for the server.
     pub payload: String,
-    /// Who it is, or why not; for the log.
+    /// The identity, or the refusal, for the log.
     pub outcome: Result<Identity, Refusal>,
-    /// Where the client connects from.
+    /// The host that the client connects from.
     pub client_host: String,
-    /// What the client calls its connection.
+    /// The client's name for its connection.
     pub client_name: String,
 }
 
@@ -117,12 +117,12 @@ struct Client {
     name: String,
 }
 
-/// What the client shows. Holds a secret, so it can neither be shown nor written.
+/// The client's login. It holds a secret, so it can be neither printed nor serialised.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Shown {
     auth_token: String,
-    /// Some clients can send no token alone.
+    /// Some clients can send a token only as a password.
     pass: String,
 }
 
@@ -132,11 +132,11 @@ struct Tls {
     verified_chains: Vec<Vec<String>>,
 }
 
-/// A question that a server has signed.
+/// A request that a server has signed.
 pub struct Asked(Question);
 
 impl Asked {
-    /// The token that is shown, if one is.
+    /// The client's token, if there is one.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         let Shown { auth_token, pass } = &self.0.connect_opts;
@@ -145,10 +145,10 @@ impl Asked {
 }
 
 impl Callout {
-    /// Reads a question, and checks that a server has signed it and that it is for this service.
+    /// Reads a request, and checks that a server has signed it and that it is for this service.
     ///
     /// # Errors
-    /// It is not.
+    /// A check has failed.
     pub fn read(&self, payload: &[u8]) -> Result<Asked, CalloutError> {
         let (request, issuer): (Request, String) = nats_jwt::verified(payload).map_err(CalloutError::Malformed)?;
         if !issuer.starts_with('N') || request.nats.server_id.id != issuer {
@@ -165,7 +165,7 @@ impl Callout {
         Ok(Asked(request.nats))
     }
 
-    /// Says who it is: an identity of an hour with the permissions of its role, or a refusal.
+    /// Answers with an identity for one hour with the permissions of its role, or with a refusal.
     ///
     /// # Errors
     /// The answer cannot be signed.
@@ -175,7 +175,7 @@ impl Callout {
         let mut response = json!({ "type": "authorization_response", "version": VERSION });
         match &outcome {
             Ok(identity) => response["jwt"] = Value::String(self.user(identity, &user_nkey, now_s)?),
-            // The server logs it; the client hears that it is not let in.
+            // The server logs the reason; the client only learns that it was refused.
             Err(refusal) => response["error"] = Value::String(refusal.to_string()),
         }
         let claims = json!({ "aud": server_id.id, "sub": user_nkey, "iat": now_s, "nats": response });
@@ -183,7 +183,7 @@ impl Callout {
         Ok(Answer { payload, outcome, client_host: client_info.host, client_name: client_info.name })
     }
 
-    /// A token before a certificate: who shows one wants to be what it says.
+    /// A token has precedence over a certificate, because the client chose to send it.
     fn identify(&self, asked: &Asked, keys: Option<&Jwks>, now_s: u64) -> Result<Identity, Refusal> {
         let chains = asked.0.client_tls.as_ref().map(|tls| tls.verified_chains.as_slice()).unwrap_or_default();
         let leaf = chains.first().and_then(|chain| chain.first());
@@ -194,7 +194,7 @@ impl Callout {
         }
     }
 
-    /// The user that the server makes of an identity.
+    /// The server's user for an identity.
     fn user(&self, identity: &Identity, user_nkey: &str, now_s: u64) -> Result<String, CalloutError> {
         let permissions = Permissions::of(&self.fleet, identity.role, &identity.name);
         let (publish, subscribe): (Vec<&String>, Vec<&String>) = (permissions.published().collect(), permissions.subscribed().collect());

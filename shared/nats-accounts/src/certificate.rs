@@ -6,7 +6,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509Name};
 
 use crate::{Identity, Refusal, RoleMap};
 
-/// Who a certificate is of, by its subject. That it is signed by the right authority, the server has checked.
+/// The identity by a certificate's subject. The server has checked that the right authority signed it.
 pub(crate) fn identify(pem: &str, roles: &RoleMap, now_s: u64) -> Result<Identity, Refusal> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| Refusal::Certificate("it is not PEM"))?;
     let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| Refusal::Certificate("it is not X.509"))?;

@@ -1,4 +1,4 @@
-//! Who somebody is, by what the service account or the certificate is called.
+//! Identities, from service accounts or certificates.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,73 +7,73 @@ use contract::NodeName;
 
 use crate::Role;
 
-/// What kubelets' certificates call a node.
+/// The prefix of node names in kubelets' certificates.
 const NODE_PREFIX: &str = "system:node:";
 
-/// What tokens call a service account.
+/// The prefix of service accounts in tokens.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// Who somebody is, and until when.
+/// An identity, with its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The node, or a name of its own for each other login.
+    /// The node's name, or a unique name for any other login.
     pub name: NodeName,
-    /// What it may do.
+    /// The role.
     pub role: Role,
-    /// When what it showed ends, in seconds since 1970.
+    /// When the token or certificate ends, in seconds since 1970.
     pub until_s: u64,
-    /// By what it is known, for the log: a service account, a certificate's subject.
+    /// The service account or the certificate's subject, for the log.
     pub known_by: String,
 }
 
-/// Why somebody was not let in. Never holds what was shown, which is a secret.
+/// Why a login was refused. It never holds the token, which is a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing that could be checked.
+    /// There is no token or certificate that can be checked.
     #[error("no token and no verified certificate was shown")]
     NothingShown,
-    /// Text that is no token.
+    /// The text is not a token.
     #[error("what was shown is no service-account token: {0}")]
     Malformed(&'static str),
-    /// Only these are accepted, each with a key of its kind.
+    /// The algorithm is not one of those accepted, each with a key of its kind.
     #[error("the token is signed by {0:?}: only RS256 and ES256 are accepted")]
     Algorithm(String),
-    /// Of another cluster, or of keys that were replaced.
+    /// The key belongs to another cluster, or was replaced.
     #[error("the token is signed by the key {0:?}, which is not one of the cluster's")]
     UnknownKey(String),
-    /// Tampered with, or another cluster's.
+    /// The token was altered, or belongs to another cluster.
     #[error("the token's signature is wrong")]
     Signature,
-    /// Of another cluster.
+    /// The token belongs to another cluster.
     #[error("the token is of the issuer {0:?}, which is not the one that was set")]
     Issuer(String),
-    /// Made for somebody else.
+    /// The token is for another audience.
     #[error("the token is for {0:?}, which does not include the audience that was set")]
     Audience(Vec<String>),
-    /// Over.
+    /// The token or certificate has expired.
     #[error("the token expired {0} s ago")]
     Expired(u64),
-    /// Its time has not come.
+    /// The token or certificate is not valid yet.
     #[error("the token is valid in {0} s")]
     NotYet(u64),
-    /// For the whole life of a cluster; not what a projected volume gives.
+    /// The token has no end; one of a projected volume has.
     #[error("the token does not expire: show one of a projected volume")]
     Endless,
-    /// A token that is bound to no pod, or a cluster older than Kubernetes 1.30.
+    /// The token is bound to no pod, or the cluster is older than Kubernetes 1.30.
     #[error("the token names no node: it must be one of a pod's projected volume, in Kubernetes 1.30 or newer")]
     NoNode,
-    /// Not a name that a node can have.
+    /// The name is not valid for a node.
     #[error("{0:?} is no name of a node")]
     BadName(String),
-    /// Nobody has said what it may do.
+    /// No role is configured for it.
     #[error("{0} has no role: see --role and --certificate-role")]
     NoRole(String),
-    /// It cannot be read.
+    /// The certificate cannot be read.
     #[error("the client certificate cannot be read: {0}")]
     Certificate(&'static str),
 }
 
-/// Service accounts of this name have this role.
+/// The role of service accounts with this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccountRole {
     /// The role.
@@ -82,7 +82,7 @@ pub struct ServiceAccountRole {
     pub subject: String,
 }
 
-/// Certificates of this organization have this role.
+/// The role of certificates with this organization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRole {
     /// The role.
@@ -91,7 +91,7 @@ pub struct CertificateRole {
     pub organization: String,
 }
 
-/// Not `ROLE=WHO`.
+/// The text does not have the form `ROLE=WHO`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct RoleMapError {
@@ -124,31 +124,31 @@ impl FromStr for CertificateRole {
     }
 }
 
-/// Who has which role.
+/// The roles of logins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleMap {
-    /// By service account.
+    /// Roles by service account.
     pub service_accounts: Vec<ServiceAccountRole>,
-    /// By organization of a client certificate.
+    /// Roles by organization of a client certificate.
     pub certificates: Vec<CertificateRole>,
-    /// The cluster whose tokens and certificates these are, `fleet.cluster` of its nodes: it stands before their names.
+    /// The cluster of these tokens and certificates, `fleet.cluster` of its nodes: the prefix of their names.
     pub cluster: Option<String>,
 }
 
 impl RoleMap {
-    /// The identity of a service account. A node is called as the node that its pod is bound to; all others as the service account.
+    /// The identity of a service account. A node is named after the node of its pod, any other login after the service account.
     pub(crate) fn of_service_account(&self, subject: &str, node: Option<&str>, until_s: u64) -> Result<Identity, Refusal> {
         let known_by = format!("the service account {subject}");
         let found = self.service_accounts.iter().find(|one| one.subject == subject).ok_or_else(|| Refusal::NoRole(known_by.clone()))?;
         let name = match found.role {
             Role::Node => self.node(node.ok_or(Refusal::NoNode)?)?,
-            // Kubernetes gives no node a name with `_` in it.
+            // A node's name in Kubernetes never has `_`.
             _ => named(&subject.trim_start_matches(ACCOUNT_PREFIX).replace(':', "_"))?,
         };
         Ok(Identity { name, role: found.role, until_s, known_by })
     }
 
-    /// The identity of a certificate. A node is called as the common name says, without what kubelets' certificates put before it.
+    /// The identity of a certificate. A node is named after the common name without [`NODE_PREFIX`].
     pub(crate) fn of_certificate(&self, organizations: &[String], common_name: &str, until_s: u64) -> Result<Identity, Refusal> {
         let known_by = format!("the certificate of {common_name:?} (O={})", organizations.join(", O="));
         let role_of = |organization: &String| self.certificates.iter().find(|one| one.organization == *organization);

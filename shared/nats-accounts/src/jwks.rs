@@ -5,25 +5,25 @@ use serde::Deserialize;
 
 use crate::{Refusal, base64url};
 
-/// A cluster has a few keys: the one it signs with, and those before it.
+/// The most keys; a cluster has a few: the current one and earlier ones.
 const MAX_KEYS: usize = 64;
-/// The bytes of a coordinate on P-256.
+/// The bytes of a P-256 coordinate.
 const COORDINATE_BYTES: usize = 32;
-/// The first byte of a point that is written as both coordinates.
+/// The first byte of a point that has both coordinates.
 const UNCOMPRESSED: u8 = 0x04;
 
 /// Why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
-    /// It is another document.
+    /// The document is not a set of keys.
     #[error("it is no set of keys: {0}")]
     Malformed(String),
-    /// Nothing to check a token with.
+    /// No key can check a token.
     #[error("it holds no key for RS256 or ES256")]
     NoKey,
 }
 
-/// Keys that tokens are checked with.
+/// The keys that check tokens.
 #[derive(Clone, Debug)]
 pub struct Jwks(Vec<Key>);
 
@@ -77,7 +77,7 @@ impl Jwks {
         self.0.iter().any(|key| key.id == id)
     }
 
-    /// Checks a signature. The key says by which algorithm, and the token must say the same.
+    /// Checks a signature. The key determines the algorithm, and the token must name the same one.
     pub(crate) fn verify(&self, id: &str, algorithm: &str, signed: &[u8], signature: &[u8]) -> Result<(), Refusal> {
         if !["RS256", "ES256"].contains(&algorithm) {
             return Err(Refusal::Algorithm(algorithm.chars().take(16).collect()));
@@ -118,7 +118,7 @@ impl Key {
     }
 }
 
-/// A number, without the zeros that some write before it.
+/// Decodes a number, without leading zeros.
 fn number(text: &str) -> Option<Vec<u8>> {
     let bytes = base64url::decode(text)?;
     let first = bytes.iter().position(|byte| *byte != 0)?;

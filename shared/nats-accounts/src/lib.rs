@@ -1,8 +1,8 @@
-//! Who may do what on a fleet's NATS server.
+//! The accounts and permissions of a fleet's NATS server.
 //!
-//! [`Permissions::of`] computes what a [`Role`] may publish and subscribe to, from the subjects that `contract` spells. Two things are made
-//! of it: [`ServerConfig`], the accounts of a server whose users have keys; and [`Callout`], which answers a server that asks who somebody
-//! with a service-account token or a client certificate is.
+//! [`Permissions::of`] computes what a [`Role`] may publish and subscribe to, from the subjects in `contract`. They are used in
+//! [`ServerConfig`], the accounts of a server whose users have keys, and in [`Callout`], which answers a server that asks for the identity
+//! of a client with a service-account token or a client certificate.
 //!
 //! Nothing here reads files, clocks or the network.
 

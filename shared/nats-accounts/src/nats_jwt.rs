@@ -1,4 +1,4 @@
-//! Tokens as NATS writes them: JSON web tokens signed by an nkey.
+//! NATS's tokens: JSON web tokens signed by an nkey.
 
 use nkeys::KeyPair;
 use ring::digest;
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::base64url;
 
-/// The one algorithm of NATS.
+/// The only algorithm of NATS.
 const ALGORITHM: &str = "ed25519-nkey";
-/// A request holds a certificate chain at the most.
+/// The longest token; a request holds at most a certificate chain.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// Why a token was not signed.
@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 256 * 1024;
 #[error("the key cannot sign")]
 pub(crate) struct CannotSign;
 
-/// Claims, signed by this key; their issuer and id are set here.
+/// Signs claims with this key; sets their issuer and id.
 pub(crate) fn sign(key: &KeyPair, mut claims: Value) -> Result<String, CannotSign> {
     claims["iss"] = Value::String(key.public_key());
     let hash = digest::digest(&digest::SHA256, claims.to_string().as_bytes());
@@ -28,7 +28,7 @@ pub(crate) fn sign(key: &KeyPair, mut claims: Value) -> Result<String, CannotSig
     Ok(format!("{signed}.{}", base64url::encode(signature)))
 }
 
-/// The claims of a token that its own issuer has signed, and that issuer.
+/// The claims and the issuer of a token that its own issuer has signed.
 pub(crate) fn verified<T: DeserializeOwned>(token: &[u8]) -> Result<(T, String), &'static str> {
     let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= MAX_BYTES).ok_or("it is no text, or too long")?;
     let (signed, signature) = token.rsplit_once('.').ok_or("it has not three parts")?;

@@ -1,4 +1,4 @@
-//! What each role may publish and subscribe to, computed from the functions that spell subjects.
+//! The subjects that each role may publish and subscribe to, computed from the functions that spell subjects.
 
 use contract::know::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, POLICY, REPORTS, SharedBucket};
 use contract::messages::agent::{CountAll, DescribeNode, ReadMetrics, ReadSetup};
@@ -15,48 +15,48 @@ use crate::Role;
 
 /// The key of the fleet in its bucket.
 const FLEET_KEY: &str = "fleet";
-/// An agent asks every 2 s whether the caller of a long pull still waits, and answers at its end.
+/// Answers of agents: an agent asks every 2 s whether the caller of a long pull still waits, and answers at its end.
 const ANSWERS_OF_AGENTS: Responses = Responses { max: 100_000, expires_s: 24 * 60 * 60 };
-/// A command answers once, that it still waits.
+/// Answers of commands: a command answers once, that it still waits.
 const ANSWERS_OF_COMMANDS: Responses = Responses { max: 1, expires_s: 10 };
 
 /// Subjects that are allowed for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Why.
+    /// The reason.
     pub why: &'static str,
-    /// Subjects and patterns of the server's language.
+    /// Subjects and patterns in NATS's syntax.
     pub subjects: Vec<String>,
 }
 
-/// How often and how long a user may answer one request.
+/// How many answers to one request a user may send, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Responses {
-    /// Messages.
+    /// The number of messages.
     pub max: i64,
-    /// Seconds.
+    /// The time in seconds.
     pub expires_s: u64,
 }
 
-/// What one user may do. What is not here, is forbidden.
+/// The permissions of one user. Everything else is forbidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// Allowed to publish.
+    /// The subjects that it may publish to.
     pub publish: Vec<Group>,
-    /// Allowed to subscribe to.
+    /// The subjects that it may subscribe to.
     pub subscribe: Vec<Group>,
-    /// Allowed to answer; none: never.
+    /// The answers that it may send; none: none.
     pub responses: Option<Responses>,
 }
 
-/// What the inboxes of a user begin with: nobody else may subscribe there, so nobody reads another's answers.
+/// The prefix of a user's inboxes. Only this user may subscribe there, so nobody reads another user's answers.
 #[must_use]
 pub fn inbox_prefix(name: &NodeName) -> String {
     format!("_INBOX_{}", token(name.as_str()))
 }
 
 impl Permissions {
-    /// Of a user of this name in this role.
+    /// The permissions of a user with this name and role.
     #[must_use]
     pub fn of(fleet: &Fleet, role: Role, name: &NodeName) -> Self {
         let maker = Maker { fleet, name };
@@ -69,7 +69,7 @@ impl Permissions {
         }
     }
 
-    /// Every subject that may be published.
+    /// Every subject that may be published to.
     pub fn published(&self) -> impl Iterator<Item = &String> {
         self.publish.iter().flat_map(|group| &group.subjects)
     }
@@ -84,7 +84,7 @@ fn group(why: &'static str, subjects: impl IntoIterator<Item = String>) -> Group
     Group { why, subjects: subjects.into_iter().collect() }
 }
 
-/// Computes for one user of a fleet.
+/// Computes the permissions of one user of a fleet.
 struct Maker<'a> {
     fleet: &'a Fleet,
     name: &'a NodeName,
@@ -130,7 +130,7 @@ impl Maker<'_> {
         Permissions { publish, subscribe, responses: Some(ANSWERS_OF_AGENTS) }
     }
 
-    /// What a node stores.
+    /// The keys that a node writes.
     fn writes(&self) -> Group {
         let token = token(self.name.as_str());
         let own = [self.key(REPORTS, &format!("{token}.>")), self.key(MEMBERS, &token)];
@@ -152,7 +152,7 @@ impl Maker<'_> {
         group("The stream of events: whether it is there, and which of its own events it has.", read)
     }
 
-    /// What changes nothing and asks no registry.
+    /// Commands that change nothing and ask no registry.
     fn questions(&self) -> Vec<Group> {
         let fleet = self.fleet;
         let subjects = [
@@ -188,7 +188,7 @@ impl Maker<'_> {
         self.command_line(vec![commands, policy])
     }
 
-    /// Somebody at a command line, who may send this.
+    /// The permissions of a person at a command line who may send these commands.
     fn command_line(&self, commands: Vec<Group>) -> Permissions {
         let fleet = self.fleet;
         let mut publish = commands;
@@ -218,7 +218,7 @@ impl Maker<'_> {
         Permissions { publish, subscribe: vec![group("Answers.", [self.inboxes()])], responses: None }
     }
 
-    /// A claim on a budget in this node's name.
+    /// A command to budget leaders that carries this node's name.
     fn claim<C: Command>(&self) -> String {
         self.fleet.command_from_to_any(self.name, C::SERVICE, C::VERB)
     }
@@ -235,12 +235,12 @@ impl Maker<'_> {
         format!("KV_{}", self.fleet.bucket(purpose))
     }
 
-    /// To read a single key of a bucket.
+    /// The subject to read single keys of a bucket.
     fn single(&self, purpose: &str) -> String {
         format!("$JS.API.DIRECT.GET.{}.>", self.stream(purpose))
     }
 
-    /// The same of the bucket's leader.
+    /// The subject to read single keys from the bucket's leader.
     fn by_leader(&self, purpose: &str) -> String {
         format!("$JS.API.STREAM.MSG.GET.{}", self.stream(purpose))
     }
@@ -262,7 +262,7 @@ mod tests {
         Permissions::of(&Fleet::default(), role, &name.parse().unwrap())
     }
 
-    /// Whether a subject is one of the pattern's.
+    /// Whether a subject matches the pattern.
     fn matches(pattern: &str, subject: &str) -> bool {
         let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
         loop {

@@ -3,22 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What somebody is to the fleet. Each may do what its permissions say; none contains another by accident.
+/// The role of a login. Each role has its own permissions; none includes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// An agent: speaks and writes in its own name alone.
+    /// An agent: publishes and writes only in its own name.
     Node,
-    /// Sees everything but the fleet's key; changes nothing, asks no registry.
+    /// Reads everything except the fleet's key; changes nothing, asks no registry.
     Viewer,
-    /// A viewer that may also let nodes pull, and end standing pulls.
+    /// A viewer that may also make nodes pull, and cancel standing pulls.
     Puller,
     /// May send every command to every node (pulls, clears, pauses), and writes the fleet policy.
     Operator,
-    /// Makes the fleet's buckets and its stream, and reads and deletes nothing in them.
+    /// Makes the fleet's buckets and stream, and neither reads nor deletes their contents.
     Setup,
 }
 
-/// Not a role.
+/// The name of a role is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a role: use node, viewer, puller, operator or setup")]
 pub struct UnknownRole(String);
@@ -27,7 +27,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 5] = [Self::Node, Self::Viewer, Self::Puller, Self::Operator, Self::Setup];
 
-    /// As people write it.
+    /// The role's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -9,23 +9,23 @@ use crate::{Group, Permissions, Role};
 
 /// The account that the fleet's users are in.
 pub const FLEET_ACCOUNT: &str = "FLEET";
-/// The account of the auth callout, which sees nothing of the fleet.
+/// The account of the auth callout, which has no access to the fleet's subjects.
 const AUTH_ACCOUNT: &str = "AUTH";
-/// How long a login may take where the server asks the auth callout, which may fetch keys first.
+/// The longest login in seconds if the server asks the auth callout, which may have to fetch keys first.
 const LOGIN_WITHIN_S: u64 = 8;
 
 /// A user with a key of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The node, or whose login it is.
+    /// The name of the node or the login.
     pub name: NodeName,
-    /// What it may do.
+    /// The role.
     pub role: Role,
-    /// Of its nkey; the seed stays with the user.
+    /// The public key of its nkey; only the user has the seed.
     pub public_key: String,
 }
 
-/// Who answers for users that have no key here.
+/// The auth callout, which answers for users without a key here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CalloutConfig {
     /// The public key of the account nkey that signs its answers.
@@ -34,20 +34,20 @@ pub struct CalloutConfig {
     pub user: String,
 }
 
-/// The accounts of a fleet on one server or on each of a cluster.
+/// The accounts of a fleet, for one server or for each server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// The fleet.
     pub fleet: Fleet,
-    /// The public key of the login that the server tells of itself; it sees nothing of the fleet.
+    /// The public key of the system account's login, which has no access to the fleet's subjects.
     pub system: String,
     /// The fleet's users.
     pub users: Vec<User>,
-    /// Who answers for others.
+    /// The auth callout for other logins.
     pub callout: Option<CalloutConfig>,
 }
 
-/// How a server is reached, and where it keeps what it stores.
+/// The addresses and files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
     /// `server_name`.
@@ -58,9 +58,9 @@ pub struct Connections {
     pub cert_file: String,
     /// Its key.
     pub key_file: String,
-    /// The authority of clients' certificates; given, each client must show one.
+    /// The authority of client certificates; if set, each client must have one.
     pub client_ca_file: Option<String>,
-    /// Where JetStream stores.
+    /// The directory of JetStream's storage.
     pub store_dir: String,
 }
 
@@ -132,7 +132,7 @@ impl ServerConfig {
         text
     }
 
-    /// One user; the reasons stand at the first of each role.
+    /// Writes one user; the reasons are written for the first user of each role only.
     fn user(&self, text: &mut String, user: &User, explain: bool) {
         let permissions = Permissions::of(&self.fleet, user.role, &user.name);
         line(text, 6, "{");

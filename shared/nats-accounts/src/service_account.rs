@@ -4,28 +4,28 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{Identity, Jwks, Refusal, RoleMap, base64url};
 
-/// A token of a projected volume has 1 to 2 KiB.
+/// The longest token; a projected one has 1 to 2 KiB.
 const MAX_BYTES: usize = 16 * 1024;
-/// How far two clocks may be apart.
+/// The tolerated difference between two clocks.
 const LEEWAY_S: u64 = 30;
 
-/// What a token must say.
+/// The required claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRules {
-    /// `iss`: the cluster.
+    /// `iss`: the cluster's issuer.
     pub issuer: String,
-    /// One of `aud`: so that a token for another server is of no use here, nor ours there.
+    /// One of `aud`: it makes a token useless for any other server, and tokens for other servers useless here.
     pub audience: String,
 }
 
-/// What a token that is in order says.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedToken {
     /// `system:serviceaccount:<namespace>:<name>`.
     pub subject: String,
-    /// The node that its pod is bound to.
+    /// The node of its pod.
     pub node: Option<String>,
-    /// When it ends, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub expires_s: u64,
 }
 
@@ -72,13 +72,13 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
     })
 }
 
-/// Which key a token says that it is signed by, before anything of it is believed: to know whether keys must be fetched again.
+/// The key that a token names, before the token is verified: to decide whether the keys must be fetched again.
 #[must_use]
 pub fn unverified_key_id(token: &str) -> Option<String> {
     Parts::of(token).ok().map(|parts| parts.header.kid)
 }
 
-/// A token taken apart.
+/// The parts of a token.
 struct Parts<'a> {
     header: Header,
     signed: &'a str,
@@ -104,10 +104,10 @@ fn decoded<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
 }
 
 impl TokenRules {
-    /// Checks a token: its signature first, then what it says.
+    /// Checks a token: its signature first, then its claims.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The refusal.
     pub fn verify(&self, token: &str, keys: &Jwks, now_s: u64) -> Result<VerifiedToken, Refusal> {
         let parts = Parts::of(token)?;
         keys.verify(&parts.header.kid, &parts.header.alg, parts.signed.as_bytes(), &parts.signature)?;

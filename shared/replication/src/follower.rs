@@ -1,4 +1,4 @@
-//! One bucket, as the node sees it that follows it.
+//! The state of a node that follows one bucket.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use clock::Random;
 
 use crate::server_time::ServerTime;
 
-/// Snapshots are this far apart at least, whatever arrives.
+/// The least time between two snapshots.
 const READS_APART: Duration = Duration::from_secs(2);
-/// Snapshots of all followers are spread so that a server gives 200 a second. What was known serves meanwhile.
+/// The spread of snapshots for each follower: a server then gives 200 a second. The replica is used meanwhile.
 const SPREAD_OF_ONE: Duration = Duration::from_millis(5);
-/// All followers read when a bus works again to which they have a connection, or if the bucket was made again: over this at most.
+/// The longest spread if all followers read: when a bus answers again without a lost connection, or when the bucket was made again.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);
-/// Few miss the same message, and connections that were lost come back one after the other: over this at most.
+/// The longest spread if few followers read: few miss the same message, and lost connections come back one after the other.
 const LONGEST_SPREAD_OF_FEW: Duration = Duration::from_secs(2);
 
 /// How far a bucket has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// When the bucket was made, as its server says it. Another value is another bucket; empty: not known.
+    /// When the bucket was made, by its server's clock. A different value means a different bucket; empty: unknown.
     pub created: String,
-    /// The number of its newest change.
+    /// The sequence of its newest change.
     pub sequence: u64,
 }
 
@@ -30,74 +30,74 @@ impl Position {
     }
 }
 
-/// A snapshot that is read.
+/// A snapshot that is being read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Only what was stored since is needed, if the bucket is still that one.
+    /// Only what was stored after this is needed, if the bucket is still the same.
     pub since: Position,
-    /// The newest change that was known of when the reading began.
+    /// The newest known change when the reading began.
     known: u64,
     /// When it began.
     began: Duration,
 }
 
-/// What has come to pass.
+/// An input of the follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A change of the bucket has arrived.
+    /// A change of the bucket has been received.
     Changed {
-        /// Its number.
+        /// Its sequence.
         sequence: u64,
     },
-    /// Another node says how far the bucket has come.
+    /// Another node has published how far the bucket has come.
     Told {
         /// How far.
         position: Position,
-        /// Changes may be on their way for so long.
+        /// How long changes may still be in transit.
         within: Duration,
     },
-    /// The changes up to this one should have arrived by now. From [`Effect::Later`].
+    /// The changes up to this one should have been received by now. From [`Effect::Later`].
     Due(u64),
     /// How many nodes follow the bucket.
     Followers(u64),
     /// The connection to the bus was lost.
     Disconnected,
-    /// The bus can be reached again, or answers again.
+    /// The bus is reached again, or answers again.
     BusBack,
     /// The time to read has come. From [`Effect::Later`].
     ReadNow,
-    /// A snapshot was read. Without [`Effect::CaughtUp`] it is to be ignored: a later one was there first.
+    /// A snapshot was read. If [`Effect::CaughtUp`] does not follow, ignore the snapshot: a later one was read first.
     Read {
-        /// By which effect; the first one by none.
+        /// The reading of the effect; the default for the first snapshot.
         reading: Reading,
         /// How far the snapshot goes.
         position: Position,
-        /// The number of the newest change in it, if there is any.
+        /// The sequence of the newest change in it, if there is any.
         newest: Option<u64>,
     },
     /// A snapshot could not be read.
     NotRead,
 }
 
-/// What is to be done.
+/// An action for the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Give this input after so long.
+    /// Give this input after this time.
     Later(Duration, Input),
     /// Read a snapshot; [`Input::Read`] or [`Input::NotRead`] follows.
     Read(Reading),
-    /// The bucket is another one than before. It has forgotten what was stored.
+    /// The bucket is a different one than before, without the earlier contents.
     MadeAgain,
-    /// The bus may be used: at the start and after a lost connection not before a snapshot was read.
+    /// The bus may be used. At the start and after a lost connection a snapshot is read first.
     BusBack,
-    /// All that was stored before the snapshot was taken has arrived.
+    /// Everything that was stored before the snapshot has been received.
     CaughtUp,
 }
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times that something was missing.
+    /// How often something was missing.
     pub gaps: u64,
     /// Snapshots that were read.
     pub snapshots: u64,
@@ -106,20 +106,20 @@ pub struct Counts {
 /// The state of a node that follows one bucket. It begins with the first snapshot.
 #[derive(Debug)]
 pub struct Follower {
-    /// The bucket, and its newest change that has arrived or was read.
+    /// The bucket, and its newest change that was received or read.
     followed: Position,
-    /// The newest change that is missing: a snapshot has to go as far. 0: none.
+    /// The newest missing change, which a snapshot must include; 0: none.
     missing: u64,
-    /// What was stored up to here needs not be read again.
+    /// What was stored up to here need not be read again.
     read: Position,
     read_at: Option<Duration>,
-    /// When the reading began that was answered last.
+    /// When the last answered reading began.
     read_from: Duration,
-    /// The longest spread of the snapshot that is planned or being read; none: there is none.
+    /// The longest spread of the planned or running snapshot; none: there is none.
     reading: Option<Duration>,
-    /// Whether the connection was lost since the last snapshot; also before the first one.
+    /// Whether the connection was lost since the last snapshot; true before the first one.
     disconnected: bool,
-    /// The newest change that another node has told of.
+    /// The newest change that another node has published.
     told: u64,
     followers: u64,
     server_time: ServerTime,
@@ -178,7 +178,7 @@ impl Follower {
         effects
     }
 
-    /// How much later than the fastest a message came that the server stamped so, in nanoseconds of its clock.
+    /// How much later than the fastest message this one came, by the server's stamp in nanoseconds.
     pub fn late(&mut self, now: Duration, stamp: i128) -> Duration {
         self.server_time.late(now, stamp)
     }
@@ -189,13 +189,13 @@ impl Follower {
         self.server_time.ahead()
     }
 
-    /// How many changes another node has told of that have not arrived.
+    /// How many changes that another node has published were not received.
     #[must_use]
     pub fn lag(&self) -> u64 {
         self.told.saturating_sub(self.followed.sequence)
     }
 
-    /// Whether the bus must not be used before the snapshot that is planned or being read, because the connection was lost.
+    /// Whether the bus must not be used before the planned or running snapshot, because the connection was lost.
     #[must_use]
     pub fn reads_after_loss(&self) -> bool {
         self.disconnected && self.reading.is_some()
@@ -207,7 +207,7 @@ impl Follower {
         self.counts
     }
 
-    /// Twice the same is nothing. An earlier one came late, or the bucket begins anew.
+    /// Handles a received change. A repeat has no effect. An earlier one came late, or is of a bucket that was made again.
     fn changed(&mut self, sequence: u64) -> Option<Duration> {
         let followed = self.followed.sequence;
         self.followed.sequence = followed.max(sequence);
@@ -241,7 +241,7 @@ impl Follower {
         Some(LONGEST_SPREAD_OF_FEW)
     }
 
-    /// A snapshot that was begun before may hang for as long as it may: another is read.
+    /// A snapshot that was begun before may hang, so another one is read.
     fn bus_is_back(&mut self, effects: &mut Vec<Effect>) -> Duration {
         self.reading = None;
         if self.disconnected {
@@ -260,11 +260,11 @@ impl Follower {
         effects: &mut Vec<Effect>,
     ) -> Option<Duration> {
         if reading.began < self.read_from {
-            // It may be of the bucket before.
+            // It may be of the earlier bucket.
             return None;
         }
         if position.is_of_another(&self.read) && reading.since.created == position.created {
-            // What it leaves out was forgotten meanwhile: a snapshot of another bucket was read after it had begun.
+            // Changes that it leaves out are no longer in the replica: after its beginning, a snapshot of another bucket was read.
             self.reading = None;
             return Some(LONGEST_SPREAD_OF_FEW);
         }
@@ -272,10 +272,10 @@ impl Follower {
         self.counts.snapshots += 1;
         let made_again = position.is_of_another(&self.followed);
         if made_again || position.sequence < reading.known {
-            // The messages told of more than there is: of another bucket, of a server that the one that was asked lags behind, or forged ones.
+            // The messages reported more than there is: they were of another bucket or forged, or the asked server lags behind.
             (self.followed.sequence, self.missing) = (position.sequence, 0);
         }
-        // Not as far as the snapshot goes: the server that was asked may lag behind, but has all that is older than its newest.
+        // Not the snapshot's position, because the asked server may lag behind; it has everything older than its newest change.
         let before = if position.is_of_another(&self.read) { 0 } else { self.read.sequence };
         self.read = Position { created: position.created.clone(), sequence: newest.unwrap_or_default().max(before) };
         self.followed = Position { sequence: self.followed.sequence.max(position.sequence), created: position.created };
@@ -286,11 +286,11 @@ impl Follower {
             effects.push(Effect::BusBack);
         }
         effects.push(Effect::CaughtUp);
-        // What was missed while the snapshot was read may not be in it.
+        // What was missed during the reading may not be in the snapshot.
         (self.missing > position.sequence).then_some(LONGEST_SPREAD_OF_FEW)
     }
 
-    /// Plans a snapshot within this time, unless one is planned or being read.
+    /// Plans a snapshot within this spread, unless one is planned or running.
     fn read_soon(&mut self, now: Duration, chance: &mut Random, longest: Duration, effects: &mut Vec<Effect>) {
         let Some(read_at) = self.read_at.filter(|_| self.reading.is_none()) else { return };
         self.reading = Some(longest);
@@ -333,7 +333,7 @@ mod tests {
         Effect::Later(s(seconds), Input::ReadNow)
     }
 
-    /// What comes when, in seconds, and what follows. Without any other follower the snapshots are not spread.
+    /// A sequence of inputs with times in seconds, and their effects. Without other followers the snapshots are not spread.
     fn play(story: Vec<(u64, Input, Vec<Effect>)>) -> Follower {
         let (mut follower, mut chance) = (Follower { followers: 0, ..Follower::default() }, Random::seeded(1));
         let began = follower.step(s(0), &mut chance, read(Reading::default(), at("a", 5)));
@@ -356,12 +356,12 @@ mod tests {
     fn a_missing_change_is_read_once_what_follows_shows_it() {
         let follower = play(vec![
             (1, changed(7), vec![read_in(1)]),
-            // It is planned already.
+            // A snapshot is planned already.
             (1, changed(9), vec![]),
             (2, Input::ReadNow, vec![Effect::Read(reading(2, at("a", 5), 9))]),
             (3, read(reading(2, at("a", 5), 9), at("a", 9)), vec![Effect::CaughtUp]),
             (9, changed(10), vec![]),
-            // One that comes late may be the first of another bucket.
+            // A late one may be the first of another bucket.
             (9, changed(3), vec![read_in(0)]),
         ]);
         assert_eq!(follower.counts(), Counts { gaps: 3, snapshots: 2 });
@@ -373,7 +373,7 @@ mod tests {
         play(vec![
             (9, changed(7), vec![read_in(0)]),
             (9, Input::ReadNow, vec![Effect::Read(first.clone())]),
-            // 8 is lost after the server took the snapshot.
+            // Change 8 is lost after the server took the snapshot.
             (10, changed(9), vec![]),
             (10, read(first, at("a", 7)), vec![Effect::CaughtUp, read_in(2)]),
             (12, Input::ReadNow, vec![Effect::Read(reading(12, at("a", 7), 9))]),
@@ -387,7 +387,7 @@ mod tests {
         let follower = play(vec![
             (9, told("a", 5), vec![]),
             (9, told("a", 6), vec![Effect::Later(s(1), Input::Due(6))]),
-            // It was on its way.
+            // It was in transit.
             (9, changed(6), vec![]),
             (10, Input::Due(6), vec![]),
             (19, told("a", 8), vec![Effect::Later(s(1), Input::Due(8))]),
@@ -429,16 +429,16 @@ mod tests {
             (9, Input::Disconnected, vec![]),
             (12, Input::BusBack, vec![read_in(0)]),
             (12, Input::ReadNow, vec![Effect::Read(of(12))]),
-            // It hangs, and the connection is lost once more.
+            // The reading hangs, and the connection is lost again.
             (13, Input::Disconnected, vec![]),
             (14, Input::BusBack, vec![read_in(0)]),
             (14, Input::ReadNow, vec![Effect::Read(of(14))]),
             (15, Input::NotRead, vec![read_in(2)]),
             (17, Input::ReadNow, vec![Effect::Read(of(17))]),
             (17, read(of(17), at("a", 5)), vec![Effect::BusBack, Effect::CaughtUp]),
-            // What hung comes after all.
+            // The hanging reading is answered after all.
             (18, read(of(12), at("z", 1)), vec![]),
-            // Of a bus that did not answer while there was a connection nothing need be missing.
+            // If the bus did not answer while there was a connection, nothing need be missing.
             (29, Input::BusBack, vec![Effect::BusBack, read_in(0)]),
         ]);
         assert!(!follower.reads_after_loss());

@@ -1,10 +1,10 @@
-//! Following a bucket without a consumer of its own on the server.
+//! Replication of a bucket without a consumer on the server.
 //!
-//! The server republishes each stored change once, and a message may be lost. [`Follower`] finds that something is missing, says when to read a
-//! snapshot, and knows how late messages are by the server's time. It is sans-IO: `step(now, chance, input) -> effects`.
+//! The server republishes each stored change once, and a message may be lost. [`Follower`] detects gaps, says when to read a snapshot, and
+//! knows how late messages are by the server's time. It is sans-IO: `step(now, chance, input) -> effects`.
 //!
-//! Changes and snapshots are taken in as they come, in any order: of a key the later value counts. Keys end by their age, so a deletion that was
-//! missed is not looked for.
+//! Changes and snapshots are applied in the order in which they arrive: the later value of a key counts. Keys expire by age, so missed
+//! deletions are not searched for.
 
 mod follower;
 mod server_time;

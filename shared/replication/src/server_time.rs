@@ -1,24 +1,24 @@
-//! The server's time, as its messages show it.
+//! The server's time, estimated from the stamps of its messages.
 
 use std::time::Duration;
 
-/// The least delay of a message is forgotten after so long, in case a server's clock was set back.
+/// After this time the least delay is forgotten, in case the server's clock was set back.
 const KEPT: Duration = Duration::from_secs(60);
-/// The most that a message counts as delayed: beyond it, it is rather a clock that was set.
+/// The longest delay. If a message seems later, a clock was probably set.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
-/// How late messages are, by their server's time stamps: compared with the least delay seen, so that it does not matter how the clocks of
-/// server and node differ.
+/// How late messages are by their server's stamps, compared with the least delay seen, so that the difference of the two clocks does not
+/// matter.
 #[derive(Debug, Default)]
 pub struct ServerTime {
-    /// The least difference between this node's clock and a stamp, in nanoseconds: of now, and of the time before.
+    /// The least differences between this node's clock and a stamp, in nanoseconds: of the current and the previous period.
     least: Option<i128>,
     least_before: Option<i128>,
     since: Duration,
 }
 
 impl ServerTime {
-    /// Takes the stamp of a message in nanoseconds; returns how much later than the fastest it came.
+    /// Takes the stamp of a message in nanoseconds; returns how much later than the fastest message it came.
     pub fn late(&mut self, now: Duration, stamp: i128) -> Duration {
         if now >= self.since + KEPT {
             (self.least_before, self.least, self.since) = (self.least.take(), None, now);
@@ -30,8 +30,8 @@ impl ServerTime {
         Duration::from_nanos(u64::try_from(apart - least).unwrap_or_default()).min(LONGEST_DELAY)
     }
 
-    /// By how much the server's clock is ahead of this node's, less the least time that a message takes, in nanoseconds; none: no
-    /// message has come yet.
+    /// How far the server's clock is ahead of this node's, less the least transit time of a message, in nanoseconds; none: no message was
+    /// received yet.
     #[must_use]
     pub fn ahead(&self) -> Option<i128> {
         self.least.into_iter().chain(self.least_before).min().map(|least| -least)
@@ -47,11 +47,11 @@ mod tests {
         let mut time = ServerTime::default();
         let minute = 60_000_000_000_i128;
         let at = Duration::from_secs;
-        // The server's clock is five minutes ahead.
+        // The server's clock is 5 min ahead.
         assert_eq!(time.late(at(10), 10_000_000_000 + 5 * minute), Duration::ZERO);
         assert_eq!(time.late(at(20), 18_000_000_000 + 5 * minute), at(2));
         assert_eq!(time.late(at(30), 30_000_000_000 + 5 * minute), Duration::ZERO);
-        // It is set back: for a while everything seems late, by a minute at most; then the new time is known.
+        // It is set back: for a while every message seems up to 1 min late; then the new time is known.
         assert_eq!(time.late(at(40), 40_000_000_000), at(60));
         assert_eq!(time.late(at(101), 101_000_000_000), at(60));
         assert_eq!(time.late(at(170), 170_000_000_000), Duration::ZERO);
@@ -65,10 +65,10 @@ mod tests {
         time.late(at(10), 1_010 * second);
         time.late(at(12), 1_011 * second);
         assert_eq!(time.ahead(), Some(1_000 * second));
-        // After a long silence too, however late the first message comes that was under way meanwhile.
+        // Also after a long silence, however late the first delayed message comes.
         time.late(at(500), 1_100 * second);
         assert_eq!(time.ahead(), Some(1_000 * second));
-        // A server whose clock was set forward is known at once.
+        // A clock that was set forward is known at once.
         time.late(at(501), 1_801 * second);
         assert_eq!(time.ahead(), Some(1_300 * second));
     }

@@ -1,4 +1,4 @@
-//! Whatever is lost, doubled or late, a follower has what the bucket has once another change or another node shows that it lacks something.
+//! Whatever is lost, repeated or late, a replica equals its bucket once another change or another node shows that it lacks something.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,25 +7,25 @@ use clock::Random;
 use proptest::prelude::*;
 use replication::{Effect, Follower, Input, Position, Reading};
 
-/// More snapshots than this are never needed once nothing is lost any more: what hangs, what was planned, and what it lacks.
+/// The most snapshots that are needed once nothing is lost any more: a hanging one, a planned one, and those for what is missing.
 const READS_TO_HEAL: u64 = 4;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A key is stored, and its message lost or put on its way so many times.
+    /// A key is stored, and its message is sent this many times; 0: it is lost.
     Put {
         key: u8,
         messages: usize,
     },
-    /// One of the messages under way arrives.
+    /// One of the messages in transit is received.
     Arrives(usize),
     Passes(u64),
-    /// The server takes a snapshot for one of the readings, lacking so many of the newest changes.
+    /// The server takes a snapshot for one of the readings, which lacks this many of the newest changes.
     Taken {
         reading: usize,
         lacks: usize,
     },
-    /// One of the snapshots arrives, or is lost.
+    /// One of the snapshots is received, or lost.
     Read {
         reading: usize,
         lost: bool,
@@ -33,7 +33,7 @@ enum Event {
     MadeAgain,
     Disconnected,
     BusBack,
-    /// Another node tells how far the bucket has come.
+    /// Another node publishes how far the bucket has come.
     Told,
 }
 
@@ -51,7 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A snapshot: how far it goes, and of each key its newest change.
+/// A snapshot: how far it goes, and the newest change of each key.
 type Snapshot = (Position, BTreeMap<u8, u64>);
 
 struct World {
@@ -64,7 +64,7 @@ struct World {
     later: Vec<(Duration, Input)>,
     readings: Vec<(Reading, Option<Snapshot>)>,
     follower: Follower,
-    /// What the node knows: of each key its newest change.
+    /// The replica: the newest change of each key.
     known: BTreeMap<u8, u64>,
 }
 
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// All that hangs arrives, and nothing is lost any more.
+    /// All hanging snapshots are received, and nothing is lost any more.
     fn settles(&mut self) {
         while !self.readings.is_empty() || !self.later.is_empty() {
             self.passes(Duration::from_millis(100));
@@ -206,7 +206,7 @@ proptest! {
         world.under_way.clear();
         world.settles();
         let before = world.follower.counts().snapshots;
-        // A bucket that was made again may count on as the one before it did: only another node tells.
+        // The sequences of a bucket that was made again may continue those of the earlier one: then only another node shows it.
         if tells || world.made > 1 {
             world.happens(&Event::Told);
         } else {

@@ -1,4 +1,4 @@
-//! Entry points of the parsers for fuzzing. They return nothing; a fault shows as a panic.
+//! Entry points for fuzzing the parsers. They return nothing; a failure is a panic.
 
 use std::path::Path;
 use std::time::Duration;

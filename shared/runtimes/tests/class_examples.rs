@@ -1,5 +1,5 @@
-//! An example of each failure class, provoked with docker-registry for the embedded runtime and for containerd: both must report the same
-//! class for the same failure.
+//! An example of each failure class, made with docker-registry for the embedded runtime and for containerd: both must report the same class
+//! for the same failure.
 //!
 //! The full disk is tested in `oci_store.rs` and `cri_containerd.rs`, because it needs a disk for each runtime.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]

@@ -1,7 +1,7 @@
-//! Prune beside pulls of several processes, of which some are killed.
+//! Prunes during pulls of several processes, some of which are killed.
 //!
-//! Checks that every image of the index is whole at each moment when a pull has ended and at the end, that every blob left has its digest and
-//! is needed, and that 20 GB of needless blobs are gone.
+//! Checks that every image of the index is whole whenever a pull has ended and at the end, that every remaining blob has its digest and is
+//! needed, and that 20 GB of unneeded blobs are removed.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeSet;
@@ -21,18 +21,18 @@ use crate::oci_support::{LIMIT, names_in, options, registry, request, until};
 
 /// The variable with a child's work, the store's parent folder, and the registry.
 const CHILD: &str = "FLEETPULL_TEST_UPKEEP";
-/// The images that nobody touches once they are there, and those that are removed before the prunes.
+/// The number of images that are never touched, and of those that are removed before the prunes.
 const IMAGES: u64 = 100;
 const REMOVED: u64 = 50;
-/// How many pulls run in this process at the same time, and how often each is repeated.
+/// How many pulls run in this process at the same time in each round.
 const PULLS: u64 = 10;
 const REPEATED: usize = 10;
 const KILLS: u64 = 3;
-/// In each round, the layers that several images have in common: one pull finds such a layer while a prune may remove it.
+/// How many layers are shared by several images in each round: a pull may find such a layer while a prune could remove it.
 const SHARED: u64 = 5;
-/// What the children ask of the registry before the pulls begin.
+/// How many requests the children send to the registry before the pulls begin.
 const REQUESTS_OF_A_CHILD: u64 = 60;
-/// A blob that takes no room on the disk.
+/// The size of a sparse blob, which takes no room on the disk.
 const SPARSE_BYTES: u64 = 200_000_000;
 
 /// An image whose first layer is shared by all of this seed; the second is its own.
@@ -87,7 +87,7 @@ impl Working {
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// With SIGKILL, and not before: it has not failed by itself.
+    /// Kills it with SIGKILL, after checking that it has not failed by itself.
     fn kill(mut self) {
         assert_eq!(self.0.try_wait().unwrap(), None, "it works until it is killed");
     }
@@ -110,7 +110,7 @@ fn document(store: &Path, digest: &str) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The blobs of all images of the index, each of which must have its digest.
+/// The blobs of all images of the index, after checking their digests.
 fn referenced(store: &Path) -> BTreeSet<String> {
     let index: Value = serde_json::from_slice(&std::fs::read(store.join("index.json")).unwrap()).unwrap();
     let mut found = BTreeSet::new();
@@ -128,7 +128,7 @@ fn referenced(store: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Pulls an image and removes it again and again, and leaves it at last. It is whole each time, because nobody else removes it.
+/// Pulls an image and removes it repeatedly, and finally leaves it. It is whole each time, because nobody else removes it.
 async fn pull_often(runtime: &OciLayout, upkeep: &StoreUpkeep, image: &str) {
     let reference = Reference::parse(image).unwrap();
     for time in 1..=REPEATED {
@@ -140,7 +140,7 @@ async fn pull_often(runtime: &OciLayout, upkeep: &StoreUpkeep, image: &str) {
     }
 }
 
-/// Blobs that nothing refers to, 20 GB of them.
+/// Stores blobs that nothing refers to, 20 GB in all.
 fn put_needless(store: &Path) -> Vec<PathBuf> {
     let paths: Vec<_> = (0..100).map(|number| blob(store, Digest::from_sha256(Sha256::digest([number]).into()).as_str())).collect();
     for path in &paths {

@@ -1,7 +1,7 @@
-//! Checks what outlives a power failure by the order of system calls.
+//! Checks by the order of system calls what outlives a power failure.
 //!
 //! With `store.fsync` a blob's content is synced before its rename, all blobs' names before the index names the image, and the index before
-//! the pull ends. A prune has the index synced without an image before it removes the first blob. Without `store.fsync` nothing is synced, and
+//! the pull ends. A prune syncs the index without an image before it removes the first blob. Without `store.fsync` nothing is synced, and
 //! the other steps have the same order.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -53,7 +53,8 @@ fn traces() -> Result<(), String> {
     }
 }
 
-/// Steps on the disk: `sync PATH`, `rename PATH PATH`, `mkdir PATH` or `unlink PATH`. A sync counts at its end, the others at their beginning.
+/// Steps on the disk: `sync PATH`, `rename PATH PATH`, `mkdir PATH` or `unlink PATH`. A sync counts when it ends, the others when they
+/// begin.
 #[derive(Default)]
 struct Steps {
     steps: Vec<String>,

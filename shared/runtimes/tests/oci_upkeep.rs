@@ -1,7 +1,8 @@
-//! What operators do with a store: list images, remove them, prune.
+//! Operations on a store: list images, remove them, prune.
 //!
-//! Checks that entries go by any name of an image and leave their blobs; that prune removes exactly what neither an image nor a running pull
-//! needs, and says so beforehand; that it keeps what other programs refer to; and that a folder that is no store stays as it is.
+//! Checks that entries are removed by any name of an image and leave their blobs; that prune removes exactly what neither an image nor a
+//! running pull needs, and a dry run reports the same; that it keeps what other programs refer to; and that a folder that is no store is
+//! unchanged.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +28,7 @@ fn upkeep(node: &Node) -> StoreUpkeep {
     upkeep_at(&node.store(), Clock::host().now().wall)
 }
 
-/// Prunes, and checks that it was said beforehand what would be removed.
+/// Prunes, and checks that the dry run reported the same.
 async fn prune(upkeep: &StoreUpkeep, options: &PruneOptions) -> Pruned {
     let said = upkeep.would_prune(options).unwrap();
     let mut heard = Freed::default();
@@ -111,7 +112,7 @@ async fn removed_image_leaves_its_blobs_and_prune_removes_those_of_no_other() {
     assert_eq!(prune(&upkeep, &PruneOptions::default()).await, Pruned { images: Vec::new(), freed });
     assert_eq!(stored(&node), two);
     assert_complete(&node, &added[1].manifests[0]);
-    // The same process goes on without what it knew to be there.
+    // The same process continues after its remembered blobs were removed.
     registry.reset_counts();
     node.pull(&images[0]).await.unwrap();
     assert_complete(&node, &added[0].manifests[0]);
@@ -151,7 +152,7 @@ async fn images_pulled_long_ago_go_unless_they_are_kept() {
     assert_eq!(prune(&later, &PruneOptions { older_than: None, ..options(0, &[]) }).await, Pruned::default());
     assert_eq!(names(prune(&later, &options(39, &["*/app:*"])).await), std::slice::from_ref(&other));
     assert_eq!(names(prune(&later, &options(39, &[&images[0]])).await), std::slice::from_ref(&images[1]));
-    // Pulled again, it is young again.
+    // After another pull it is not old any more.
     node.pull(&images[0]).await.unwrap();
     assert_eq!(prune(&upkeep(&node), &options(1, &[])).await, Pruned::default());
     assert_eq!(names(prune(&later, &options(39, &[])).await), std::slice::from_ref(&images[0]));
@@ -199,7 +200,7 @@ async fn blobs_of_a_running_pull_stay_until_it_ends() {
     node.pull(&images[0]).await.unwrap();
     let upkeep = upkeep(&node);
     upkeep.remove(&reference(&images[0])).await.unwrap();
-    // The second image finds the shared layer, which no image names any more, and waits in its own.
+    // The second image finds the shared layer, which no image names any more, and waits in its own layer.
     let own = added[1].manifests[0].layers[1].digest.clone();
     registry.faults().add(Fault::body(&own, BodyFault::StallAfter(1_000)).times(1));
     let partial = node.store().join(".fleetpull/partial").join(own.replace(':', "-"));
@@ -251,14 +252,14 @@ async fn folder_that_is_no_store_stays_as_it_is() {
     assert!(open(folder.path()).unwrap().is_none() && open(&folder.path().join("missing")).unwrap().is_none());
     assert_eq!(names_in(folder.path()), Vec::<String>::new());
     std::fs::write(folder.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
-    // Without an index nothing says what is needed.
+    // Without an index it is unknown which blobs are needed.
     let node = Node::new();
     put(&node, b"perhaps needed");
     let error = upkeep(&node).prune(&PruneOptions::default(), |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("has blobs and no index.json") && error.contains("put it back"), "{error}");
     assert_eq!(upkeep(&node).would_prune(&PruneOptions::default()).unwrap_err().to_string(), error);
     assert_eq!(node.blobs().len(), 1);
-    // A layout as other programs make it, with none of our own folders.
+    // A layout of another program, without our own folders.
     let made = open(folder.path()).unwrap().unwrap();
     assert_eq!((made.images().unwrap(), made.would_prune(&PruneOptions::default()).unwrap()), (Vec::new(), Pruned::default()));
     assert_eq!(names_in(folder.path()), ["oci-layout"]);

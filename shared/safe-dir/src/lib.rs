@@ -1,8 +1,8 @@
-//! Directories in which a privileged process works although others may write nearby.
+//! Directories that a privileged process can use although others may write nearby.
 //!
-//! What lies below a [`SafeDir`] is reached through its handle, one name at a time: no symbolic link is followed there, whichever user put it,
-//! and nothing but regular files is opened. Links above the directory are followed as always. A process of root also refuses
-//! directories that another user owns or may write, since that user could exchange what the process reads and writes.
+//! Everything below a [`SafeDir`] is opened through its handle, one name at a time: no symbolic link is followed there, whichever user made
+//! it, and only regular files are opened. Links above the directory are followed as usual. A process of root also refuses directories that
+//! another user owns or may write, because that user could exchange what the process reads and writes.
 
 mod refusal;
 
@@ -21,9 +21,9 @@ use rustix::io::Errno;
 pub use refusal::Refusal;
 use refusal::{judge, judge_file};
 
-/// Everybody may look in, only the owner may write.
+/// Everybody may read, only the owner may write.
 pub const PUBLIC_MODE: u32 = 0o755;
-/// Only the owner may look in.
+/// Only the owner may read and write.
 pub const PRIVATE_MODE: u32 = 0o700;
 
 /// A directory, held open. Clones share the handle. Errors of kind [`io::ErrorKind::InvalidData`] carry a [`Refusal`].
@@ -37,17 +37,17 @@ impl SafeDir {
     /// Opens a directory.
     ///
     /// # Errors
-    /// It is not there or no directory, or it is refused.
+    /// It does not exist or is not a directory, or it is refused.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = without_trailing_slash(path);
         let follow = if !is_root() || is_link_of_root(&path) { OFlags::empty() } else { OFlags::NOFOLLOW };
         Self::open_at(CWD, &path, &path, follow)
     }
 
-    /// Opens a directory, making it with `mode` if it is not there, and those above it for everybody to read.
+    /// Opens a directory. If it does not exist, makes it with `mode`, and missing directories above it readable for everybody.
     ///
     /// # Errors
-    /// It cannot be made, is no directory, or is refused.
+    /// It cannot be made, is not a directory, or is refused.
     pub fn make(path: &Path, mode: u32) -> io::Result<Self> {
         let path = without_trailing_slash(path);
         match Self::open(&path) {
@@ -64,7 +64,7 @@ impl SafeDir {
         Self::open(&path)
     }
 
-    /// As it was named when it was opened.
+    /// The path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -78,7 +78,7 @@ impl SafeDir {
         Self::open_at(&self.handle, Path::new(name), &self.path.join(name), OFlags::NOFOLLOW)
     }
 
-    /// Opens a directory in this one, making it with `mode` if it is not there.
+    /// Opens a directory in this one. If it does not exist, makes it with `mode`.
     ///
     /// # Errors
     /// As [`SafeDir::dir`], or it cannot be made.
@@ -89,18 +89,18 @@ impl SafeDir {
         }
     }
 
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// It is not there, cannot be read, or is no regular file.
+    /// It does not exist, cannot be read, or is not a regular file.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
         self.open_regular(name, OFlags::RDONLY, 0)
     }
 
-    /// Opens a file to read and write it, making it with `mode` if it is not there.
+    /// Opens a file for reading and writing. If it does not exist, makes it with `mode`.
     ///
     /// # Errors
-    /// It cannot be made or opened, is no regular file, is known under another name too, or, for root, belongs to somebody else.
+    /// It cannot be made or opened, is not a regular file, has another name too, or, for root, belongs to another user.
     pub fn open_to_write(&self, name: &str, mode: u32) -> io::Result<File> {
         let file = self.open_regular(name, OFlags::RDWR | OFlags::CREATE, mode)?;
         let found = file.metadata()?;
@@ -108,18 +108,18 @@ impl SafeDir {
         Ok(file)
     }
 
-    /// Makes a file that is not there yet, to write it.
+    /// Makes a new file for writing.
     ///
     /// # Errors
-    /// It is there already ([`io::ErrorKind::AlreadyExists`]) or cannot be made.
+    /// It already exists ([`io::ErrorKind::AlreadyExists`]) or cannot be made.
     pub fn create_file(&self, name: &str, mode: u32) -> io::Result<File> {
         self.open_regular(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)
     }
 
-    /// What stands under a name, a symbolic link as itself; none if there is nothing.
+    /// The metadata of a name, or of the symbolic link itself; none if it does not exist.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The metadata cannot be read.
     pub fn metadata(&self, name: &str) -> io::Result<Option<Metadata>> {
         match rustix::fs::openat(&self.handle, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => File::from(found).metadata().map(Some),
@@ -128,7 +128,7 @@ impl SafeDir {
         }
     }
 
-    /// Gives a file another name, in this directory or another, in the place of what stood there.
+    /// Renames a file, in this directory or into another one, and replaces an existing one.
     ///
     /// # Errors
     /// It cannot be renamed.
@@ -139,12 +139,12 @@ impl SafeDir {
     /// Removes a file or a link.
     ///
     /// # Errors
-    /// It is not there or cannot be removed.
+    /// It does not exist or cannot be removed.
     pub fn remove_file(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())?)
     }
 
-    /// What is in the directory, in no order. Names that are no UTF-8 are left out: this project makes none.
+    /// The names in the directory, in no order. Names that are not UTF-8 are left out, because this project makes none.
     ///
     /// # Errors
     /// It cannot be read.
@@ -157,10 +157,10 @@ impl SafeDir {
         Ok(names)
     }
 
-    /// Has the names in the directory kept over a loss of power.
+    /// Syncs the directory, so that its names survive a loss of power.
     ///
     /// # Errors
-    /// The file system cannot.
+    /// The file system does not support it.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.handle)?)
     }
@@ -180,7 +180,7 @@ impl SafeDir {
 
     fn open_regular(&self, name: &str, how: OFlags, mode: u32) -> io::Result<File> {
         let path = || self.path.join(name);
-        // A pipe must not hold up who opens it before it is seen to be one.
+        // Non-blocking, because opening a pipe would wait before it is recognised as one.
         let flags = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.handle, name, flags, Mode::from_raw_mode(mode)) {
             Ok(file) => File::from(file),
@@ -194,7 +194,7 @@ impl SafeDir {
         }
     }
 
-    /// A directory that is a link and may not be reads as one, not as something that is no directory.
+    /// If a directory is a link that is not allowed, the error says so instead of "not a directory".
     fn link_or(at: impl std::os::fd::AsFd, name: &Path, path: &Path, error: Errno) -> io::Error {
         let found = rustix::fs::openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
         let is_link = found.is_ok_and(|found| File::from(found).metadata().is_ok_and(|found| found.is_symlink()));
@@ -206,14 +206,14 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A link that root made where nobody else can exchange it is root's own word.
+/// Whether root made this link where nobody else can exchange it; such a link is followed.
 fn is_link_of_root(path: &Path) -> bool {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_fixed = std::fs::metadata(above).is_ok_and(|above| above.uid() == 0 && refusal::keeps_others_from_entries(above.mode()));
     is_fixed && path.symlink_metadata().is_ok_and(|link| link.is_symlink() && link.uid() == 0)
 }
 
-/// With a slash at its end a path names what a link points at.
+/// With a trailing slash a path names the target of a link.
 fn without_trailing_slash(path: &Path) -> PathBuf {
     path.components().collect()
 }

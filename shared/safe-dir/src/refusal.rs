@@ -1,25 +1,25 @@
-//! Why a directory or file is not used.
+//! Refusals of directories and files.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The group and all others.
+/// Write permission for the group and for others.
 const OTHERS_WRITE: u32 = 0o022;
-/// Entries of such a directory are their owners' to remove, even if others may write the directory.
+/// In a directory with this bit only the owner can remove an entry, even if others may write the directory.
 const STICKY: u32 = 0o1000;
 
-/// Why a directory or file is not used. Says what to do.
+/// Why a directory or file is refused. The text says what to do.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A directory or file that root would use is another user's.
+    /// Another user owns a directory or file that root would use.
     #[error("{} belongs to user {uid}, who could exchange what this process of root keeps there: run `chown root {}`, or run this as that user", .path.display(), .path.display())]
     ForeignOwner {
         /// The path.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner.
         uid: u32,
     },
-    /// A directory that root would use may be written by others.
+    /// Others may write a directory that root would use.
     #[error("others may write {} (mode {mode:04o}) and could exchange what this process of root keeps there: run `chmod go-w {}`", .path.display(), .path.display())]
     WritableByOthers {
         /// The path.
@@ -27,24 +27,24 @@ pub enum Refusal {
         /// Its permissions.
         mode: u32,
     },
-    /// A link where none is followed.
+    /// A link, where no link is followed.
     #[error("{} is a symbolic link, which is not followed there: put what it points at in its place, or remove it", .path.display())]
     Link {
         /// The path.
         path: PathBuf,
     },
-    /// A pipe, a device or the like.
+    /// Not a regular file: a pipe, a device or the like.
     #[error("{} is no regular file: remove it", .path.display())]
     NoFile {
         /// The path.
         path: PathBuf,
     },
-    /// A file to be written that is also known elsewhere.
+    /// A file to be written that has other names too.
     #[error("{} has {links} names (hard links), so writing it could change another file: remove it", .path.display())]
     HardLinked {
         /// The path.
         path: PathBuf,
-        /// How many names it has.
+        /// The number of its names.
         links: u64,
     },
 }
@@ -55,7 +55,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// Whether a process may work in a directory.
+/// Checks whether a process may use a directory.
 pub(crate) fn judge(is_root: bool, uid: u32, mode: u32, path: &Path) -> Result<(), Refusal> {
     match () {
         () if !is_root => Ok(()),
@@ -65,10 +65,10 @@ pub(crate) fn judge(is_root: bool, uid: u32, mode: u32, path: &Path) -> Result<(
     }
 }
 
-/// Whether a process may write a file that was there already.
+/// Checks whether a process may write an existing file.
 pub(crate) fn judge_file(is_root: bool, uid: u32, links: u64, path: &Path) -> Result<(), Refusal> {
     match () {
-        // None: it was removed since, which harms nobody.
+        // 0 links: it was removed in the meantime, which does no harm.
         () if links > 1 => Err(Refusal::HardLinked { path: path.to_owned(), links }),
         () if is_root && uid != 0 => Err(Refusal::ForeignOwner { path: path.to_owned(), uid }),
         () => Ok(()),
@@ -94,7 +94,7 @@ mod tests {
             (true, 0, 0o40700, Ok(())),
             (true, 0, 0o40775, writable(0o775)),
             (true, 0, 0o40757, writable(0o757)),
-            // The store's names would be others' to take before it does.
+            // Others could take the store's names before the store does.
             (true, 0, 0o41777, writable(0o1777)),
             (true, 1000, 0o40755, foreign),
             (false, 1000, 0o40777, Ok(())),

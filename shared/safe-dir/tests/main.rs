@@ -1,4 +1,4 @@
-//! Directories that others may write to.
+//! Tests of directories that others may write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod safe_dir;

@@ -1,7 +1,7 @@
-//! What lies below a directory is reached without following a link, and only where it is safe.
+//! Files below a directory are opened without following a link, and only if that is safe.
 //!
-//! Pinned here: links above the directory are followed and none below it; pipes and hard links are refused; root refuses directories
-//! that others own or may write, unless root itself linked to them.
+//! Checks that links above the directory are followed and none below it; that pipes and hard links are refused; and that root refuses
+//! directories that others own or may write, unless root itself linked to them.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -23,7 +23,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// A directory, and a secret file beside it that links may point at.
+/// A directory, and a secret file beside it for links to point at.
 fn place() -> (TempDir, SafeDir) {
     let place = tempdir().unwrap();
     fs::write(place.path().join("secret"), "secret").unwrap();
@@ -101,7 +101,7 @@ fn a_handle_stays_with_its_directory_when_its_name_is_taken() {
     assert!(place.path().join("moved/new").exists());
 }
 
-/// Whether this process is root, who alone can be refused and can make what is refused.
+/// Some if this process is root: only root is refused, and only root can make what is refused.
 fn root() -> Option<()> {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     support::requirement::met(if is_root { Ok(()) } else { Err("directories of other users need root".to_owned()) })

@@ -10,7 +10,7 @@ use contract::TraceContext;
 use crate::ended::{Kind, Parent};
 use crate::sink::Sink;
 
-/// What is known of a span when it begins.
+/// The state of a span when it begins.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) sink: Arc<dyn Sink>,
@@ -25,7 +25,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// How long ago.
+    /// The time since it began.
     pub(crate) fn lasted(&self) -> Duration {
         self.sink.monotonic().saturating_sub(self.at.monotonic)
     }

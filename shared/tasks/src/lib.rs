@@ -1,10 +1,10 @@
-//! The one way to spawn a task. A task that nobody awaits must not die unseen: without it events are not published, or connections
-//! not accepted, while the process looks well.
+//! The only way to spawn a task. A panic of a task that nobody awaits must be reported: without the task events are not published, or
+//! connections not accepted, while the process seems to work.
 //!
 //! - [`spawn`], [`spawn_local`] and [`spawn_in`] report a panic of the task under its name. An agent reads [`panics`] and ends.
 //! - [`blocking`], [`contained_on`] and [`contained_in`] pass a panic on to the code that awaits the result. It decides what the panic
 //!   means; [`blocking`] reports it if nobody awaits any more.
-//! - [`PanicGuard`] does the same for what is not a future, as an actor.
+//! - [`PanicGuard`] does the same for what is not a future, such as an actor.
 //!
 //! A task that is aborted, or dropped with its runtime, has not panicked. Dropping a handle aborts no task, as with tokio.
 #![allow(clippy::disallowed_methods, reason = "the one place where tasks are spawned")]

@@ -1,4 +1,4 @@
-//! Who has panicked in this process.
+//! Panics in this process.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -8,10 +8,10 @@ use tokio::sync::broadcast;
 /// How many panics can wait to be read; one is enough to end the process.
 const PANICS_KEPT: usize = 16;
 
-/// One channel for the process: what panicked may have left anything in any state, and the composition of the process has to know.
+/// One channel for the process: a panic may have left any state inconsistent, and the composition of the process has to know.
 static REPORTS: LazyLock<broadcast::Sender<Panic>> = LazyLock::new(|| broadcast::Sender::new(PANICS_KEPT));
 
-/// What has panicked, by name.
+/// The panicked actor or task, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Panic {
     /// An actor, and with it its service.
@@ -29,23 +29,23 @@ impl fmt::Display for Panic {
     }
 }
 
-/// The panics of this process from the moment on when [`panics`] was called.
+/// The panics of this process since the call of [`panics`].
 #[derive(Debug)]
 pub struct Panics(broadcast::Receiver<Panic>);
 
-/// Begins to listen for panics of actors and tasks in this process.
+/// Subscribes to panics of actors and tasks in this process.
 #[must_use]
 pub fn panics() -> Panics {
     Panics(REPORTS.subscribe())
 }
 
 impl Panics {
-    /// The next panic; never returns while all are well.
+    /// The next panic; never returns if there is none.
     pub async fn next(&mut self) -> Panic {
         loop {
             match self.0.recv().await {
                 Ok(panic) => return panic,
-                // The oldest were overwritten; those that are left say enough.
+                // The oldest were overwritten; the remaining ones are enough.
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 // The sender is never dropped.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -54,13 +54,13 @@ impl Panics {
     }
 }
 
-/// Logs a panic and tells it to all that listen.
+/// Logs a panic and reports it to all subscribers.
 pub(crate) fn report(panic: Panic) {
     match panic {
         Panic::Service(actor) => tracing::error!(actor, "an actor panicked; its service is gone"),
         Panic::Task(task) => tracing::error!(task, "a task panicked; its work is not done any more"),
     }
-    // An error says that nobody listens, as in a command that ends by itself.
+    // An error means that nobody listens, as in a command that ends by itself.
     let _ = REPORTS.send(panic);
 }
 

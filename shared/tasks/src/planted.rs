@@ -15,7 +15,7 @@ pub fn plant_panic(task: String) {
     let _ = PLANTED.set(task);
 }
 
-/// Makes the tasks panic in which a panic is planted; false if none is.
+/// Makes the tasks with a planted panic panic; false if there are none.
 pub fn break_planted() -> bool {
     BREAK.close();
     PLANTED.get().is_some()
@@ -34,12 +34,12 @@ pub(crate) async fn breakable<T>(name: &'static str, task: impl Future<Output = 
 }
 
 async fn break_on_request<T>(name: &str) -> T {
-    // It never has permits: it only ends by being closed.
+    // It never has permits, so this only ends when it is closed.
     let _ = BREAK.acquire().await;
     panic_on_purpose(&format!("planted in the task {name}"))
 }
 
-/// Panics: what tests of panics are for.
+/// Panics, for tests of panics.
 #[expect(clippy::panic, reason = "the planted panic")]
 pub fn panic_on_purpose(why: &str) -> ! {
     panic!("on purpose: {why}")

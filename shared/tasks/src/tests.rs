@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use super::*;
 
-/// Longer than any of this takes.
+/// The time limit of a step, longer than any takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The next panic of this task: other tests of this process panic at the same time.
+/// Whether the next panic of this task arrives; other tests of this process panic at the same time.
 async fn panic_of(panics: &mut Panics, task: &str) -> bool {
     let found = async { while !matches!(panics.next().await, Panic::Task(name) | Panic::Service(name) if name == task) {} };
     tokio::time::timeout(LIMIT, found).await.is_ok()
@@ -53,7 +53,7 @@ async fn a_task_that_is_aborted_or_dropped_with_its_runtime_has_not_panicked() {
         runtime.block_on(async { drop(spawn("aborted", pending::<()>())) });
     });
     other.join().unwrap();
-    // Nor one that is dropped by a thread that panics.
+    // Nor is one that is dropped by a panicking thread.
     let panicked = tokio::task::spawn_blocking(|| {
         let _task = reported("aborted", pending::<()>());
         panic!("on purpose")

@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::EXPORTING;
 use crate::traces::Exporting;
 
-/// The filter for other crates: only warnings. The NATS client and the OpenTelemetry SDK are off, because they repeat each failed try,
+/// The filter for other crates: only warnings. The NATS client and the OpenTelemetry SDK are off, because they repeat each failed attempt,
 /// which we log once.
 const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off";
 /// Our crates, to which the level applies.

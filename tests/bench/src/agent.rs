@@ -1,4 +1,4 @@
-//! An agent of the built program, and somebody who asks it for images through its socket.
+//! An agent of the built program, and a caller that pulls through its socket.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use crate::program;
 
-/// An agent is ready within 3 s; a machine under load takes longer.
+/// The longest time until an agent is ready. It takes up to 3 s, and longer on a machine under load.
 const READY_LIMIT: Duration = Duration::from_secs(20);
-/// Longer than any pull of a present image takes.
+/// A limit that no pull of a present image reaches.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 const NODE: &str = "n1";
 
@@ -36,14 +36,14 @@ pub(crate) struct RunningAgent {
     _folder: TempDir,
 }
 
-/// Somebody who asks an agent for images, through a connection of its own.
+/// A caller with a connection of its own to an agent.
 pub(crate) struct Asker {
     ensure: Sender<EnsureImage>,
     random: RefCell<Random>,
 }
 
 impl RunningAgent {
-    /// Starts the agent of a node of its own, and waits until it is ready.
+    /// Starts the agent of a new node, and waits until it is ready.
     pub(crate) async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         let folder = TempDir::with_prefix("bench-")?;
         let child = started(&program::fleetpull()?, folder.path(), NODE, arguments, environment).await?;
@@ -53,17 +53,17 @@ impl RunningAgent {
         Ok(Self { id, socket, asker, _child: child, _folder: folder })
     }
 
-    /// Another one who asks it.
+    /// Another caller of the agent.
     pub(crate) async fn asker(&self) -> Result<Asker> {
         Asker::connect(&self.socket).await
     }
 
-    /// Its process.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Makes sure that a present image is there.
+    /// Pulls a present image.
     pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
         let outcome = self.asker.pull(image, CALL_LIMIT).await?;
         ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);
@@ -78,12 +78,12 @@ impl Asker {
         Ok(Self { ensure: Sender::remote(wiring), random: RefCell::new(Random::from_system()) })
     }
 
-    /// Asks for an image, and waits so long.
+    /// Pulls an image, and waits for at most this long.
     pub(crate) async fn pull(&self, image: &str, limit: Duration) -> Result<PullOutcome> {
         self.ask(EnsureImage { image: image.to_owned(), ..EnsureImage::default() }, limit).await
     }
 
-    /// Lets a pull stand for so long, without waiting for it.
+    /// Makes a detached standing pull of this duration.
     pub(crate) async fn stand(&self, image: &str, limit: Duration) -> Result<()> {
         let wait_ms = u64::try_from(limit.as_millis()).ok();
         let outcome =
@@ -99,7 +99,7 @@ impl Asker {
     }
 }
 
-/// An agent that has said that it is ready, with its store in the folder.
+/// Starts an agent with its store in the folder, and waits until it is ready.
 pub(crate) async fn started(binary: &Path, folder: &Path, node: &str, more: &[&str], environment: &[(&str, &str)]) -> Result<Child> {
     let notify = folder.join("notify.sock");
     let said = UnixDatagram::bind(&notify).context("no socket can be made")?;

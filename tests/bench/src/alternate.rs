@@ -1,29 +1,29 @@
-//! Both sides in turn, so that whatever else the machine does falls on both.
+//! Measures both sides in turn, so that other load of the machine affects both.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use clock::Clock;
 
-/// How long each call took.
+/// The durations of all calls.
 #[derive(Debug, Default)]
 pub(crate) struct Sides {
     ours: Vec<Duration>,
     reference: Vec<Duration>,
 }
 
-/// How much to measure.
+/// The number of measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounds {
     pub(crate) rounds: usize,
-    /// Of each side, in a row.
+    /// Calls of one side in a row.
     pub(crate) calls: usize,
-    /// Before each call; none: one call right after the other.
+    /// The pause before each call; zero: each call follows the one before at once.
     pub(crate) pause: Duration,
 }
 
 impl Rounds {
-    /// Times single calls of both sides, a row of one and a row of the other. The first round is thrown away.
+    /// Measures single calls of both sides, a row of one and then a row of the other. The first round is ignored.
     pub(crate) async fn measure(
         self,
         clock: &Clock,
@@ -55,7 +55,7 @@ impl Rounds {
 }
 
 impl Sides {
-    /// The median of our side, in microseconds.
+    /// The median of Fleetpull's side, in microseconds.
     pub(crate) fn ours_us(self: &Sides) -> f64 {
         microseconds(median(&self.ours))
     }
@@ -73,7 +73,7 @@ pub(crate) async fn timed(clock: &Clock, call: &mut impl AsyncFnMut() -> Result<
     Ok(clock.now().monotonic.saturating_sub(start))
 }
 
-/// The middle one; none of none is 0.
+/// The median; the default for an empty list.
 pub(crate) fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! `collector`: an agent whose collector is gone or hangs, at 1,000 pulls of a present image a second: how long a pull takes and what the
-//! agent keeps in memory, beside one whose collector takes all.
+//! `collector`: an agent whose collector is absent or hangs, at 1,000 pulls of a present image per second: the duration of a pull and the
+//! agent's memory, compared with an agent whose collector accepts everything.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -18,21 +18,22 @@ use crate::node::IMAGE;
 use crate::present_cri::AnsweringAtOnce;
 use crate::process;
 
-/// Between two pulls.
+/// The time between two pulls.
 const EVERY: Duration = Duration::from_millis(1);
-/// One whose collector is there, one whose collector is gone, and one whose collector hangs.
+/// Three agents: the first has a collector, that of the second is absent, and that of the third hangs.
 const AGENTS: usize = 3;
-/// The orders in which they are asked.
+/// The orders in which the agents are called.
 const ORDERS: [[usize; AGENTS]; 6] = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0], [1, 0, 2]];
-/// Memory is looked at so often within the time.
+/// How often memory is read.
 const LOOKS: u32 = 10;
-/// The bars: no slower, as far as two runs are alike; no growth in the second half, as far as an allocator rests.
+/// The bars: a pull is no slower, apart from the difference between two runs; memory does not grow in the second half, apart from the
+/// allocator's noise.
 const SLOWER_MOST: f64 = 1.1;
 const GROWTH_MOST_MEBIBYTES: f64 = 2.0;
 /// The queue holds 2,048 spans of about 1 KiB, and a batch is on its way.
 const MORE_MOST_MEBIBYTES: f64 = 8.0;
 
-/// What was seen of one agent.
+/// The measured values of one agent.
 struct Seen {
     median_us: f64,
     p99_us: f64,
@@ -44,14 +45,14 @@ impl Seen {
         process::mebibytes(self.resident.last().copied().unwrap_or_default())
     }
 
-    /// Since the middle of the time.
+    /// The growth of memory since the middle of the run.
     fn growth(&self) -> f64 {
         self.end() - process::mebibytes(self.resident.get(self.resident.len() / 2).copied().unwrap_or_default())
     }
 }
 
-/// Three agents at once, all asked at each tick: what else the machine does meets all of them. On two cores the agent that is asked first is
-/// some 5 % quicker than the next, so each is asked first, second and third as often as the others.
+/// Runs three agents at once and calls all of them at each tick, so that other load of the machine affects all. On two cores the agent that
+/// is called first is about 5 % quicker than the next, so each is called first, second and third equally often.
 pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     let service = AnsweringAtOnce::start()?;
     let (collector, there) = Collector::http().await;
@@ -84,7 +85,7 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Asks all agents at each tick; returns how often in a second.
+/// Calls all agents at each tick; returns the calls per second.
 async fn watch(watched: &mut [Watched; AGENTS], lasts: Duration) -> Result<f64> {
     let clock = Clock::host();
     let mut ticks = interval(EVERY);
@@ -111,7 +112,7 @@ async fn watch(watched: &mut [Watched; AGENTS], lasts: Duration) -> Result<f64> 
     Ok(0.0)
 }
 
-/// Drops what the collector took.
+/// Deletes the spans that the collector has received.
 async fn forget_each_second(collector: &Collector) -> Infallible {
     loop {
         sleep(Duration::from_secs(1)).await;
@@ -119,11 +120,11 @@ async fn forget_each_second(collector: &Collector) -> Infallible {
     }
 }
 
-/// An agent, and what was seen of it so far.
+/// An agent, and its measured values so far.
 struct Watched {
     agent: RunningAgent,
     latencies: Vec<Duration>,
-    /// Bytes.
+    /// In bytes.
     resident: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! `embedded-pull`: `fleetpull pull` of an image from docker-registry on loopback, beside `skopeo copy` into an image layout.
+//! `embedded-pull`: `fleetpull pull` of an image from docker-registry on loopback, compared with `skopeo copy` into an image layout.
 
 use std::path::{Path, PathBuf};
 
@@ -15,19 +15,19 @@ use crate::report::remark;
 
 const MB: u64 = 1_000_000;
 const LAYERS: usize = 8;
-/// The image whose pulls are timed, and the others whose pulls should need no more memory.
+/// The size of the image whose pulls are timed, and of the others, whose pulls should need no more memory.
 const TIMED_BYTES: u64 = 1_000 * MB;
 const OTHER_BYTES: [u64; 2] = [250 * MB, 2_000 * MB];
 /// Each round pulls three times: without fsync, by skopeo, with fsync.
 const ROUNDS: usize = 5;
-/// What the noise in the layers is made from.
+/// The seed of the random bytes in the layers.
 const SEED: u64 = 7;
 /// The bars.
 const MOST_WITHOUT_FSYNC: f64 = 0.45;
 const MOST_WITH_FSYNC: f64 = 0.60;
 const MOST_MEBIBYTES: f64 = 32.0;
 
-/// What pulls.
+/// The program that pulls.
 struct Puller {
     fleetpull: PathBuf,
     skopeo: PathBuf,
@@ -118,7 +118,7 @@ impl Puller {
         process::run(&mut command, &self.clock).await
     }
 
-    /// Gone with what was pulled into it when dropped.
+    /// An empty store, deleted when dropped.
     fn empty_store(&self) -> Result<TempDir> {
         Ok(TempDir::with_prefix_in("store-", self.folder.path())?)
     }

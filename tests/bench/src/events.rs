@@ -1,5 +1,5 @@
-//! `events`: from `record` to the stream's acknowledgement, through the actor, the store on this disk and a real nats-server, beside a bare
-//! publisher that offers the same bytes to the same stream with as many under way.
+//! `events`: from `record` to the stream's acknowledgement, through the actor, the store on this disk and a real nats-server, compared with
+//! a bare publisher that offers the same bytes to the same stream with as many messages under way.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::cell::RefCell;
@@ -22,16 +22,16 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 
 use crate::figure::{Bar, Figure, Unit};
 
-/// Events of each side.
+/// The events of each side.
 const EVENTS: usize = 50_000;
-/// Calls of `record`, and bare messages, that are under way at a time.
+/// How many calls of `record`, or bare messages, are under way at a time.
 const AT_ONCE: usize = 256;
-/// Bytes of an event's message: the CloudEvent has some 800.
+/// The size of an event's message in bytes; the whole CloudEvent has about 800.
 const MESSAGE_BYTES: usize = 300;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Far more than all events take.
+/// A limit that the events never reach.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How often it is looked whether the stream has all.
+/// The pause between two checks whether the stream has all events.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The bar: at least 0.3 of the bare publisher's rate.
 const MOST: f64 = 1.0 / 0.3;
@@ -58,7 +58,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let events: Vec<PullEvent> = events();
     let messages: Vec<Vec<u8>> =
         events.iter().map(|event| cloud_event::to_json(event).context("an event is written")).collect::<Result<_>>()?;
-    // The stream is there, and the recorder has read what it has.
+    // The stream exists, and the recorder has read its contents.
     until(&recorder, |counts| counts.is_delivering).await?;
     let bare = bare(&server, &clock, &fleet, messages).await?;
     let began = clock.now().monotonic;
@@ -75,7 +75,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     ])
 }
 
-/// Events that are no repeats of each other.
+/// Events that are not repeats of each other.
 fn events() -> Vec<PullEvent> {
     let mut random = Random::from_system();
     (0..EVENTS).map(|number| made_event(&mut random, number)).collect()
@@ -116,7 +116,7 @@ async fn until(recorder: &Addr<EventRecorder>, is: impl Fn(&EventCounts) -> bool
     tokio::time::timeout(LIMIT, waiting).await.context("the stream does not get all events")?
 }
 
-/// The same bytes by the client library alone, with its own acknowledgements.
+/// Publishes the same bytes with the client library alone, with its own acknowledgements.
 async fn bare(server: &NatsServer, clock: &Clock, fleet: &Fleet, messages: Vec<Vec<u8>>) -> Result<Duration> {
     let client = async_nats::connect(server.url()).await.context("the server cannot be reached")?;
     let jetstream = async_nats::jetstream::new(client);

@@ -1,6 +1,6 @@
-//! One figure: our side, the reference's, and the bar.
+//! One figure: Fleetpull's value, the reference's, and the bar.
 
-/// What was found.
+/// One measured value.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) what: String,
@@ -10,19 +10,19 @@ pub(crate) struct Figure {
     pub(crate) bar: Option<Bar>,
 }
 
-/// What it is held against.
+/// The value that it is compared with.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
     pub(crate) what: String,
     pub(crate) value: f64,
 }
 
-/// What it should be at most.
+/// The largest allowed value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bar {
-    /// So many times the reference.
+    /// A multiple of the reference.
     Ratio(f64),
-    /// So much, in the figure's unit.
+    /// A value in the figure's unit.
     Value(f64),
 }
 
@@ -32,9 +32,9 @@ pub(crate) enum Unit {
     Milliseconds,
     Microseconds,
     PerSecond,
-    /// 2^20 bytes, as memory is counted.
+    /// 2^20 bytes, the unit of memory.
     Mebibytes,
-    /// 10^6 bytes, as files are counted.
+    /// 10^6 bytes, the unit of files.
     Megabytes,
     PercentOfCore,
     Count,
@@ -53,12 +53,12 @@ impl Figure {
         Self { bar: Some(bar), ..self }
     }
 
-    /// Our side by the reference's.
+    /// Fleetpull's value divided by the reference's.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.reference.as_ref().map(|reference| self.ours / reference.value)
     }
 
-    /// Whether the bar is met, where there is one.
+    /// Whether the bar is met; none if there is no bar.
     pub(crate) fn met(&self) -> Option<bool> {
         match self.bar? {
             Bar::Ratio(most) => self.ratio().map(|ratio| ratio <= most),
@@ -81,7 +81,7 @@ impl Unit {
         }
     }
 
-    /// A value as a person reads it.
+    /// The value as text for people.
     pub(crate) fn shown(self, value: f64) -> String {
         let decimals = match self {
             Self::Seconds | Self::Milliseconds => 2,

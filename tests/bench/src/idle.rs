@@ -1,4 +1,4 @@
-//! `idle`: what an agent costs that has nothing to do, on a real nats-server; and how large the program is.
+//! `idle`: the cost of an agent that has nothing to do, on a real nats-server, and the size of the program.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::sleep;
 use crate::figure::{Bar, Figure, Unit};
 use crate::{agent, process, program};
 
-/// How long it is watched.
+/// How long the agent is measured.
 const WATCHED: Duration = Duration::from_secs(30);
-/// After the start, until what a start takes is over.
+/// The pause after the start, until the work of the start is over.
 const SETTLING: Duration = Duration::from_secs(5);
 /// The bars: percent of a core, MiB, MB.
 const MOST_PERCENT: f64 = 0.2;

@@ -1,7 +1,7 @@
-//! The benchmarks: each measures Fleetpull beside the thing itself, in one run, both sides in turn.
+//! The benchmarks: each compares Fleetpull with a reference, in one run, both sides in turn.
 //!
-//! Figures go to stdout, whether they meet their bar or not; what is being done goes to stderr. The exit status says whether
-//! everything could be measured and every bar is met. `cargo xtask bench` builds what is needed and runs this.
+//! Figures go to stdout, whether they meet their bar or not; progress goes to stderr. The exit status says whether everything could be
+//! measured and every bar is met. `cargo xtask bench` builds the programs and runs this.
 
 mod agent;
 mod alternate;
@@ -90,10 +90,10 @@ enum Name {
     Reconnect,
 }
 
-/// What a benchmark found.
+/// The result of a benchmark.
 enum Found {
     Figures(Vec<Figure>),
-    /// Written in a form of its own.
+    /// A result with a form of its own.
     Propagation(Propagation),
 }
 
@@ -145,7 +145,7 @@ fn main() -> ExitCode {
     let mut unmeasured = 0;
     for name in names {
         report::remark(&format!("{} ...", name.as_str()));
-        // A system for each, so that nothing of one runs on beside the next.
+        // Each benchmark has a system of its own, so that no task of it runs during the next.
         match actix::System::new().block_on(name.measure(&arguments)) {
             Ok(Found::Figures(figures)) => report.add(name.as_str(), figures),
             Ok(Found::Propagation(propagation)) => report.add_propagation(name.as_str(), &propagation),

@@ -18,13 +18,13 @@ use runtimes::scripted::ScriptedRuntime;
 use runtimes::{ImageStatus, RuntimeRef};
 use settings::Settings;
 
-/// The image that is there.
+/// The present image.
 pub(crate) const IMAGE: &str = "registry.example/team/app:v1";
 
-/// How long a call may stand: longer than any benchmark.
+/// The time-out of a call: longer than any benchmark.
 const STANDING: Duration = Duration::from_secs(3_600);
 
-/// A node, and somebody who asks it for images.
+/// A node, and a caller that pulls on it.
 pub(crate) struct AskedNode {
     _node: Node,
     ensure: Sender<EnsureImage>,
@@ -40,7 +40,7 @@ impl AskedNode {
         Ok(Self { ensure: node.ensure(), _node: node, random: RefCell::new(Random::seeded(1)) })
     }
 
-    /// Makes sure that a present image is there.
+    /// Pulls a present image.
     pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
         let policy = Some(PullPolicy::IfNotPresent);
         let body = EnsureImage { image: image.to_owned(), policy, ..EnsureImage::default() };

@@ -14,10 +14,10 @@ use crate::node::{AskedNode, IMAGE, runtime_in_memory};
 
 const PULLS: usize = 200_000;
 const WARM_UP_PULLS: usize = 20_000;
-/// Callers at a time when it is counted how many are served in a second.
+/// How many callers run at a time to measure the pulls per second.
 const CALLERS: usize = 64;
-/// The median of kubelet's own `EnsureImageExists` of a present image (no bus, no actors, a runtime in memory), measured once
-/// with kubelet's code on a machine of two cores. Not measured here: it takes Go and kubelet's source.
+/// The median of kubelet's own `EnsureImageExists` of a present image (no bus, no actors, a runtime in memory), measured once with
+/// kubelet's code on a machine with two cores. It is not measured here, because it needs Go and kubelet's source.
 const KUBELET_US: f64 = 3.2;
 /// The bar, in microseconds.
 const MOST_US: f64 = 10.0;

@@ -1,4 +1,4 @@
-//! `present-cri`: a present image pulled through an agent's actors with the `cri` runtime, beside the bare call on the same socket.
+//! `present-cri`: a present image pulled through an agent's actors with the `cri` runtime, compared with the bare call on the same socket.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::figure::{Bar, Figure, Unit};
 use crate::node::{AskedNode, IMAGE, no_logins};
 use crate::report::remark;
 
-/// One call right after the other: a race, in which the side that takes longer also finds the other side asleep more often.
+/// Each call follows the one before at once: the side that takes longer also finds the other side asleep more often.
 const IN_A_ROW: Rounds = Rounds { rounds: 20, calls: 500, pause: Duration::ZERO };
-/// As pulls come to a node: one at a time, to a runtime that has had nothing to do.
+/// Calls as they come to a node: one at a time, to an idle runtime.
 const APART: Rounds = Rounds { rounds: 40, calls: 25, pause: Duration::from_millis(1) };
 /// The bar.
 const MOST: f64 = 1.2;
@@ -48,7 +48,7 @@ async fn in_front_of_containerd() -> Result<Vec<Figure>> {
     beside_the_call("containerd", &containerd.endpoint(), &image).await
 }
 
-/// A containerd that has an image, and what that is called.
+/// A containerd with an image, and the image's name.
 pub(crate) async fn containerd_with_an_image() -> Result<(Containerd, String)> {
     let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     registry.add_image("team/app", "v1", &MadeImage::of_layers([10_000, 10_000]));
@@ -91,7 +91,7 @@ async fn bare_client(endpoint: &str) -> Result<ImageServiceClient<Channel>> {
     Ok(ImageServiceClient::new(channel))
 }
 
-/// A CRI service on a thread of its own, as a runtime has a process of its own. Ends when dropped.
+/// A CRI service with a thread of its own, as a runtime has a process of its own. Dropping it ends the service.
 pub(crate) struct AnsweringAtOnce {
     pub(crate) endpoint: String,
     stop: Option<oneshot::Sender<()>>,
@@ -107,7 +107,7 @@ impl AnsweringAtOnce {
             runtime.block_on(async {
                 let image = PresentImage { id: "sha256:1".to_owned(), size: 1_000_000, ..PresentImage::default() };
                 let service = ScriptedCri::start(Script { image_status: vec![StatusAnswer::Present(image)], ..Script::default() });
-                // Both ends are this function's.
+                // The receiver lives in the same function, so this cannot fail.
                 let _ = tell.send(service.endpoint());
                 let _ = stopped.await;
             });
@@ -121,7 +121,7 @@ impl Drop for AnsweringAtOnce {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It ends at once; if it panicked, the measurement has failed already.
+            // The thread ends at once; if it panicked, the measurement has failed already.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! `present-nats`: the same pull with every message of the node over a real nats-server, beside as many bare round trips.
+//! `present-nats`: the same pull with every message of the node over a real nats-server, compared with as many bare round trips.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::figure::{Bar, Figure, Unit};
 use crate::node::{AskedNode, IMAGE, runtime_in_memory};
 
 const ROUNDS: Rounds = Rounds { rounds: 20, calls: 500, pause: Duration::ZERO };
-/// Pulls whose messages are counted.
+/// How many pulls are made to count their messages.
 const COUNTED_PULLS: usize = 100;
-/// What the bare requests and answers carry, in bytes: about as much as the commands of a pull.
+/// The size of bare requests and answers, in bytes: about that of the commands of a pull.
 const BODY_BYTES: usize = 256;
-/// Where the bare requests go.
+/// The subject of the bare requests.
 const ECHO: &str = "bench.echo";
-/// Far more than connecting to a server on this machine takes.
+/// A limit that no connection to a server on this machine reaches.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The bar.
 const MOST: f64 = 2.0;
@@ -58,18 +58,18 @@ async fn connected(server: &NatsServer) -> Result<BusRef> {
     Ok(Arc::new(bus))
 }
 
-/// How many requests one pull makes, as somebody else on the server sees them.
+/// How many requests one pull makes, counted by another client of the server.
 async fn count_requests(onlooker: &Client, pull: &mut impl AsyncFnMut() -> Result<()>) -> Result<usize> {
     let mut requests = onlooker.subscribe("fleetpull.v1.cmd.>").await?;
-    // A round trip, so that the server knows of the subscription.
+    // After a round trip the server has the subscription.
     let _ = onlooker.request("bench.nobody", "".into()).await;
     for _ in 0..COUNTED_PULLS {
         pull().await?;
     }
-    // Another one: what the pulls sent came before it.
+    // After another round trip all messages of the pulls have arrived.
     let _ = onlooker.request("bench.nobody", "".into()).await;
     let mut seen = 0;
-    // Unconstrained: else tokio lets a task take only so many that are there before others have their turn.
+    // Unconstrained, because otherwise tokio lets a task take only a few waiting messages before other tasks get a turn.
     while tokio::task::unconstrained(requests.next()).now_or_never().flatten().is_some() {
         seen += 1;
     }
@@ -80,7 +80,7 @@ async fn count_requests(onlooker: &Client, pull: &mut impl AsyncFnMut() -> Resul
 async fn echo(client: Client, mut requests: async_nats::Subscriber) {
     while let Some(request) = requests.next().await {
         if let Some(reply) = request.reply {
-            // The caller sees that nothing came.
+            // If this fails, the caller notices that no answer comes.
             let _ = client.publish(reply, request.payload).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What processes cost, as the kernel counts it.
+//! The costs of processes, as the kernel counts them.
 
 use std::fs;
 use std::io::{Read as _, Seek as _};
@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result, bail};
 use clock::Clock;
 use tokio::process::Command;
 
-/// Between two looks at a process's peak. The kernel keeps the peak, so only what a process grows by in its last moments
+/// The pause between two reads of a process's peak memory. The kernel keeps the peak, so only the growth in the last moments of a process
 /// can be missed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// What is shown of what a program said when it failed.
+/// How much of a failed program's output is shown.
 const SAID_MAX_BYTES: usize = 2_000;
 
-/// What a process cost from its start to its end.
+/// The cost of a process from its start to its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
@@ -25,7 +25,7 @@ pub(crate) struct Cost {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// It failed; with what it said.
+/// It failed; the error has its output.
 pub(crate) async fn run(command: &mut Command, clock: &Clock) -> Result<Cost> {
     let mut said = tempfile::tempfile().context("no temporary file can be made")?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone().context("a file cannot be opened twice")?);
@@ -51,12 +51,12 @@ pub(crate) async fn run(command: &mut Command, clock: &Clock) -> Result<Cost> {
     Ok(Cost { wall, peak_bytes })
 }
 
-/// Bytes of memory that a process has now.
+/// The present memory of a process, in bytes.
 pub(crate) fn resident_bytes(process: u32) -> Result<u64> {
     memory(process, "VmRSS").with_context(|| format!("process {process} has ended"))
 }
 
-/// The time that the threads of a process have had a core.
+/// The processor time of all threads of a process.
 pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
     let mut nanoseconds = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task")).with_context(|| format!("process {process} has ended"))? {

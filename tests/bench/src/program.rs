@@ -1,10 +1,10 @@
-//! Where programs are.
+//! Finds programs.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The `fleetpull` that was built beside this program.
+/// The `fleetpull` that was built in the same folder as this program.
 ///
 /// # Errors
 /// It was not built.
@@ -25,7 +25,7 @@ pub(crate) fn installed(name: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{name} is not installed: run `cargo xtask tools` as root, or install Debian's package {name}"))
 }
 
-/// A command of `program` that sees nothing of this user's settings and logins.
+/// A command of `program` without this user's settings and logins.
 pub(crate) fn apart(program: &Path, home: &Path) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", home).env("TMPDIR", home);

@@ -1,6 +1,6 @@
-//! `propagation`: how soon all nodes know what was found out, on a real nats-server: from the end of the failing attempt that confirms
-//! another node's failure to the refusal on all other nodes, beside a bare message of the same size to the same subscribers over the
-//! same connections. One node's failure alone delays the others and refuses nobody, so two nodes fail.
+//! `propagation`: how soon all nodes learn of a failure, on a real nats-server: from the end of the failing attempt that confirms another
+//! node's failure to the refusal on all other nodes, compared with a bare message of the same size to the same subscribers over the same
+//! connections. A failure of one node alone delays the others and refuses no pull, so two nodes fail.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::io;
@@ -33,24 +33,24 @@ use crate::report::remark;
 
 /// Nodes that fail, one after the other.
 const FINDERS: usize = 2;
-/// Replicas, each with a connection of its own, beside the finders.
+/// How many replicas there are besides the finders, each with a connection of its own.
 const SUBSCRIBERS: usize = 1_000 - FINDERS;
-/// Threads that serve them, each kept to a core.
+/// The threads that serve them, each bound to a core.
 const THREADS: usize = 2;
 const RUNS: usize = 5;
-/// Where the bare message goes.
+/// The subject of the bare message.
 const FANOUT: &str = "bench.fanout";
-/// Far more than anything here takes.
+/// A limit that nothing here reaches.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long a replica waits for the word of the node that tries.
+/// How long a replica waits for the result of another node's attempt.
 const PATIENCE_MS: u64 = 30_000;
-/// So long the failing attempt takes, and the bare message waits: what went before, questions, leases given back, is over then. A bare
-/// message amid that looks up to twice as slow as it is.
+/// The duration of the failing attempt, and the pause before the bare message: earlier questions and returned leases are over by then.
+/// Among them a bare message would seem to take up to twice as long.
 const CALM: Duration = Duration::from_millis(250);
 /// The bar.
 const MOST: f64 = 2.0;
 
-/// What was found, as `--output json` writes it.
+/// The result, as `--output json` writes it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Propagation {
     subscribers: usize,
@@ -67,28 +67,28 @@ impl Propagation {
     }
 }
 
-/// What the replicas are told.
+/// A task for the replicas.
 #[derive(Clone, Debug)]
 enum Order {
-    /// Ask for clearance for this image, and say when it is refused.
+    /// Request clearance for this image, and report when it is refused.
     Await(String),
 }
 
-/// What a replica has come to; each says it once before any says the next.
+/// A step of a replica. All replicas report a step before any reports the next.
 enum Said {
-    /// Connected, sharing, subscribed; or what failed.
+    /// It is connected, sharing and subscribed; or the error.
     Ready(Result<()>),
-    /// It asks, and the tracker has taken the question.
+    /// It has asked, and the tracker has received the question.
     Asks,
-    /// It was refused then.
+    /// It was refused at this time.
     Refused(Duration),
-    /// The bare message came then.
+    /// The bare message arrived at this time.
     Heard(Duration),
-    /// It was answered otherwise.
+    /// It got another answer.
     Odd(String),
 }
 
-/// What the replicas say. The listener is woken by the last of them: were it by each, that would cost more than the message.
+/// The steps of all replicas. Only the last one wakes the listener, because a wake-up by each would cost more than the message.
 #[derive(Default)]
 struct Gathering {
     said: Mutex<Vec<Said>>,
@@ -104,7 +104,7 @@ impl Gathering {
         }
     }
 
-    /// What each says, when all have.
+    /// Waits until all replicas have reported, and returns their steps.
     async fn all<T>(&self, expected: impl Fn(Said) -> Result<T>) -> Result<Vec<T>> {
         let full = tokio::time::timeout(LIMIT, self.full.notified()).await;
         let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
@@ -114,7 +114,7 @@ impl Gathering {
 }
 
 impl Said {
-    /// What is wrong where something else was expected.
+    /// The error if another step was expected.
     fn unexpected(self) -> Error {
         match self {
             Self::Ready(Err(error)) => error,
@@ -147,7 +147,7 @@ pub(crate) async fn measure() -> Result<Propagation> {
     let second = Replica::start(1, &server.url(), &clock).await?;
     replicas.all(|said| if let Said::Ready(Ok(())) = said { Ok(()) } else { Err(said.unexpected()) }).await?;
     let (mut core, mut ours) = (vec![], vec![]);
-    // The first warms both up, and shows how large what a finder says is.
+    // The first run warms both sides up, and shows the size of a finder's report.
     let mut reports = finder.bus.subscribe(&format!("{}.>", Fleet::default().knowledge(REPORTS)), None).await?;
     find_out([&finder, &second], 0, &clock, &orders, &replicas).await?;
     let report = tokio::time::timeout(LIMIT, reports.next()).await.ok().flatten().context("no report is republished")?;
@@ -217,7 +217,7 @@ impl Replica {
         tokio::time::timeout(LIMIT, shares).await.context("a tracker does not come to share")?
     }
 
-    /// The same bytes to all, bare.
+    /// Sends the same bytes to all replicas as a bare message.
     async fn fan_out(&self, report: &Message, clock: &Clock, replicas: &Gathering) -> Result<Duration> {
         tokio::time::sleep(CALM).await;
         let began = clock.now().monotonic;
@@ -226,7 +226,7 @@ impl Replica {
         Ok(p99(heard, began))
     }
 
-    /// Waits for clearance to ask the registry about an image, which a node gets that nobody else asks for or that others leave unanswered.
+    /// Waits for clearance for an image. A node gets it if no other node asks for the image, or if the others got no answer.
     async fn begin(&self, image: &str) -> Result<Attempt> {
         let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
         match self.put(request(clearance, attempt, image)).await? {
@@ -235,7 +235,7 @@ impl Replica {
         }
     }
 
-    /// Ends an attempt: the image is not there.
+    /// Ends an attempt: the image does not exist.
     async fn fail(&self, attempt: &Attempt) -> Result<()> {
         let failure = AttemptFailure {
             class: FailureClass::NotFound,
@@ -255,8 +255,8 @@ struct Attempt {
     attempt: AttemptId,
 }
 
-/// All want an image that is not there. The first finder leads; it is unanswered for 2 s, so the second gets clearance too. The failure of the
-/// first delays all, that of the second refuses all.
+/// All nodes want an image that does not exist. The first finder is the leader; it gets no answer for 2 s, so the second gets clearance
+/// too. The failure of the first delays all nodes, that of the second refuses all.
 async fn find_out(
     finders: [&Replica; FINDERS],
     run: usize,
@@ -280,7 +280,7 @@ async fn find_out(
     Ok(p99(refused, began))
 }
 
-/// One replica: says when it hears, and when it is refused.
+/// Runs one replica: it reports when the message arrives, and when it is refused.
 async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast::Receiver<Order>, all: Arc<Gathering>) {
     let replica = match Replica::start(number, &url, &clock).await {
         Ok(replica) => replica,
@@ -310,12 +310,12 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
     }
 }
 
-/// A caller that is refused has no request any more: nothing is to be withdrawn.
+/// A caller that is refused has no request any more, so nothing must be withdrawn.
 async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering) -> Said {
     let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
     let asked = replica.put(request(clearance, attempt, image));
     let taken = async {
-        // Its mailbox is in order: what was asked before has been taken when this is answered.
+        // The mailbox is in order: when this is answered, the tracker has received the earlier request.
         let _ = replica.put(CountBackoffs {}).await;
         all.say(Said::Asks);
     };
@@ -360,8 +360,8 @@ fn request(clearance: ClearanceId, attempt: AttemptId, image: &str) -> RequestCl
     }
 }
 
-/// Keeps the thread to one of the cores that it may use. Else the kernel lets two busy threads share a core while another is idle, now
-/// and then for as long as a whole run takes.
+/// Binds the thread to one of the cores that it may use. Otherwise the kernel sometimes lets two busy threads share a core while another is
+/// idle, even for a whole run.
 fn keep_to_core(number: usize) -> io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let core = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).cycle().nth(number);

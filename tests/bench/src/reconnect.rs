@@ -1,11 +1,11 @@
-//! `reconnect`: a registry is down and the bus is gone, so that each node of a fleet fails by itself; then all of them come back to one real
-//! nats-server. What they tell each other then, how many messages that is, and when all know the same.
+//! `reconnect`: a registry is down and the bus is lost, so that each node of a fleet fails by itself; then all nodes reconnect to one real
+//! nats-server. Measures the reports that they publish then, the number of messages, and when all nodes have the same entries.
 //!
-//! The trackers and their connections are real; who pulls on each node is a loop that asks for clearance as the pull coordinator does, and the
-//! registry refuses. Nobody says who is alive: each node was told its place before.
+//! The trackers and their connections are real; the pulls of each node are a loop that requests clearance as the pull coordinator does, and
+//! the registry refuses. No node reports that it is alive: each gets its place beforehand.
 //!
-//! The nodes begin to want the image when the bus is gone, so that nothing of the outage was told before. By kubelet's rule each tries every 40 s
-//! after a minute, and every 300 s after ten: after a minute more of them have something to tell that still counts.
+//! The nodes begin to want the image when the bus is lost, so that no report of the outage was published before. By kubelet's rule each
+//! node makes an attempt every 40 s after 1 min, and every 300 s after 10 min: after 1 min more nodes have a report that is still valid.
 
 mod load;
 mod node;
@@ -30,38 +30,38 @@ use crate::report::remark;
 
 /// Threads that serve the nodes.
 const THREADS: usize = 2;
-/// Nodes that connect at the same time, at first.
+/// The most nodes that connect at the same time at the start.
 const CONNECT_AT_ONCE: usize = 64;
-/// Files of this process and of the server besides a connection for each node.
+/// Open files of this process and of the server, besides a connection for each node.
 const OTHER_FILES: u64 = 200;
-/// Far more than anything here takes.
+/// A limit that nothing here reaches.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Between two looks at how many have come so far.
+/// The pause between two reads of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The bars.
 const PER_SECOND_MOST: f64 = 50_000.0;
 const TELL_MOST: f64 = 3.0;
 const CONVERGED_WITHIN_S: f64 = 60.0;
 
-/// How far the nodes have come.
+/// The progress of all nodes.
 #[derive(Debug, Default)]
 struct Progress {
     connected: AtomicUsize,
-    /// Nodes that know the registry to be down for all.
+    /// Nodes that have the shared entry of the registry's outage.
     know: AtomicUsize,
     /// Attempts that failed.
     failed: AtomicUsize,
 }
 
-/// What the nodes are to do.
+/// The task of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Connect,
-    /// Want the image, within this many milliseconds.
+    /// Want the image, from a random time within this many milliseconds on.
     Want {
         within_ms: u64,
     },
-    /// And say when the registry is known to be down for all.
+    /// Also report when the shared entry of the outage is known.
     Look,
 }
 
@@ -126,7 +126,7 @@ pub(crate) async fn measure(nodes: u32, gone_for: Duration) -> Result<Vec<Figure
     ])
 }
 
-/// Waits until as many have come so far; when that was.
+/// Waits until `come` has reached the number of nodes; returns when.
 async fn until(clock: &Clock, what: &str, nodes: usize, come: &AtomicUsize) -> Result<Duration> {
     let began = clock.now().monotonic;
     loop {

@@ -1,5 +1,5 @@
-//! `recorder`: what a recorder that stores adds to a pull of a present image, in process, beside the same services with one that takes
-//! events and does nothing; while other events are stored all the time.
+//! `recorder`: the time that a recorder which stores events adds to a pull of a present image, in process, compared with the same services
+//! and a recorder that does nothing. Other events are stored all the time.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::cell::RefCell;
@@ -31,14 +31,14 @@ use crate::node::{IMAGE, runtime_in_memory};
 
 const ROUNDS: usize = 40;
 const PULLS: usize = 5_000;
-/// Between two events that are stored meanwhile: a node that pulls as fast as it may has some ten a second.
+/// The pause between two other events that are stored: a node that pulls as fast as it may has about ten per second.
 const STORED_EVERY: Duration = Duration::from_millis(20);
 const STANDING: Duration = Duration::from_secs(60);
 /// The bars, in microseconds.
 const MEDIAN_MOST_US: f64 = 5.0;
 const P99_MOST_US: f64 = 200.0;
 
-/// Takes events and does nothing.
+/// A recorder that does nothing.
 struct Nobody;
 
 impl actix::Actor for Nobody {
@@ -87,7 +87,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
                     latencies.push(took);
                 }
             }
-            // Who stores has its turn, also where pulls leave none.
+            // The pause gives the storing task a turn, also if the pulls leave none.
             tokio::time::sleep(STORED_EVERY).await;
         }
     }

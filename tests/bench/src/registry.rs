@@ -1,4 +1,4 @@
-//! A real docker-registry on loopback, filled by writing its storage: uploading gigabytes would take longer than the benchmark.
+//! A real docker-registry on loopback. Its storage is written directly, because uploading gigabytes would take longer than the benchmark.
 #![allow(clippy::disallowed_methods, reason = "tasks of a measurement")]
 
 use std::fs;
@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use crate::node::no_logins;
 use crate::program;
 
-/// It takes milliseconds; a machine under load takes longer.
+/// The longest time of a start. It takes milliseconds, and longer on a machine under load.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Before the address in the line of its log that tells it.
+/// The text before the address in the log.
 const LISTENING: &str = "listening on ";
 /// The tag of every image.
 const TAG: &str = "v1";
@@ -51,12 +51,12 @@ impl DockerRegistry {
         let mut child = command.spawn().context("docker-registry does not start")?;
         let mut log = BufReader::new(child.stderr.take().context("stderr is piped")?).lines();
         let host = timeout(START_LIMIT, address_in(&mut log)).await.context("docker-registry does not say where it listens")??;
-        // Read on, so that its log never blocks it.
+        // The log is read until the end, so that a full pipe never blocks the registry.
         actix::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
         Ok(Self { host, folder, _child: child })
     }
 
-    /// Puts an image of these layers into the registry. Gives what to call it.
+    /// Adds an image with these layers to the registry; returns the image's name.
     pub(crate) async fn put(&self, name: &str, layers: impl IntoIterator<Item = u64>, seed: u64) -> Result<String> {
         let source = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had")?;
         let added = source.add_image(name, TAG, &MadeImage::of_layers(layers).seeded(seed));

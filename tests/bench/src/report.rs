@@ -1,4 +1,4 @@
-//! Figures on stdout, as a table or one JSON object a line.
+//! Writes figures to stdout, as a table or as one JSON object for each line.
 
 use std::io::{self, Write as _};
 
@@ -18,7 +18,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Where figures go.
+/// The output of figures.
 pub(crate) struct Report {
     format: Format,
     rows: Vec<Vec<String>>,
@@ -44,21 +44,21 @@ impl Report {
         Self { format, rows: Vec::new(), missed: 0 }
     }
 
-    /// Takes what a benchmark found.
+    /// Adds the figures of a benchmark.
     pub(crate) fn add(&mut self, bench: &str, figures: Vec<Figure>) {
         for figure in figures {
             self.judge(&figure);
             match self.format {
                 Format::Text => self.rows.push(row(bench, &figure)),
                 Format::Json => {
-                    // Numbers and words alone: it cannot fail.
+                    // Serialising numbers and texts cannot fail.
                     say(&serde_json::to_string(&line(bench, &figure)).unwrap_or_default());
                 }
             }
         }
     }
 
-    /// Takes how soon all know: in JSON an object of its own form.
+    /// Adds the result of `propagation`: in JSON an object of its own form.
     pub(crate) fn add_propagation(&mut self, bench: &str, propagation: &Propagation) {
         match self.format {
             Format::Text => self.add(bench, vec![propagation.figure()]),
@@ -73,7 +73,7 @@ impl Report {
         self.missed += usize::from(figure.met() == Some(false));
     }
 
-    /// Writes what was kept for the end; how many bars were missed.
+    /// Writes the table; returns how many bars were missed.
     pub(crate) fn finish(self) -> usize {
         if !self.rows.is_empty() {
             let header = ["BENCH", "WHAT", "OURS", "REFERENCE", "RATIO", "BAR", "MET"];
@@ -128,7 +128,7 @@ fn row(bench: &str, figure: &Figure) -> Vec<String> {
     ]
 }
 
-/// Writes a line of facts. When nobody reads them any more, nothing is left to do.
+/// Writes a line to stdout. If the reader has closed it, the output is dropped.
 fn say(line: &str) {
     let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
@@ -138,7 +138,7 @@ fn say(line: &str) {
 
 /// Writes a remark to stderr.
 pub(crate) fn remark(line: &str) {
-    // Nothing is lost if nobody reads it.
+    // If stderr is closed, the remark is dropped.
     let _ = writeln!(io::stderr().lock(), "bench: {line}");
 }
 

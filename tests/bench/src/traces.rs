@@ -1,4 +1,4 @@
-//! `traces`: what the export of traces costs an agent, in time of a core for each pull of a present image through the `cri` runtime.
+//! `traces`: the cost of exporting traces, in processor time for each pull of a present image through the `cri` runtime.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::present_cri::{AnsweringAtOnce, containerd_with_an_image};
 use crate::process;
 use crate::report::remark;
 
-/// The orders in which agents are started and asked. Which comes first matters: two agents without traces were 7 % apart, so each
-/// comes first, second and third as often as the others, and right after each of them.
+/// The orders in which agents are started and called. The order matters: two agents without traces differed by 7 %, so each agent comes
+/// first, second and third equally often, and right after each of the others.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0], [1, 0, 2]];
-/// How often all orders are played. Two agents of one executable differ by up to 4 % for as long as they live, so many are started.
+/// How often all orders are run. Two agents of one executable differ by up to 4 % until they end, so many are started.
 const REPEATS: usize = 2;
-/// Of each agent in each order; the first is thrown away.
+/// Rounds of each agent in each order; a first round is ignored.
 const ROUNDS: usize = 1;
-/// With 1,000 the fixed cost of one export in each round added 1 to 2 % to a pull.
+/// Pulls of a round. With 1,000 the fixed cost of one export in each round added 1 to 2 % to a pull.
 const PULLS: usize = 5_000;
-/// Between exports: a tenth of what is usual, so that a round lasts seconds less, with one or two exports in it. With what is usual a
-/// batch is full before its delay is over at this rate.
+/// The time between exports: a tenth of the default, so that a round is shorter, with one or two exports. With the default a batch is full
+/// before its delay is over at this rate.
 const DELAY_MS: &str = "500";
-/// Each round lasts until its last spans are exported. An idle agent costs next to nothing meanwhile.
+/// The end of each round, in which its last spans are exported. An idle agent costs almost nothing meanwhile.
 const SETTLE: Duration = Duration::from_millis(650);
-/// What is exported of the traces, how that is called, and the bar.
+/// The sampled share of traces, its name, and the bar.
 const SAMPLED: [(&str, &str, f64); 2] = [("0.1", "10 % sampled", 1.05), ("1", "all sampled", 1.25)];
 
 pub(crate) async fn measure() -> Result<Vec<Figure>> {
@@ -71,7 +71,7 @@ async fn beside(endpoint: &str, image: &str) -> Result<Vec<Figure>> {
     Ok(spent[1..].iter().zip(SAMPLED).map(figure).collect())
 }
 
-/// The first has no traces, the others are as in [`SAMPLED`].
+/// Starts an agent: number 0 without traces, the others as in [`SAMPLED`].
 async fn start(which: usize, endpoint: &str, url: &str) -> Result<RunningAgent> {
     let cri = ["--runtime", "cri", "--runtime-endpoint", endpoint];
     let ratio = which.checked_sub(1).map(|sampled| SAMPLED[sampled].0);

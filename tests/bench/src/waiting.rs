@@ -1,4 +1,4 @@
-//! `waiting`: what a pull costs an agent while others wait on the node, in time of a core.
+//! `waiting`: the processor time of an agent for a pull while others wait on the node.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,40 +16,40 @@ use crate::figure::{Bar, Figure, Unit};
 use crate::process;
 use crate::report::remark;
 
-/// How many pulls wait, each of an image of its own. The first is what the last is held against.
+/// How many pulls wait, each for an image of its own. The last value is compared with the first.
 pub(crate) const USUAL: [usize; 4] = [20, 100, 400, 2_000];
 /// Pulls that end before the measurement begins.
 const BEFORE: usize = 100;
 /// Pulls whose cost is measured.
 const MEASURED: usize = 200;
-/// Pulls that begin in a second: the node's own work, which is the same however many wait, is the same for each pull.
+/// Pulls that begin per second: the node's own work is then the same for each pull, however many wait.
 const PER_SECOND: &str = "50";
-/// The fleet's budget, of which a twentieth is enough: more is let go only when images are served.
+/// The fleet's budget, of which a twentieth is enough: the rate rises only once images are served.
 const FLEET_PER_SECOND: &str = "1200";
 /// How many callers share one connection: a connection takes 1,024 requests at a time.
 const OF_ONE_CONNECTION: usize = 500;
 /// Bytes of a small image's only layer.
 const LAYER_BYTES: u64 = 4_096;
-/// Standing pulls of images that are not there: as many as a node may have.
+/// Standing pulls of images that do not exist: the most that a node may have.
 const STANDING: usize = 1_000;
-/// How long they are watched, once each has failed.
+/// How long they are measured, once each has failed.
 const WATCHED: Duration = Duration::from_secs(30);
-/// How often it is looked whether each has.
+/// The pause between two checks whether each has failed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Longer than anybody waits.
+/// A limit that no wait reaches.
 const CALL_LIMIT: Duration = Duration::from_secs(600);
 const TAG: &str = "v1";
-/// The bars: how much more a pull may cost while 2,000 wait than while 20 do, and milliseconds.
+/// The bars: how much more a pull may cost while 2,000 wait than while 20 do; and processor time in milliseconds.
 const MOST_GROWTH: f64 = 1.2;
 const MOST_FAILING_MS: f64 = 2.0;
 const MOST_NEW_MS: f64 = 4.0;
 
-/// What is pulled.
+/// The kind of image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
-    /// An image that is not there: the registry answers 404.
+    /// An image that does not exist: the registry answers 404.
     Missing,
-    /// A small image that the node has not.
+    /// A small image that is absent on the node.
     New,
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn measure(waiting: &[usize]) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What standing pulls of images that are not there cost an agent, their attempts included.
+/// The cost of standing pulls of images that do not exist, including their attempts.
 async fn standing() -> Result<Figure> {
     let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
@@ -96,8 +96,8 @@ async fn standing() -> Result<Figure> {
     Ok(Figure::new(format!("agent with {STANDING} standing pulls (404)"), Unit::PercentOfCore, percent))
 }
 
-/// The milliseconds of a core that a pull takes on an agent on which so many wait all the time: each caller that is answered asks for
-/// another image.
+/// The processor time of an agent for a pull, in milliseconds, while this many pulls wait: each caller that is answered requests another
+/// image.
 async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
     let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     if what == What::New {
@@ -132,7 +132,7 @@ async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
     }
 }
 
-/// Asks for one image after the other.
+/// Pulls one image after the other.
 async fn ask_on(asker: &Asker, host: &str, what: What, progress: &Progress) -> Result<()> {
     loop {
         let image = image(host, progress.next_image());
@@ -143,7 +143,7 @@ async fn ask_on(asker: &Asker, host: &str, what: What, progress: &Progress) -> R
     }
 }
 
-/// Repositories, as images of one would share blobs.
+/// The name of a repository; images of one repository would share blobs.
 fn name(number: u64) -> String {
     format!("team/app{number}")
 }
@@ -157,7 +157,7 @@ fn image(host: &str, number: u64) -> String {
 struct Progress {
     asked: Cell<u64>,
     ended: Cell<usize>,
-    /// Whom to wake at which count.
+    /// The count at which to notify a waiting task.
     awaited: RefCell<Option<(usize, Rc<Notify>)>>,
 }
 
@@ -175,7 +175,7 @@ impl Progress {
         }
     }
 
-    /// Until so many have ended.
+    /// Waits until this many pulls have ended.
     async fn until(&self, count: usize) {
         let reached = Rc::new(Notify::new());
         *self.awaited.borrow_mut() = Some((count, Rc::clone(&reached)));

@@ -1,5 +1,5 @@
-//! `week`: what the fleet's stream holds after a week of 5,000 nodes that are all replaced every day, on a real nats-server, as fast as it
-//! takes events: subjects, bytes, the server's memory; and what reading a million events takes.
+//! `week`: the fleet's stream after a week of 5,000 nodes that are all replaced every day, on a real nats-server, as fast as it takes
+//! events: subjects, bytes, the server's memory, and the cost of reading a million events.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::program;
 
 const NODES: usize = 5_000;
 const DAYS: usize = 7;
-/// What each node says in its day: a new one pulls some twenty images from two registries, a few of them after trouble.
+/// The events of each node in its day: a new node pulls about 20 images from two registries, a few of them after failures.
 const SAID: [(EventReason, usize); 4] =
     [(EventReason::Pulling, 20), (EventReason::Pulled, 20), (EventReason::BackOff, 4), (EventReason::Failed, 2)];
 const REGISTRIES: [&str; 2] = ["registry.example", "docker.io"];
@@ -53,7 +53,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     }
     let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
     let after = process::resident_bytes(server.id())?;
-    // Of an agent that knows nothing of the stream, of the newest node and of one that is long gone.
+    // The resumptions are of agents that know nothing of the stream: of the newest node, and of one that is long gone.
     let events = read_all(&server, "events").await?;
     let report = read_all(&server, "report").await?;
     let newest = resumption(&bus, &fleet, DAYS - 1).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     ])
 }
 
-/// What the command that people use takes to read the whole stream.
+/// The cost of a command that reads the whole stream.
 async fn read_all(server: &NatsServer, command: &str) -> Result<Cost> {
     let home = tempfile::tempdir()?;
     let mut reading = program::apart(&program::fleetpull()?, home.path());
@@ -86,7 +86,7 @@ async fn read_all(server: &NatsServer, command: &str) -> Result<Cost> {
     process::run(&mut reading, &Clock::host()).await
 }
 
-/// What a node reads of the stream before it offers what it kept.
+/// What a node reads of the stream before it offers its stored events.
 struct Resumption {
     milliseconds: f64,
     read: usize,
@@ -125,7 +125,7 @@ async fn connected(server: &NatsServer) -> Result<NatsBus> {
     Ok(bus)
 }
 
-/// What a node says in its day, as messages.
+/// The events of a node's day, as messages.
 fn events_of(fleet: &Fleet, day: usize, number: usize) -> Vec<(String, async_nats::HeaderMap, Vec<u8>)> {
     let Ok(node) = node_name(day, number) else { return Vec::new() };
     let mut random = Random::seeded((day * NODES + number) as u64);

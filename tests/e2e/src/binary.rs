@@ -6,18 +6,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The program as it follows from the sources that stand here; built first if it is older than they are. `FLEETPULL_BINARY`
-/// names another instead.
+/// The program, built first if it is older than its sources. `FLEETPULL_BINARY` names another program instead.
 ///
 /// # Panics
-/// When it cannot be built.
+/// If it cannot be built.
 #[must_use]
 pub fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var_os("FLEETPULL_BINARY").map_or_else(fresh, PathBuf::from)).clone()
 }
 
-/// Building takes cargo's lock, and with other features than the whole workspace has; so not without need.
+/// Builds the program only if needed, because building takes cargo's lock and has other features than the whole workspace.
 fn fresh() -> PathBuf {
     // target/<profile>/deps/<this test>
     let test = std::env::current_exe().expect("a test knows its own path");
@@ -32,7 +31,7 @@ fn fresh() -> PathBuf {
     binary
 }
 
-/// When a source below `folder` was last changed: what stands in a `src` or `proto` folder, and build scripts.
+/// The newest change of a source below `folder`: files in `src` and `proto` folders, and build scripts.
 fn newest_source(folder: &Path) -> Option<SystemTime> {
     let changed = |entry: fs::DirEntry| {
         let (path, kind) = (entry.path(), entry.file_type().ok()?);

@@ -1,4 +1,4 @@
-//! What every JSON object of the program keeps to.
+//! The rule for every JSON object that the program writes.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What a line of JSON breaks of the rule: each key stands once; what is absent is null and no empty text; `*_ms` is a duration in
-/// milliseconds; `*_at` is a moment of RFC 3339.
+/// How a line of JSON breaks the rule: each key occurs once; an absent value is null and not an empty text; `*_ms` is a duration in
+/// milliseconds; `*_at` is a time of RFC 3339.
 #[must_use]
 pub(crate) fn broken(line: &str) -> Vec<String> {
     let mut broken = Vec::new();
@@ -38,7 +38,7 @@ fn check(key: &str, value: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// A value in which each key stands once.
+/// A value in which each key occurs once.
 struct Checked(Value);
 
 impl<'de> Deserialize<'de> for Checked {

@@ -1,12 +1,12 @@
-//! What whole-system tests share: the built program run as a user runs it, and the servers around it.
+//! Helpers of whole-system tests: the built program run as a user runs it, and the servers around it.
 //!
-//! - [`binary`]: the program, built from what stands here.
-//! - [`Workplace`]: a folder of its own from which the program is run, with nothing of this host's user in its environment.
-//! - [`Registry`]: a memory registry that serves beside a test that blocks; [`skopeo`]: the reader of registries and layouts.
+//! - [`binary`]: the program, built from the present sources.
+//! - [`Workplace`]: a temporary folder from which the program is run, with nothing of this host's user in its environment.
+//! - [`Registry`]: a memory registry for a test that blocks; [`skopeo`]: reads registries and layouts.
 //! - [`Agent`]: a running agent, started as systemd starts it.
-//! - [`Terminal`]: a program on a terminal of its own, and what a person sees there.
-//! - [`http_get`]: what an agent answers over HTTP.
-//! - [`spans`]: where the spans of a test go, a receiver or a real Jaeger.
+//! - [`Terminal`]: a program on a terminal of its own, and the screen that a person sees.
+//! - [`http_get`]: an agent's answers over HTTP.
+//! - [`spans`]: receives the spans of a test, in this process or in a real Jaeger.
 //! - [`until`]: waits for a condition, with a limit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 

@@ -1,4 +1,4 @@
-//! A process that runs beside the test.
+//! A process that runs during the test.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -8,18 +8,18 @@ use std::thread::JoinHandle;
 
 use crate::until::until;
 
-/// What can be sent to a process.
+/// A signal to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// End in good order.
+    /// SIGTERM: end in good order.
     Terminate,
-    /// As Ctrl-C.
+    /// SIGINT, as Ctrl-C sends it.
     Interrupt,
-    /// End at once.
+    /// SIGKILL: end at once.
     Kill,
-    /// Do nothing more, answer nobody.
+    /// SIGSTOP: stop running.
     Stop,
-    /// Go on after a stop.
+    /// SIGCONT: go on after a stop.
     Continue,
     /// Make an actor panic, in a debug build.
     Break,
@@ -38,17 +38,17 @@ impl Signal {
     }
 }
 
-/// So many of the last lines of its log are shown for each process that runs when a test fails.
+/// How many of the last log lines of each running process are shown when a test fails.
 const LAST_LINES: usize = 40;
 
-/// A running process whose output is read along; killed when dropped, and its log shown if that is by a failing test.
+/// A running process whose output is read; killed when dropped. If the test is failing then, its log is shown.
 pub struct Started {
     child: Child,
     stdout: Reader,
     stderr: Reader,
 }
 
-/// What a process has written so far.
+/// The output of a process so far.
 struct Reader {
     text: Arc<Mutex<String>>,
     thread: Option<JoinHandle<()>>,
@@ -86,10 +86,10 @@ fn read_along(stream: impl Read, text: &Mutex<String>) {
 }
 
 impl Started {
-    /// Starts `command` with its output read along. It ends with the test, however that ends.
+    /// Starts `command` and reads its output. The process ends with the test, also if the test is killed.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -99,25 +99,25 @@ impl Started {
         Self { child, stdout, stderr }
     }
 
-    /// Its number.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to stdout so far, in whole lines.
+    /// The whole lines that it has written to stdout so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.stdout.so_far()
     }
 
-    /// What it has written to stderr so far, in whole lines.
+    /// The whole lines that it has written to stderr so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.so_far()
     }
 
-    /// Whether it has ended, and how.
+    /// The exit status; none while the process runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be asked for")
     }
@@ -126,15 +126,15 @@ impl Started {
     #[allow(unsafe_code, reason = "the standard library sends SIGKILL alone")]
     pub fn signal(&self, signal: Signal) {
         let process = libc::pid_t::try_from(self.child.id()).expect("a process id fits");
-        // SAFETY: kill has no memory effects; the child is waited for only through &mut self, so the id is its own until then.
+        // SAFETY: kill has no memory effects; the child is waited for only through &mut self, so the id still belongs to it.
         let sent = unsafe { libc::kill(process, signal.number()) };
         assert_eq!(sent, 0, "{signal:?} reaches process {process}");
     }
 
-    /// Waits until it has ended; gives its status (128 and the signal if one ended it), stdout and stderr.
+    /// Waits for the end; returns the exit status (128 and the signal if one ended it), stdout and stderr.
     ///
     /// # Panics
-    /// When it goes on for more than a minute.
+    /// If it runs for more than 1 min.
     pub fn wait(mut self) -> (i32, String, String) {
         let what = format!("process {} ends (stderr so far: {})", self.id(), self.stderr());
         let status = until(&what, || self.ended());
@@ -146,7 +146,7 @@ impl Started {
 impl Drop for Started {
     #[expect(clippy::print_stderr, reason = "for a person who reads why a test failed")]
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // This fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -158,7 +158,7 @@ impl Drop for Started {
     }
 }
 
-/// No orphan is left when a test run is killed.
+/// Ends the process when the test run is killed, so that no orphan is left.
 #[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
 pub(crate) fn die_with_the_test(command: &mut Command) {
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.

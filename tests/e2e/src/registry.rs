@@ -1,4 +1,4 @@
-//! A memory registry beside a test that blocks.
+//! A memory registry for a test that blocks.
 
 use std::ops::Deref;
 
@@ -13,16 +13,16 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts one that everybody may pull from.
+    /// Starts a registry that requires no login.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Options::default())
     }
 
-    /// Starts one.
+    /// Starts a registry with these options.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// If no port is free.
     #[must_use]
     pub fn with(options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread can be had");

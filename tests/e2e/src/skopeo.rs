@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-/// Runs skopeo; gives its stdout. That it is installed `support::docker_registry::available` says.
+/// Runs skopeo; returns its stdout. `support::docker_registry::available` tells whether it is installed.
 ///
 /// # Panics
-/// When it fails; the text shows what it says.
+/// If it fails; the message shows its output.
 pub fn skopeo(arguments: &[&str]) -> String {
     let done = Command::new("skopeo").args(arguments).output().expect("skopeo can be run");
     assert!(done.status.success(), "skopeo {}: {}", arguments.join(" "), String::from_utf8_lossy(&done.stderr));

@@ -1,4 +1,4 @@
-//! Where the spans of a test go: a receiver in this process, or a real Jaeger.
+//! Receives the spans of a test: a receiver in this process, or a real Jaeger.
 
 mod jaeger;
 
@@ -11,7 +11,7 @@ use crate::Workplace;
 use crate::until::until_or;
 pub use jaeger::{JAEGER, Jaeger, named_program};
 
-/// Where spans go.
+/// The destination of spans.
 pub enum Spans {
     /// A receiver of OTLP in this process.
     Receiver(Collector, String, Runtime),
@@ -28,7 +28,7 @@ impl Spans {
         Self::Receiver(collector, url, runtime)
     }
 
-    /// A place from which programs export to it.
+    /// A workplace from which programs export to it.
     #[must_use]
     pub fn place(&self) -> Workplace {
         let (url, protocol) = match self {
@@ -41,7 +41,7 @@ impl Spans {
             .with("OTEL_BSP_SCHEDULE_DELAY", "50")
     }
 
-    /// What of a trace has come so far.
+    /// The spans of a trace that have arrived so far.
     #[must_use]
     pub fn trace(&self, trace_id: &str) -> Vec<Span> {
         match self {
@@ -50,7 +50,7 @@ impl Spans {
         }
     }
 
-    /// The same of many traces at once, by trace id.
+    /// The spans of many traces that have arrived so far, by trace id.
     #[must_use]
     pub fn traces(&self, trace_ids: &BTreeSet<String>) -> BTreeMap<String, Vec<Span>> {
         let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Spans {
         traces
     }
 
-    /// The spans that have an attribute of this value, of whichever trace.
+    /// The spans of all traces that have an attribute of this value.
     #[must_use]
     pub fn with_attribute(&self, key: &str, value: &str) -> Vec<Span> {
         match self {
@@ -71,11 +71,11 @@ impl Spans {
         }
     }
 
-    /// A trace as soon as it is enough and no span in it lacks its parent. Programs export on their own, an agent in several batches: what
-    /// is above a span may come after it.
+    /// Waits until `enough` accepts a trace in which no span lacks its parent. Programs export independently, an agent in several batches:
+    /// a parent may arrive after its child.
     ///
     /// # Panics
-    /// When that does not come within a minute; with what came.
+    /// If that does not happen within 1 min; the message shows the spans that have arrived.
     pub fn trace_until(&self, what: &str, trace_id: &str, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         let explain = || format!("{what}: trace {trace_id}:\n{}", tree(&self.trace(trace_id)));
         until_or(explain, || Some(self.trace(trace_id)).filter(|spans| tops(spans).len() == 1 && enough(spans)))
@@ -88,10 +88,10 @@ fn tops(spans: &[Span]) -> Vec<&Span> {
     spans.iter().filter(|span| !is_known(&span.parent_id)).collect()
 }
 
-/// Asserts that a trace has one root, and that every parent is there.
+/// Asserts that a trace has one root, and that no span lacks its parent.
 ///
 /// # Panics
-/// If it is not so.
+/// If the assertion fails.
 pub fn assert_one_root(spans: &[Span]) {
     let tops = tops(spans);
     assert!(tops.len() == 1 && tops[0].parent_id.is_empty(), "{:?} are tops of\n{}", tops, tree(spans));

@@ -1,4 +1,4 @@
-//! A program on a terminal of its own, and what a person sees there.
+//! A program on a terminal of its own, and the screen that a person sees.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,23 +18,23 @@ pub type Size = (u16, u16);
 /// A running program whose stdin, stdout and stderr are a pseudo-terminal; killed when dropped.
 pub struct Terminal {
     child: Child,
-    /// Our side of it.
+    /// The test's side of the pseudo-terminal.
     master: File,
     shown: Arc<Mutex<Shown>>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// What the program has written so far.
+/// The output of the program so far.
 struct Shown {
     parser: vt100::Parser,
     bytes: Vec<u8>,
 }
 
 impl Terminal {
-    /// Starts `command` on a terminal of this size. It ends with the test, however that ends.
+    /// Starts `command` on a terminal of this size. It ends with the test, also if the test is killed.
     ///
     /// # Panics
-    /// When there is no pseudo-terminal, or the command cannot be started.
+    /// If there is no pseudo-terminal, or the command cannot be started.
     #[must_use]
     pub fn start(mut command: Command, size: Size) -> Self {
         let (master, slave) = open(size);
@@ -43,14 +43,14 @@ impl Terminal {
         die_with_the_test(&mut command);
         belong_to_the_terminal(&mut command);
         let child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", command.get_program().display()));
-        // The command holds the program's side of it too: while that is open, its end is not seen.
+        // The command also owns the program's side: while that is open here, the end of the output is not noticed.
         drop((command, slave));
         let (rows, columns) = non_zero(size);
         let shown = Arc::new(Mutex::new(Shown { parser: vt100::Parser::new(rows, columns, 0), bytes: Vec::new() }));
         let (mut stream, seen) = (master.try_clone().expect("a terminal can be opened twice"), Arc::clone(&shown));
         let reader = std::thread::spawn(move || {
             let mut piece = [0; 4_096];
-            // When nobody has it open any more, reading it is an error.
+            // Reading is an error once no process has the program's side open.
             while let Ok(read @ 1..) = stream.read(&mut piece) {
                 let mut shown = seen.lock().unwrap_or_else(PoisonError::into_inner);
                 shown.parser.process(&piece[..read]);
@@ -87,7 +87,7 @@ impl Terminal {
         lines
     }
 
-    /// The rows that go on in the next one: the terminal has broken a line that is wider than it.
+    /// The rows that continue in the next row, because the line is wider than the terminal.
     #[must_use]
     pub fn broken_rows(&self) -> Vec<String> {
         let shown = self.shown();
@@ -96,13 +96,13 @@ impl Terminal {
         rows.into_iter().zip(0..).filter(|(_, row)| screen.row_wrapped(*row)).map(|(text, _)| text).collect()
     }
 
-    /// All that was written, as it came.
+    /// The whole output, unchanged.
     #[must_use]
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.shown().bytes).into_owned()
     }
 
-    /// Its number.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -116,10 +116,10 @@ impl Terminal {
         set_size(&self.master, size);
     }
 
-    /// Waits until it has ended; gives its status (128 and the signal if one ended it), and leaves what it has written to be seen.
+    /// Waits for the end; returns the exit status (128 and the signal if one ended it). The output stays readable.
     ///
     /// # Panics
-    /// When it goes on for more than a minute, or panicked.
+    /// If it runs for more than 1 min, or panics.
     pub fn wait(&mut self) -> i32 {
         let status = until(&format!("process {} ends", self.id()), || self.child.try_wait().expect("a child can be asked for"));
         if let Some(reader) = self.reader.take() {
@@ -134,7 +134,7 @@ impl Terminal {
 impl Drop for Terminal {
     #[expect(clippy::print_stderr, reason = "shows why a test failed")]
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // This fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -159,18 +159,18 @@ fn winsize((rows, columns): Size) -> libc::winsize {
     libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Both sides of a pseudo-terminal: ours, and that of the program.
+/// Opens a pseudo-terminal: the test's side and the program's side.
 #[allow(unsafe_code, reason = "the standard library has no pseudo-terminals")]
 fn open(size: Size) -> (File, OwnedFd) {
     let (mut master, mut slave, size) = (-1, -1, winsize(size));
-    // SAFETY: the two numbers and the size live until the call is over; a name and settings are not asked for, as null says.
+    // SAFETY: the two numbers and the size live until the call is over; null requests neither a name nor settings.
     let opened = unsafe { libc::openpty(&raw mut master, &raw mut slave, std::ptr::null_mut(), std::ptr::null(), &raw const size) };
     assert_eq!(opened, 0, "a pseudo-terminal: {}", std::io::Error::last_os_error());
     for side in [master, slave] {
-        // SAFETY: fcntl changes the descriptor alone, which was just opened. A program that a test starts meanwhile must not hold it open.
+        // SAFETY: fcntl changes only the descriptor, which was just opened. Another program that a test starts must not hold it open.
         unsafe { libc::fcntl(side, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
-    // SAFETY: both were just opened, and nobody else owns them.
+    // SAFETY: both were just opened and have no other owner.
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
 }
 
@@ -182,7 +182,7 @@ fn set_size(master: &File, size: Size) {
     assert_eq!(set, 0, "a terminal takes another size: {}", std::io::Error::last_os_error());
 }
 
-/// The program leads a session of its own on the terminal that is its stdin.
+/// Makes the program the leader of a session on the terminal that is its stdin.
 #[allow(unsafe_code, reason = "the standard library cannot ask the kernel for this")]
 fn belong_to_the_terminal(command: &mut Command) {
     // SAFETY: between fork and exec only setsid and ioctl are called, which are async-signal-safe and allocate nothing.

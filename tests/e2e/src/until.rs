@@ -1,32 +1,32 @@
-//! Waiting for a condition.
+//! Waits for a condition.
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that a test waits for, on a machine under load.
+/// A limit that no wait of a test reaches on a machine under load.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// The pause between two calls of `look`.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Waits until `look` gives something, and gives it.
+/// Waits until `look` returns a value, and returns it.
 ///
 /// # Panics
-/// When it gives nothing for a minute; `what` says what was waited for.
+/// If there is no value within 1 min; `what` names the condition.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(what, LIMIT, look)
 }
 
-/// Waits until `look` gives something, and gives it.
+/// Waits until `look` returns a value, and returns it.
 ///
 /// # Panics
-/// When it gives nothing within the limit; `what` says what was waited for.
+/// If there is no value within the limit; `what` names the condition.
 pub fn until_within<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
     wait(|| what.to_owned(), limit, look)
 }
 
-/// Waits until `look` gives something, and gives it; `explain` says at the end of the wait what there was instead.
+/// Waits until `look` returns a value, and returns it; `explain` describes the state at the end of a failed wait.
 ///
 /// # Panics
-/// When it gives nothing for a minute.
+/// If there is no value within 1 min.
 pub(crate) fn until_or<T>(explain: impl FnOnce() -> String, look: impl FnMut() -> Option<T>) -> T {
     wait(explain, LIMIT, look)
 }
@@ -35,7 +35,7 @@ fn wait<T>(explain: impl FnOnce() -> String, limit: Duration, look: impl FnMut()
     found_within(limit, look).unwrap_or_else(|| panic!("{}: not within {limit:?}", explain()))
 }
 
-/// Waits until `look` gives something, and gives it; none if it gives nothing within the limit.
+/// Waits until `look` returns a value, and returns it; none if there is no value within the limit.
 pub fn found_within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let watch = Watch::start();
     loop {
@@ -50,25 +50,25 @@ pub fn found_within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// How long something lasts.
+/// Measures elapsed time.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch(Instant);
 
 impl Watch {
-    /// Starts it.
+    /// Starts the measurement.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a test beside real processes has real time")]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Since then.
+    /// The time since the start.
     #[must_use]
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 
-    /// Waits until so much time has passed since then.
+    /// Waits until this much time has passed since the start.
     pub fn until(self, age: Duration) {
         until_within("time passes", age + LIMIT, || (self.elapsed() >= age).then_some(()));
     }

@@ -12,21 +12,21 @@ use crate::json_rule;
 use crate::process::Started;
 use crate::terminal::{Size, Terminal};
 
-/// A folder of its own, gone when the test is. The program run from it sees nothing of this host's user: its home is the folder.
+/// A temporary folder, removed with the test. The program run from it sees nothing of this host's user: its home is the folder.
 pub struct Workplace {
     folder: TempDir,
     environment: Vec<(String, String)>,
 }
 
-/// How a run of the program ended.
+/// The result of a run of the program.
 pub struct Finished {
-    /// What was run.
+    /// The command line.
     pub command: String,
     /// Exit status; 128 and the signal if one ended it.
     pub status: i32,
-    /// Facts.
+    /// The text on stdout.
     pub stdout: String,
-    /// Everything else.
+    /// The text on stderr.
     pub stderr: String,
 }
 
@@ -40,14 +40,14 @@ impl Workplace {
     /// Makes the folder.
     ///
     /// # Panics
-    /// When no folder can be made.
+    /// If no folder can be made.
     #[must_use]
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("fleetpull-e2e-").expect("a folder can be made");
         Self { folder, environment: Vec::new() }
     }
 
-    /// The same with an environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
@@ -66,10 +66,10 @@ impl Workplace {
         self.path(name).display().to_string()
     }
 
-    /// Writes a file in the folder, with the folders above it, and gives its path.
+    /// Writes a file in the folder, makes its parent folders, and returns its path.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("a folder can be made");
@@ -87,7 +87,7 @@ impl Workplace {
         command
     }
 
-    /// Starts the program and lets it run beside the test.
+    /// Starts the program and lets it run during the test.
     #[must_use]
     pub fn start(&self, arguments: &[&str]) -> Started {
         Started::of(self.command(arguments))
@@ -106,7 +106,7 @@ impl Workplace {
     /// Runs the program to its end.
     ///
     /// # Panics
-    /// When it panicked, or did not end within a minute.
+    /// If the program panics, or does not end within 1 min.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Finished {
         Finished::of(arguments, self.start(arguments))
@@ -117,7 +117,7 @@ impl Finished {
     /// Waits for the end of a program that was started with these arguments.
     ///
     /// # Panics
-    /// When it panicked, or did not end within a minute.
+    /// If the program panics, or does not end within 1 min.
     #[must_use]
     pub fn of(arguments: &[&str], started: Started) -> Self {
         let (status, stdout, stderr) = started.wait();
@@ -129,7 +129,7 @@ impl Finished {
     /// Asserts the exit status.
     ///
     /// # Panics
-    /// When it is another; all of the run is shown.
+    /// If it differs; the message shows the whole run.
     pub fn expect(self, status: i32) -> Self {
         assert_eq!(self.status, status, "exit status of {self}");
         self
@@ -138,7 +138,7 @@ impl Finished {
     /// The objects on stdout, one a line.
     ///
     /// # Panics
-    /// When a line is anything but an object, or breaks the rule that all of the program's JSON keeps to.
+    /// If a line is not an object, or breaks the rule for the program's JSON.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let object = |line: &str| match serde_json::from_str(line) {
@@ -155,7 +155,7 @@ impl Finished {
     /// The only object on stdout.
     ///
     /// # Panics
-    /// When there is not exactly one line, or it is no object.
+    /// If there is not exactly one line, or if it is not an object.
     #[must_use]
     pub fn object(&self) -> Value {
         let mut objects = self.objects();
@@ -163,7 +163,7 @@ impl Finished {
         objects.remove(0)
     }
 
-    /// Everything that was written.
+    /// The text on stdout and stderr.
     #[must_use]
     pub fn output(&self) -> String {
         format!("{}\n{}", self.stdout, self.stderr)

@@ -1,4 +1,4 @@
-//! The program as its users and its operators meet it.
+//! The program as its users and its operators use it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod accounts;

@@ -1,7 +1,7 @@
-//! Everything that is parsed from outside, as one function of bytes each.
+//! Every parser of external input, each as one function of bytes.
 //!
-//! [`TARGETS`] is run over `corpus/<name>/` and over mutations of it by `cargo test -p fuzz`, and by libFuzzer, guided by coverage, by
-//! `cargo xtask fuzz <name>`. A target must not panic, overflow or grow without bound, and what it reads it must write as it was.
+//! `cargo test -p fuzz` runs [`TARGETS`] over `corpus/<name>/` and mutations of it; `cargo xtask fuzz <name>` runs one with libFuzzer,
+//! guided by coverage. A target must not panic, overflow or grow without bound, and must write a value as it was read.
 
 mod messages;
 
@@ -13,11 +13,11 @@ use image::{Platform, Reference};
 pub struct Target {
     /// The name of its corpus.
     pub name: &'static str,
-    /// Parses; panics only when a promise is broken.
+    /// Parses; panics only if a contract is broken.
     pub run: fn(&[u8]),
 }
 
-/// Every parser of what comes from outside.
+/// Every parser of external input.
 pub const TARGETS: [Target; 13] = [
     Target { name: "failure_text", run: |data| of_text(data, |text| _ = runtimes::failure::read_text(text, None)) },
     Target { name: "hosts_toml", run: |data| of_text(data, runtimes::fuzzing::hosts_file) },
@@ -34,13 +34,13 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "www_authenticate", run: |data| of_text(data, runtimes::fuzzing::challenge) },
 ];
 
-/// Runs the target of that name; none if there is no such one.
+/// Runs the target with this name; none if there is none.
 #[must_use]
 pub fn run(name: &str, data: &[u8]) -> Option<()> {
     TARGETS.iter().find(|target| target.name == name).map(|target| (target.run)(data))
 }
 
-/// Parsers of text see what is UTF-8.
+/// Runs a parser of text if the bytes are UTF-8.
 fn of_text(data: &[u8], parse: impl Fn(&str)) {
     if let Ok(text) = std::str::from_utf8(data) {
         parse(text);

@@ -1,4 +1,4 @@
-//! MessagePack: commands and replies, and what is stored for all nodes.
+//! MessagePack: commands, replies, and values in buckets.
 
 use contract::know::{self, ReportKey, StoredClear, StoredLease, StoredPause, StoredReport, TryKey};
 use contract::messages::{agent, backoff_tracker, event_recorder, pull_coordinator, registrar, throttler};
@@ -7,7 +7,7 @@ use contract::{Command, PullEvent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Commands of every kind and their replies: what can be read is written again and read the same.
+/// Reads commands of every kind and their replies: a value that can be read is written and read again unchanged.
 pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<agent::DescribeNode>(data);
     both::<agent::CountAll>(data);
@@ -45,14 +45,14 @@ fn both<C: Command>(data: &[u8]) {
 
 fn again<T: Serialize + DeserializeOwned>(data: &[u8]) {
     let Ok(read) = rmp_serde::from_slice::<T>(data) else { return };
-    // An answer of a newer version is read and never written.
+    // An answer of a newer version can be read but never written.
     let Ok(written) = rmp_serde::to_vec_named(&read) else { return };
     let again = rmp_serde::from_slice::<T>(&written)
         .and_then(|again| rmp_serde::to_vec_named(&again).map_err(|error| serde::de::Error::custom(error.to_string())));
     assert_eq!(again.ok(), Some(written), "{} is not read as it is written", std::any::type_name::<T>());
 }
 
-/// Stored values, and the keys under which they stand.
+/// Reads stored values and their keys.
 pub(crate) fn stored(data: &[u8]) {
     stored_again::<StoredReport>(data);
     stored_again::<StoredLease>(data);
@@ -72,7 +72,7 @@ pub(crate) fn stored(data: &[u8]) {
 
 fn stored_again<T: Serialize + DeserializeOwned>(data: &[u8]) {
     let Ok(read) = know::decode::<T>(data) else { return };
-    // What grows over the limit by being written in full is refused, and said so.
+    // A value that exceeds the limit when it is written in full is refused with an error.
     let Ok(written) = know::encode(&read) else { return };
     let again = know::decode::<T>(&written).ok().and_then(|again| know::encode(&again).ok());
     assert_eq!(again, Some(written), "{} is not read as it is written", std::any::type_name::<T>());

@@ -1,4 +1,4 @@
-//! Every fuzz target over its corpus and over mutations of it. Found inputs are kept in the corpus, so that they stay mended.
+//! Every fuzz target over its corpus and mutations of it. Inputs that found a bug stay in the corpus.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clock::Random;
 use fuzz::{TARGETS, Target};
 
-/// Mutations of each target's corpus: some milliseconds in all, unoptimised.
+/// How many mutations of each target's corpus are run: some milliseconds in all, unoptimised.
 const MUTATIONS: u64 = 2_000;
 /// The longest input that mutations make, in bytes.
 const LONGEST: usize = 4_096;
@@ -66,7 +66,7 @@ fn check(target: Target, data: &[u8], origin: &str) {
     assert!(outcome.is_ok(), "{} panics on {origin}: {:?}", target.name, String::from_utf8_lossy(data));
 }
 
-/// One input with some bytes changed, inserted, doubled, cut, or replaced by those of another.
+/// An input with some bytes changed, inserted, doubled, cut, or replaced by those of another input.
 fn mutated(inputs: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut below = |limit: usize| usize::try_from(random.word() % limit.max(1) as u64).unwrap();
     let mut data = inputs[below(inputs.len())].clone();

@@ -1,4 +1,4 @@
-//! What the tests of services together share: a node of the four actors on any bus with any runtime, and systems to run it in.
+//! Helpers of tests with several services: a node of the four actors on any bus with any runtime, and systems to run it in.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests use it: what fails here fails the test")]
 
 mod node;

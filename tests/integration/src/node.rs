@@ -23,33 +23,33 @@ use runtimes::{ImageRuntime, RuntimeRef};
 use throttler::core::{OnExhausted, ThrottlePolicy};
 use tokio::task::JoinHandle;
 
-/// Every pull begins at once.
+/// Limits nothing: every pull begins at once.
 pub const UNLIMITED: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
 /// The wall time at which paused tests begin.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-/// What a node under test is made of.
+/// The parts and settings of a node under test.
 pub struct Plan {
-    /// What pulls.
+    /// The runtime.
     pub runtime: RuntimeRef,
-    /// The bus it speaks on.
+    /// The bus.
     pub bus: BusRef,
-    /// Its fleet.
+    /// The fleet.
     pub fleet: Fleet,
-    /// Its clock.
+    /// The clock.
     pub clock: Clock,
-    /// How long a failed image is left alone.
+    /// The back-off after a failure.
     pub backoff: BackoffPolicy,
-    /// How many pulls begin and run.
+    /// The limits of pulls that begin and run.
     pub throttle: ThrottlePolicy,
-    /// The most that one pull may take.
+    /// The longest that one pull may take.
     pub pull_timeout: Option<Duration>,
     /// How the services reach each other.
     pub delivery: Delivery,
 }
 
 impl Plan {
-    /// A node on a bus in memory, on tokio's clock, with kubelet's back-off and without a throttle.
+    /// A node on the memory bus, on tokio's clock, with kubelet's back-off and without a throttle.
     pub fn with(runtime: impl ImageRuntime) -> Self {
         let clock = Clock::simulated(WALL);
         Self {
@@ -65,11 +65,11 @@ impl Plan {
     }
 }
 
-/// A node at work.
+/// A running node.
 pub struct TestNode(pub Node);
 
 impl TestNode {
-    /// Starts the four services as the program does. Must be called inside an actix system.
+    /// Starts the four services as the program does. Must be called within an actix system.
     pub async fn start(plan: Plan) -> Self {
         let Plan { runtime, bus, fleet, clock, backoff, throttle, pull_timeout, delivery } = plan;
         let policies = Policies { backoff, throttle, pull_timeout, keep_events: KEEP_DEFAULT, delivery };
@@ -77,24 +77,24 @@ impl TestNode {
         Self(Node::start(parts).await.expect("the bus is open"))
     }
 
-    /// Makes sure that an image is there.
+    /// Makes sure that an image is present.
     pub async fn ensure(&self, ask: EnsureImage) -> PullOutcome {
         self.0.pull(ask).await.expect("the coordinator answers")
     }
 
-    /// Makes sure that an image is there, beside whatever else happens.
+    /// Makes sure that an image is present, in a task of its own.
     pub fn begin(&self, ask: EnsureImage) -> JoinHandle<PullOutcome> {
         let sender = self.0.ensure();
         actix::spawn(async move { sender.call(root_envelope(ask), STANDING).await.expect("the coordinator answers") })
     }
 
-    /// As [`TestNode::begin`], but the coordinator is asked past any bus.
+    /// As [`TestNode::begin`], but the coordinator is called without the bus.
     pub fn begin_here(&self, ask: EnsureImage) -> JoinHandle<PullOutcome> {
         let coordinator = self.0.actors.coordinator.clone();
         actix::spawn(async move { put(&coordinator, ask).await })
     }
 
-    /// What would happen to a pull.
+    /// Explains a pull.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -102,15 +102,15 @@ impl TestNode {
         self.explained(ExplainImage { image: image.to_owned(), policy, ..ExplainImage::default() }).await
     }
 
-    /// What would happen to a pull, and what else is asked.
+    /// Explains a pull, with all options.
     ///
     /// # Errors
-    /// The image, or what else was asked, cannot be read.
+    /// The image, or an option, cannot be parsed.
     pub async fn explained(&self, wanted: ExplainImage) -> Result<Explanation, CallError> {
         self.0.actors.coordinator.send(Ask(root_envelope(wanted))).await.expect("the coordinator lives")
     }
 
-    /// Every event that is kept, oldest first.
+    /// All kept events, oldest first.
     pub async fn events(&self) -> Vec<PullEvent> {
         let (mut events, mut after) = (Vec::new(), 0);
         loop {
@@ -123,17 +123,17 @@ impl TestNode {
         }
     }
 
-    /// What is in flight and queued.
+    /// The running and queued pulls.
     pub async fn pulls(&self) -> Vec<PullStatus> {
         put(&self.0.actors.coordinator, ListPulls {}).await.pulls
     }
 
-    /// How the node's back-offs stand.
+    /// The counts of the node's back-offs.
     pub async fn backoffs(&self) -> BackoffCounts {
         put(&self.0.actors.backoff, CountBackoffs {}).await
     }
 
-    /// How the node's budget stands.
+    /// The counts of the node's permits and budgets.
     pub async fn permits(&self) -> PermitCounts {
         put(&self.0.actors.throttler, CountPermits {}).await
     }
@@ -148,7 +148,7 @@ impl TestNode {
         self.0.actors.recorder.send(Flush).await.expect("the recorder lives");
     }
 
-    /// Whether all four actors live.
+    /// Whether all four actors run.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let Actors { coordinator, backoff, throttler, recorder } = &self.0.actors;
@@ -156,7 +156,7 @@ impl TestNode {
     }
 }
 
-/// Asks an actor in this process, past any bus.
+/// Calls an actor in this process, without the bus.
 async fn put<C, A>(actor: &Addr<A>, body: C) -> C::Reply
 where
     C: Command,
@@ -165,13 +165,13 @@ where
     actor.send(Ask(root_envelope(body))).await.expect("the actor lives").expect("the actor answers")
 }
 
-/// An ask without a pod and without a time-out.
+/// A request without a pod and without a time-out.
 #[must_use]
 pub fn ask(image: &str, policy: PullPolicy) -> EnsureImage {
     EnsureImage { image: image.to_owned(), policy: Some(policy), ..EnsureImage::default() }
 }
 
-/// A pod by its name.
+/// A pod with this name.
 #[must_use]
 pub fn pod(name: &str) -> PodRef {
     PodRef { namespace: "test-ns".to_owned(), name: name.to_owned(), uid: String::new() }

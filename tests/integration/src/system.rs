@@ -1,14 +1,14 @@
-//! Actix systems for tests: one whose time stands still unless nothing else is left to do, and one with real time.
+//! Actix systems for tests: one with paused time, which moves when all tasks wait for time, and one with real time.
 
 use std::future::Future;
 
 use actix::System;
 use tokio::runtime::Builder;
 
-/// How many turns the other tasks get before a condition counts as never met. Each turn costs well under a microsecond.
+/// How many turns the other tasks get before a wait for a condition fails. Each turn takes well under 1 us.
 const TURNS: usize = 100_000;
 
-/// Runs a test whose time moves only by `tokio::time::advance`, or by itself when every task waits for time.
+/// Runs a test whose time moves only by `tokio::time::advance`, or when every task waits for time.
 pub fn paused<F: Future>(test: F) -> F::Output {
     let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime can be made");
     System::with_tokio_rt(runtime).block_on(test)
@@ -19,10 +19,10 @@ pub fn real<F: Future>(test: F) -> F::Output {
     System::with_tokio_rt(|| Builder::new_current_thread().enable_all().build().expect("a runtime can be made")).block_on(test)
 }
 
-/// Lets the other tasks run until the condition is met. No time passes in a paused system meanwhile.
+/// Lets the other tasks run until the condition is met. In a paused system no time passes meanwhile.
 ///
 /// # Panics
-/// When it is not met in `TURNS` turns.
+/// If it is not met in `TURNS` turns.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut met: impl FnMut() -> F) {
     for _ in 0..TURNS {
         if met().await {

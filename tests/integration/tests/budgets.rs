@@ -1,8 +1,8 @@
 //! Fleet budgets: the throttlers of several nodes on one bus.
 //!
-//! Contracts: a fleet begins no faster and no more at once than its budget; a quota of 6 lets 6 of 10 go and tells the rest how long,
-//! also when the leader dies in the middle; a dead holder's permit comes back; who reaches no leader goes on alone; without a budget
-//! nothing changes; what is forged, replayed or led twice costs others a bounded time.
+//! Contracts: the pulls of a fleet that begin and run are within its budget; a quota of 6 grants 6 of 10 pulls and tells the others how
+//! long they wait, also if the leader dies in the middle; the permit of a dead node comes back; a node that reaches no leader goes on
+//! alone; without a budget nothing changes; forged and replayed messages, and two leaders, cost other nodes a bounded time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fleet;
@@ -26,7 +26,7 @@ use integration::paused;
 use throttler::core::budget::{Alone, BudgetPolicy};
 
 const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// Of a quota.
+/// The window of a quota.
 const WINDOW: Duration = Duration::from_secs(60);
 const POLICY: BudgetPolicy = BudgetPolicy { per_second: 200.0, at_once: 0, alone: Alone::Open, own: Caps::NONE };
 
@@ -55,7 +55,7 @@ fn nodes_share_one_rate_and_one_leader() {
     });
 }
 
-/// By its instance a lease names the same start of the node as lists of nodes do.
+/// A lease names the same instance of its holder as the list of nodes does.
 #[test]
 fn a_leaders_lease_names_the_instance_that_its_node_was_started_as() {
     paused(async {
@@ -79,7 +79,7 @@ fn no_more_run_at_once_than_the_fleet_may() {
         let policy = BudgetPolicy { at_once: 3, ..POLICY };
         let fleet = Fleet::start(5, policy, &clock, |_| Arc::new(bus.connect())).await;
         let registry = Registry::unlimited();
-        // So many that the rate, which begins low, lets three run at once.
+        // There are enough pulls for three at once, although the rate begins low.
         let begun = fleet.pull_everywhere(12, &registry, &clock).await;
         assert_eq!((begun.len(), registry.most_at_once()), (60, 3));
     });
@@ -89,7 +89,7 @@ fn no_more_run_at_once_than_the_fleet_may() {
 fn a_quota_of_six_serves_six_of_ten_even_when_the_leader_dies_and_the_rest_after_the_window() {
     paused(async {
         let (bus, clock) = on_memory();
-        // One by one, so that the leader can be killed between two of them.
+        // The rate is low, so that the leader can be killed between two pulls.
         let policy = BudgetPolicy { per_second: 5.0, ..POLICY };
         let mut fleet = Fleet::start(10, policy, &clock, |_| Arc::new(bus.connect())).await;
         let registry = Registry::with_quota(6, WINDOW, &clock);
@@ -100,7 +100,7 @@ fn a_quota_of_six_serves_six_of_ten_even_when_the_leader_dies_and_the_rest_after
         pulls[killed].abort();
         fleet.kill(killed).await;
         assert_eq!(registry.begun(), 3, "it dies in the middle of the release");
-        // All clocks jump, as on machines that slept: nobody takes that for twenty seconds without a leader.
+        // All clocks jump by 20 s, as on machines that were suspended. No node takes this for 20 s without a leader.
         tokio::time::advance(Duration::from_secs(20)).await;
         assert!(registry.begun() <= 6, "{} began", registry.begun());
         until_in_time("the window is nearly over", || clock.now().monotonic >= began + WINDOW - Duration::from_secs(5)).await;
@@ -147,7 +147,7 @@ fn who_reaches_no_leader_goes_on_alone_and_is_counted() {
     });
 }
 
-/// All lose the bus when the quota is used up: by `share` all wait until the window is over, by `open` the registry refuses them.
+/// All nodes lose the bus when the quota is used up: with `share` all wait until the window is over, with `open` the registry refuses them.
 #[test]
 fn a_fleet_without_a_bus_keeps_a_quota_that_it_knows_by_share_and_asks_by_open() {
     for (alone, after, refused) in [(Alone::Share, WINDOW, 0), (Alone::Open, Duration::from_secs(14), 3)] {

@@ -1,6 +1,6 @@
-//! What would happen to a pull, asked before one is made.
+//! Explanations of pulls before they are made.
 //!
-//! Contract: the verdict is what a pull at that moment then does, and asking changes nothing.
+//! Contract: a pull at that moment does what the explanation says, and an explanation changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::FailureClass;
@@ -116,7 +116,7 @@ fn what_cannot_be_read_is_refused_in_kubelets_words() {
     });
 }
 
-/// A digest that nothing has.
+/// A digest of no blob in the tests.
 fn digest(number: u8) -> Digest {
     Digest::parse(&format!("sha256:{number:064x}")).unwrap()
 }

@@ -1,7 +1,7 @@
-//! A coordinator whose neighbours are not there, or say nothing.
+//! A coordinator whose neighbours are absent or do not answer.
 //!
-//! Contract: what a neighbour would have said is taken as kubelet alone would go on (no back-off, no throttle), within bounded time;
-//! the pull ends well and its caller has the answer.
+//! Contract: without an answer of a neighbour the pull goes on as by kubelet alone (no back-off, no throttle), after a bounded time; the
+//! pull succeeds and its caller gets the answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn wiring(bus: &MemoryBus, delivery: Delivery) -> Wiring {
     Wiring { bus: Arc::new(bus.clone()), fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery }
 }
 
-/// A coordinator whose neighbours are looked for on a bus.
+/// A coordinator that calls its neighbours over a bus.
 fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
     let wiring = wiring(bus, Delivery::Bus);
     let neighbours = Neighbours {
@@ -43,7 +43,7 @@ fn beside(neighbours: Neighbours, runtime: &ScriptedRuntime) -> Addr<PullCoordin
     PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock, None, panic_guard("pull-coordinator")).start()
 }
 
-/// A service of the same process that takes every message and answers none.
+/// A service of the same process that accepts every message and answers none.
 struct Hangs;
 
 impl Actor for Hangs {
@@ -89,7 +89,7 @@ fn neighbours_that_say_nothing_hold_a_pull_back_for_a_bounded_time() {
         let clock = Clock::simulated(Duration::ZERO);
         let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
-        // 2 s for the check, 12 s for the permit and 2 s to ask for it once more beside 2 s for Pulling, 2 s for the report beside Pulled.
+        // 2 s for the check, 12 s for the permit and 2 s for asking once more during the 2 s for Pulling, 2 s for the report during Pulled.
         assert!(clock.now().monotonic < Duration::from_secs(19), "{:?}", clock.now().monotonic);
     });
 }
@@ -110,7 +110,7 @@ fn neighbours_in_the_same_process_that_hang_hold_a_pull_back_for_a_bounded_time(
         let clock = Clock::simulated(Duration::ZERO);
         let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
-        // 4 s for the check, 14 s for the permit and 4 s to ask for it once more, 4 s for the report.
+        // 4 s for the check, 14 s for the permit and 4 s for asking once more, 4 s for the report.
         assert!(clock.now().monotonic < Duration::from_secs(27), "{:?}", clock.now().monotonic);
     });
 }

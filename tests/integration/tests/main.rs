@@ -1,4 +1,4 @@
-//! Services together over real buses and runtimes.
+//! Several services together, over real buses and runtimes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod budgets;

@@ -1,7 +1,7 @@
-//! Trackers that share on a real nats-server: each with a connection of its own, as agents have.
+//! Trackers that share over a real nats-server, each with a connection of its own, as agents have.
 //!
-//! Contracts: what one finds out holds the others at once; one leads; a pause and a clear reach all; a pause outlives the server; a
-//! server that is killed makes each go by kubelet's rule; what a wiped store has lost is said again.
+//! Contracts: a failure that one node reports applies to the others at once; one node leads; a pause and a clear reach all nodes; a pause
+//! outlives the server; if the server is killed, each node goes by kubelet's rule; reports that a wiped store has lost are published again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use contract::{AttemptId, ClearanceId, Command, Envelope, FailureClass, Meta, St
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// How long something that is on its way may take on a busy machine before a test gives up.
+/// The longest time for a message on a busy machine before a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 const IMAGE: &str = "r.example/a:1";
 
 struct Node(Addr<BackoffTracker>);
 
-/// None where there is no nats-server and that is allowed.
+/// Starts a server and nodes; none if there is no nats-server and tests may be skipped.
 async fn start(count: usize) -> Option<(NatsServer, Vec<Node>)> {
     met(current_program())?;
     let server = NatsServer::start(NatsConfig::default());
@@ -76,7 +76,7 @@ impl Node {
         self.put(CheckBackoff { key: key(image), peek: true, target: Some(target(image)) }).await
     }
 
-    /// Waits until an image is held.
+    /// Waits until an image is refused, and returns the refusal.
     async fn held(&self, image: &str) -> Refusal {
         let waiting = async {
             loop {
@@ -89,7 +89,7 @@ impl Node {
         tokio::time::timeout(PATIENCE, waiting).await.expect("the image is held in time")
     }
 
-    /// Waits until an image is free.
+    /// Waits until an image is allowed.
     async fn free(&self, image: &str) {
         let waiting = async {
             while self.check(image).await != BackoffAnswer::Allowed {
@@ -210,8 +210,8 @@ async fn pauses_and_clears_reach_every_node() {
     }
 }
 
-/// A pause that is in force when the server dies is so after it, for who knew of it and for who has never heard of it; what it holds
-/// off is known all the while, and refused again when it is over.
+/// A pause in force when the server dies is still in force afterwards, for nodes that knew it and for a new node. The entries that it
+/// suspends stay known, and refuse again after it.
 #[actix::test]
 async fn a_pause_outlives_the_server_and_holds_who_joins_after_it() {
     let Some((mut server, nodes)) = start(3).await else { return };
@@ -284,9 +284,10 @@ async fn what_was_cleared_without_a_server_is_said_when_it_is_back_and_ends_noth
         let told = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
         assert!(cleared.still_binding.contains(&told.to_owned()), "{:?}", cleared.still_binding);
     }
-    // How old a word is, others know by the time that it took besides: what is newer by less may end with it.
+    // Other nodes know the time of the clear only up to the message's time under way: a failure that is newer by less than that may be
+    // cleared too.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // Who was not told still waits for what it knew when the server went.
+    // The nodes that were not told of the clear still refuse by the entries that they had when the server died.
     nodes[1].fails(newer).await;
     server.restart();
     for node in &nodes {

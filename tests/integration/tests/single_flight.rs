@@ -1,8 +1,8 @@
 //! Many callers of one node, over the real actors with a paused clock.
 //!
-//! Contracts: twenty callers of one missing image are one pull, each with events of its own, and a failure steps each key's
-//! back-off once; a caller that hangs up ends only its own wait, and the runtime's pull when it was the last; presence is looked at again
-//! after a wait; a pull that takes too long ends; every permit comes back.
+//! Contracts: twenty callers of one absent image are one pull, each with events of its own, and a failure advances the back-off of each key
+//! by one step; a caller that disconnects ends only its own wait, and the runtime's pull if it was the last caller; presence is checked
+//! again after a wait; a pull that takes too long ends; every permit is returned.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn every_permit_is_back(node: &TestNode) {
     .await;
 }
 
-/// Twenty callers of [`IMAGE`]: five pods twice, and ten times the nameless one.
+/// Twenty callers of [`IMAGE`]: two for each of five pods, and ten without a pod.
 async fn twenty_callers(node: &TestNode, runtime: &ScriptedRuntime) -> Vec<PullOutcome> {
     runtime.hold(IMAGE);
     let callers: Vec<JoinHandle<PullOutcome>> = (0..20)
@@ -164,7 +164,7 @@ fn presence_is_looked_at_again_after_a_wait() {
             let second = node.begin(ask("other:v1", PullPolicy::IfNotPresent));
             until("one waits", || async { node.permits().await.queued == 1 }).await;
             tokio::time::advance(Duration::from_secs(4)).await;
-            // Somebody else brings it meanwhile.
+            // Another process pulls the image meanwhile.
             runtime.put("other:v1", ImageStatus { image_ref: "theirs".to_owned(), size_bytes: 5, ..ImageStatus::default() });
             runtime.let_go(IMAGE);
             first.await.unwrap();

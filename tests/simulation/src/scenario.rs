@@ -28,7 +28,7 @@ const LIMITED_EACH: usize = 5;
 /// How long an answer or a refusal takes; in `slow`, [`SLOW_ANSWER`].
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
 const SLOW_ANSWER: Duration = Duration::from_secs(3);
-/// How many pulls the budget lets go in a second: 0.9 of 200, see the throttler's pace.
+/// The pulls per second that the budget permits: 0.9 of 200, see the throttler's rate limiter.
 const LET_GO_PER_SECOND: f64 = 180.0;
 /// How long a failure takes to reach all nodes: two ways of the bus, with delays.
 const TOLD_WITHIN: Duration = Duration::from_millis(10);
@@ -181,7 +181,7 @@ impl Scenario {
     }
 
     /// How many requests fail before any node can know that a registry has stopped serving in the middle of a roll-out: those that the
-    /// budget lets go until the first failure or the silence is known to all, and the failures in a row that show it.
+    /// budget permits until all nodes know of the first failure or the silence, and the failures in a row that show it.
     #[must_use]
     pub fn fail_unknown(self) -> u64 {
         let let_go = |within: Duration| (LET_GO_PER_SECOND * within.as_secs_f64()).ceil() as u64;

@@ -22,18 +22,18 @@ pub struct Storm {
     pub minutes: u64,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Every node for itself.
+    /// The side of kubelet's rule: every node decides by itself.
     pub kubelet: Figures,
-    /// Together.
+    /// The side of Fleetpull: the nodes share.
     pub fleetpull: Figures,
 }
 
 /// Every request of both sides, for a plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Every node for itself.
+    /// The requests by kubelet's rule.
     pub kubelet: Vec<Request>,
-    /// Together.
+    /// The requests of Fleetpull.
     pub fleetpull: Vec<Request>,
 }
 

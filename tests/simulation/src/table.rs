@@ -111,8 +111,8 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
     }
 }
 
-/// The longest step between two probes with its probe, and the time of the release with a fifth more: the budget uses 0.9 of its cap, and begins
-/// below it.
+/// The longest step between two probes and its probe, and the time of the release and a fifth more: the budget uses 0.9 of its cap, and
+/// begins below it.
 fn after_an_outage(release: f64) -> f64 {
     8.8 + 1.2 * release
 }

@@ -1,4 +1,4 @@
-//! Running other programs, aloud.
+//! Runs other programs, and prints their command lines.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// What cargo tells a program that it runs about the program's own package. Build scripts that watch these (ring's does) would
-/// run again for a cargo that inherits them, and everything above them would be built anew.
+/// Variables by which cargo describes a program's own package. Build scripts that watch them (ring's does) would run again for a cargo that
+/// inherits them, and every dependent crate would be built again.
 const OF_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
-/// cargo in the workspace: the one that runs this.
+/// A command of cargo in the workspace: the cargo that runs this program.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
@@ -22,7 +22,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Says what is run, runs it, and fails if it does. All of it on stderr: stdout is for results.
+/// Prints the command line, runs it, and fails if it does. All output goes to stderr, because stdout is for results.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     eprintln!("$ {}", shown(command));
     let status = command.stdout(std::io::stderr()).status().with_context(|| format!("cannot start {}", shown(command)))?;
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs it quietly for what it writes to stdout.
+/// Runs a command without printing it, and returns its stdout.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("cannot start {}", shown(command)))?;
     if !output.status.success() {
@@ -41,7 +41,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// As one would type it.
+/// The command line as a person would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());

@@ -1,7 +1,7 @@
-//! `lint`: what other people's crates may bring: their licences, where they come from, and how many versions of one.
+//! `lint`: checks external crates: their licences, their sources, and their numbers of versions.
 //!
-//! It reads what cargo itself says of the locked tree on Linux, so it needs neither network nor another program. See decision record
-//! 0003 for what it cannot see: known vulnerabilities.
+//! It reads cargo's metadata of the locked tree on Linux, so it needs neither network nor another program. Decision record 0003 describes
+//! what it cannot find: known vulnerabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::command;
 
-/// Licences that ask for no more than their text beside the program.
+/// Licences that require only that their text comes with the program.
 const LICENCES: [&str; 8] =
     ["Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-3-Clause", "CDLA-Permissive-2.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
-/// The one place that crates of others come from.
+/// The only source of external crates.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-/// Crates that are there in several versions: how many, and why nothing can be done about it here.
+/// Crates in several versions: how many, and why that cannot be changed here.
 const DUPLICATES: [(&str, usize, &str); 12] = [
     ("base64", 2, "reqwest and pem are a version ahead of async-nats and tonic"),
     ("cpufeatures", 2, "sha2 0.10 and chacha20 0.10"),
@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Somebody else's crate.
+/// An external crate.
 #[derive(Debug)]
 struct Foreign {
     name: String,
@@ -57,7 +57,7 @@ struct Foreign {
     source: String,
 }
 
-/// All crates of the resolved tree but the workspace's own.
+/// All crates of the resolved tree except the workspace's own.
 fn read(metadata: &Value) -> anyhow::Result<Vec<Foreign>> {
     let array = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let used: BTreeSet<String> =
@@ -91,7 +91,7 @@ impl Foreign {
     }
 }
 
-/// Whether an SPDX expression can be met by allowed licences alone. `/` is an old way to write `OR`; parentheses stand around `OR`.
+/// Whether allowed licences alone satisfy an SPDX expression. `/` is an old form of `OR`; parentheses are supported around `OR` only.
 fn allows(expression: &str) -> bool {
     let mut terms: Vec<String> = vec![String::new()];
     let mut depth = 0_usize;
@@ -110,7 +110,7 @@ fn allows(expression: &str) -> bool {
     terms.iter().all(|term| term.split(" OR ").any(|licence| LICENCES.contains(&licence.trim())))
 }
 
-/// Crates in more versions than known, and known ones that are no more.
+/// Crates with more versions than known, and known ones that have no duplicates any more.
 fn duplicates(crates: &[Foreign], known: &[(&str, usize, &str)]) -> Vec<String> {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     crates.iter().for_each(|one| {
@@ -146,7 +146,7 @@ mod tests {
             ("MIT AND GPL-3.0", false),
             ("(MIT OR Apache-2.0) AND GPL-3.0", false),
             ("Apache-2.0 WITH Other-exception", false),
-            // Which goes first is not said: nobody has written it so far.
+            // An `OR` after an `AND` without parentheses is refused: no crate has such a licence so far.
             ("MIT AND ISC OR GPL-3.0", false),
             ("", false),
         ];

@@ -1,4 +1,4 @@
-//! `fuzz`: one fuzz target under libFuzzer, guided by coverage.
+//! `fuzz`: runs one fuzz target under libFuzzer, guided by coverage.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,18 +7,18 @@ use anyhow::{Context, bail};
 
 use crate::command;
 
-/// Where the programs for libFuzzer are: a workspace of their own.
+/// The workspace with the programs for libFuzzer.
 const PROGRAMS: &str = "tests/fuzz/libfuzzer";
-/// Where the kept inputs are, a folder for each target.
+/// The kept inputs, a folder for each target.
 const CORPORA: &str = "tests/fuzz/corpus";
 
-/// Fuzzes `target` for so many seconds. What it finds is written to `tests/fuzz/libfuzzer/artifacts`.
+/// Fuzzes `target` for this many seconds. Inputs that fail are written to `tests/fuzz/libfuzzer/artifacts`.
 pub(crate) fn run(root: &Path, target: &str, seconds: u64) -> anyhow::Result<()> {
     let corpus = root.join(CORPORA).join(target);
     if !corpus.is_dir() {
         bail!("there is no target {target:?}; it is one of {}", targets(root)?.join(", "));
     }
-    // New inputs go to a folder of their own; of the kept ones few are enough.
+    // New inputs go to a folder of their own, because only a few are kept.
     let found = root.join("target/fuzz-corpus").join(target);
     std::fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
     let mut fuzz = Command::new("rustup");

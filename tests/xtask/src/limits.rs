@@ -1,10 +1,10 @@
-//! What this process may have, and the tests that it starts inherit.
+//! The limits of this process, which its tests inherit.
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the open files to as many as this user may have. Whole fleets of agents and registries run in one process of tests: that is
-/// more than the 1,024 of an ordinary login, which is meant for programs that still use `select`.
+/// Raises the limit of open files to this user's maximum. A test process runs whole fleets of agents and registries, which need more than
+/// the usual 1,024; that default is meant for programs that still use `select`.
 pub(crate) fn raise_open_files() -> anyhow::Result<()> {
     let may_have = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: may_have, maximum: may_have })

@@ -1,4 +1,4 @@
-//! `lint`: what CI checks besides the tests.
+//! `lint`: all checks of CI except the tests.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use crate::{command, dependencies, layers, vocabulary};
 
-/// Runs every check, and fails at the end if any did.
+/// Runs every check, and fails at the end if any failed.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let cargo = |arguments: &[&str]| command::run(command::cargo(root).env("RUSTDOCFLAGS", "-D warnings").args(arguments));
     let outcomes = [

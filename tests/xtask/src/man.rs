@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::command;
 
-/// The test that compares the pages writes them: so nothing that makes pages is in the program itself, nor built for this tool.
+/// The test that compares the pages also writes them, so that the code that makes pages is neither in the program nor built for this tool.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     command::run(command::cargo(root).env("BLESS", "1").args(["test", "--quiet", "--locked", "-p", "fleetpull", "--test", "all", "man::"]))
 }

@@ -1,13 +1,13 @@
-//! `vocabulary`: words that were replaced stay out. What is said instead is in `shared/README.md`.
+//! `vocabulary`: checks that replaced words are not used. `shared/README.md` has the words to use.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
 
-/// Where words are looked for.
+/// The folders and files that are checked.
 const FOLDERS: [&str; 6] = ["services", "shared", "config", "deploy", "tests", "README.md"];
-/// Texts of others, and what keeps their bytes; and this list.
+/// Exempt texts: those of other projects, those whose bytes must not change, and this list.
 const EXCEPT: [&str; 7] = [
     "tests/integration/kubelet/",
     "tests/fuzz/corpus/",
@@ -17,9 +17,9 @@ const EXCEPT: [&str; 7] = [
     "shared/runtimes/tests/golden/",
     "tests/xtask/src/vocabulary.rs",
 ];
-/// What is text.
+/// The extensions of text files.
 const ENDINGS: [&str; 9] = ["rs", "md", "toml", "json", "jsonl", "yaml", "yml", "conf", "service"];
-/// A replaced word and what is said instead. A name is taken apart (`WishId`, `next_try_ms`), and a plural is found too.
+/// A replaced word and the words to use. Names are split into words (`WishId`, `next_try_ms`), and plurals are found too.
 const REPLACED: [(&str, &str); 16] = [
     ("wish", "standing pull, or request for clearance"),
     ("wishes", "standing pulls, or requests for clearance"),
@@ -39,7 +39,7 @@ const REPLACED: [(&str, &str); 16] = [
     ("whomever", "any node, any caller"),
 ];
 
-/// Looks at every text of the workspace.
+/// Checks every text of the workspace.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let (mut files, mut found) = (0, Vec::new());
     for folder in FOLDERS {
@@ -79,7 +79,7 @@ fn replaced(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     REPLACED.into_iter().filter(move |(word, _)| says(word))
 }
 
-/// The words of a line in small letters, names taken apart.
+/// The words of a line in lower case, with names split.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_small = false;

@@ -1,4 +1,4 @@
-//! Dashboards, alert rules and runbooks speak of instruments that exist, and every instrument is on a dashboard.
+//! Checks that dashboards, alert rules and runbooks name instruments that exist, and that every instrument is on a dashboard.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(deploy(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Every value under the key `expr`, or `definition` of a variable.
+/// Adds every value under the key `expr`, or under `definition` of a variable.
 fn expressions(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -59,7 +59,7 @@ fn rules() -> Vec<String> {
     [rules, tests].concat()
 }
 
-/// What is wrong with the names and labels of an expression.
+/// The unknown names and labels of an expression.
 fn wrong(expression: &str) -> Vec<String> {
     let selector = Regex::new(r"(fleetpull_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
     let matcher = Regex::new(r"([a-z_]+)\s*(?:=~|!~|!=|=)").unwrap();

@@ -1,4 +1,4 @@
-//! What lies in deploy/ does what its comments promise, as far as this machine can say.
+//! Checks that the files in deploy/ do what their comments promise, as far as this machine can tell.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use support::nats::{Accounts, NatsServer, current_program};
 use support::requirement::met;
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine.
+/// A limit that nothing here reaches on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
-/// A server refuses by not answering. What comes later than this was not refused, and would fail the next run.
+/// A server refuses by not answering, so a message that has not come within this time counts as refused. If it came later, the next run
+/// would fail.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
 
 fn deploy(file: &str) -> PathBuf {
@@ -27,7 +28,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(deploy(file)).unwrap()
 }
 
-/// A server with the accounts of the example, whose users have keys that this test knows.
+/// A server with the example's accounts, with keys that this test has created.
 struct Fleet {
     server: NatsServer,
     accounts: Accounts,
@@ -35,7 +36,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// With the buckets of a fleet, made by who may.
+    /// Starts a server and creates the buckets of a fleet with the login that may do so.
     async fn start() -> Self {
         let accounts = Accounts::new();
         let server = NatsServer::start(accounts.config());
@@ -56,7 +57,7 @@ impl Fleet {
         bus
     }
 
-    /// The buckets as they are set up, and how much is in each.
+    /// The configurations of the buckets, and the number of entries in each.
     async fn buckets(&self) -> Vec<serde_json::Value> {
         let setup = self.connect("setup").await;
         let mut all = Vec::new();
@@ -75,7 +76,7 @@ fn message(subject: &str) -> Message {
     Message::new(subject.to_owned(), Bytes::from_static(b"x"))
 }
 
-/// The next message, which must come.
+/// Waits for the next message; panics if none comes.
 async fn next(subscription: &mut bus::Subscription) -> Message {
     tokio::time::timeout(LIMIT, subscription.next()).await.expect("a message comes").expect("the subscription stands")
 }
@@ -95,7 +96,7 @@ async fn a_node_publishes_events_in_its_own_name_alone() {
     let (n1, operator, viewer) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("viewer").await);
     let mut events = viewer.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
     let mut seen_by_operator = operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
-    // One connection's messages keep their order: when the last has come, the ones before it were refused.
+    // Messages of one connection keep their order: when the last has come, those before it were refused.
     for subject in ["fleetpull.v1.evt.Failed.ghcr_2eio.n2", "fleetpull.v1.evt.n1", "fleetpull.v1.evt.Failed.ghcr_2eio.n1"] {
         n1.publish(message(subject)).await.unwrap();
     }
@@ -128,7 +129,7 @@ async fn a_node_takes_commands_to_itself_and_to_all_and_answers_them() {
         for subject in [command, "fleetpull.v1.cmd._all.agent.describe", "$SRV.PING"] {
             operator.request(message(subject), LIMIT).await.unwrap();
         }
-        // As a second agent of the same name does, and every service when local delivery is off.
+        // A second agent of the same name sends this, and so does every service without local delivery.
         n1.request(message(command), LIMIT).await.unwrap();
     };
     tokio::join!(answering, asking);
@@ -145,7 +146,7 @@ async fn a_node_commands_no_other_node_and_a_viewer_none_at_all() {
     let mut heard = n2.subscribe("fleetpull.v1.cmd.n2.>", None).await.unwrap();
     for stranger in [&n1, &viewer] {
         stranger.publish(message("fleetpull.v1.cmd.n2.agent.forged")).await.unwrap();
-        // A round trip of the stranger: what was published before it has been judged.
+        // After a round trip of the stranger the server has checked everything that it published before.
         drop(stranger.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
     }
     operator.publish(message("fleetpull.v1.cmd.n2.agent.describe")).await.unwrap();
@@ -166,7 +167,7 @@ async fn bucket(bus: &NatsBus, purpose: &str) -> Result<Arc<dyn KeyValue>, BusEr
     bus.bucket(&spec(purpose)).await
 }
 
-/// Whether what is asked for is never answered, which is how a server refuses. Told of at once where nobody subscribes.
+/// Whether a request is refused: a server refuses by not answering. If nobody subscribes, the request fails at once.
 async fn is_refused<T, E: std::fmt::Debug>(asking: impl Future<Output = Result<T, E>>) -> bool {
     !matches!(tokio::time::timeout(REFUSED_AFTER, asking).await, Ok(Ok(_)))
 }
@@ -219,7 +220,7 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
         n1.publish(message(&subject)).await.unwrap();
         operator.publish(message(&subject)).await.unwrap();
     }
-    // A round trip of the operator's: what was published before it has been judged.
+    // After a round trip of the operator the server has checked everything that it published before.
     drop(operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
     n1.publish(message("fleetpull.v1.digest.n1")).await.unwrap();
     assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.digest.n1");
@@ -367,7 +368,7 @@ async fn a_node_changes_no_bucket_and_speaks_for_nobody_else() {
         let answer = n1.request(message(&subject), LIMIT).await;
         assert_eq!(answer.err(), Some(BusError::Forbidden { subject }));
     }
-    // Where keys expire nats-server lets a writer empty a bucket by this header; the fleet's key does not expire.
+    // If keys can expire, nats-server lets a writer empty a bucket by this header; the fleet's key does not expire.
     let rollup = message("$KV.fleetpull-keys.fleet").with_headers([("Nats-Rollup", "all")].into_iter().collect());
     let refused = n1.request(rollup, LIMIT).await.unwrap();
     assert!(String::from_utf8_lossy(&refused.payload).contains("rollup not permitted"), "{refused:?}");
@@ -404,7 +405,7 @@ fn the_example_of_accounts_is_taken_by_the_server_as_it_is() {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
-/// Lines such as `nkey: U... # name` and, for the fleet's users, `# role node` below.
+/// Users in lines such as `nkey: U... # name` and, for the fleet's users, a line `# role node` below.
 fn users_of(text: &str) -> Vec<(String, Option<String>, String)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let of = |index: usize| {
@@ -435,13 +436,13 @@ fn the_example_of_accounts_is_what_nats_setup_makes() {
     }
 }
 
-/// Whether systemd's own check is here.
+/// Whether systemd's own checker is installed.
 fn systemd_analyze() -> Result<(), String> {
     let version = Command::new("systemd-analyze").arg("--version").output();
     version.map(drop).map_err(|error| format!("systemd-analyze cannot be run: {error}; cargo xtask tools gets it"))
 }
 
-/// The unit in a folder of its own. systemd demands that the program is there.
+/// Copies the unit to a folder. systemd requires that the unit's program exists.
 fn unit_in(folder: &TempDir) -> PathBuf {
     let unit = folder.path().join("fleetpull.service");
     std::fs::write(&unit, read("systemd/fleetpull.service").replace("/usr/local/bin/fleetpull", "/bin/true")).unwrap();
@@ -456,7 +457,7 @@ fn systemd_takes_the_unit_without_a_word() {
     let folder = TempDir::new().unwrap();
     let verified = Command::new("systemd-analyze").arg("verify").arg(unit_in(&folder)).output().unwrap();
     let said = String::from_utf8_lossy(&verified.stderr);
-    // It reads every unit that ours names, and says of others what is wrong with them.
+    // It also reads the units that ours names, and reports their errors too.
     let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("fleetpull")).collect();
     assert!(of_ours.is_empty(), "{said}");
 }

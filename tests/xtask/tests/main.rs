@@ -1,4 +1,4 @@
-//! What is delivered for deployment.
+//! Tests of the files for deployment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dashboards;

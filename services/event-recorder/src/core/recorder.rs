@@ -1,8 +1,8 @@
 //! The course of a stored event: numbered, folded, written, offered to the stream until the stream has it, and deleted then.
 //!
 //! A recording is answered once the store has handed the event to the operating system or has failed to, so that no pull waits for a full
-//! disk. An event that could not be stored stays in memory, and is published to the present subscribers. What the stream has is read
-//! whenever it is unknown: after each start, and after each append without an answer.
+//! disk. An event that could not be stored stays in memory, and is published to the present subscribers. The stream is read whenever its
+//! contents are unknown: after each start, and after each append without an answer.
 
 mod delivering;
 mod loading;

@@ -106,7 +106,7 @@ pub struct StreamRead {
     pub next: Option<u64>,
 }
 
-/// What memory holds of a stored event.
+/// The fields of a stored event that are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Its number.

@@ -116,8 +116,8 @@ impl Coordinator {
             }
             (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.resolve_sent => self.restart_attempt(now, id, effects),
             (FlightStage::Pulling, _) if fleet.resolve_sent => {}
-            // Other nodes have failed meanwhile. Leave the queue: if flights kept their places and asked again with a permit in hand, all
-            // that wait for the same clearance would get it at once and begin more pulls than the budget allows.
+            // Other nodes have failed meanwhile. The flight leaves the queue: if flights kept their places and asked again with a permit in
+            // hand, all flights that wait for the same clearance would get it at once and begin more pulls than the budget allows.
             (FlightStage::Queued, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
                 self.restart_attempt(now, id, effects)
             }
@@ -341,8 +341,8 @@ impl Coordinator {
         match flight.stage {
             // Another node may take the lease; this flight stays in the queue and still learns if others fail.
             FlightStage::Queued | FlightStage::Rechecking => self.lapse(id),
-            // Not ended on a guess: a runtime that does not show the manifest may have had it for long, and a pull that has asked for no
-            // blob waits for none.
+            // Do not end the attempt on a guess: a runtime that does not show the manifest may have had it for long, and a pull that has
+            // requested no blob waits for none.
             FlightStage::Pulling if flight.resolved && !(flight.seen && flight.awaits_blob) => {}
             FlightStage::Pulling => {
                 let (registry, within) = (flight.reference.registry(), by - given);
@@ -368,8 +368,8 @@ impl Coordinator {
         self.request_clearance(now, id, PATIENCE, effects);
     }
 
-    /// Ends an attempt without a report and requests clearance for the next. It hangs while other nodes are answered, or it has not begun
-    /// and other nodes have failed.
+    /// Ends an attempt without a report and requests clearance for the next. The reason is that the attempt hangs while other nodes are
+    /// answered, or that it has not begun and other nodes have failed.
     fn restart_attempt(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });
@@ -382,8 +382,8 @@ impl Coordinator {
         self.await_clearance(now, id, effects);
     }
 
-    /// Gives clearance back but goes on with the pull: the fleet gave the attempt up, but this runtime, which does not show the manifest,
-    /// may have it.
+    /// Gives clearance back but goes on with the pull: the fleet gave the attempt up, but the runtime may have the manifest without showing
+    /// it.
     fn continue_without_clearance(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
@@ -395,14 +395,14 @@ impl Coordinator {
         self.alarms.clear(Alarm::Clearance(id));
     }
 
-    /// Notes that a blob was asked for and no byte of any has come.
+    /// Notes that a blob was requested and no byte of any blob has come.
     pub(super) fn blob_awaited(&mut self, id: FlightId) {
         if let Some(flight) = self.flights.get_mut(&id) {
             flight.awaits_blob = true;
         }
     }
 
-    /// Sends once for each stage that it has answered, if the tracker still knows the clearance.
+    /// Tells the tracker once for each stage that the stage has answered, if the tracker still knows the clearance.
     pub(super) fn resolve_answered(&mut self, id: FlightId, stage: RegistryStage, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.awaits_blob &= stage < RegistryStage::Blob;
@@ -415,8 +415,8 @@ impl Coordinator {
         }
     }
 
-    /// Sends that an attempt has failed, unless the stage that its clearance was for has answered or the tracker no longer knows the
-    /// clearance.
+    /// Tells the tracker that an attempt has failed, unless the stage that its clearance was for has answered or the tracker no longer
+    /// knows the clearance.
     pub(super) fn resolve_failed(&mut self, id: FlightId, failure: &Failure, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.resolve_sent) else { return };

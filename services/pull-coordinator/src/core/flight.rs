@@ -32,7 +32,7 @@ pub(super) enum FlightStage {
     AwaitingClearance,
     /// Waits for a permit.
     Queued,
-    /// Asks the runtime whether the image was pulled by another way meanwhile.
+    /// Asks the runtime whether another pull has brought the image meanwhile.
     Rechecking,
     /// The runtime pulls.
     Pulling,
@@ -55,14 +55,14 @@ pub(super) struct Flight {
     pub(super) always: bool,
     /// The tag is resolved, or may be: a caller with policy Always does not join any more.
     pub(super) resolved: bool,
-    /// It was seen that the registry has given the manifest.
+    /// True if the registry is known to have given the manifest.
     pub(super) seen: bool,
-    /// A blob was asked for, and no byte of any had come at the last look.
+    /// A blob was requested, and no byte of any blob had come when the progress was last read.
     pub(super) awaits_blob: bool,
     /// How many flights had pulled an image when the first caller asked.
     pub(super) images_pulled_before: u64,
     pub(super) queued_since: Now,
-    /// The event that it waits for its turn is recorded.
+    /// The event about the wait for a permit is recorded.
     pub(super) throttled_recorded: bool,
     /// Its clearance and waits for the fleet; none if this node shares nothing.
     pub(super) fleet: Option<FleetState>,
@@ -71,7 +71,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Whether a permit was asked for and not returned.
+    /// Whether a permit was requested and not returned.
     pub(super) fn wants_permit(&self) -> bool {
         self.stage != FlightStage::AwaitingClearance || self.fleet.as_ref().is_some_and(|fleet| fleet.has_permit)
     }
@@ -81,7 +81,7 @@ impl Flight {
         matches!(self.stage, FlightStage::Pulling | FlightStage::Verifying(_))
     }
 
-    /// The owner of the budget that it counts towards.
+    /// The owner of the budget that the flight counts towards.
     pub(super) fn budget(&self) -> Option<String> {
         self.fleet.as_ref().map(|fleet| fleet.target.budget_owner.clone())
     }
@@ -110,7 +110,7 @@ pub(super) struct FleetState {
     pub(super) answer_due: Duration,
     /// The tracker answered the last request in time.
     pub(super) answered: bool,
-    /// The flight has a permit while it waits for clearance again.
+    /// Clearance was granted, but is no longer valid.
     pub(super) has_permit: bool,
     /// Clearance was granted, but holds no more.
     pub(super) lapsed: bool,
@@ -128,7 +128,7 @@ pub(super) struct FleetState {
     refusal_before: Option<(Refusal, Duration)>,
     /// The class, cause and time of the last event that said why the flight waits.
     last_recorded: Option<(FailureClass, String, Duration)>,
-    /// The expected wait for the fleet's budget, while it waits for that.
+    /// The expected wait for the fleet's budget; none: the flight does not wait for the budget.
     pub(super) budget_wait: Option<Duration>,
     /// Since when it waits for the fleet.
     waiting_since: Option<Duration>,

@@ -131,7 +131,7 @@ impl Coordinator {
         }
     }
 
-    /// Records once, for each caller that was not refused, that the flight waits for its turn and for what.
+    /// Records the wait for a permit once for each caller that was not refused.
     fn record_throttled(&mut self, now: Now, id: FlightId, ahead: u64, budget_wait: Option<Duration>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.throttled_recorded) else { return };
         flight.throttled_recorded = true;
@@ -233,7 +233,7 @@ impl Coordinator {
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
         let tried = flight.stage != FlightStage::Queued;
         let attempt_span = Some(flight.trace).filter(|_| tried && result.is_err());
-        // A failure after the stage that clearance was for concerns this node alone.
+        // If the stage that clearance was for has answered, a later failure concerns this node alone.
         let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| !fleet.resolve_sent);
         self.images_pulled += u64::from(result.is_ok());
         match result {

@@ -123,7 +123,7 @@ pub fn waits_for_budget(image: &str, waited: Duration, registry: &str, wait: Dur
     format!("Pull of image {} waits for the fleet's budget for {registry}, for {} so far: {turn}", quote(image), duration(seconds(waited)))
 }
 
-/// Not in kubelet: the event that a pull waits for its turn on its own node.
+/// Not in kubelet: the event that a pull waits for other pulls of its node.
 #[must_use]
 pub fn waits_for_slot(image: &str, waited: Duration, ahead: u64) -> String {
     let waited = duration(seconds(waited));

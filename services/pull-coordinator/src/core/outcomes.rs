@@ -112,7 +112,7 @@ pub(super) fn backoff_fact(request: &Request, refusal: &Refusal) -> Fact {
     Fact { reason: EventReason::BackOff, message: kubelet_messages::back_off(&request.ask.image, None), fields }
 }
 
-/// The event of a pull that waits for its turn: behind `ahead` pulls of its own node, or for the fleet's budget for about `budget_wait`.
+/// The event of a pull that waits for its permit: behind `ahead` pulls of its node, or for the fleet's budget for about `budget_wait`.
 pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_wait: Option<Duration>) -> Fact {
     let (message, cause) = match budget_wait {
         Some(wait) => (kubelet_messages::waits_for_budget(&request.ask.image, waited, request.reference.registry(), wait), "budget"),

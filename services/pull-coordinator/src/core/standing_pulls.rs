@@ -106,8 +106,8 @@ impl StandingPulls {
     }
 }
 
-/// How long the standing pull goes on that a request asks for; none: it asks for none. Policy Never, or an image or platform that cannot be
-/// parsed, is answered at once instead.
+/// How long the standing pull of a request goes on; none: the request asks for no standing pull. A request with policy Never, or with an
+/// image or platform that cannot be parsed, is answered at once instead.
 pub(super) fn wait_of(ask: &EnsureImage) -> Option<Duration> {
     let stands = ask.policy != Some(PullPolicy::Never) && bounds::check_image(&ask.image).is_ok() && Reference::parse(&ask.image).is_ok();
     let readable = stands && ask.platform.as_deref().is_none_or(|platform| Platform::parse(platform).is_ok());

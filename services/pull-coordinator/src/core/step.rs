@@ -78,7 +78,7 @@ pub struct Failure {
 pub struct KeptStandingPull {
     /// Its id.
     pub standing_pull: StandingPullId,
-    /// What is wanted.
+    /// The request of the standing pull.
     pub ask: EnsureImage,
     /// When it was made, in milliseconds since 1970.
     pub since_ms: u64,
@@ -86,14 +86,14 @@ pub struct KeptStandingPull {
     pub until_ms: u64,
 }
 
-/// Something that happened.
+/// An input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A caller wants an image.
     Asked {
         /// The new request.
         request: RequestId,
-        /// What is wanted.
+        /// The caller's command.
         ask: EnsureImage,
         /// The span of the request.
         trace: TraceContext,
@@ -109,35 +109,35 @@ pub enum Input {
     TargetFound {
         /// The request.
         request: RequestId,
-        /// What is wanted, as the fleet sees it; none when this node shares nothing.
+        /// The target of the request in the fleet; none if this node shares nothing.
         target: Option<Arc<Target>>,
-        /// Bytes free where images lie, if that was asked and can be said.
+        /// The free bytes of the file system of images; none: not requested or unknown.
         free_bytes: Option<u64>,
     },
     /// The answer to [`Effect::RequestClearance`].
     ClearanceAnswered {
         /// The flight.
         flight: FlightId,
-        /// Which question.
+        /// The number of the request for clearance.
         turn: u64,
-        /// The tracker's answer; none: it gave none.
+        /// The tracker's answer; none: the tracker gave none.
         answer: Option<Clearance>,
     },
-    /// The standing pulls that stood when the agent ended.
+    /// The standing pulls that were stored when the agent ended.
     StandingPullsLoaded {
         /// All of them.
         standing_pulls: Vec<KeptStandingPull>,
     },
     /// The answer to [`Effect::KeepStandingPulls`].
     StandingPullsKept {
-        /// Why they could not be kept, if so.
+        /// Why they could not be stored; none: they are stored.
         error: Option<String>,
     },
-    /// Somebody ends a standing pull.
+    /// A user cancels a standing pull.
     StandingPullCancelled {
         /// The standing pull.
         standing_pull: StandingPullId,
-        /// The user who ends it; empty if unknown.
+        /// The user; empty if unknown.
         by: String,
     },
     /// The time of [`super::Coordinator::next_alarm`] has come.
@@ -163,11 +163,11 @@ pub enum Input {
         /// The runtime's answer.
         found: Result<Option<ImageFacts>, Failure>,
     },
-    /// The runtime knows which manifest the tag means, or may know it: who asks from now on with Always must ask again.
+    /// The runtime knows which manifest the tag means, or may know it: a later caller with policy Always needs a new flight.
     Resolved {
         /// The flight.
         flight: FlightId,
-        /// It was seen that the registry has given the manifest.
+        /// True if the registry is known to have given the manifest.
         seen: bool,
     },
     /// The runtime has shown that another stage of the registry has answered.
@@ -177,18 +177,18 @@ pub enum Input {
         /// The stage.
         stage: Stage,
     },
-    /// A blob was asked for, and no byte of any has come yet.
+    /// A blob was requested, and no byte of any blob has come yet.
     BlobAwaited {
         /// The flight.
         flight: FlightId,
     },
-    /// The size of what is being pulled is known.
+    /// The size of the image that is being pulled is known.
     Sized {
         /// The flight.
         flight: FlightId,
-        /// Bytes still to come.
+        /// The bytes that are still missing.
         missing_bytes: u64,
-        /// Bytes free where images lie, if that can be said.
+        /// The free bytes of the file system of images, if known.
         free_bytes: Option<u64>,
     },
     /// The answer to [`Effect::StartPull`].
@@ -212,7 +212,7 @@ pub enum Input {
         /// Milliseconds until the next attempt is allowed, after a failure.
         next_attempt_ms: Option<u64>,
     },
-    /// The answer to [`Effect::Record`], however it went.
+    /// The answer to [`Effect::Record`], also if the recording failed.
     Recorded {
         /// The request.
         request: RequestId,
@@ -222,107 +222,107 @@ pub enum Input {
         /// The request.
         request: RequestId,
     },
-    /// The caller's time is over.
+    /// The caller's time-out is over.
     TimeOver {
         /// The request.
         request: RequestId,
     },
 }
 
-/// Something that the shell has to do. Each is answered by the input of the same name, but for `Cancel`, `Release`, `Resolve`,
-/// `Withdraw` and `Answer`.
+/// An effect that the shell carries out. Each is answered by the input of the same name, except `Cancel`, `Release`, `Resolve`, `Withdraw`
+/// and `Answer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask the runtime whether the image is there.
+    /// Ask the runtime whether the image is present.
     Inspect {
         /// The request.
         request: RequestId,
-        /// Which image.
+        /// The image.
         reference: Reference,
-        /// Which platform of it.
+        /// The platform; none: the node's own.
         platform: Option<Platform>,
     },
-    /// See whom the image is asked from, and how much room there is.
+    /// Find the target of the image in the fleet, and the free bytes.
     FindTarget {
         /// The request.
         request: RequestId,
-        /// Which image.
+        /// The image.
         reference: Reference,
-        /// Which platform of it.
+        /// The platform; none: the node's own.
         platform: Option<Platform>,
-        /// Whether the room matters.
+        /// Whether the free bytes are needed.
         room: bool,
     },
-    /// Ask the back-off tracker.
+    /// Ask the back-off tracker whether a back-off applies.
     CheckBackoff {
         /// The request.
         request: RequestId,
-        /// Which key.
+        /// The local key.
         key: LocalKey,
-        /// What is wanted, for what the fleet knows of it.
+        /// The target, by which the tracker finds the fleet's back-off entries; none if this node shares nothing.
         target: Option<Arc<Target>>,
-        /// Within this span.
+        /// The span of the request.
         trace: TraceContext,
     },
     /// Ask the back-off tracker for clearance.
     RequestClearance {
         /// The flight.
         flight: FlightId,
-        /// Which question.
+        /// The number of the request for clearance.
         turn: u64,
-        /// What is asked.
+        /// The command.
         ask: Box<RequestClearance>,
-        /// Within this span.
+        /// The span of the attempt.
         trace: TraceContext,
     },
-    /// Tell the back-off tracker what an attempt has come to for the fleet.
+    /// Tell the back-off tracker the result of an attempt.
     Resolve {
-        /// What it has come to.
+        /// The command.
         resolve: Box<ResolveAttempt>,
-        /// Within this span.
+        /// The span of the attempt.
         trace: TraceContext,
     },
     /// Tell the back-off tracker that a flight's request for clearance is over, after all reports about it.
     Withdraw {
-        /// Of which flight.
+        /// The flight.
         flight: FlightId,
         /// The request for clearance.
         clearance: ClearanceId,
-        /// Within this span.
+        /// The span of the attempt.
         trace: TraceContext,
     },
-    /// Write down which standing pulls go on.
+    /// Store the standing pulls.
     KeepStandingPulls {
         /// All of them.
         standing_pulls: Vec<KeptStandingPull>,
     },
-    /// Ask the throttler.
+    /// Ask the throttler for a permit.
     AcquirePermit {
         /// The flight.
         flight: FlightId,
-        /// The same each time.
+        /// The permit's id, the same in each request of the flight.
         permit: PermitId,
-        /// Which image.
+        /// The image.
         image: String,
-        /// On whose budget the fleet counts it, if this node shares.
+        /// The owner of the fleet's budget that the pull counts towards, if this node shares.
         budget: Option<String>,
-        /// Within this span.
+        /// The span of the attempt.
         trace: TraceContext,
     },
-    /// Ask the runtime again, because the turn came late.
+    /// Ask the runtime again whether the image is present, because the permit came late.
     Recheck {
         /// The flight.
         flight: FlightId,
-        /// Which image.
+        /// The image.
         reference: Reference,
-        /// Which platform of it.
+        /// The platform; none: the node's own.
         platform: Option<Platform>,
     },
-    /// Let the runtime pull, and keep the permit alive meanwhile.
+    /// Start the runtime's pull, and renew the permit during the pull.
     StartPull {
         /// The flight.
         flight: FlightId,
-        /// The permit to keep alive.
+        /// The permit to renew.
         permit: PermitId,
         /// As in `AcquirePermit`.
         budget: Option<String>,
@@ -336,59 +336,59 @@ pub enum Effect {
         route_known: bool,
         /// Whether [`Input::Sized`] is wanted.
         report_size: bool,
-        /// Which image.
+        /// The image.
         reference: Reference,
-        /// Which platform of it.
+        /// The platform; none: the node's own.
         platform: Option<Platform>,
-        /// Within this span.
+        /// The span of the attempt.
         trace: TraceContext,
     },
-    /// The flight has no callers any more: stop what is under way for it.
+    /// The flight has no callers any more: cancel its work.
     Cancel {
         /// The flight.
         flight: FlightId,
     },
-    /// Give the permit back.
+    /// Return the permit.
     Release {
-        /// Of which flight.
+        /// The flight.
         flight: FlightId,
         /// The permit.
         permit: PermitId,
         /// What the pull has shown of the registry.
         feedback: RegistryFeedback,
-        /// Within this span.
+        /// The span of the attempt.
         trace: TraceContext,
     },
-    /// Ask the runtime whether the image is really there, and how large it is.
+    /// Ask the runtime whether the image is really present, and for its size.
     Verify {
         /// The flight.
         flight: FlightId,
-        /// Which image.
+        /// The image.
         reference: Reference,
-        /// Which platform of it.
+        /// The platform; none: the node's own.
         platform: Option<Platform>,
     },
-    /// Tell the back-off tracker how the attempt ended.
+    /// Report to the back-off tracker how the attempt ended.
     Report {
         /// The request.
         request: RequestId,
-        /// How it ended.
+        /// The command.
         report: ReportAttempt,
-        /// Within this span.
+        /// The span of the request.
         trace: TraceContext,
     },
-    /// Record a fact.
+    /// Record an event.
     Record {
         /// The request.
         request: RequestId,
-        /// The fact.
+        /// The event.
         event: PullEvent,
     },
     /// Answer the caller. The request is over.
     Answer {
-        /// Whom.
+        /// The request.
         request: RequestId,
-        /// How it ended.
+        /// The answer.
         outcome: PullOutcome,
     },
 }

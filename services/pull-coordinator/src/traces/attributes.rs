@@ -15,7 +15,7 @@ pub(super) const PRESENT: &str = "fleetpull.image.present";
 /// How much of an image's name or of a cause a span contains, in characters.
 const IMAGE_MAX_BYTES: usize = 1024;
 
-/// What a request asked for.
+/// The attributes of a request.
 #[derive(Debug)]
 pub(super) struct Asked {
     image: String,

@@ -37,7 +37,7 @@ impl Standing {
         }
     }
 
-    /// Its own attempt failed and belongs to this entry.
+    /// Adds an event when the standing pull's own attempt has failed and belongs to this entry.
     pub(super) fn opened(&self, entry: &str) {
         self.span.event("opened", vec![attributes::entry_attribute(entry)]);
         self.waits_for.replace(Some(WaitsFor { entry: Some(entry.to_owned()), failed: None }));

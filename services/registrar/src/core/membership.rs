@@ -23,10 +23,10 @@ const TERMS: Terms = Terms {
 };
 /// When the lease is free, agents ask for it at random times within this span.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
-/// All nodes look up the holder of the lease when a registrar is new. Their look-ups are spread by this time for each node, so that a
-/// server gets 200 a second...
+/// All nodes look up the holder of the lease when a registrar is new. The look-ups of N nodes are spread over N times this, so that a
+/// server gets 200 per second.
 const LOOK_SPREAD_OF_ONE: Duration = Duration::from_millis(5);
-/// ... but over no more than the time until the next digest.
+/// The most time over which look-ups are spread: the time until the next digest.
 const LOOK_WITHIN: Duration = DIGEST_EVERY;
 /// The shortest pause between look-ups that digests of a node without the lease cause.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(5);
 const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
 const DIGEST_EVERY: Duration = Duration::from_millis(DIGEST_EVERY_MS);
 const PLACE_FOR: Duration = Duration::from_millis(PLACE_FOR_MS);
-/// The node's services are told an unchanged state again after this, in case they missed what it refers to.
+/// An unchanged state is sent to the node's services again after this, in case an earlier message was lost.
 const REPEAT_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
 /// The share by which intervals vary, so that agents that were started together do not report together.
 const JITTER: f64 = 0.1;
@@ -90,7 +90,7 @@ impl Membership {
             leading: None,
             has_left: false,
             holder: None,
-            // So the present registrar is known before its first digest.
+            // Look up the holder at once, so that the present registrar is known before its first digest.
             look_at: Some(now),
             is_looking: false,
             last_vain_lookup: None,
@@ -238,7 +238,7 @@ impl Membership {
         self.leading = Some(Leading { publish_at: now, roster: Roster::new(now, inherited), version, incompatible: 0 });
         self.holder = Some(self.member.node.clone());
         self.counts.elected_total += 1;
-        // Its own report comes first.
+        // The registrar's own report comes first.
         self.report_at = now;
         effects.push(Effect::Lead);
     }

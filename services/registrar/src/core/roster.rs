@@ -48,7 +48,7 @@ struct Seen {
     reads: Vec<u32>,
     reported_at: Duration,
     is_alive: bool,
-    /// It left; a late report of the same instance does not bring it back.
+    /// The node has left; a late report of the same instance does not bring it back.
     has_left: bool,
 }
 
@@ -170,7 +170,7 @@ impl Roster {
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 
-    /// Forgets a node that has left, else the one silent the longest; false if all are alive.
+    /// Forgets a node that has left, or else the node that has been silent the longest; false if all are alive.
     fn make_room(&mut self) -> bool {
         let silent = self.nodes.iter().filter(|(_, seen)| !seen.is_alive);
         let first = silent.min_by_key(|(_, seen)| (!seen.has_left, seen.reported_at)).map(|(name, _)| name.clone());

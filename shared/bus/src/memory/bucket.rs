@@ -12,21 +12,21 @@ use crate::shared_state::{AgedEntry, BucketSpec, BucketStatus, Entry, KeyValueEr
 /// The state of a bucket.
 pub(super) struct Bucket {
     pub(super) spec: BucketSpec,
-    /// Names this bucket apart from one of the same name that was lost.
+    /// Distinguishes this bucket from a lost one of the same name.
     created: u64,
     made: Now,
     revision: u64,
     slots: BTreeMap<Arc<str>, Slot>,
     /// The keys of values, in the order in which they were stored.
     stored: BTreeMap<u64, Arc<str>>,
-    /// When keys go, earliest first.
+    /// When keys expire, earliest first.
     expiring: BTreeSet<(Duration, Arc<str>)>,
-    /// When somebody looks what has expired.
+    /// When the next check for expired keys is planned.
     looked_at: Option<Duration>,
     bytes: u64,
 }
 
-/// The newest of one key.
+/// The newest value or marker of one key.
 struct Slot {
     content: Content,
     revision: u64,
@@ -34,7 +34,7 @@ struct Slot {
     stored: Duration,
 }
 
-/// What stands under a key: a value, or a marker that tells why there is none.
+/// The contents of a key: a value, or a marker that says why there is none.
 #[derive(Clone)]
 pub(super) enum Content {
     Value(Bytes),
@@ -42,13 +42,13 @@ pub(super) enum Content {
     Expired,
 }
 
-/// What must hold for a write to be done.
+/// What must hold before a write is done.
 #[derive(Clone, Copy)]
 pub(super) enum Condition {
     Always,
     /// There is no value: never put, deleted or expired.
     Absent,
-    /// The newest revision of the key is this one; 0 when there never was one.
+    /// The newest revision of the key is this one; 0: the key never had one.
     Revision(u64),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Stored {
     pub(super) key: String,
     pub(super) content: Content,
     pub(super) revision: u64,
-    /// Revision of the key before; 0 if there was none.
+    /// The key's previous revision; 0 if there was none.
     pub(super) previous: u64,
 }
 
@@ -67,7 +67,7 @@ impl Bucket {
         Self { spec, created, made, revision: 0, slots, stored, expiring, looked_at: None, bytes: 0 }
     }
 
-    /// Takes over from `spec` what this bucket cannot do yet.
+    /// Adds what `spec` asks for and this bucket lacks.
     pub(super) fn widen(&mut self, spec: &BucketSpec) {
         self.spec.marker_ttl = self.spec.marker_ttl.or(spec.marker_ttl);
         if self.spec.republish_to.is_none() {
@@ -80,13 +80,13 @@ impl Bucket {
         Some(self.aged(key, Duration::ZERO)?.entry)
     }
 
-    /// All values, in the order in which they were stored.
+    /// Which bucket it is and how far it has come.
     pub(super) fn status(&self, now: Duration) -> BucketStatus {
         let age = now.saturating_sub(self.made.monotonic);
         BucketStatus { created: self.created.to_string(), sequence: self.revision, made_at: self.made.wall, age }
     }
 
-    /// All values with their ages, in the order in which they were stored, or those stored since.
+    /// All values with their ages, or those stored after `since`, in the order in which they were stored.
     pub(super) fn snapshot(&self, now: Duration, since: Option<&BucketStatus>) -> Snapshot {
         let status = self.status(now);
         let after = since.filter(|since| since.created == status.created).map_or(0, |since| since.sequence);
@@ -128,7 +128,7 @@ impl Bucket {
         Ok(self.store(key, Content::Deleted, now, self.marker_end(now)))
     }
 
-    /// Puts markers where time is up, and removes markers whose own time is up.
+    /// Stores markers for the keys that have expired, and removes markers whose own time is up.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<Stored> {
         let mut stored = Vec::new();
         while self.expiring.first().is_some_and(|(at, _)| *at <= now) {
@@ -147,7 +147,7 @@ impl Bucket {
         stored
     }
 
-    /// Forgets the oldest values until the others, but for that of a key, have no more than these bytes.
+    /// Removes the oldest values, except that of `key`, until the rest has at most `most` bytes.
     fn make_room(&mut self, key: &str, most: u64) {
         let of_key = self.slots.get(key).map_or(0, |slot| slot.content.bytes(key));
         while self.bytes - of_key > most
@@ -202,14 +202,14 @@ impl Bucket {
         Stored { key: key.to_owned(), content, revision, previous }
     }
 
-    /// When somebody has to look what has expired, if nobody does so by then.
+    /// Plans a check for expired keys when the first key expires; none if a check by then is planned already, or nothing expires.
     pub(super) fn is_to_be_looked_at(&mut self) -> Option<Duration> {
         let (at, _) = self.expiring.first()?;
         let is_news = self.looked_at.is_none_or(|planned| *at < planned);
         is_news.then(|| *self.looked_at.insert(*at))
     }
 
-    /// Somebody looks what has expired, as was planned for this time; false: another does so in its place.
+    /// Begins the check that was planned for this time; false if another one has replaced it.
     pub(super) fn is_looked_at(&mut self, planned: Duration) -> bool {
         let is_due = self.looked_at == Some(planned);
         if is_due {
@@ -231,7 +231,7 @@ impl Content {
         }
     }
 
-    /// What counts against the limit of the bucket.
+    /// How many bytes this counts towards the limit of the bucket.
     fn bytes(&self, key: &str) -> u64 {
         self.value().map_or(0, |value| (key.len() + value.len()) as u64)
     }

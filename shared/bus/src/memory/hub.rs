@@ -23,7 +23,7 @@ use crate::shared_state::{BucketSpec, BucketStatus, Entry, KeyValueError, Snapsh
 /// A connection, in the order of connecting.
 pub(super) type ConnectionId = u64;
 
-/// Before the number of a request in the subject on which its reply is awaited.
+/// The prefix of reply subjects; the number of the request follows.
 const REPLY_PREFIX: &str = "_INBOX.memory.";
 
 /// The shared state behind a lock that is never held across an await.
@@ -39,13 +39,13 @@ struct State {
     closed: BTreeSet<ConnectionId>,
     routes: Routes,
     subscribers: BTreeMap<u64, Subscriber>,
-    /// Whose turn it is in a queue group.
+    /// The position of the next receiver in each queue group.
     turns: BTreeMap<String, usize>,
     replies: BTreeMap<u64, oneshot::Sender<Message>>,
     dropped: u64,
     streams: Streams,
     buckets: BTreeMap<String, Bucket>,
-    /// Nothing is stored in buckets.
+    /// Buckets refuse all values.
     full: bool,
 }
 
@@ -53,7 +53,7 @@ struct Subscriber {
     connection: ConnectionId,
     pattern: String,
     queue: Option<String>,
-    /// One message for however many subscribers: until one of them takes it, it has no copy of its own.
+    /// All subscribers share one message: it is copied when a subscriber takes it.
     messages: mpsc::Sender<Arc<Message>>,
 }
 
@@ -70,7 +70,7 @@ impl Hub {
         if self.state().closed.contains(&connection) { Err(BusError::Closed) } else { Ok(()) }
     }
 
-    /// Ends the subscriptions of a connection after what is queued has been read.
+    /// Ends the subscriptions of a connection after its queued messages have been read.
     pub(super) fn close(&self, connection: ConnectionId) {
         let mut state = self.state();
         state.closed.insert(connection);
@@ -102,7 +102,7 @@ impl Hub {
         Some((id, receiver))
     }
 
-    /// Numbered rather than random, so that a run repeats itself.
+    /// Numbered instead of random, so that a run is repeatable.
     pub(super) fn new_inbox(&self) -> String {
         format!("{REPLY_PREFIX}{}", self.state().new_id())
     }
@@ -111,7 +111,7 @@ impl Hub {
         self.state().replies.remove(&id);
     }
 
-    /// Whether anybody waits for what is sent to a reply subject.
+    /// Whether anybody waits for a reply on this subject.
     pub(super) fn asker(&self, reply_to: &str) -> Asker {
         let mut state = self.state();
         let awaited = state.awaited_on(reply_to).is_some_and(|id| state.replies.contains_key(&id));
@@ -183,19 +183,19 @@ impl Hub {
         self.state().current_bucket(spec, self.clock.now()).get(key)
     }
 
-    /// All values of a bucket now, or those stored since.
+    /// All values of a bucket now, or those stored after `since`.
     pub(super) fn snapshot(&self, spec: &BucketSpec, since: Option<&BucketStatus>) -> Snapshot {
         let now = self.clock.now();
         self.state().current_bucket(spec, now).snapshot(now.monotonic, since)
     }
 
-    /// Which bucket it is now.
+    /// Which bucket it is now and how far it has come.
     pub(super) fn status(&self, spec: &BucketSpec) -> BucketStatus {
         let now = self.clock.now();
         self.state().current_bucket(spec, now).status(now.monotonic)
     }
 
-    /// Stores what `write` makes of a bucket as it is now, tells whom it concerns, and returns the revision.
+    /// Applies `write` to the current bucket, republishes the change, and returns the revision.
     pub(super) fn write(
         &self,
         spec: &BucketSpec,
@@ -209,7 +209,7 @@ impl Hub {
         Ok(revision)
     }
 
-    /// Lets time do its work on a bucket when the next of its values expires. One waits for all of them: leases are renewed far more often
+    /// Starts to remove expired keys when the next one is due. One task does this for a bucket, because leases are renewed far more often
     /// than they expire.
     pub(super) fn watch_expiry(self: &Arc<Self>, spec: &BucketSpec) {
         let now = self.clock.now().monotonic;
@@ -226,7 +226,7 @@ impl Hub {
         tasks::spawn("bus-expiry", expiring);
     }
 
-    /// Lets time do its work on a bucket, as was planned for this time. When it is to be done next, and how long that is from now.
+    /// Removes expired keys, as planned for this time. Returns when to do it next, and how long that is from now.
     fn expire(&self, bucket: &str, planned: Duration) -> Option<(Duration, Duration)> {
         let now = self.clock.now();
         let mut state = self.state();
@@ -258,18 +258,18 @@ impl State {
     fn deliver(&mut self, message: Message) {
         let reached = self.routes.reached_by(&message.subject);
         if let Some(asker) = self.awaited_on(&message.subject).and_then(|id| self.replies.remove(&id)) {
-            // The asker may have given up this moment: a late reply is nobody's.
+            // The asker may have given up just now; then the reply is dropped.
             let _ = asker.send(message.clone());
         }
         self.deliver_to(&reached, message);
     }
 
-    /// The number of the request whose reply is awaited on a subject, if it is such a subject.
+    /// The number of the request that awaits its reply on this subject; none if it is another subject.
     fn awaited_on(&self, subject: &str) -> Option<u64> {
         subject.strip_prefix(REPLY_PREFIX)?.parse().ok()
     }
 
-    /// Delivers to every plain subscription reached, and to one of each queue group, in turn.
+    /// Delivers to every plain subscription, and to one member of each queue group in turn.
     fn deliver_to(&mut self, reached: &[u64], message: Message) {
         let message = Arc::new(message);
         if let [only] = reached {
@@ -309,7 +309,7 @@ impl State {
         self.buckets.entry(spec.name.clone()).or_insert_with(|| Bucket::new(spec.clone(), created, now))
     }
 
-    /// The bucket after what time has done to it.
+    /// The bucket, with expired keys removed.
     fn current_bucket(&mut self, spec: &BucketSpec, now: Now) -> &mut Bucket {
         self.bucket(spec, now);
         self.expire(&spec.name, now);

@@ -1,4 +1,4 @@
-//! A bucket of the memory bus, as its users hold it.
+//! A handle to a bucket of the memory bus.
 
 use std::sync::Arc;
 use std::time::Duration;

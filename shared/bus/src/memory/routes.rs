@@ -3,26 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// On each of these one answer comes.
+/// The prefix of reply subjects. Each receives one answer, so they are not cached.
 const ANSWERS: &str = "_INBOX.";
-/// So many subjects are looked up without the tree, until others subscribe.
+/// The most subjects that are looked up without the tree, until a subscription changes.
 const KNOWN_SUBJECTS: usize = 4_096;
 
 /// Subscriptions by the pattern they were made with.
 #[derive(Default)]
 pub(super) struct Routes {
     root: Node,
-    /// Whom a subject reached before: most are published on again and again.
+    /// The subscriptions of subjects looked up before, because most are published on again and again.
     known: HashMap<String, Arc<[u64]>>,
 }
 
 #[derive(Default)]
 struct Node {
-    /// By token; a wildcard for one token stands under `*`.
+    /// Children by token; the wildcard for one token is `*`.
     children: BTreeMap<String, Node>,
     /// Patterns that end here.
     ending: BTreeSet<u64>,
-    /// Patterns that go on with `>`.
+    /// Patterns that continue with `>`.
     rest: BTreeSet<u64>,
 }
 
@@ -134,7 +134,7 @@ mod tests {
             routes.insert(pattern, id);
         }
         for (id, pattern) in (0..).zip(patterns) {
-            // Whom it reaches is remembered until somebody unsubscribes.
+            // The result is cached until a subscription is removed.
             routes.reached_by("a.b");
             routes.remove(pattern, id);
             assert!(!routes.reached_by("a.b").contains(&id), "{pattern}");

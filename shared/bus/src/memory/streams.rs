@@ -1,4 +1,4 @@
-//! Streams in memory: bounded by age and size as a server's, the oldest message goes first.
+//! Streams in memory. Age and size are bounded as on a server; the oldest message is removed first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::transform::transformed;
 use crate::event_log::{Appended, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform};
 use crate::message::Message;
 
-/// The header by which a message is stored once.
+/// The header of the id by which a message is stored once.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
-/// What a stream holds that sets no limit: it lives in the memory of this process.
+/// The limit of a stream that sets none, because it is held in this process's memory.
 const BYTES_MOST: u64 = 64 * 1024 * 1024;
 
 /// All streams of a hub.
@@ -22,7 +22,7 @@ pub(super) struct Streams {
 }
 
 struct StoredStream {
-    /// Different for each stream that was made.
+    /// Unique for each stream that is made.
     number: u64,
     subjects: Routes,
     transform: Option<SubjectTransform>,
@@ -32,14 +32,14 @@ struct StoredStream {
     sequence: u64,
     messages: VecDeque<StoredMessage>,
     bytes: u64,
-    /// The sequence of each message id of the window.
+    /// The sequence of each message id in the window.
     ids: BTreeMap<String, u64>,
-    /// When each of them leaves the window, earliest first.
+    /// When each id leaves the window, earliest first.
     leaving: VecDeque<(Duration, String)>,
 }
 
 impl Streams {
-    /// Makes a stream, or adds subjects to one that is there.
+    /// Makes a stream, or adds subjects to an existing one.
     pub(super) fn open(&mut self, spec: &StreamSpec, number: u64) -> StreamStatus {
         let stream = self.by_name.entry(spec.name.clone()).or_insert_with(|| StoredStream {
             number,
@@ -76,7 +76,7 @@ impl Streams {
         stream.map(|stream| stream.store(message, now))
     }
 
-    /// One page of what a stream holds; none if there is no such stream.
+    /// Reads one page of a stream; none if there is no such stream.
     pub(super) fn read(&mut self, query: &StreamQuery, now: Duration) -> Option<StreamPage> {
         let stream = self.by_name.get_mut(&query.stream)?;
         stream.forget_old(now);

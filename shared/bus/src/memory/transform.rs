@@ -2,7 +2,7 @@
 
 use crate::event_log::SubjectTransform;
 
-/// The subject that a message is stored under; none: as published.
+/// The subject under which a message is stored; none: as published.
 pub(super) fn transformed(transform: &SubjectTransform, subject: &str) -> Option<String> {
     let (source, tokens): (Vec<&str>, Vec<&str>) = (transform.source.split('.').collect(), subject.split('.').collect());
     let fits = source.len() == tokens.len() && source.iter().zip(&tokens).all(|(wanted, token)| *wanted == "*" || wanted == token);
@@ -11,7 +11,7 @@ pub(super) fn transformed(transform: &SubjectTransform, subject: &str) -> Option
     fits.then(|| transform.destination.split('.').map(made).collect::<Vec<_>>().join("."))
 }
 
-/// None: it stands for itself.
+/// The token that a template makes; none: the template is a literal token.
 fn made_token(token: &str, captured: &[&str]) -> Option<String> {
     let call = token.strip_prefix("{{")?.strip_suffix(")}}")?;
     let (name, arguments) = call.split_once('(')?;
@@ -26,7 +26,7 @@ fn made_token(token: &str, captured: &[&str]) -> Option<String> {
     }
 }
 
-/// FNV-1a of 32 bits, by which a server chooses partitions.
+/// 32-bit FNV-1a, by which a server chooses partitions.
 fn fnv(token: &str) -> u32 {
     token.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

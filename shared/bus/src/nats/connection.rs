@@ -1,4 +1,4 @@
-//! One connection to NATS: messages out, messages in, and never waiting on a server that is not there.
+//! One connection to NATS: it sends and receives messages, and never waits for an absent server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::asker::{Asker, PROBE_HEADER};
 use crate::error::BusError;
 use crate::message::{Headers, MAX_PAYLOAD_BYTES, Message};
 
-/// How long a message may wait for room in the client's queue of commands: the server takes nothing then, and the sender
-/// shall know rather than wait.
+/// How long a message may wait for room in the client's command queue. If it takes longer, the server is not reading, and the sender gets
+/// an error.
 const SEND_LIMIT: Duration = Duration::from_millis(250);
 
-/// How long a new subscription waits for the server's word that it knows of it.
+/// How long a new subscription waits for the server's confirmation.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long an asker may take to answer a probe. One that takes longer counts as waiting.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What a server adds to a stored message when it republishes it, and what it keeps of one with a time to live.
+/// Headers that a server adds when it republishes a stored message, and the time to live that it keeps.
 const REPUBLISHED: [&str; 6] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Last-Sequence", "Nats-Time-Stamp", "Nats-TTL"];
 
-/// A connection that is kept up by the client library.
+/// A connection that the client library maintains.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) link: Arc<Link>,
@@ -40,7 +40,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over a client that connects in the background.
+    /// Wraps a client that connects in the background.
     pub(super) async fn new(client: Client, link: Arc<Link>) -> Result<Self, BusError> {
         let inbox = client.new_inbox();
         let subscriber = client.subscribe(format!("{inbox}.*")).await.map_err(other)?;
@@ -52,7 +52,7 @@ impl Connection {
         self.is_there() && !self.link.is_aside()
     }
 
-    /// Whether the client library has a connection, set aside or not.
+    /// Whether the client library has a connection, including one that was set aside.
     fn is_there(&self) -> bool {
         self.client.connection_state() == State::Connected
     }
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// The server that is connected to, for logs.
+    /// The name of the connected server, for logs.
     pub(super) fn server(&self) -> String {
         let info = self.client.server_info();
         format!("nats-server {} at {}:{} ({})", info.version, info.host, info.port, info.server_name)
@@ -90,7 +90,7 @@ impl Connection {
         self.hand_over(message).await
     }
 
-    /// Gives a message to the client library, but not for later.
+    /// Hands a message to the client library, unless it would only be queued for a later connection.
     async fn hand_over(&self, message: Message) -> Result<(), BusError> {
         if !self.is_up() {
             return Err(self.link.disconnected());
@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Asks the subscriber of a request's reply subject whether the reply is still awaited.
+    /// Asks the subscriber of a request's reply subject whether it still awaits the reply.
     pub(super) async fn probe(&self, reply_to: &str) -> Asker {
         let mut probe = Message::new(reply_to.to_owned(), Bytes::new());
         probe.headers.set(PROBE_HEADER, "1");
@@ -139,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Subscribes; on a connected bus, returns when the server knows of it.
+    /// Subscribes. On a connected bus, returns after the server has confirmed it.
     pub(super) async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscriber, BusError> {
         self.check_open()?;
         let subscribing = async {
@@ -158,17 +158,17 @@ impl Connection {
         Ok(subscriber)
     }
 
-    /// Sends what waits to be sent, ends all subscriptions and then the connection.
+    /// Sends the queued messages, ends all subscriptions and then the connection.
     pub(super) async fn finish(&self) {
-        // The client library ends subscriptions without asking the server what is still on the way.
+        // The client library ends subscriptions without asking the server for messages in transit.
         self.confirm("all").await;
         if self.client.drain().await.is_ok() {
             self.link.ended().await;
         }
     }
 
-    /// A message to ourselves: the server takes commands of a connection in their order, so when it comes back, all before
-    /// it is done.
+    /// Sends a message to this connection. The server processes a connection's commands in order, so when the message comes back, all
+    /// earlier ones are done.
     async fn confirm(&self, what: &str) {
         let mut awaited = self.replies.awaited("");
         let message = Message::new(awaited.subject.clone(), Bytes::new());
@@ -179,7 +179,7 @@ impl Connection {
     }
 }
 
-/// Headers as the client library has them.
+/// Converts headers to the client library's.
 fn to_wire(headers: &Headers) -> Result<Option<HeaderMap>, BusError> {
     if headers.is_empty() {
         return Ok(None);
@@ -194,7 +194,7 @@ fn to_wire(headers: &Headers) -> Result<Option<HeaderMap>, BusError> {
     Ok(Some(map))
 }
 
-/// A message as it came in. Of a header given more than once, the first counts.
+/// Converts a received message. If a header occurs more than once, the first counts.
 pub(super) fn from_wire(message: async_nats::Message) -> Message {
     let headers = message.headers.unwrap_or_default();
     let lines = headers.iter().filter_map(|(name, values)| Some((name_of(name.as_ref()), values.first()?.as_str().to_owned())));
@@ -206,7 +206,7 @@ pub(super) fn from_wire(message: async_nats::Message) -> Message {
     }
 }
 
-/// A header's name: of what a server republishes, which every node of a fleet takes in, it is not copied.
+/// A header's name. Names that a server adds to republished messages are not copied, because every node receives many of these.
 fn name_of(name: &str) -> Cow<'static, str> {
     match REPUBLISHED.iter().find(|known| **known == name) {
         Some(known) => Cow::Borrowed(known),
@@ -214,7 +214,7 @@ fn name_of(name: &str) -> Cow<'static, str> {
     }
 }
 
-/// An error of the client library that has no name of its own here.
+/// An error of the client library that has no variant here.
 pub(super) fn other(error: impl std::fmt::Display) -> BusError {
     BusError::Other { reason: error.to_string() }
 }

@@ -6,8 +6,7 @@ use serde::Deserialize;
 
 use super::options::{NatsOptions, NatsOptionsError};
 
-/// What a context says. Keys that are not here (a description, a colour) do not change how to connect. Holds secrets, so
-/// it can neither be shown nor written.
+/// The fields of a context that affect the connection. It holds secrets, so it can be neither printed nor serialised.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Context {
@@ -29,7 +28,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Reads the named context and fills from its files what the options leave open.
+    /// Reads the named context and sets the options that are not set.
     pub(super) fn fill(name: &str, options: &mut NatsOptions) -> Result<Self, NatsOptionsError> {
         if name.is_empty() || name.contains(['/', '\\']) || name.starts_with('.') {
             return Err(NatsOptionsError::BadContextName { name: name.to_owned() });
@@ -64,7 +63,7 @@ impl Context {
             Err(error) => return Err(NatsOptionsError::Unreadable { what: WHAT, path: path.to_owned(), error }),
         };
         let unusable = |why: String| NatsOptionsError::Unusable { what: WHAT, path: path.to_owned(), why };
-        // The message of a wrong value would quote it, and it may be a password: line and column must do.
+        // The message of a wrong value could quote a password, so only line and column are reported.
         let context: Self = serde_json::from_slice(&text)
             .map_err(|error| unusable(format!("line {}, column {} is not as expected", error.line(), error.column())))?;
         for (key, value, advice) in [
@@ -79,7 +78,7 @@ impl Context {
     }
 }
 
-/// A path of a context, where `~` may stand for the home folder.
+/// A path of a context; `~` stands for the home folder.
 fn expand(text: &str, home: Option<&Path>) -> PathBuf {
     match (text.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),

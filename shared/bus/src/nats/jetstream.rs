@@ -1,5 +1,4 @@
-//! Calls of JetStream, over the same requests as all else: they fail at once without a connection, have a limit, and leave
-//! nothing behind when given up.
+//! Calls of JetStream as plain requests: they fail at once without a connection, have a time limit, and leave nothing behind if abandoned.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,39 +17,39 @@ use crate::event_log::Appended;
 use crate::health::BusHealth;
 use crate::message::{Headers, Message};
 
-/// How long an answer of JetStream may take: a leader may have to be elected first.
+/// The time-out of a JetStream call; a leader may have to be elected first.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the first call on a new connection may take, before which the bus does not count as connected.
+/// The time-out of the first call on a new connection. The bus does not count as connected before it ends.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The oldest server whose expiry of single keys does what buckets need (major, minor, patch). 2.11.0 tells nobody that a key has
-/// expired and does not answer writes to some full buckets, 2.11.2 keeps leases until the time of their bucket's markers is over, up to
-/// 2.11.3 a bucket that learns to expire forgets nothing, and up to 2.11.6 the end of a deletion's marker is told as another deletion.
+/// The oldest server whose per-key expiry does what buckets need (major, minor, patch). 2.11.0 does not report that a key has expired and
+/// does not answer writes to some full buckets; 2.11.2 keeps leases until the time of their bucket's markers is over; up to 2.11.3, a
+/// bucket to which expiry is added expires nothing; up to 2.11.6, the end of a deletion's marker is reported as another deletion.
 const OLDEST_SERVER: (u64, u64, u64) = (2, 11, 7);
 
-/// How often a message is offered again to a server that has too many in hand (error 10167), and how long between.
+/// How often a message is offered again to a server that has too many in hand (error 10167), and the pause in between.
 const BUSY_ATTEMPTS: u32 = 5;
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
-/// How often a message that nobody takes is offered, and how long between: its stream's leader may be elected this moment, or be on a
-/// server of which the others have not heard yet that it listens. What the client libraries of NATS do.
+/// How often a message that nobody takes is offered, and the pause in between: the leader of its stream may be elected just now, or its
+/// subscription may not have reached the other servers yet. NATS's client libraries do the same.
 const UNHEARD_ATTEMPTS: u32 = 3;
 const UNHEARD_DELAY: Duration = Duration::from_millis(250);
 
-/// An appended message that is not acknowledged after this may have no stream: JetStream is asked whether there is one.
+/// After this time an unacknowledged message may have no stream, so JetStream is asked whether there is one.
 const UNSTORED_AFTER: Duration = Duration::from_millis(500);
 
-/// What helps where there is no JetStream.
+/// Advice if there is no JetStream.
 pub(super) const TURN_IT_ON: &str = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
 
-/// What helps where a login may not make or change what it uses. The same for each bucket, so that it is said once.
+/// Advice if a login may not make or change buckets. It is the same for each bucket, so that it is shown once.
 const MISSING: &str =
     "buckets of the fleet are missing and this login may not make them: run `fleetpull nats-setup` once with a login that may";
 const LACKING: &str =
     "buckets of the fleet lack something and this login may not change them: run `fleetpull nats-setup` once with a login that may";
 
-/// Error codes of JetStream, as the server's list of errors names them.
+/// Error codes of JetStream, from the server's list of errors.
 pub(super) mod code {
     pub(in crate::nats) const ACCOUNT_RESOURCES_EXCEEDED: u64 = 10002;
     pub(in crate::nats) const NO_PEERS: u64 = 10005;
@@ -77,17 +76,17 @@ pub(super) mod code {
 pub(super) struct JetStream {
     pub(super) connection: Arc<Connection>,
     api_prefix: Arc<str>,
-    /// What the subjects of buckets begin with, when they are in another domain.
+    /// The prefix of bucket subjects if they are in another domain.
     bucket_prefix: Arc<str>,
     pub(super) growing: Arc<Growing>,
 }
 
-/// Why a call failed.
+/// Why a JetStream call failed.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// What JetStream itself said.
+    /// JetStream refused it.
     Refused { code: u64, description: String },
-    /// The bus beneath.
+    /// The bus failed.
     Bus(BusError),
 }
 
@@ -97,7 +96,7 @@ impl JetStream {
         Self { connection, api_prefix: api_prefix.into(), bucket_prefix: bucket_prefix.into(), growing: Arc::default() }
     }
 
-    /// How the bus is on a new connection: whether state and streams can be had from this server with this login.
+    /// The health of the bus on a new connection: whether this server gives this login state and streams.
     pub(super) async fn examine(&self) -> BusHealth {
         let degraded = |transient, reason| BusHealth::Degraded { reason, transient };
         let version = self.connection.client.server_info().version;
@@ -126,7 +125,7 @@ impl JetStream {
         }
     }
 
-    /// Fails at once where state and streams cannot be had.
+    /// Fails at once if state and streams are not available.
     pub(super) fn check_available(&self) -> Result<(), BusError> {
         self.connection.check_open()?;
         match self.connection.link.server_health() {
@@ -136,7 +135,7 @@ impl JetStream {
         }
     }
 
-    /// An error in what is done to a stream; if it lasts until somebody changes something, the bus is degraded from now on.
+    /// Converts an error of a stream operation. If the error lasts until an operator changes something, the bus is degraded from now on.
     pub(super) fn refused(&self, stream: &str, act: Act, error: CallError, doing: &str, config: Option<Value>) -> BusError {
         let forbidden = matches!(error, CallError::Bus(BusError::Forbidden { .. }));
         let reason = match act {
@@ -171,7 +170,7 @@ impl JetStream {
         }
     }
 
-    /// Reads the newest message of a subject directly; none if there is none.
+    /// Reads the newest message of a subject by a direct get; none if there is none.
     pub(super) async fn newest(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BusError> {
         self.check_available()?;
         let ask = Message::new(format!("{}.DIRECT.GET.{stream}.{subject}", self.api_prefix), Bytes::new());
@@ -183,8 +182,7 @@ impl JetStream {
         }
     }
 
-    /// Reads the newest message of a subject from the leader of its stream, who knows of all that was acknowledged; none if there
-    /// is none.
+    /// Reads the newest message of a subject from the stream's leader, which has every acknowledged message; none if there is none.
     pub(super) async fn newest_by_leader(&self, stream: &str, subject: &str) -> Result<Option<Stored>, CallError> {
         match self.call(&format!("STREAM.MSG.GET.{stream}"), &json!({ "last_by_subj": subject })).await {
             Ok(answer) => Stored::of_leader(&answer["message"]).ok_or_else(|| CallError::Bus(unreadable(subject))).map(Some),
@@ -193,7 +191,7 @@ impl JetStream {
         }
     }
 
-    /// Asks for a page of messages directly, to be sent to `reply_to`.
+    /// Requests a page of messages by direct get; they are sent to `reply_to`.
     pub(super) async fn ask_for_page(&self, stream: &str, body: &Value, reply_to: &str) -> Result<(), BusError> {
         self.check_available()?;
         let subject = format!("{}.DIRECT.GET.{stream}", self.api_prefix);
@@ -201,13 +199,13 @@ impl JetStream {
         self.connection.send(Message { subject, reply_to: Some(reply_to.to_owned()), headers: Headers::new(), payload }).await
     }
 
-    /// Stores a message of a bucket and waits for the acknowledgement; `exists`: the bucket was seen this moment.
+    /// Stores a message of a bucket and waits for the acknowledgement. `exists`: the bucket was just seen.
     pub(super) async fn store_in_bucket(&self, mut message: Message, exists: bool) -> Result<Appended, CallError> {
         message.subject.insert_str(0, &self.bucket_prefix);
         if exists { self.store_in_existing(message).await } else { self.store(message).await }
     }
 
-    /// Stores a message whose stream is there, though it may be that nobody takes it this moment.
+    /// Stores a message whose stream exists, and offers it again if nobody takes it at the moment.
     pub(super) async fn store_in_existing(&self, message: Message) -> Result<Appended, CallError> {
         for _ in 1..UNHEARD_ATTEMPTS {
             match self.store(message.clone()).await {
@@ -218,8 +216,8 @@ impl JetStream {
         self.store(message).await
     }
 
-    /// Stores a message that others may listen to as well, and waits for the acknowledgement. Each of them hears it once: it is offered
-    /// again only where nobody has heard it.
+    /// Stores a message that may have plain subscribers too, and waits for the acknowledgement. Each subscriber gets it once, because it is
+    /// offered again only if nobody received it.
     pub(super) async fn append(&self, message: Message) -> Result<Appended, CallError> {
         let subject = message.subject.clone();
         for attempt in 1..=UNHEARD_ATTEMPTS {
@@ -231,7 +229,7 @@ impl JetStream {
                     continue;
                 }
                 Ok(answer) => answer,
-                // Somebody listens, as the server does not say that nobody does, but it need not be a stream.
+                // Somebody received it, because the server did not report that nobody did, but this need not be a stream.
                 Err(_) if self.is_stored(&subject).await == Some(false) => break,
                 Err(_) => asking.await,
             };
@@ -240,13 +238,13 @@ impl JetStream {
         Err(CallError::Bus(BusError::NoResponders { subject }))
     }
 
-    /// Whether a stream stores what is sent to a subject; none: that cannot be said now.
+    /// Whether a stream stores this subject; none: unknown at the moment.
     async fn is_stored(&self, subject: &str) -> Option<bool> {
         let names = self.call("STREAM.NAMES", &json!({ "subject": subject })).await.ok()?;
         Some(names["total"].as_u64()? > 0)
     }
 
-    /// Stores a message and waits for the acknowledgement; offers it again to a server that has too many in hand.
+    /// Stores a message and waits for the acknowledgement. A server that has too many in hand is offered it again.
     async fn store(&self, message: Message) -> Result<Appended, CallError> {
         self.check_available().map_err(CallError::Bus)?;
         let mut attempt = 1;
@@ -262,7 +260,7 @@ impl JetStream {
         }
     }
 
-    /// Where a call of the API goes.
+    /// The subject of an API call.
     pub(super) fn api_subject(&self, name: &str) -> String {
         format!("{}.{name}", self.api_prefix)
     }
@@ -277,7 +275,7 @@ impl JetStream {
 }
 
 impl CallError {
-    /// The same as an error of the bus, in words.
+    /// Converts to an error of the bus, in words.
     pub(super) fn into_bus(self, doing: &str) -> BusError {
         match self {
             Self::Refused { description, .. } => other(format!("{doing}: {description}")),
@@ -286,7 +284,7 @@ impl CallError {
     }
 }
 
-/// Whether a server of this version can hold the fleet's state. A pre-release counts as its release.
+/// Whether this server version can hold the fleet's state. A pre-release counts as its release.
 fn is_new_enough(version: &str) -> bool {
     let release = version.split(['-', '+']).next().unwrap_or_default();
     let mut numbers = release.split('.').map(str::parse);
@@ -295,7 +293,7 @@ fn is_new_enough(version: &str) -> bool {
     read.is_some_and(|version: (u64, u64, u64)| version >= OLDEST_SERVER)
 }
 
-/// The acknowledgement of a stored message. One comes for each event, so that it is read without a [`Value`] in between.
+/// The acknowledgement of a stored message. There is one for each event, so it is read without a [`Value`] in between.
 #[derive(Deserialize)]
 struct Acknowledgement {
     error: Option<ApiError>,
@@ -319,7 +317,7 @@ impl From<ApiError> for CallError {
     }
 }
 
-/// The place of a message by its acknowledgement.
+/// The place of a message, from its acknowledgement.
 fn appended(subject: &str, payload: &[u8]) -> Result<Appended, CallError> {
     let unreadable = || CallError::Bus(unreadable(subject));
     let answer: Acknowledgement = serde_json::from_slice(payload).map_err(|_| unreadable())?;

@@ -1,7 +1,7 @@
 //! A bucket on NATS.
 //!
-//! Writes are messages with headers rather than the client library's calls, which drop the time to live of a key that is
-//! put over a marker or updated.
+//! Writes are messages with headers instead of the client library's calls, which drop the time to live of a key that is put over a marker
+//! or updated.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::message::{Headers, Message};
 use crate::rules;
 use crate::shared_state::{BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, Snapshot};
 
-/// How often a key is looked at while others change it, before that counts as a conflict.
+/// How often `create` looks at a key that others change before it reports a conflict.
 const CREATE_ATTEMPTS: usize = 3;
 
 /// A handle to a bucket; it makes the bucket again if it was lost.
@@ -47,8 +47,9 @@ impl NatsKeyValue {
         found.map_err(|error| KeyValueError::Bus(error.into_bus(&format!("reading {key}"))))
     }
 
-    /// In a cluster the leader is asked, as any other may not know yet of what was just written: who was refused a lease would hear
-    /// of a holder who has given it back, and of nothing after. A leader that answers also says that leases can be had.
+    /// In a cluster the leader is asked, because other servers may not have the last write yet: a node that was refused a lease would
+    /// otherwise read a holder that has released it, and would get no later change. An answer of the leader also shows that leases can be
+    /// had.
     async fn look(&self, stream: &str, subject: &str) -> Result<Option<Stored>, CallError> {
         if self.clustered {
             return self.jetstream.newest_by_leader(stream, subject).await;
@@ -126,7 +127,7 @@ impl KeyValue for NatsKeyValue {
         self.check(key, &value, ttl)?;
         let mut expected = 0;
         for _ in 0..CREATE_ATTEMPTS {
-            // What is there is asked for right behind the write, so that a refusal takes one round trip.
+            // The current value is requested directly behind the write, so that a refusal takes one round trip.
             let mut put = pin!(self.put_if(key, value.clone(), Some(expected), ttl));
             let mut pending = pin!(self.newest(key));
             let (put, newest) = tokio::select! {
@@ -159,7 +160,7 @@ impl KeyValue for NatsKeyValue {
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
         rules::check_key(key)?;
         let mut headers = Headers::new();
-        // Unlike a deletion (DEL), a purge whose time is up is not followed by a marker of the server's own.
+        // An expired purge, unlike a deletion (DEL), is not followed by a marker of the server's own.
         headers.set("KV-Operation", "PURGE");
         if let Some(ttl) = self.spec.marker_ttl {
             headers.set("Nats-TTL", ttl.as_secs().to_string());

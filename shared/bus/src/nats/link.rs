@@ -1,4 +1,4 @@
-//! The state of the connection, as the client library's callbacks and the observer tell it.
+//! The state of the connection, as the client library's callbacks and the observer report it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,27 +18,27 @@ use super::target::shown_server;
 use crate::error::BusError;
 use crate::health::{BusHealth, HealthChanges};
 
-/// Each failed attempt waits this much longer than the one before.
+/// Each failed attempt to connect waits this much longer than the previous one.
 const RECONNECT_STEP: Duration = Duration::from_millis(50);
 
-/// So that a server which is back is found soon.
+/// The longest wait, so that a server that is back is found soon.
 const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
-/// Random addition, so that a few clients do not come back in one beat.
+/// The random part of a wait, so that a few clients do not reconnect at the same moment.
 const RECONNECT_JITTER: Duration = Duration::from_millis(100);
 
-/// Clients that connect in one second when a whole fleet connects at once. A server shall take at most 200, or a thirtieth of a large fleet:
-/// chance draws up to half as many again in one second as in the mean.
+/// The rate at which a whole fleet connects. A server should take at most 200 clients in 1 s, or a thirtieth of a large fleet; by chance up
+/// to half more than the mean connect in 1 s.
 const CONNECTS_PER_SECOND: u64 = 120;
 
-/// No client waits longer than this for its turn, however large the fleet.
+/// The longest that a client waits for its turn, for any size of the fleet.
 const LONGEST_SPREAD: Duration = Duration::from_secs(50);
 
-/// What the connection, its callbacks and its users share.
+/// The state that the connection, its callbacks and its users share.
 pub(super) struct Link {
-    /// What users are told: how the connection is, and whether JetStream refuses anything on it.
+    /// The health that users see: that of the connection, and whether JetStream refuses anything on it.
     health: watch::Sender<BusHealth>,
-    /// How the connection is, and the server as it was examined.
+    /// The health of the connection and of the server when it was last examined.
     server: Mutex<BusHealth>,
     pub(super) refusals: Refusals,
     /// The requests that wait for an answer.
@@ -50,27 +50,27 @@ pub(super) struct Link {
     /// Whether state and streams may be gone although the server is there.
     doubted: AtomicBool,
     phase: watch::Sender<Phase>,
-    /// Why there shall be no connection; none: there shall be one.
+    /// Why the connection is set aside; none: it is not.
     aside: watch::Sender<Option<String>>,
     /// The client library has ended the connection.
     ended: Notify,
     dropped: AtomicU64,
     server_errors: AtomicU64,
-    /// How often each server was tried since there was a connection.
+    /// How often each server was tried since the last connection.
     attempts: Mutex<BTreeMap<String, u64>>,
     /// How many clients may connect at the same time as this one.
     fleet_size: AtomicU64,
 }
 
-/// How far the connection is on its way to its end.
+/// How far the connection has ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Open,
-    /// Draining has begun: nothing new is taken, what has arrived is still read.
+    /// Draining has begun: nothing new is taken, received messages are still read.
     Closed,
-    /// It is over, but what has arrived may still be read.
+    /// The connection has ended, but received messages may still be read.
     Over,
-    /// What still waits for the server is ended as well.
+    /// Whatever still waits for the server is ended as well.
     Cut,
 }
 
@@ -115,7 +115,7 @@ impl Link {
         .boxed()
     }
 
-    /// Waits until messages flow, then gives how the bus is.
+    /// Waits until messages flow, then returns the health.
     pub(super) async fn wait_up(&self) -> BusHealth {
         let mut states = self.health.subscribe();
         let up = states.wait_for(|health| !matches!(health, BusHealth::Disconnected { .. })).await;
@@ -130,7 +130,7 @@ impl Link {
         *self.phase.borrow() >= Phase::Closed
     }
 
-    /// Takes the connection further towards its end; whether it was not so far yet.
+    /// Moves the connection to a later phase; returns whether the phase changed.
     pub(super) fn set_phase(&self, phase: Phase) -> bool {
         self.phase.send_if_modified(|now| {
             let before = std::mem::replace(now, phase.max(*now));
@@ -138,11 +138,11 @@ impl Link {
         })
     }
 
-    /// Resolves when the connection has come so far.
+    /// Resolves when the connection has reached this phase.
     pub(super) fn until(&self, phase: Phase) -> impl Future<Output = ()> + Send + 'static {
         let mut phases = self.phase.subscribe();
         async move {
-            // An error says that the link itself is gone, which is as final.
+            // An error means that the link itself was dropped, which is as final.
             let _ = phases.wait_for(|now| *now >= phase).await;
         }
     }
@@ -152,31 +152,31 @@ impl Link {
         self.ended.notified().await;
     }
 
-    /// Has it looked into whether state and streams can be had still.
+    /// Makes the observer check whether state and streams still work.
     pub(super) fn doubt(&self) {
         if !self.doubted.swap(true, Ordering::Relaxed) {
             self.changed.notify_one();
         }
     }
 
-    /// Whether that is to be looked into; it is taken as done.
+    /// Returns and clears the request of [`Link::doubt`].
     pub(super) fn takes_doubt(&self) -> bool {
         self.doubted.swap(false, Ordering::Relaxed)
     }
 
-    /// So many clients may connect at the same time as this one.
+    /// Sets how many clients may connect at the same time as this one.
     pub(super) fn set_fleet_size(&self, nodes: u64) {
         self.fleet_size.store(nodes, Ordering::Relaxed);
     }
 
-    /// There shall be no connection for this reason, or there shall be one.
+    /// Sets the connection aside for this reason, or ends that.
     pub(super) fn set_aside(&self, reason: Option<String>) {
         self.aside.send_replace(reason);
         self.tell(false);
         self.changed.notify_one();
     }
 
-    /// Whether there shall be no connection.
+    /// Whether the connection is set aside.
     pub(super) fn is_aside(&self) -> bool {
         self.aside.borrow().is_some()
     }
@@ -185,18 +185,18 @@ impl Link {
         self.aside.borrow().clone().map(|reason| BusHealth::Disconnected { reason })
     }
 
-    /// Waits until there may be a connection.
+    /// Waits until the connection is not set aside.
     async fn until_wanted(&self) {
-        // An error says that the link itself is gone; `self` keeps it.
+        // An error means that the link was dropped, which `self` prevents.
         let _ = self.aside.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// Waits for something that may concern the observer.
+    /// Waits for a change that may concern the observer.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// The connection of that number is there.
+    /// The connection of this number is up.
     pub(super) fn set_up(&self, health: BusHealth, epoch: u64, server: &str) {
         self.attempts().clear();
         let renewed = self.epoch.swap(epoch, Ordering::Relaxed) != epoch;
@@ -208,19 +208,19 @@ impl Link {
         self.tell(renewed);
     }
 
-    /// How the connection is and the server as it was examined, whatever JetStream refuses on it.
+    /// The health of the connection and of the server when it was last examined, without JetStream's refusals.
     pub(super) fn server_health(&self) -> BusHealth {
         self.server().clone()
     }
 
-    /// JetStream refuses something until somebody changes what is set, or does it again.
+    /// Records that JetStream refuses something, until an operator changes something or it succeeds.
     pub(super) fn refused(&self, stream: &str, act: Act, reason: &str, config: Option<Value>) {
         if self.refusals.add(stream, act, reason, config) {
             self.tell(false);
         }
     }
 
-    /// The server is looked at again.
+    /// The server is examined again.
     pub(super) fn look_again(&self) {
         if self.refusals.age() {
             self.tell(false);
@@ -234,9 +234,9 @@ impl Link {
         }
     }
 
-    /// Tells users how the bus is, if that or the connection is another.
+    /// Reports the health to users if it or the connection has changed.
     fn tell(&self, renewed: bool) {
-        // Held until it is told, so that of two changes the later is told last.
+        // Locked until the report, so that the later of two changes is reported last.
         let server = self.server();
         let health = match (self.aside_health(), &*server, self.refusals.reason()) {
             (Some(aside), ..) => aside,
@@ -250,7 +250,7 @@ impl Link {
             }
             let again = reconnected && matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty());
             match &health {
-                // Those that were told that it is gone are told that it is there again.
+                // Logged as a warning if the loss was logged.
                 BusHealth::Connected if again => warn!("the bus is connected again"),
                 BusHealth::Connected => info!("the bus is connected"),
                 BusHealth::Degraded { reason, .. } => warn!(reason, "the bus is degraded"),
@@ -261,7 +261,7 @@ impl Link {
         });
     }
 
-    /// The connection is gone this moment.
+    /// The connection was lost.
     pub(super) fn set_lost(&self) {
         if !matches!(self.server_health(), BusHealth::Disconnected { .. }) {
             self.set_down("the connection to NATS was lost; trying again".to_owned());
@@ -282,10 +282,10 @@ impl Link {
         }
     }
 
-    /// An event of the client library.
+    /// Handles an event of the client library.
     pub(super) fn on_event(&self, event: Event) {
         match event {
-            // A flood of either is told of ever more rarely.
+            // Repeats of either are logged ever more rarely.
             Event::SlowConsumer(subscription) => {
                 let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
                 if dropped.is_power_of_two() {
@@ -296,7 +296,7 @@ impl Link {
                 let refused_a_request = matches!(&error, ServerError::Other(text)
                     if forbidden_subject(text).is_some_and(|subject| self.waiting.forbid(subject)));
                 if refused_a_request {
-                    // Its caller is told, and says what it means.
+                    // The caller gets the error and reports it.
                     debug!(%error, "the server refuses a request");
                     self.changed.notify_one();
                     return;
@@ -307,7 +307,7 @@ impl Link {
                 }
             }
             Event::LameDuckMode => info!("the server is about to stop: another one is tried when it does"),
-            // Told with the reason of each server when the next one is chosen.
+            // Reported with the reason of each server when the next one is chosen.
             Event::ClientError(ClientError::Other(_)) => {}
             Event::ClientError(error) => warn!(%error, "the client of the bus fails"),
             Event::Closed => self.ended.notify_one(),
@@ -316,8 +316,8 @@ impl Link {
         self.changed.notify_one();
     }
 
-    /// Chooses the server to try next: one of those tried least. Every attempt to connect comes by here, so this is also
-    /// where it is known that there is no connection, and why.
+    /// Chooses the server to try next: one of those tried least. Every attempt to connect calls this, so it also reports that there is no
+    /// connection, and why.
     pub(super) async fn choose(self: Arc<Self>, pool: Vec<Server>) -> Option<ReconnectToServer> {
         self.until_wanted().await;
         if self.is_closed() {
@@ -351,28 +351,28 @@ impl Link {
     }
 }
 
-/// To where the server has just refused a message of this login.
+/// The subject to which the server has just refused a message of this login.
 fn forbidden_subject(error: &str) -> Option<&str> {
     error.strip_prefix("Permissions Violation for Publish to \"")?.strip_suffix('"')
 }
 
-/// Over how long a fleet of so many clients connects.
+/// The time over which a fleet of this many clients connects.
 fn spread(fleet_size: u64) -> Duration {
     Duration::from_millis(fleet_size.saturating_mul(1_000) / CONNECTS_PER_SECOND).min(LONGEST_SPREAD)
 }
 
-/// What has come of connecting since there was a connection.
+/// The attempts to connect since the last connection.
 #[derive(Clone, Copy)]
 struct Failed {
     attempts: u64,
-    /// Each is tried once before any is tried again.
+    /// How many servers there are. Each is tried once before any is tried again.
     servers: u64,
 }
 
 impl Failed {
-    /// How long to wait before the next attempt; `chance` in `[0, 1)`. The first attempt comes at any time within `spread`, and the first of
-    /// each later round of servers `spread` after the round before. So of a fleet that was restarted together, or has lost its server, as
-    /// many connect in each second, whenever the server is there.
+    /// How long to wait before the next attempt; `chance` in `[0, 1)`. The first attempt comes at any time within `spread`, and the first
+    /// of each later round of servers `spread` after the previous round. So a fleet that was restarted or lost its server at once connects
+    /// at an even rate, whenever the server is there.
     fn delay(self, spread: Duration, chance: f64) -> Duration {
         if self.attempts == 0 {
             return spread.mul_f64(chance);
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(delays, [true, true, false, true, true, false]);
     }
 
-    /// When each of a fleet's agents connects to a server that is there from `back` on; what was begun together, in seconds.
+    /// When each agent of a fleet connects to a server that is there from `back` on, if all began together; in seconds.
     fn connects(nodes: u64, back: f64, chance: &mut StdRng) -> Vec<f64> {
         let spread = spread(nodes);
         let connect = |_| {

@@ -14,16 +14,16 @@ use crate::error::BusError;
 use crate::event_log::{StoredMessage, StreamPage, StreamQuery, StreamStart};
 use crate::message::{Headers, Message};
 
-/// Bytes a page: half of what a subscription may hold of the largest messages.
+/// The bytes of a page: half of what a subscription may hold of the largest messages.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// How long the next message of a page may take.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(5);
-/// Statuses that end a page: the end of a batch, and nothing there.
+/// Statuses that end a page: the end of a batch, and no message.
 const END_OF_BATCH: u16 = 204;
 const NOTHING_THERE: u16 = 404;
-/// What a server adds to a message that is read; the rest of the headers is the message's own.
+/// Headers that a server adds to a message that is read; all others are the message's own.
 const OF_SERVER: [&str; 5] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Last-Sequence"];
-/// A server adds how many messages match after this one.
+/// The header in which a server says how many messages match after this one.
 const PENDING: &str = "Nats-Num-Pending";
 
 /// Reads one page.
@@ -35,7 +35,7 @@ pub(super) async fn read(jetstream: &JetStream, query: &StreamQuery) -> Result<S
     Ok(merged(pages))
 }
 
-/// One page of several, as far as all of them go.
+/// Merges several pages, up to where all of them reach.
 fn merged(pages: Vec<StreamPage>) -> StreamPage {
     let ends = pages.iter().filter_map(|page| page.next);
     let next = ends.min();
@@ -46,7 +46,7 @@ fn merged(pages: Vec<StreamPage>) -> StreamPage {
     StreamPage { messages, next }
 }
 
-/// What is stored under one subject.
+/// Reads what is stored under one subject.
 async fn read_of(jetstream: &JetStream, query: &StreamQuery, subject: &str) -> Result<StreamPage, BusError> {
     let inbox = jetstream.connection.client.new_inbox();
     let mut subscriber = jetstream.connection.subscribe(&inbox, None).await?;
@@ -84,7 +84,7 @@ async fn read_of(jetstream: &JetStream, query: &StreamQuery, subject: &str) -> R
     }
 }
 
-/// A message as a server hands it out, without what the server has added.
+/// A message as a server returns it, without the headers that the server has added.
 fn stored(headers: &Headers, payload: bytes::Bytes) -> Option<StoredMessage> {
     let sequence = headers.get("Nats-Sequence")?.parse().ok()?;
     let subject = headers.get("Nats-Subject")?.to_owned();

@@ -1,4 +1,4 @@
-//! Who we are to the server.
+//! Logins to a server.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ const CREDENTIALS: &str = "NATS credentials file";
 const NKEY: &str = "NATS nkey file";
 const TOKEN: &str = "NATS token file";
 
-/// A login. Holds secrets, so it can neither be shown nor written.
+/// A login. It holds secrets, so it can be neither printed nor serialised.
 #[derive(PartialEq)]
 pub(super) enum Login {
     /// None.
@@ -21,7 +21,7 @@ pub(super) enum Login {
         password: String,
     },
     Token(String),
-    /// A file with a token, such as a projected one that is renewed.
+    /// A file with a token, such as a projected token that is renewed.
     TokenFile(PathBuf),
     /// A file with a user JWT and a seed.
     Credentials(PathBuf),
@@ -30,12 +30,12 @@ pub(super) enum Login {
 }
 
 impl Login {
-    /// Checks that the files are there and hold what they should.
+    /// Checks that the files exist and have the right contents.
     pub(super) fn check(&self) -> Result<(), NatsOptionsError> {
         self.prove(b"").map(|_| ())
     }
 
-    /// The answer to a server that wants to know who we are. Files are read anew, so that a renewed login is taken up.
+    /// The answer to the server's login request. Files are read each time, so that a renewed login is used.
     pub(super) fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
         self.prove(nonce).map_err(AuthError::new)
     }

@@ -1,13 +1,13 @@
-//! What is said when there is no connection: the cause, and what to do about it.
+//! The error if there is no connection: the cause, and what to do about it.
 
 use async_nats::Server;
 
 use super::target::shown_server;
 
-/// A fleet's cluster may have many servers; a line holds a few.
+/// The most servers in one message; a cluster may have many.
 const MOST_SERVERS_SHOWN: usize = 5;
 
-/// A part of what the client library or the server says, and what helps.
+/// A part of an error of the client library or the server, and the advice for it.
 const ADVICE: [(&str, &str); 11] = [
     ("onnection refused", "no server listens there: start it, or correct the URL"),
     ("uthorization violation", "the server refuses the login: check --nats-creds, --nats-nkey or the login in the URL"),
@@ -22,13 +22,13 @@ const ADVICE: [(&str, &str); 11] = [
     ("timed out", "nothing answers there: check the network, the port and whether the server hangs"),
 ];
 
-/// Why none of the servers is reached; `tried` says of which it is known.
+/// Why none of the servers is reached. `tried` says whether a server was tried.
 pub(super) fn no_connection(pool: &[Server], tried: impl Fn(&str) -> bool) -> String {
     let shown = pool.iter().take(MOST_SERVERS_SHOWN).map(|server| {
         let name = shown_server(&server.addr);
         let trouble = match &server.last_error {
             Some(error) => explained(error),
-            // The one failure that the client library does not write down.
+            // The one failure that the client library does not report.
             None if tried(&name) => "the name cannot be resolved; correct the URL or the name service".to_owned(),
             None => "not tried yet".to_owned(),
         };

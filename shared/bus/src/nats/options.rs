@@ -1,9 +1,9 @@
-//! How to reach NATS, as companies have it: several URLs, credentials, keys, TLS, contexts of the `nats` command.
+//! Options of the connection to NATS: several URLs, credentials, keys, TLS, contexts of the `nats` command.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a user says about the connection. Everything is optional; what is given beats what the context says.
+/// The options of a user. All are optional; a given value has precedence over the context's.
 ///
 /// Of several logins the first of these counts: `creds`, `nkey`, `token_file`, the login in the URLs, the login of the context.
 /// Files are read again at every connect, so that renewed ones are taken up.
@@ -17,9 +17,9 @@ pub struct NatsOptions {
     pub nkey: Option<PathBuf>,
     /// A file with a token.
     pub token_file: Option<PathBuf>,
-    /// What the subjects begin with on which answers arrive.
+    /// The prefix of the subjects on which answers arrive.
     pub inbox_prefix: Option<String>,
-    /// Certificates of the authorities that the server's is checked against (PEM), in place of the host's.
+    /// Certificates (PEM) of the authorities that the server's certificate is checked against, instead of the host's.
     pub ca: Option<PathBuf>,
     /// The client's certificate (PEM).
     pub cert: Option<PathBuf>,
@@ -27,19 +27,20 @@ pub struct NatsOptions {
     pub key: Option<PathBuf>,
     /// The name of a context of the `nats` command.
     pub context: Option<String>,
-    /// Where contexts are kept: they lie in `nats/context` of this folder.
+    /// The folder whose `nats/context` holds the contexts.
     pub config_home: Option<PathBuf>,
-    /// What `~` stands for in a context.
+    /// The folder that `~` stands for in a context.
     pub home: Option<PathBuf>,
     /// The name of the connection, as the server lists it.
     pub name: Option<String>,
-    /// How many clients may connect at the same time as this one: they spread it, over 1 s for each 120, at most 50 s. 0: at once.
+    /// How many clients may connect at the same time as this one: they spread their connects over 1 s for each 120, at most 50 s. 0: at
+    /// once.
     pub fleet_size: u64,
 }
 
 impl NatsOptions {
-    /// What the environment says in the variables of the `nats` command, and where that keeps its contexts. The context that
-    /// is selected there counts for nothing here: only a named one is used.
+    /// The options in the variables of the `nats` command, and the folder of its contexts. The context that is selected there is ignored:
+    /// only a named one is used.
     #[must_use]
     pub fn from_env_of_nats_cli(get: impl Fn(&str) -> Option<String>) -> Self {
         let text = |name: &str| get(name).filter(|value| !value.is_empty());
@@ -62,7 +63,7 @@ impl NatsOptions {
         }
     }
 
-    /// These options, and from `fallback` each one that is missing.
+    /// These options, with missing ones taken from `fallback`.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {
@@ -82,7 +83,7 @@ impl NatsOptions {
         }
     }
 
-    /// The servers for showing: URLs without their logins, else the context.
+    /// The servers, for display: URLs without their logins, else the context.
     #[must_use]
     pub fn redacted(&self) -> String {
         match (&self.urls, &self.context) {
@@ -115,7 +116,7 @@ impl fmt::Debug for NatsOptions {
     }
 }
 
-/// A URL without its login, readable or not.
+/// A URL without its login, whether it can be parsed or not.
 pub(super) fn redacted_url(url: &str) -> String {
     let url = url.trim();
     let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
@@ -131,7 +132,7 @@ pub enum NatsOptionsError {
     /// No server is named.
     #[error("no NATS server is named: give its URL (--nats nats://host:4222) or a context (--nats-context NAME)")]
     NoServer,
-    /// A URL cannot be read.
+    /// A URL cannot be parsed.
     #[error("{url:?} is not the URL of a NATS server: {why}; write nats://host:4222 or tls://host:4222")]
     BadUrl {
         /// The URL without its login.
@@ -139,7 +140,7 @@ pub enum NatsOptionsError {
         /// What is wrong with it.
         why: String,
     },
-    /// URLs hold different logins.
+    /// The URLs hold different logins.
     #[error("the NATS URLs hold different logins: give the same one in all, or only once")]
     DifferentLogins,
     /// A file cannot be read.
@@ -147,17 +148,17 @@ pub enum NatsOptionsError {
     Unreadable {
         /// What the file is for.
         what: &'static str,
-        /// Where it was looked for.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has the wrong contents.
     #[error("the {what} {path} cannot be used: {why}")]
     Unusable {
         /// What the file is for.
         what: &'static str,
-        /// Where it lies.
+        /// Its path.
         path: PathBuf,
         /// What is missing.
         why: String,
@@ -170,7 +171,7 @@ pub enum NatsOptionsError {
     NoContext {
         /// The name as given.
         name: String,
-        /// Where it was looked for.
+        /// The path that was tried.
         path: PathBuf,
     },
     /// The name of a context is no file name.

@@ -1,4 +1,4 @@
-//! What JetStream refuses to do for this login, by the stream it is about: as long as there is any of it, the bus is degraded.
+//! What JetStream refuses to do for this login, by stream. While there is any refusal, the bus is degraded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,31 +9,32 @@ use serde_json::Value;
 use super::jetstream::{CallError, code};
 use crate::error::BusError;
 
-/// The most streams of which refusals are remembered; a fleet has eight.
+/// The most streams whose refusals are kept; a fleet has eight.
 const REMEMBERED: usize = 64;
-/// A refusal that is not tried again here is forgotten when nobody has met it for so many looks at the server.
+/// How many examinations of the server a refusal outlasts if it does not occur again; refusals with a configuration are tried again
+/// instead.
 const LOOKS_KEPT: u32 = 1;
-/// So many refusals are said at once.
+/// The most refusals in one message.
 const SAID: usize = 2;
 
-/// What was refused.
+/// The refused operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Act {
-    /// To make the stream.
+    /// Making the stream.
     Make,
-    /// To change its settings.
+    /// Changing its settings.
     Change,
-    /// To store a message in it.
+    /// Storing a message in it.
     Store,
 }
 
-/// What is refused now.
+/// The current refusals.
 #[derive(Default)]
 pub(super) struct Refusals {
     by_stream: Mutex<BTreeMap<(String, Act), Refusal>>,
-    /// What this login may not do, as the server has said on this connection: it is not tried again on it.
+    /// What the server has forbidden to this login on this connection; it is not tried again on it.
     forbidden: Mutex<BTreeSet<(String, Act)>>,
-    /// How many there are: a message that is stored asks for no more than this.
+    /// The number of refusals. Storing a message reads only this.
     count: AtomicUsize,
 }
 
@@ -41,12 +42,12 @@ struct Refusal {
     reason: String,
     /// The configuration that was refused, to be tried again; none: callers try again by themselves.
     config: Option<Value>,
-    /// How often the server was looked at since it was refused last.
+    /// How often the server was examined since the last refusal.
     looks: u32,
 }
 
 impl Refusals {
-    /// Takes note of a refusal; whether that is news.
+    /// Records a refusal; returns whether it is new.
     pub(super) fn add(&self, stream: &str, act: Act, reason: &str, config: Option<Value>) -> bool {
         let mut refused = self.refused();
         let key = (stream.to_owned(), act);
@@ -58,7 +59,7 @@ impl Refusals {
         before.is_none_or(|before| before.reason != reason)
     }
 
-    /// It was done: whether it was refused before.
+    /// Removes the refusal of what has succeeded now; returns whether there was one.
     pub(super) fn remove(&self, stream: &str, act: Act) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
@@ -69,8 +70,8 @@ impl Refusals {
         removed
     }
 
-    /// The server is looked at again. What nobody has tried for a while may be possible by now: only trying tells. Whether anything was
-    /// forgotten.
+    /// Counts an examination of the server. Forgets refusals that did not occur lately, because only another try shows whether they last.
+    /// Returns whether anything was forgotten.
     pub(super) fn age(&self) -> bool {
         self.forget(|refusal| {
             refusal.looks += 1;
@@ -78,7 +79,7 @@ impl Refusals {
         })
     }
 
-    /// The server has said that this login may not do it.
+    /// Records that the server has forbidden this to the login.
     pub(super) fn forbid(&self, stream: &str, act: Act) {
         let mut forbidden = self.forbidden();
         if act != Act::Store && forbidden.len() < REMEMBERED {
@@ -86,12 +87,12 @@ impl Refusals {
         }
     }
 
-    /// Whether the server has said on this connection that this login may not do it.
+    /// Whether the server has forbidden this to the login on this connection.
     pub(super) fn is_forbidden(&self, stream: &str, act: Act) -> bool {
         self.forbidden().contains(&(stream.to_owned(), act))
     }
 
-    /// There is another connection, which may be allowed more: forgets what is not tried again here. Whether that was anything.
+    /// Handles a new connection, which may be allowed more: forgets refusals that are not tried again here. Returns whether there were any.
     pub(super) fn renew(&self) -> bool {
         self.forbidden().clear();
         self.forget(|refusal| refusal.config.is_none())
@@ -120,7 +121,7 @@ impl Refusals {
         }
     }
 
-    /// The streams that could not be made, with what they were to be.
+    /// The streams that could not be made, with their configurations.
     pub(super) fn to_make(&self) -> Vec<(String, Value)> {
         let refused = self.refused();
         refused.iter().filter_map(|((stream, _), refusal)| Some((stream.clone(), refusal.config.clone()?))).collect()
@@ -135,7 +136,7 @@ impl Refusals {
     }
 }
 
-/// Why JetStream does not do this, with what to change; none: it may do it the next time, without any change.
+/// Why JetStream refuses this, with what to change; none: it may succeed the next time without a change.
 pub(super) fn lasting(error: &CallError, doing: &str) -> Option<String> {
     match error {
         CallError::Refused { code, description } => {
@@ -147,7 +148,7 @@ pub(super) fn lasting(error: &CallError, doing: &str) -> Option<String> {
     }
 }
 
-/// What helps against a refusal that lasts.
+/// Advice for a lasting refusal.
 fn advice(code: u64, description: &str) -> Option<&'static str> {
     Some(match code {
         code::ACCOUNT_RESOURCES_EXCEEDED | code::INSUFFICIENT_RESOURCES | code::NO_STORAGE => {

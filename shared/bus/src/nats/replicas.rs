@@ -1,7 +1,7 @@
-//! On how many servers something is kept: on three where there are three, so that the loss of one loses nothing.
+//! The number of replicas of a stream: three if there are three servers, so that the loss of one server loses nothing.
 //!
-//! A cluster that is only partly up when the first agent asks has no three servers to give. What is made then is kept on one and
-//! marked, and three are asked for now and then until it has them. What an operator made is left as it is.
+//! A cluster may be only partly up when the first agent asks. A stream made then has one replica and is marked, and more replicas are
+//! requested now and then until it has three. What an operator made is not changed.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,22 +15,22 @@ use super::link::Phase;
 use super::streams;
 use crate::error::BusError;
 
-/// The least number that is still whole without one.
+/// The least number of replicas that still has a majority after the loss of one.
 pub(super) const REPLICAS: u64 = 3;
 
-/// Marks what was made with fewer than were wanted, in its metadata.
+/// The metadata key of a stream that was made with fewer replicas than were wanted.
 const MARK: &str = "fleetpull-replicas-wanted";
 
-/// How long after it was made, or found, more replicas are asked for: twice that at most, so that not all agents ask at once. Doubles
-/// each time, as a cluster of two servers has no third for ever.
+/// The pause before more replicas are requested, up to twice this, so that not all agents ask at once. It doubles each time, because a
+/// cluster of two servers never has a third.
 const FIRST_AFTER: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// What is being given more replicas by this process.
+/// The streams for which this process requests more replicas.
 #[derive(Default)]
 pub(super) struct Growing(Mutex<BTreeSet<String>>);
 
-/// Makes a stream: on three servers if JetStream has them, else on one.
+/// Makes a stream with three replicas if JetStream has three servers, else with one.
 pub(super) async fn create(jetstream: &JetStream, stream: &str, mut config: Value) -> Result<Value, CallError> {
     let name = format!("STREAM.CREATE.{stream}");
     config["num_replicas"] = json!(REPLICAS);
@@ -41,7 +41,7 @@ pub(super) async fn create(jetstream: &JetStream, stream: &str, mut config: Valu
         done => return done,
     };
     config["num_replicas"] = json!(1);
-    // A server that is no part of a cluster never has others.
+    // A server that is not part of a cluster never has others.
     if code != code::REPLICAS_NOT_SUPPORTED {
         info!(stream, description, "it is kept on one server, as JetStream does not give {REPLICAS} now");
         config["metadata"] = json!({ MARK: REPLICAS.to_string() });
@@ -49,7 +49,7 @@ pub(super) async fn create(jetstream: &JetStream, stream: &str, mut config: Valu
     jetstream.call(&name, &config).await
 }
 
-/// Sees to more replicas of a stream that was made with fewer than were wanted.
+/// Requests more replicas, later, of a stream that was made with fewer than were wanted.
 pub(super) fn see_to(jetstream: &JetStream, stream: &str, config: &Value) {
     if !wants_more(config) || !jetstream.growing.begin(stream) {
         return;
@@ -81,10 +81,10 @@ async fn grow(jetstream: &JetStream, stream: &str) {
     }
 }
 
-/// Asks for more replicas; whether nothing is left to be done.
+/// Requests more replicas; returns whether nothing is left to do.
 async fn more(jetstream: &JetStream, stream: &str) -> Result<bool, CallError> {
     let mut found = match jetstream.call(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
-        // Who makes it again begins anew.
+        // If the stream is made again, this begins anew.
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => return Ok(true),
         found => found?,
     };
@@ -98,7 +98,7 @@ async fn more(jetstream: &JetStream, stream: &str) -> Result<bool, CallError> {
     Ok(true)
 }
 
-/// The metadata of a stream that has its replicas: from now on it is as its operator wants it.
+/// The metadata of a stream that has its replicas. From now on it is not changed.
 pub(super) fn unmarked(config: &Value) -> Value {
     let mut metadata = config["metadata"].clone();
     if let Some(metadata) = metadata.as_object_mut() {
@@ -112,7 +112,7 @@ fn wants_more(config: &Value) -> bool {
 }
 
 impl Growing {
-    /// Whether nobody was at it yet.
+    /// Marks the stream as being worked on; false if it is already.
     fn begin(&self, stream: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned())
     }

@@ -1,5 +1,5 @@
-//! Awaited replies: one subscription for all, so that a request costs no subscription of its own, and one that is given up
-//! leaves nothing behind (the client library's own keeps an entry for ever).
+//! Awaited replies. All requests share one subscription, and an abandoned request leaves nothing behind (the client library's own keeps an
+//! entry for ever).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::asker::{Asker, PROBE_HEADER};
 const WAITS: &[u8] = b"waits";
 const GONE: &[u8] = b"gone";
 
-/// The most subjects of which is remembered that callers were told that they are forbidden: a fleet's buckets, and some more.
+/// The most forbidden subjects that are remembered once callers got the error: a fleet's buckets, and some more.
 const TOLD: usize = 64;
 
 /// The requests that wait for an answer.
@@ -26,19 +26,20 @@ pub(super) struct Waiting(Arc<Mutex<Asked>>);
 #[derive(Default)]
 struct Asked {
     pending: BTreeMap<u64, Pending>,
-    /// Where callers were told that they may not publish. Of several at once the first refusal tells all.
+    /// Subjects whose callers got the error that publishing is forbidden. The first refusal answers all of them.
     told: BTreeSet<String>,
 }
 
 struct Pending {
-    /// What it asked on.
+    /// The subject of the request.
     subject: String,
-    /// Takes the answer; none: it was forbidden to ask.
+    /// Takes the answer; none: the request is forbidden.
     reply: oneshot::Sender<Option<Message>>,
 }
 
 impl Waiting {
-    /// The server does not let this login publish to that subject: a caller there need not wait. Whether a caller is told, or was.
+    /// Records that the server forbids this login to publish to the subject, so its callers need not wait. Returns whether a caller gets
+    /// the error, or has got it.
     pub(super) fn forbid(&self, subject: &str) -> bool {
         let mut asked = self.asked();
         let forbidden = asked.pending.extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
@@ -47,7 +48,7 @@ impl Waiting {
         }
         let told = !forbidden.is_empty() || asked.told.contains(subject);
         for asker in forbidden {
-            // The asker may have given up this moment.
+            // The asker may have given up just now.
             let _ = asker.reply.send(None);
         }
         told
@@ -60,14 +61,14 @@ impl Waiting {
 
 /// The replies that are awaited on one connection.
 pub(super) struct Replies {
-    /// Before the number of the request in its reply subject.
+    /// The prefix of reply subjects; the number of the request follows.
     prefix: String,
     waiting: Waiting,
     last: AtomicU64,
     reader: AbortHandle,
 }
 
-/// One awaited reply. Dropping it means that nobody waits any more.
+/// One awaited reply. Dropping it ends the wait.
 pub(super) struct Awaited<'a> {
     pub(super) subject: String,
     /// None: the server does not let this login publish there.
@@ -77,7 +78,7 @@ pub(super) struct Awaited<'a> {
 }
 
 impl Replies {
-    /// Reads from a subscription of `<inbox>.*` for those that wait.
+    /// Reads a subscription to `<inbox>.*` and passes replies to their requests.
     pub(super) fn new(inbox: &str, subscriber: Subscriber, waiting: Waiting, client: Client) -> Self {
         let prefix = format!("{inbox}.");
         let reader = tasks::spawn("bus-replies", read(subscriber, prefix.len(), waiting.clone(), client)).abort_handle();
@@ -116,7 +117,7 @@ async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting, c
         }
         let asker = waiting.asked().pending.remove(&number);
         if let Some(asker) = asker {
-            // The asker may have given up this moment.
+            // The asker may have given up just now.
             let _ = asker.reply.send(Some(message));
         }
     }
@@ -126,7 +127,7 @@ fn is_probe(message: &Message) -> bool {
     message.headers.as_ref().is_some_and(|headers| headers.get(PROBE_HEADER).is_some())
 }
 
-/// Answers a probe if there is room for it now: the replies behind it do not wait, and a probe without an answer harms nobody.
+/// Answers a probe if there is room for the answer now. Otherwise later replies would have to wait; a probe without an answer does no harm.
 fn answer_probe(client: &Client, probe: Message, awaited: bool) {
     if let Some(reply_to) = probe.reply {
         let answer = if awaited { WAITS } else { GONE };
@@ -134,7 +135,7 @@ fn answer_probe(client: &Client, probe: Message, awaited: bool) {
     }
 }
 
-/// What an asker has answered to a probe.
+/// Reads an asker's answer to a probe.
 pub(super) fn read_probe_answer(answer: &Message) -> Asker {
     match answer.payload.as_ref() {
         WAITS => Asker::Waits,

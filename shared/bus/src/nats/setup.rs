@@ -1,4 +1,4 @@
-//! Making a fleet's buckets once, with a login that may, for agents that may not: what is there is compared and changed by rule.
+//! Makes a fleet's buckets once, with a login that may, for agents that may not. Existing buckets are compared and changed by rule.
 
 use serde_json::{Value, json};
 
@@ -17,46 +17,46 @@ use crate::shared_state::BucketSpec;
 pub struct SetupOptions {
     /// Changes nothing.
     pub dry_run: bool,
-    /// Also changes what may lose stored values, or takes away what an operator has set.
+    /// Also makes changes that may lose stored values or revert an operator's settings.
     pub force: bool,
-    /// On how many servers a bucket is kept; none: on three in a cluster, at least, else on one.
+    /// The number of replicas of a bucket; none: at least three in a cluster, else one.
     pub replicas: Option<u64>,
 }
 
 /// A bucket after it was set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketSetup {
-    /// What was done, or found.
+    /// What was done or found.
     pub state: SetupState,
-    /// On how many servers it is kept; none: it is not there.
+    /// The number of its replicas; none: the bucket does not exist.
     pub replicas: Option<u64>,
-    /// What differed from what agents need when it was found.
+    /// How it differed from what agents need.
     pub differences: Vec<Difference>,
 }
 
 /// What was done to a bucket, or found in a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupState {
-    /// It was not there and was made.
+    /// It did not exist and was made.
     Made,
-    /// It is not there: this is a dry run.
+    /// It does not exist, and this is a dry run.
     Missing,
-    /// It was as it has to be.
+    /// It needed no change.
     Unchanged,
-    /// All that differed was changed.
+    /// All differences were changed.
     Changed,
-    /// Something differs still.
+    /// A difference remains.
     Differs,
 }
 
-/// A setting of a bucket's stream that is not as agents need it.
+/// A setting of a bucket's stream that differs from what agents need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its name in the configuration of the stream.
+    /// Its name in the stream's configuration.
     pub setting: String,
-    /// As it was found.
+    /// The value found.
     pub found: Value,
-    /// As agents need it.
+    /// The value that agents need.
     pub wanted: Value,
     /// What it takes to change it.
     pub change: Change,
@@ -67,26 +67,25 @@ pub struct Difference {
 /// What it takes to change a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing stored is lost, nobody who uses the bucket misses anything.
+    /// Nothing stored is lost, and no user of the bucket misses anything.
     Safe,
     /// Stored values may be lost, or an operator has set it on purpose.
     Forced,
-    /// The server does not change it in a bucket that is there.
+    /// The server does not change it in an existing bucket.
     Impossible,
 }
 
 impl NatsBus {
-    /// Makes a bucket that is not there, and changes one that is not as agents need it as far as `options` say. Repeatable.
+    /// Makes a missing bucket, and changes an existing one to what agents need as far as `options` allow. Repeatable.
     ///
-    /// # Errors
-    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] when JetStream, its limits or this login's
+    /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] if JetStream, its limits or this login's
     /// permissions do not allow it, and those of [`crate::Messaging::request`].
     pub async fn set_up(&self, spec: &BucketSpec, options: SetupOptions) -> Result<BucketSetup, BusError> {
         rules::check_bucket(spec)?;
         self.set_up_as(&stream_of(&spec.name), bucket_config(spec), options).await
     }
 
-    /// The same for a stream. Its age and size are an operator's: where it is there they are not compared.
+    /// As [`NatsBus::set_up`], for a stream. Its age and size belong to the operator: those of an existing stream are not compared.
     ///
     /// # Errors
     /// As [`NatsBus::set_up`].
@@ -148,7 +147,7 @@ async fn make(jetstream: &JetStream, stream: &str, mut config: Value, options: S
     let mut replicas = options.replicas.unwrap_or(REPLICAS);
     config[NUM_REPLICAS] = json!(replicas);
     match jetstream.call(&name, &config).await {
-        // A server that is no part of a cluster.
+        // A server that is not part of a cluster.
         Err(CallError::Refused { code: code::REPLICAS_NOT_SUPPORTED, .. }) if options.replicas.is_none() => {
             replicas = 1;
             config[NUM_REPLICAS] = json!(replicas);
@@ -161,11 +160,11 @@ async fn make(jetstream: &JetStream, stream: &str, mut config: Value, options: S
 
 const NUM_REPLICAS: &str = "num_replicas";
 
-/// What differs in a stream's configuration from what agents need.
+/// The differences between a stream's configuration and what agents need.
 fn differences(found: &Value, wanted: &Value, replicas: u64) -> Vec<Difference> {
     let mut wanted = wanted.clone();
     wanted[NUM_REPLICAS] = json!(replicas);
-    // Limits that agents leave to the server when they make a bucket: none.
+    // Agents set no limits when they make a bucket.
     let is_bucket = wanted["max_age"].is_null();
     if is_bucket {
         wanted["max_age"] = json!(0);
@@ -188,7 +187,7 @@ fn differences(found: &Value, wanted: &Value, replicas: u64) -> Vec<Difference> 
         .collect()
 }
 
-/// Whether a setting has this value. A server leaves out what is empty, and adds to a republication what was not said of it.
+/// Whether a setting has this value. A server leaves out empty values, and adds defaults to a republication.
 fn is_as(found: &Value, wanted: &Value) -> bool {
     let empty = |value: &Value| value.is_null() || *value == json!(false) || *value == json!(0);
     match wanted {
@@ -200,7 +199,7 @@ fn is_as(found: &Value, wanted: &Value) -> bool {
 }
 
 fn change(setting: &str, found: &Value, wanted: &Value) -> Change {
-    // Of limits, where nothing and -1 stand for none.
+    // For limits, null and -1 mean none.
     let limit = |value: &Value| value.as_i64().filter(|limit| *limit > 0).unwrap_or(i64::MAX);
     match setting {
         "storage" | "retention" => Change::Impossible,

@@ -1,4 +1,4 @@
-//! Reading all of a bucket in pages of direct gets: any replica of the stream answers, and no consumer is made.
+//! Reads a whole bucket in pages of direct gets: any replica of the stream answers, and no consumer is made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use super::streams::{Existing, ensure_bucket, stream_of};
 use crate::error::BusError;
 use crate::shared_state::{AgedEntry, BucketSpec, BucketStatus, Entry, Snapshot};
 
-/// Messages a page: some two MiB, and half of what a subscription holds. For each page a server may look through its index of all keys: a
-/// bucket of 160,000 took it half a minute in pages of 512.
+/// Messages per page: about 2 MiB, and half of what a subscription holds. A server may search its index of all keys for each page: with
+/// pages of 512 a bucket of 160,000 keys took 30 s.
 const PAGE: usize = 4_096;
-/// All subjects of the bucket's stream: named by their own wildcard, a server looks through that index even where nothing was changed.
+/// All subjects of the bucket's stream. With the bucket's own wildcard, a server would search that index even if nothing was changed.
 const EVERYTHING: &str = ">";
 /// How long the next message of a page may take.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(5);
-/// Statuses that end a page: the end of a batch, and nothing there.
+/// Statuses that end a page: the end of a batch, and no message.
 const END_OF_BATCH: u16 = 204;
 const NOTHING_THERE: u16 = 404;
 
-/// How long a server that may lag behind the bucket's leader is waited for before it is asked again: milliseconds are usual.
+/// The pauses before a server that may lag behind the bucket's leader is asked again; the usual lag is milliseconds.
 const LAGS: [Duration; 6] = [
     Duration::from_millis(10),
     Duration::from_millis(30),
@@ -39,24 +39,24 @@ const LAGS: [Duration; 6] = [
     Duration::from_millis(800),
 ];
 
-/// So many of these waits when only what is new is read: a newest change that is gone without a trace never comes, and only of all keys
-/// it is known how many there are. Then all are read.
+/// How many of these pauses are used if only new values are read. If the newest change is gone without a trace it never arrives, and then
+/// all keys are read, because only their total number is known.
 const LAGS_OF_NEW: usize = 3;
 
-/// What has been read.
+/// The messages read so far.
 #[derive(Default)]
 struct Read {
-    /// Only changes after this; 0: all.
+    /// Only changes after this sequence; 0: all.
     after: u64,
-    /// The newest of each key; none is a marker.
+    /// The newest value of each key; none: a marker.
     newest: BTreeMap<String, Option<AgedEntry>>,
     last: u64,
 }
 
-/// Reads all values, or those stored since.
+/// Reads all values, or those stored after `since`.
 ///
-/// Of a bucket on several servers any of them answers, and it may not have all yet that its leader told the end of: then what is missing
-/// is read as soon as it is there. If it does not come, the snapshot says how far it goes by itself.
+/// Any server of a replicated bucket may answer, and may lag behind the leader. What is missing is read as soon as it is there; if it does
+/// not come, the snapshot itself says how far it goes.
 pub(super) async fn read(jetstream: &JetStream, spec: &BucketSpec, since: Option<&BucketStatus>) -> Result<Snapshot, BusError> {
     let mut existing = ensure_bucket(jetstream, spec).await?;
     let server_time = existing.server_time();
@@ -99,13 +99,13 @@ impl Read {
         Self { after, last: after, ..Self::default() }
     }
 
-    /// Whether who answered knew of all that the leader had told of: of its last change, or, if that is gone without a trace, of as
-    /// many keys.
+    /// Whether the answering server had everything that the leader has: its last change or, if that is gone without a trace, the same
+    /// number of keys.
     fn is_whole(&self, existing: &Existing) -> bool {
         self.last >= existing.last_sequence || (self.after == 0 && self.newest.len() as u64 >= existing.subjects)
     }
 
-    /// Of what was read, what was stored after that.
+    /// The values that were stored after `after`.
     fn snapshot(self, status: BucketStatus, after: u64) -> Snapshot {
         let entries = self.newest.into_values().flatten();
         let mut entries: Vec<_> = entries.filter(|aged| aged.entry.revision > after).collect();
@@ -114,7 +114,7 @@ impl Read {
     }
 }
 
-/// Reads a page; returns whether there was anything in it.
+/// Reads a page; returns whether it had any message.
 async fn read_page(
     subscriber: &mut Subscriber,
     spec: &BucketSpec,
@@ -146,7 +146,7 @@ async fn read_page(
     }
 }
 
-/// How long a message has been stored, by the server's clock alone; nothing is older than it can say.
+/// How long a message has been stored, by the server's clock alone; 0 if unknown.
 fn age(headers: &HeaderMap, server_time: Option<OffsetDateTime>) -> Duration {
     let stored = header(headers, "Nats-Time-Stamp").and_then(|stamp| OffsetDateTime::parse(stamp, &Rfc3339).ok());
     let since = server_time.zip(stored).map(|(now, stored)| now - stored);

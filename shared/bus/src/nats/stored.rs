@@ -1,4 +1,4 @@
-//! A stored message, as the server gives it back.
+//! A stored message, as the server returns it.
 
 use async_nats::HeaderMap;
 use base64::Engine as _;
@@ -10,19 +10,19 @@ use serde_json::Value;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) revision: u64,
-    /// None is a marker.
+    /// None: a marker.
     pub(super) value: Option<Bytes>,
 }
 
 impl Stored {
-    /// Of a message as any server of the stream gives it; none if it has no sequence.
+    /// Reads a message from any server of the stream; none if it has no sequence.
     pub(super) fn of_message(message: async_nats::Message) -> Option<Self> {
         let headers = message.headers.unwrap_or_default();
         let revision = headers.get("Nats-Sequence")?.as_str().parse().ok()?;
         Some(Self { revision, value: (!is_marker(&headers)).then_some(message.payload) })
     }
 
-    /// Of a message as the stream's leader gives it; none if it cannot be read.
+    /// Reads a message from the stream's leader; none if it cannot be read.
     pub(super) fn of_leader(message: &Value) -> Option<Self> {
         let bytes = |field: &str| STANDARD.decode(message[field].as_str().unwrap_or_default()).ok();
         let (headers, value) = (bytes("hdrs")?, bytes("data")?);
@@ -33,7 +33,7 @@ impl Stored {
     }
 }
 
-/// Whether a message of a bucket says that there is no value: a deletion or purge by a client, or an expiry by the server.
+/// Whether a message of a bucket is a marker: a deletion or purge by a client, or an expiry by the server.
 pub(super) fn is_marker(headers: &HeaderMap) -> bool {
     ["KV-Operation", "Nats-Marker-Reason"].iter().any(|name| headers.get(*name).is_some_and(|value| says_marker(name, value.as_str())))
 }

@@ -1,5 +1,4 @@
-//! Streams and the streams beneath buckets: made if they are not there, widened where they lack something, else left as
-//! their operator set them.
+//! Streams, and the streams of buckets. Missing ones are made, missing capabilities are added, and the rest is left as the operator set it.
 
 use std::time::Duration;
 
@@ -16,31 +15,31 @@ use crate::error::BusError;
 use crate::event_log::{StreamSpec, StreamStatus, SubjectTransform};
 use crate::shared_state::{BucketSpec, BucketStatus};
 
-/// The server's default time of remembering message ids; a bucket uses none.
+/// The server's default window for message ids; a bucket does not use it.
 const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// A stream that is there.
+/// An existing stream.
 pub(super) struct Existing {
-    /// When it was made, as the server writes it. Another time is another stream.
+    /// When it was made, as the server writes it. A different time means a different stream.
     pub(super) created: String,
     /// The sequence of its last message.
     pub(super) last_sequence: u64,
-    /// What the server's clock said then, as the server writes it; empty if it does not.
+    /// The server's time of that answer, as the server writes it; empty if unknown.
     server_time: String,
-    /// On how many subjects it has messages.
+    /// The number of subjects with messages.
     pub(super) subjects: u64,
-    /// Whether JetStream is one of several servers, of which each may know less than the stream's leader.
+    /// Whether JetStream is a cluster, in which each server may lag behind the stream's leader.
     pub(super) clustered: bool,
     config: Value,
 }
 
 impl Existing {
-    /// What the server's clock said, if it told.
+    /// The server's time of that answer, if known.
     pub(super) fn server_time(&self) -> Option<OffsetDateTime> {
         OffsetDateTime::parse(&self.server_time, &Rfc3339).ok()
     }
 
-    /// The same as its users see a bucket.
+    /// The status of the bucket, for its users.
     pub(super) fn status(&self) -> BucketStatus {
         let made = OffsetDateTime::parse(&self.created, &Rfc3339).ok();
         let made_at = made.and_then(|made| (made - OffsetDateTime::UNIX_EPOCH).try_into().ok());
@@ -59,7 +58,7 @@ pub(super) fn stream_of(bucket: &str) -> String {
     format!("KV_{bucket}")
 }
 
-/// Makes sure that a stream is there and stores its subjects.
+/// Makes sure that a stream exists and stores its subjects.
 pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> Result<StreamStatus, BusError> {
     let existing = ensure(jetstream, &spec.name, stream_config(spec)).await?;
     let status = StreamStatus { created: existing.created, last_sequence: existing.last_sequence };
@@ -75,7 +74,7 @@ pub(super) async fn ensure_stream(jetstream: &JetStream, spec: &StreamSpec) -> R
     changed(jetstream, &spec.name, updated).map(|()| status)
 }
 
-/// What a stream that is there lacks.
+/// The changes that an existing stream needs.
 fn changes_of(spec: &StreamSpec, found: &Value) -> Result<Vec<(&'static str, Value)>, BusError> {
     let mut changes = Vec::new();
     let mut subjects: Vec<Value> = found["subjects"].as_array().cloned().unwrap_or_default();
@@ -89,7 +88,7 @@ fn changes_of(spec: &StreamSpec, found: &Value) -> Result<Vec<(&'static str, Val
         if found[SUBJECT_TRANSFORM].is_null() {
             changes.push((SUBJECT_TRANSFORM, wanted));
         } else if found[SUBJECT_TRANSFORM] != wanted {
-            // Under its subjects nobody would find what the stream has.
+            // With another transform, stored messages would not be found under its subjects.
             let name = &spec.name;
             let reason = format!("the stream {name} stores under other subjects than agents look for: run `fleetpull nats-setup --force`");
             return Err(BusError::Unsupported { reason });
@@ -104,7 +103,7 @@ fn transform(transform: &SubjectTransform) -> Value {
     json!({ "src": transform.source, "dest": transform.destination })
 }
 
-/// Makes sure that a bucket is there and can do what is asked of it; gives when it was made.
+/// Makes sure that a bucket exists and has what its spec asks for; returns its state.
 pub(super) async fn ensure_bucket(jetstream: &JetStream, spec: &BucketSpec) -> Result<Existing, BusError> {
     let wanted = bucket_config(spec);
     let stream = stream_of(&spec.name);
@@ -148,14 +147,14 @@ async fn ensure(jetstream: &JetStream, name: &str, config: Value) -> Result<Exis
     }
 }
 
-/// What JetStream says of a stream, which is made if it is not there.
+/// JetStream's information on a stream, which is made if it does not exist.
 async fn find_or_make(jetstream: &JetStream, name: &str, config: Value) -> Result<Value, CallError> {
     let info = format!("STREAM.INFO.{name}");
     match jetstream.call(&info, &Value::Null).await {
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
             check_allowed(jetstream, name, Act::Make, "CREATE")?;
             match replicas::create(jetstream, name, config).await {
-                // Somebody else made it this moment, in another form.
+                // Somebody else has just made it, with another configuration.
                 Err(CallError::Refused { code: code::STREAM_NAME_IN_USE, .. }) => jetstream.call(&info, &Value::Null).await,
                 made => made,
             }
@@ -164,7 +163,7 @@ async fn find_or_make(jetstream: &JetStream, name: &str, config: Value) -> Resul
     }
 }
 
-/// Fails without asking where the server has said on this connection that the login may not.
+/// Fails without a request if the server has forbidden this to the login on this connection.
 fn check_allowed(jetstream: &JetStream, name: &str, act: Act, verb: &str) -> Result<(), CallError> {
     if jetstream.connection.link.refusals.is_forbidden(name, act) {
         let subject = jetstream.api_subject(&format!("STREAM.{verb}.{name}"));
@@ -180,7 +179,7 @@ fn existing(jetstream: &JetStream, name: &str, mut found: Value) -> Result<Exist
     let subjects = found["state"]["num_subjects"].as_u64().unwrap_or_default();
     // A server that stands alone names itself as the leader of a cluster without a name.
     let clustered = found["cluster"]["name"].as_str().is_some_and(|name| !name.is_empty());
-    // Without a leader each of its servers answers, by what it knows itself.
+    // Without a leader, each server answers by its own state.
     if clustered && found["cluster"]["leader"].as_str().is_none_or(str::is_empty) {
         return Err(other(format!("the stream {name}: its servers have no leader now: start those that are down")));
     }
@@ -189,7 +188,7 @@ fn existing(jetstream: &JetStream, name: &str, mut found: Value) -> Result<Exist
     Ok(Existing { created, last_sequence, server_time, subjects, clustered, config })
 }
 
-/// Changes a few settings and leaves the rest, known here or not, as it is.
+/// Changes some settings and leaves all others, including unknown ones, unchanged.
 pub(super) async fn update(jetstream: &JetStream, name: &str, mut config: Value, changes: &[(&str, Value)]) -> Result<(), CallError> {
     for (setting, value) in changes {
         config[*setting] = value.clone();
@@ -222,22 +221,23 @@ pub(super) fn stream_config(spec: &StreamSpec) -> Value {
     })
 }
 
-/// What the `nats` command and every client library take for a bucket with a history of one.
+/// The configuration that the `nats` command and every client library take for a bucket with a history of one.
 pub(super) fn bucket_config(spec: &BucketSpec) -> Value {
     let subjects = format!("$KV.{}.>", spec.name);
     json!({
         "name": stream_of(&spec.name),
         "subjects": [subjects],
         "retention": "limits",
-        // What is watched must outlive the server: in memory its revisions would start over with every restart, and in a
-        // cluster that was down as a whole nothing would tell that from the bucket as it was.
+        // Revisions must survive a restart of the server: in memory they would start over, and after an outage of a whole cluster a watcher
+        // could not tell the new bucket from the old one.
         "storage": "file",
         "discard": if spec.forgets_oldest { "old" } else { "new" },
         "max_msgs_per_subject": 1,
         "max_bytes": limit(spec.max_bytes),
         "duplicate_window": nanoseconds(BUCKET_DUPLICATE_WINDOW),
         "deny_delete": true,
-        // By a message with the header `Nats-Rollup: all` each writer can empty the bucket. nats-server insists on it where there are markers.
+        // A message with the header `Nats-Rollup: all` lets each writer empty the bucket, but nats-server requires this where there are
+        // markers.
         "allow_rollup_hdrs": spec.marker_ttl.is_some(),
         "allow_direct": true,
         "allow_msg_ttl": spec.marker_ttl.is_some(),
@@ -246,7 +246,7 @@ pub(super) fn bucket_config(spec: &BucketSpec) -> Value {
     })
 }
 
-/// The server's word for no limit is -1.
+/// The server's value for no limit is -1.
 fn limit(bytes: Option<u64>) -> i64 {
     bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,4 @@
-//! What is connected to, and how: options and their files, read and checked.
+//! The servers to connect to, and how: options and their files, read and checked.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use super::context::Context;
 use super::login::Login;
 use super::options::{NatsOptions, NatsOptionsError, redacted_url};
 
-/// Where the `nats` command looks when a context names no server.
+/// The server that the `nats` command uses if a context names none.
 const DEFAULT_URL: &str = "nats://127.0.0.1:4222";
 
-/// Options made ready for connecting.
+/// Options prepared for connecting.
 pub(super) struct Target {
     pub(super) servers: Vec<ServerAddr>,
     pub(super) login: Login,
@@ -25,15 +25,15 @@ pub(super) struct Target {
     pub(super) certificate: Option<(PathBuf, PathBuf)>,
     pub(super) tls_first: bool,
     pub(super) inbox_prefix: Option<String>,
-    /// What subjects of JetStream's API begin with.
+    /// The prefix of JetStream's API subjects.
     pub(super) api_prefix: String,
-    /// Whether JetStream is that of another domain, so that its buckets are written through its API.
+    /// Whether JetStream belongs to another domain, so that its buckets are written through its API.
     pub(super) foreign_domain: bool,
     pub(super) name: Option<String>,
 }
 
 impl Target {
-    /// Reads contexts and checks that every file is there and holds what it should.
+    /// Reads contexts and checks that every file exists and has the right contents.
     pub(super) fn resolve(mut options: NatsOptions) -> Result<Self, NatsOptionsError> {
         let context = match options.context.take() {
             Some(name) => Some(Context::fill(&name, &mut options)?),
@@ -74,16 +74,16 @@ impl Target {
         })
     }
 
-    /// The servers for showing.
+    /// The servers, for display.
     pub(super) fn shown(&self) -> String {
         self.servers.iter().map(shown_server).collect::<Vec<_>>().join(",")
     }
 }
 
-/// A server for showing; its address holds no login any more.
+/// A server, for display; its address holds no login any more.
 pub(super) fn shown_server(server: &ServerAddr) -> String {
     let host = server.host();
-    // An address of version 6 is written in brackets.
+    // An IPv6 address is written in brackets.
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     format!("{}://{host}:{}", server.scheme(), server.port())
 }
@@ -118,7 +118,7 @@ fn login(options: &NatsOptions, of_urls: Login, context: &Context) -> Login {
     Login::Nobody
 }
 
-/// The addresses without logins, and the one login in them.
+/// The addresses without logins, and the login that they share.
 fn read_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), NatsOptionsError> {
     let mut servers = Vec::new();
     let mut login = Login::Nobody;
@@ -153,7 +153,7 @@ fn read_url(text: &str) -> Result<(ServerAddr, Login), String> {
         (token, None) => Login::Token(decode(token)),
         (user, Some(password)) => Login::Password { user: decode(user), password: decode(password) },
     };
-    // The client would show the address, login and all, in its own messages.
+    // The client library would show the address with its login in its own messages.
     let removed = url.set_password(None).and_then(|()| url.set_username(""));
     removed.map_err(|()| "it cannot hold a login".to_owned())?;
     let server = ServerAddr::from_url(url).map_err(|error| error.to_string())?;

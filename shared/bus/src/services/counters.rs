@@ -1,12 +1,12 @@
-//! What an endpoint has done.
+//! The counters of an endpoint.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Errors of requests are kept for people who look at them; a few words do.
+/// The longest error that is kept, in characters; it is for people.
 const LAST_ERROR_CHARS: usize = 256;
 
-/// Counts requests, errors and time.
+/// Counts requests, errors and processing time.
 #[derive(Debug, Default)]
 pub struct EndpointCounters(Mutex<Counted>);
 
@@ -20,7 +20,7 @@ pub(super) struct Counted {
 }
 
 impl EndpointCounters {
-    /// A request was answered, or heard where none is wanted, after this long, with this error if there was one.
+    /// Records a request that was answered, or received if no answer is wanted, with its processing time and its error if there was one.
     pub fn record(&self, processing: Duration, error: Option<&str>) {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counted.requests += 1;

@@ -8,7 +8,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Endpoint, ServiceDescription};
 
-/// The answer of one service to one verb; none to a verb that is not of the API.
+/// The answer of one service to one verb; none if the API has no such verb.
 pub(super) fn answer(verb: &str, service: &ServiceDescription, started: Duration) -> Option<String> {
     let mut answer = json!({
         "name": service.name,

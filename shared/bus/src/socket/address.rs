@@ -11,7 +11,7 @@ const MAX_PATH_BYTES: usize = 107;
 /// A path that the kernel takes for a socket file.
 pub(super) struct Address {
     path: PathBuf,
-    /// Kept open while the path is used, which goes through it.
+    /// Kept open while the path is used, because the path goes through it.
     _folder: Option<File>,
 }
 

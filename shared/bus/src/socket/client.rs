@@ -26,18 +26,18 @@ use crate::message::{MAX_PAYLOAD_BYTES, Message};
 use crate::messaging::{Messaging, SUBSCRIPTION_CAPACITY, Subscription};
 use crate::rules;
 
-/// Frames that wait to be written; with more, the sender waits.
+/// The most frames that wait to be written; then the sender waits.
 const OUTBOX_FRAMES: usize = 64;
 
-/// A connection to a bus behind a socket; clones are the same one. It does not connect again by itself: what is asked through it
-/// lives no longer than the agent that was asked.
+/// A connection to a bus behind a socket; clones are the same one. It does not reconnect by itself, because its requests live no longer
+/// than the agent that was asked.
 #[derive(Clone)]
 pub struct SocketBus {
     connection: Arc<Connection>,
     _tasks: Arc<[AbortOnDropHandle<()>; 2]>,
 }
 
-/// What the bus, its reader and its subscriptions share.
+/// The state that the bus, its reader and its subscriptions share.
 struct Connection {
     outbox: mpsc::Sender<Bytes>,
     last_id: AtomicU64,
@@ -46,23 +46,23 @@ struct Connection {
     state: Mutex<State>,
 }
 
-/// Who waits for what, by the id that it was given.
+/// What is awaited, by id.
 #[derive(Default)]
 struct State {
-    /// Draining has begun, or there is no connection any more: the answer to callers.
+    /// Set once draining has begun or the connection has ended: the error for callers.
     over: Option<BusError>,
     awaited: BTreeMap<u64, Answer>,
     subscribers: BTreeMap<u64, mpsc::Sender<Message>>,
 }
 
-/// Where an answer goes; without a message where there is only a word that it is done.
+/// Takes an answer; no message if it only confirms that something is done.
 type Answer = oneshot::Sender<Result<Option<Message>, BusError>>;
 
 impl SocketBus {
     /// Connects to the socket file. Needs a tokio runtime, which carries the connection from then on.
     ///
     /// # Errors
-    /// [`BusError::Disconnected`] with the reason: nothing is there, nobody listens, or this user may not.
+    /// [`BusError::Disconnected`] with the reason: there is no socket, nobody listens, or this user may not connect.
     pub async fn connect(path: &Path) -> Result<Self, BusError> {
         let stream = open(path).await.map_err(|error| BusError::Disconnected { reason: explain(path, &error) })?;
         let (reader, writer) = stream.into_split();
@@ -84,7 +84,7 @@ async fn open(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(Address::of(path)?.path()).await
 }
 
-/// Why there is no connection, and what helps.
+/// Why there is no connection, and what to do.
 fn explain(path: &Path, error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::NotFound => "no agent keeps its socket there: start one, or correct the path",
@@ -162,7 +162,7 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes place for an answer.
+    /// Registers an awaited answer.
     fn waiting(&self) -> Result<Waiting<'_>, BusError> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
@@ -192,12 +192,12 @@ impl Connection {
 
     fn give(&self, id: u64, answer: Result<Option<Message>, BusError>) {
         if let Some(waiting) = self.state().awaited.remove(&id) {
-            // A caller that gave up this moment does not want to know.
+            // The caller may have given up just now.
             let _ = waiting.send(answer);
         }
     }
 
-    /// Nothing comes any more. The first reason counts.
+    /// Ends the connection. The first reason counts.
     fn end(&self, reason: BusError) {
         let mut state = self.state();
         let reason = state.over.get_or_insert(reason).clone();
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// Tells the server that nobody waits any more. Where there is no room for that, the server finds out at the end.
+    /// Tells the server that nobody waits any more. If the outbox is full, the server finds out when the connection ends.
     fn give_up(&self, id: u64) {
         if let Ok(frame) = encode(&ToServer::End { id }) {
             let _ = self.outbox.try_send(frame);
@@ -216,7 +216,7 @@ impl Connection {
     }
 }
 
-/// An answer that is awaited. Dropping it before the answer is there gives it up.
+/// An awaited answer. Dropping it before the answer arrives gives it up.
 struct Waiting<'a> {
     id: u64,
     answer: oneshot::Receiver<Result<Option<Message>, BusError>>,
@@ -224,10 +224,10 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Sends what is to be answered.
+    /// Sends the frame whose answer is awaited.
     async fn send(&self, frame: &ToServer) -> Result<(), BusError> {
         let frame = encode(frame).map_err(|error| BusError::Other { reason: error.to_string() })?;
-        // An error means that the writer has ended; the reader answers with the reason.
+        // An error means that the writer has ended; the reader then answers with the reason.
         let _ = self.connection.outbox.send(frame).await;
         Ok(())
     }
@@ -288,7 +288,7 @@ async fn write_all(writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Bytes>) {
     let mut writer = FramedWrite::new(writer, codec());
     while let Some(frame) = frames.recv().await {
         if writer.send(frame).await.is_err() {
-            // The reader sees it too, and says so.
+            // The reader detects it too, and reports it.
             return;
         }
     }

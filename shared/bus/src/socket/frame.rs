@@ -1,4 +1,4 @@
-//! What travels through the socket.
+//! The frames of the socket.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use tokio_util::codec::LengthDelimitedCodec;
 use crate::error::BusError;
 use crate::message::{MAX_PAYLOAD_BYTES, Message};
 
-/// Room in a frame beside headers and payload: subjects, which are bounded, and the names of fields.
+/// The room for everything in a frame except headers and payload: subjects, which are bounded, and names of fields.
 const FRAME_OVERHEAD_BYTES: usize = 64 * 1024;
 
 /// The most bytes of one frame; a longer one ends the connection.
@@ -27,7 +27,7 @@ pub(super) enum ToServer {
     Publish { id: u64, message: WireMessage },
     /// Subscribe: `Done` or `Failed`, then `Delivered` for each message.
     Subscribe { id: u64, subject: String, queue: Option<String> },
-    /// The request or the subscription of this id is not wanted any more.
+    /// Ends the request or subscription of this id.
     End { id: u64 },
 }
 
@@ -67,7 +67,7 @@ pub(super) struct WireMessage {
     payload: Bytes,
 }
 
-/// How errors travel; they are those of the port.
+/// The encoded form of the port's errors.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "BusError")]
 enum WireError {
@@ -97,7 +97,7 @@ impl From<WireMessage> for Message {
     }
 }
 
-/// How frames are told apart.
+/// The codec that separates frames.
 pub(super) fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder().max_frame_length(MAX_FRAME_BYTES).new_codec()
 }

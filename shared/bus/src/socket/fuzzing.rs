@@ -1,8 +1,8 @@
-//! Entry points of the parsers for fuzzing. What is wrong shows as a panic.
+//! Entry points for fuzzing the parsers. A failure is a panic.
 
 use super::frame::{ToClient, ToServer, decode, encode};
 
-/// Frames of both directions: what can be read is written again and read the same.
+/// Frames of both directions: a frame that can be read is written and read again with the same result.
 pub fn frames(data: &[u8]) {
     if let Ok(frame) = decode::<ToServer>(data) {
         let written = encode(&frame).ok();

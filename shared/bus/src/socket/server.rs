@@ -23,25 +23,25 @@ use crate::error::BusError;
 use crate::message::Message;
 use crate::messaging::MessagingRef;
 
-/// How many clients are served at once: people and scripts on one machine. The next one is told and closed.
+/// The most clients at a time: people and scripts on one machine. The next one gets an error and is closed.
 pub const MAX_CONNECTIONS: usize = 64;
 
-/// How many requests of one client stand at once: a command line with as many images. The next one fails.
+/// The most open requests of one client: a command line with as many images. The next one fails.
 pub const MAX_OUTSTANDING: usize = 1024;
 
-/// How many subscriptions one client holds: an inbox for each question to everybody, and events.
+/// The most subscriptions of one client: an inbox for each question to all nodes, and events.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 
-/// Frames that wait for a slow client; then its answers wait, and what it subscribes to is dropped by the bus.
+/// The most frames that wait for a slow client. Then its answers wait, and the bus drops messages of its subscriptions.
 const OUTBOX_FRAMES: usize = 64;
 
-/// The pause after a connection could not be taken: the process has no file descriptors left, and will not have one at once.
+/// The pause after a connection could not be accepted, because the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Only the agent's own user may ask.
+/// The mode of the socket: only the agent's own user may connect.
 const SOCKET_MODE: u32 = 0o600;
 
-/// A socket being served. Dropping it closes all connections and removes the file.
+/// A served socket. Dropping it closes all connections and removes the file.
 #[derive(Debug)]
 pub struct SocketServer {
     path: PathBuf,
@@ -50,16 +50,16 @@ pub struct SocketServer {
 
 impl Drop for SocketServer {
     fn drop(&mut self) {
-        // It may have been removed by hand.
+        // Somebody may have removed it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Serves a bus behind a socket file, which only this user may open. A socket that lies there is taken for a left-over and
-/// removed: the caller holds a lock that says so. When this returns, clients can connect. Needs a tokio runtime.
+/// Serves a bus behind a socket file, which only this user may open. An existing socket is taken for a left-over and removed, because the
+/// caller holds a lock that rules out another server. When this returns, clients can connect. Needs a tokio runtime.
 ///
 /// # Errors
-/// The file cannot be made, or what lies there is no socket.
+/// The file cannot be made, or an existing file is not a socket.
 pub fn serve_socket(path: &Path, bus: MessagingRef) -> io::Result<SocketServer> {
     remove_left_over(path)?;
     let address = Address::of(path)?;
@@ -108,12 +108,12 @@ async fn accept(listener: UnixListener, bus: MessagingRef) {
     }
 }
 
-/// Tells a client that there is no place. The buffer of a new connection takes the few bytes at once.
+/// Refuses a client because there is no place. The buffer of a new connection takes the few bytes at once.
 fn refuse(stream: &UnixStream) {
     let reason = format!("{MAX_CONNECTIONS} clients are connected to the agent's socket already: try again later");
     let Ok(frame) = encode(&ToClient::Refused { reason }) else { return };
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
-    // A client that is gone does not want to know.
+    // A client that is gone needs no answer.
     let _ = stream.try_write(&[&length, frame.as_ref()].concat());
 }
 
@@ -132,13 +132,13 @@ async fn write_all(writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Bytes>) {
     let mut writer = FramedWrite::new(writer, codec());
     while let Some(frame) = frames.recv().await {
         if writer.send(frame).await.is_err() {
-            // The reading side sees it too, and ends the client.
+            // The reading side detects it too, and ends the client.
             return;
         }
     }
 }
 
-/// What runs for a client, by the id that it gave. Dropping a task ends it.
+/// The tasks of a client, by the client's ids. Dropping a task ends it.
 type Tasks = BTreeMap<u64, AbortOnDropHandle<()>>;
 
 /// One client.
@@ -216,7 +216,7 @@ async fn fail(outbox: &mpsc::Sender<Bytes>, id: u64, error: BusError) {
 
 async fn tell(outbox: &mpsc::Sender<Bytes>, frame: &ToClient) {
     match encode(frame) {
-        // A client that has gone does not want to know.
+        // A client that is gone needs no answer.
         Ok(bytes) => drop(outbox.send(bytes).await),
         Err(error) => warn!(%error, "a frame for a client of the socket cannot be written"),
     }

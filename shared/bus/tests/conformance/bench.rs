@@ -1,4 +1,4 @@
-//! What a semantic is tried on: connections to one bus of either kind.
+//! Test benches: connections to one bus of either kind.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use futures::future::join_all;
 use support::nats::{NatsCluster, NatsConfig, NatsServer, current_program, oldest_program};
 use support::requirement;
 
-/// Far more than anything here takes: only a test that fails waits so long.
+/// The time limit of a step, far longer than any takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Before something that may get no answer is asked again.
+/// How long an answer is awaited before the question is repeated.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Connections to one bus.
@@ -40,7 +40,7 @@ impl Bench {
         Self { kind: Kind::Memory(bus.clone()), bus: Arc::new(bus), other: Arc::new(other) }
     }
 
-    /// None where there is no server and that is allowed.
+    /// None if there is no nats-server and this is allowed.
     pub(crate) async fn nats() -> Option<Self> {
         Self::on_server(requirement::met(current_program())?).await
     }
@@ -56,7 +56,7 @@ impl Bench {
         Some(Self { kind: Kind::Nats(Mutex::new(server)), bus, other })
     }
 
-    /// Two servers of a cluster with a JetStream of the test's own: that of the user `t<number>`.
+    /// Connections to two servers of a cluster, with the JetStream of the test's own user `t<number>`.
     pub(crate) async fn on_cluster(cluster: &NatsCluster, number: usize) -> Self {
         let url = |number_of_server: usize| {
             let server = cluster.server(number_of_server % cluster.size());
@@ -76,8 +76,8 @@ impl Bench {
         &self.other
     }
 
-    /// A subscription of the other connection that is heard of where the first one is: in a cluster that is another server, which
-    /// hears of it a moment later, but before it hears what is said after it.
+    /// A subscription of the other connection that messages of the first one reach. In a cluster the subscription reaches the first
+    /// connection's server a moment later, but before the message that this function waits for.
     pub(crate) async fn other_hears(&self, subject: &str) -> Subscription {
         let subscription = self.other.subscribe(subject, None).await.unwrap();
         let inbox = self.bus.new_inbox();
@@ -98,15 +98,15 @@ impl Bench {
         matches!(self.kind, Kind::Memory(_))
     }
 
-    /// Loses a bucket, as when the store of its server is wiped.
+    /// Loses a bucket, like a server whose store is wiped.
     pub(crate) async fn lose_bucket(&self, name: &str) {
         let server = match &self.kind {
             Kind::Memory(bus) => return bus.lose_bucket(name),
             Kind::Nats(server) => server,
             Kind::Cluster => return self.delete_bucket(name).await,
         };
-        // Deleting the stream would do, but for a message of the old one that the server now and then writes into a new
-        // one of the same name within the next millisecond.
+        // Deleting the stream is not enough, because the server sometimes writes a message of the old stream into a new one of the same
+        // name within the next millisecond.
         let mut health = [self.bus.health_changes(), self.other.health_changes()];
         for changes in &mut health {
             assert_eq!(within(changes.next()).await, Some(BusHealth::Connected));
@@ -122,12 +122,12 @@ impl Bench {
 }
 
 impl Bench {
-    /// Has the servers forget a bucket, and waits until they have.
+    /// Deletes a bucket, and waits until the servers have forgotten it.
     async fn delete_bucket(&self, name: &str) {
         let ask = |call: &str, limit| self.bus.request(Message::new(format!("$JS.API.STREAM.{call}.KV_{name}"), ""), limit);
         let deleted = ask("DELETE", LIMIT).await.unwrap();
         assert!(text(&deleted).contains("\"success\":true"), "{}", text(&deleted));
-        // While its servers are at it none of them may answer, and one that still listens swallows what comes.
+        // During the deletion none of its servers may answer, and one that still listens drops what it receives.
         let is_gone = |answer: Result<Message, _>| answer.is_ok_and(|answer| text(&answer).contains("stream not found"));
         within(async { while !is_gone(ask("INFO", SHORT).await) {} }).await;
         for bus in [&self.bus, &self.other] {
@@ -137,7 +137,7 @@ impl Bench {
     }
 }
 
-/// Whatever was missed in between: once it is told again, there is a new connection.
+/// Waits for a new connection. Changes in between may be missed.
 async fn connected_again(mut changes: HealthChanges) {
     while changes.next().await.expect("the bus goes on") != BusHealth::Connected {}
 }
@@ -149,7 +149,7 @@ async fn connected(urls: String) -> BusRef {
     Arc::new(bus)
 }
 
-/// Waits, but not for ever.
+/// Waits with a time limit.
 pub(crate) async fn within<T>(waiting: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, waiting).await.expect("what is waited for comes in time")
 }
@@ -159,17 +159,17 @@ pub(crate) async fn next(subscription: &mut Subscription) -> Message {
     within(subscription.next()).await.expect("the subscription goes on")
 }
 
-/// Everything up to the end of a stream.
+/// All items until the stream ends.
 pub(crate) async fn rest<T>(stream: impl futures::Stream<Item = T>) -> Vec<T> {
     within(stream.collect()).await
 }
 
-/// Returns when all that this connection has published before has been delivered to its own subscriptions.
+/// Returns when all earlier messages of this connection have been delivered to its own subscriptions.
 pub(crate) async fn settle(bus: &BusRef) {
     drop(bus.subscribe("settle", None).await.unwrap());
 }
 
-/// Sends a text.
+/// Publishes a text.
 pub(crate) async fn publish(bus: &BusRef, subject: &str, text: &str) {
     bus.publish(Message::new(subject, text.to_owned())).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The same of state and streams on a cluster of three, where each change is agreed on by two of them and any of them may be asked.
+//! The semantics of state and streams on a cluster of three servers, in which two agree on each change and any may be asked.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use support::requirement::met;
 
 use super::bench::Bench;
 
-/// What is promised, as a test of it.
+/// A semantic as a test.
 pub(crate) type Semantic = fn(Arc<Bench>) -> BoxFuture<'static, ()>;
 
-/// Watches are not among them: on a cluster what was stored a moment ago may be told right after all that was there.
+/// Watches are not included: on a cluster, a change that was stored just before may be reported after the current values.
 const OF_STATE: [&str; 2] = ["key_value", "streams"];
 
-/// So many are tried at the same time: most of them wait, but each change is the work of three servers.
+/// How many are tested at the same time: most of them wait, but each change is the work of three servers.
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::bench::{Bench, bucket, next, within};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How often a test looks whether a key has expired.
+/// How often a test checks whether a key has expired.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 async fn open(bus: &BusRef, spec: &BucketSpec) -> Arc<dyn KeyValue> {
@@ -29,7 +29,7 @@ async fn read(state: &Arc<dyn KeyValue>, key: &str) -> Option<(Bytes, u64)> {
     state.get(key).await.unwrap().map(|entry| (entry.value, entry.revision))
 }
 
-/// Waits until a key that was stored at this revision is gone, and gives the revision of its marker, the newest of the bucket.
+/// Waits until a key that was stored at this revision is gone, and returns the revision of its marker, the newest of the bucket.
 async fn gone(state: &Arc<dyn KeyValue>, key: &str, stored: u64) -> u64 {
     within(async {
         loop {
@@ -221,7 +221,7 @@ pub(crate) async fn markers_of_deletion_go_without_a_trace(bench: &Bench) {
     let state = open(bench.bus(), &spec).await;
     state.put("a", value("1"), None).await.unwrap();
     state.delete("a", None).await.unwrap();
-    // Outlives the marker by a second: when it is gone, so is the marker.
+    // It outlives the marker by 1 s, so when it is gone, the marker is too.
     state.put("later", value("1"), Some(2 * SECOND)).await.unwrap();
     assert_eq!(gone(&state, "later", 3).await, 4, "the end of a marker takes no revision");
     assert_eq!(state.update("a", value("2"), 0, None).await, Ok(5), "nothing is left of the key");
@@ -245,7 +245,7 @@ pub(crate) async fn a_snapshot_holds_every_value_with_its_age(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     let empty = state.snapshot(None).await.unwrap();
     assert_eq!((empty.status.sequence, empty.entries.len()), (0, 0));
-    // More than a page, and a marker among them.
+    // More than a page, including a marker.
     for number in 0..600 {
         state.put(&format!("a.{number}"), value("1"), None).await.unwrap();
     }
@@ -283,7 +283,7 @@ pub(crate) async fn a_snapshot_since_another_holds_what_was_stored_after_it(benc
     };
     assert_eq!(keys(&before.status).await, ["b"]);
     assert_eq!(keys(&BucketStatus { sequence: 2, ..before.status.clone() }).await, ["d", "b"]);
-    // What outlives the marker of the newest change by a second is gone: so is that marker, without a trace.
+    // It outlives the marker of the newest change by 1 s, so when it is gone, the marker is gone without a trace too.
     state.delete("c", None).await.unwrap();
     let timer = open(bench.bus(), &bucket("timer")).await;
     timer.put("later", value("1"), Some(2 * SECOND)).await.unwrap();
@@ -324,7 +324,7 @@ fn republishing(name: &str) -> BucketSpec {
     BucketSpec { republish_to: Some(format!("told.{name}")), ..bucket(name) }
 }
 
-/// Stream, subject, sequence and sequence before of a republished change, and whether it has the server's time.
+/// Stream, subject, sequence and previous sequence of a republished change, and whether it has the server's time.
 fn place(message: &Message) -> (&str, &str, &str, &str, bool) {
     let header = |name: &str| message.headers.get(name).unwrap_or("none");
     let time = header("Nats-Time-Stamp");

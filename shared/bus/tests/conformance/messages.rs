@@ -112,7 +112,7 @@ pub(crate) async fn invalid_subjects_are_refused(bench: &Bench) {
 }
 
 pub(crate) async fn invalid_headers_are_refused(bench: &Bench) {
-    // nats-server 2.11 rewrites every spelling of `traceparent` to lower case: what would not arrive as it was sent is refused.
+    // nats-server 2.11 rewrites every spelling of `traceparent` to lower case, so other spellings are refused.
     for (name, value) in [("a", "b\r\nc: d"), ("", "b"), ("a b", "c"), ("Traceparent", "00-1")] {
         let message = Message::new("a", "").with_headers([(name, value)].into_iter().collect());
         let error = BusError::BadHeader { name: name.to_owned() };

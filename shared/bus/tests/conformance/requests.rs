@@ -11,7 +11,7 @@ use super::bench::{Bench, next, publish, settle, text, within};
 
 const PATIENT: Duration = Duration::from_secs(10);
 
-/// Answers every request on a subject with its payload behind a word.
+/// Answers every request on a subject with `word` and its payload.
 async fn echo(bus: &BusRef, subject: &str, queue: Option<&str>, word: &'static str) -> Echo {
     let mut requests = bus.subscribe(subject, queue).await.unwrap();
     let bus = bus.clone();

@@ -63,7 +63,7 @@ pub(crate) async fn appending_where_only_subscribers_listen_has_no_responders(be
     let appended = append(bench.bus(), "elsewhere", "one").await;
     assert_eq!(appended, Err(BusError::NoResponders { subject: "elsewhere".to_owned() }));
     assert_eq!(text(&next(&mut subscription).await), "about one");
-    // The next that comes is the next that is said: nothing came twice.
+    // The next message received is the next one published, so nothing came twice.
     publish(bench.bus(), "elsewhere", "the next").await;
     assert_eq!(text(&next(&mut subscription).await), "the next");
 }
@@ -81,7 +81,7 @@ pub(crate) async fn subscribers_see_what_is_appended(bench: &Bench) {
 
 pub(crate) async fn plain_messages_are_stored_too(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
-    // Nobody answers for a plain message: a server of a cluster that has not heard of the stream yet lets it go.
+    // Nobody answers a plain message: a server of a cluster that does not know of the stream yet drops it.
     let is_stored = async || {
         publish(bench.bus(), "evt.a", "plain").await;
         !read(bench.bus(), "evt.a", StreamStart::Sequence(1), 1).await.unwrap().messages.is_empty()
@@ -155,7 +155,7 @@ pub(crate) async fn a_stream_is_read_in_pages_from_a_sequence_on(bench: &Bench) 
 pub(crate) async fn a_stream_is_read_from_a_time_on(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
     append(bench.bus(), "evt.a", "one").await.unwrap();
-    // The stream's clock tells one time from the next by milliseconds at least.
+    // The stream's clock distinguishes times that are milliseconds apart.
     tokio::time::sleep(Duration::from_millis(20)).await;
     append(bench.bus(), "evt.a", "two").await.unwrap();
     let all = read(bench.other(), ">", StreamStart::Time(Duration::ZERO), 10).await.unwrap();
@@ -188,9 +188,9 @@ pub(crate) async fn a_stream_says_which_it_is_and_how_far_it_has_come(bench: &Be
     assert_eq!((again.created, again.last_sequence), (made.created, 1));
 }
 
-/// The partition is the server's own: a computation elsewhere must come to the same.
+/// The server chooses the partition, and our computation must give the same one.
 pub(crate) async fn a_stream_stores_under_other_subjects_and_subscribers_hear_as_published(bench: &Bench) {
-    // Without a transform first, as one that was made by an older version.
+    // First without a transform, like a stream of an older version.
     open(bench.bus(), Duration::from_secs(60)).await;
     append(bench.bus(), "evt.Failed.n1", "zero").await.unwrap();
     let spec = StreamSpec {

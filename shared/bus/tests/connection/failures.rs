@@ -1,4 +1,4 @@
-//! Servers that are not there, not fit or not well: said in words, and nobody waits for them.
+//! Servers that are absent, unsuitable or failing: the error says so, and nobody waits for them.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn stream() -> StreamSpec {
     }
 }
 
-/// Messages pass, state and streams are refused with this in the reason.
+/// Checks that messages pass, and that state and streams are refused with these parts in the reason.
 async fn is_degraded(bus: &NatsBus, parts: &[&str]) {
     bus.wait_connected(LIMIT).await.unwrap();
     let reason = says(bus, parts).await;
@@ -109,18 +109,18 @@ async fn a_server_with_a_smaller_limit() {
     passes_a_message(&bus).await;
 }
 
-/// As where a stream's leader is being elected, or its server has not told the others yet that it listens.
+/// As while a stream's leader is elected, or before its server has told the others of its subscription.
 #[tokio::test]
 async fn what_nobody_stores_this_moment_is_stored_the_next() {
     let server = server!(NatsConfig::default());
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
     bus.wait_connected(LIMIT).await.unwrap();
-    // The message goes first.
+    // The message is sent before the stream is made.
     let (appended, streamed) = tokio::join!(bus.append(Message::new("evt.a", ""), "id"), async { bus.stream(&stream()).await });
     assert_eq!((appended.map(|appended| appended.sequence), streamed.map(|_| ())), (Ok(1), Ok(())));
 }
 
-/// A server whose JetStream has too many messages in hand: who only listens has heard the message by then.
+/// The server's JetStream has too many messages in hand, but plain subscribers have received the message.
 #[tokio::test]
 async fn what_is_appended_to_a_busy_stream_reaches_a_plain_subscriber_once() {
     let server = server!(NatsConfig::default().without_jetstream());

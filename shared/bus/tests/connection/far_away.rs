@@ -1,4 +1,4 @@
-//! A server whose answers take their time.
+//! A server that answers slowly.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -170,7 +170,7 @@ async fn a_context_with_an_inbox_prefix_or_a_token() {
 #[tokio::test]
 async fn a_context_with_a_jetstream_domain() {
     let folder = TempDir::new().unwrap();
-    // The domain cannot be set beside the folder of the store, so the whole section is given here.
+    // The domain cannot be set together with the folder of the store, so the whole section is given here.
     let store = folder.path().join("store");
     let server = server!(NatsConfig::default().without_jetstream().with(&format!("jetstream {{ domain: hub, store_dir: {store:?} }}")));
     let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "hub" }}"#, server.url()));

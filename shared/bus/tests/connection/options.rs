@@ -1,4 +1,4 @@
-//! Options that cannot be used are said before anything is connected to.
+//! Options that cannot be used are reported before connecting.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Servers that go and come back.
+//! Servers that stop and come back.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ async fn a_bus_that_is_set_aside_is_disconnected_for_that_reason_and_has_its_sub
     bus.set_aside(Some(reason.clone()));
     assert_eq!(bus.health(), BusHealth::Disconnected { reason: reason.clone() });
     assert_eq!(within(bus.publish(Message::new("hello", "refused"))).await, Err(BusError::Disconnected { reason: reason.clone() }));
-    // The server is told as well: soon nobody answers there.
+    // The server is told as well: soon nobody subscribes there.
     let until_nobody = async {
         while other.request(Message::new("hello", "early"), LIMIT / 20).await.err()
             != Some(BusError::NoResponders { subject: "hello".into() })

@@ -1,4 +1,4 @@
-//! A JetStream that answers and does not do what is asked: the bus is degraded and says what to change, until it was done.
+//! A JetStream that answers and refuses: the bus is degraded and says what to change until it succeeds.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn what_jetstream_refuses_is_said_and_made_when_it_is_allowed() {
         assert_eq!(refused, Some(BusError::Unsupported { reason }), "the caller is told the same");
         passes_a_message(&bus).await;
         server.restart_with(NatsConfig::default().with("authorization { users: [{ user: ann, password: pw }] }"));
-        // Nobody asks for the bucket again.
+        // Without another call for the bucket.
         until_connected(&bus).await;
         bus.bucket(&bucket(1_000_000)).await.unwrap().put("a", "1".into(), None).await.unwrap();
     });
@@ -106,7 +106,7 @@ fn two_logins() -> NatsConfig {
     NatsConfig::default().with(&format!("authorization {{ {users} }}"))
 }
 
-/// How often a server has refused this call of JetStream's API, as soon as that is not never.
+/// How often a server has refused this call of JetStream's API; waits until it has at least once.
 async fn refused_by(server: &NatsServer, verb: &str) -> usize {
     let refused = |line: &&str| line.contains("Publish Violation") && line.contains(&format!("$JS.API.STREAM.{verb}."));
     let count = || server.log().lines().filter(refused).count();
@@ -133,11 +133,11 @@ async fn a_login_that_may_not_make_buckets_asks_once_and_uses_them_when_another_
     let plain = BucketSpec { marker_ttl: None, ..bucket(1_000_000) };
     let made = setup.set_up(&plain, SetupOptions::default()).await.unwrap();
     assert_eq!((made.state, made.replicas), (SetupState::Made, Some(1)));
-    // Nobody asks for the bucket again.
+    // Without another call for the bucket.
     until_connected(&bus).await;
     assert_eq!(refused_by(&server, "CREATE").await, 1, "it is asked once a connection");
 
-    // It is there, and lacks what this login may not add.
+    // It exists, and lacks what this login may not add.
     for _ in 0..5 {
         let refused = within(bus.bucket(&bucket(1_000_000))).await.err();
         assert!(matches!(refused, Some(BusError::Unsupported { .. })), "{refused:?}");

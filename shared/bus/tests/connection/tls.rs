@@ -1,4 +1,4 @@
-//! TLS: an own authority, client certificates.
+//! TLS with a private authority and client certificates.
 
 use bus::nats::{NatsBus, NatsOptions};
 use support::nats::{Authority, NatsConfig};

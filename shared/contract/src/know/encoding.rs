@@ -1,4 +1,4 @@
-//! How values are written: MessagePack with named fields, a number in front if it is not of the first version.
+//! The encoding of values: MessagePack with named fields, preceded by a number if the version is not the first.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use super::MAX_STORED_BYTES;
 use crate::version::{FIRST, READS};
 
-/// How deep a value may nest; ours stay at three.
+/// The deepest nesting that is read; our values have three levels.
 const MAX_DEPTH: usize = 16;
-/// The last version that has a number in one byte, as MessagePack writes it.
+/// The last version whose number takes one byte in MessagePack.
 const LAST_VERSION: u8 = 0x7f;
 
 /// Why a value could not be written or read.
@@ -20,10 +20,10 @@ pub enum KnowError {
         /// Its size.
         bytes: usize,
     },
-    /// It is of a version that this program does not read, or does not write.
+    /// Its version is one that this program does not read, or does not write.
     #[error("the value is of version {0}, which this program does not know: bring all agents to versions that go together")]
     Version(u32),
-    /// It is not what is written here.
+    /// It has another form.
     #[error("the value cannot be read or written: {0}")]
     Malformed(String),
 }
@@ -36,10 +36,10 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, KnowError> {
     encode_as(FIRST, value)
 }
 
-/// Writes a value in a version that all read; see [`crate::version::to_write`].
+/// Writes a value in a version that all agents read; see [`crate::version::to_write`].
 ///
 /// # Errors
-/// [`KnowError`] when it is too large.
+/// [`KnowError`] if it is too large.
 pub fn encode_as<T: Serialize>(version: u32, value: &T) -> Result<Vec<u8>, KnowError> {
     let mut bytes = match version {
         FIRST => Vec::new(),
@@ -53,7 +53,7 @@ pub fn encode_as<T: Serialize>(version: u32, value: &T) -> Result<Vec<u8>, KnowE
 /// Reads a value.
 ///
 /// # Errors
-/// [`KnowError`] when it is too large, of another version or something else.
+/// [`KnowError`] if it is too large, of another version or malformed.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, KnowError> {
     decode_of(READS, bytes)
 }
@@ -71,15 +71,15 @@ pub(super) fn decode_of<T: DeserializeOwned>(reads: &[u32], bytes: &[u8]) -> Res
     T::deserialize(&mut deserializer).map_err(|error| KnowError::Malformed(error.to_string()))
 }
 
-/// The version of a value that this program cannot read because it is of another one.
+/// The version of a value if this program cannot read it; else none.
 #[must_use]
 pub fn other_version(bytes: &[u8]) -> Option<u32> {
     Some(version_of(bytes).0).filter(|version| !READS.contains(version))
 }
 
-/// The version of a value, and its fields.
+/// The version of a value, and the bytes of its fields.
 fn version_of(bytes: &[u8]) -> (u32, &[u8]) {
-    // Fields are a map, of few or of many.
+    // In the first version the fields are a map, short or long.
     match bytes {
         [number @ 1..=LAST_VERSION, 0x80..=0x8f | 0xde..=0xdf, ..] => (u32::from(*number), &bytes[1..]),
         fields => (FIRST, fields),

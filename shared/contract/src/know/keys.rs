@@ -3,31 +3,31 @@
 use crate::subject::{name_of, token};
 use crate::{FailureClass, NodeName, hex};
 
-/// In the place of a class: what an operator cleared.
+/// In place of a class: an operator's clear.
 const CLEARED: &str = "cleared";
-/// The first token of the leases of leads, probes and slots.
+/// The first token of the leases for leads, probes and slots.
 const OF_ATTEMPTS: &str = "try";
 
-/// The key of a report or of what was cleared, read.
+/// A parsed key of a report or a clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportKey {
-    /// Who wrote it, as the bus permits.
+    /// The writer, as the bus permits it.
     pub node: NodeName,
-    /// The class of its back-off key; none: it is a [`StoredClear`](super::StoredClear).
+    /// The class of its back-off key; none: the value is a [`StoredClear`](super::StoredClear).
     pub class: Option<FailureClass>,
-    /// The back-off key's id, or the hash of what was cleared.
+    /// The id of the back-off key, or the hash of what was cleared.
     pub backoff_key: u128,
 }
 
 impl ReportKey {
-    /// As it is written.
+    /// The key's text.
     #[must_use]
     pub fn text(&self) -> String {
         let class = self.class.map_or(CLEARED, FailureClass::as_str);
         format!("{}.{class}.{}", token(self.node.as_str()), hex::text_of(self.backoff_key))
     }
 
-    /// Reads it; none if it is not one of ours.
+    /// Parses a key; none if it is not one of ours.
     #[must_use]
     pub fn read(key: &str) -> Option<Self> {
         let mut tokens = key.split('.');
@@ -42,25 +42,25 @@ impl ReportKey {
     }
 }
 
-/// The key of a lead, probe or slot, read.
+/// A parsed key of a lead, probe or slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TryKey {
     /// `probe`, `lead` or `slot`.
     pub kind: String,
-    /// The back-off key's id.
+    /// The id of the back-off key.
     pub backoff_key: u128,
-    /// The attempt that opened the probe's epoch, or the number of the lead or slot.
+    /// For a probe, the attempt that opened its epoch; else the number of the lead or slot.
     pub which: u128,
 }
 
 impl TryKey {
-    /// As it is written.
+    /// The key's text.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{OF_ATTEMPTS}.{}.{}.{}", self.kind, hex::text_of(self.backoff_key), hex::text_of(self.which))
     }
 
-    /// Reads it; none if it is not one of ours.
+    /// Parses a key; none if it is not one of ours.
     #[must_use]
     pub fn read(key: &str) -> Option<Self> {
         let mut tokens = key.split('.');
@@ -83,7 +83,7 @@ pub fn member_key(node: &NodeName) -> String {
     token(node.as_str())
 }
 
-/// Whose record lies under this key in the bucket [`MEMBERS`](super::MEMBERS); none if it is not one of ours.
+/// The node whose record has this key in the bucket [`MEMBERS`](super::MEMBERS); none if it is not one of ours.
 #[must_use]
 pub fn member_of(key: &str) -> Option<NodeName> {
     name_of(key)?.try_into().ok()

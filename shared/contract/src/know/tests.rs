@@ -1,4 +1,4 @@
-//! Keys, values, versions and bounds of what is stored.
+//! Keys, values, versions and bounds of stored values.
 
 use super::encoding::decode_of;
 use super::*;
@@ -65,7 +65,7 @@ fn a_later_lease_has_a_higher_epoch_whatever_becomes_of_its_bucket() {
     let epochs = [
         lease_epoch(made_s, 1),
         lease_epoch(made_s, 2),
-        // A day later, after so many changes as no server takes, the bucket is lost and made again.
+        // A day later, after more changes than any server takes, the bucket is lost and made again.
         lease_epoch(made_s, 86_400 * 1_000_000),
         lease_epoch(made_s + 86_400, 1),
     ];

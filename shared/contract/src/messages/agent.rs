@@ -1,4 +1,4 @@
-//! What an agent says of itself.
+//! Messages about an agent and its node.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, NodeName, Service};
 
-/// Who are you and how are you?
+/// Asks for the node's description and state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescribeNode {}
 
@@ -23,38 +23,38 @@ pub struct NodeDescription {
     pub node: NodeName,
     /// Different for each start of an agent.
     pub instance: String,
-    /// What its machine calls itself; empty: not known.
+    /// The name of its machine; empty: unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// When this agent began, milliseconds since 1970 on its own clock.
+    /// When this agent began, in milliseconds since 1970 on its own clock.
     pub started_ms: u64,
     /// The version of the program.
     pub version: String,
     /// `ok`, or `degraded: ...` with the reason.
     pub state: String,
-    /// For how long it is degraded, in milliseconds; if it is `ok`, for how long the agent has run.
+    /// For how long it has been degraded, in milliseconds; if it is `ok`, for how long the agent has run.
     pub since_ms: u64,
     /// The runtime and its version.
     pub runtime: String,
     /// Its labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The group of nodes with which it loses a registry together; empty: not known.
+    /// The group of nodes that lose a registry together; empty: unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Pulls at work.
+    /// Running pulls.
     pub pulling: u64,
-    /// Pulls that wait for their turn.
+    /// Waiting pulls.
     pub waiting: u64,
     /// Standing pulls.
     #[serde(default)]
     pub standing: u64,
-    /// What is held back on it, by its own failures and by what the fleet knows.
+    /// What is in back-off on it, by its own failures and by those of the fleet.
     pub backoff: u64,
-    /// How long ago the oldest event happened that waits for the stream, in milliseconds; 0: none waits.
+    /// The age of the oldest event that waits for the stream, in milliseconds; 0: none waits.
     #[serde(default)]
     pub oldest_unsent_ms: u64,
-    /// How it takes part in sharing: `enforce`, `observe`, `off`.
+    /// Its part in sharing: `enforce`, `observe`, `off`.
     #[serde(default)]
     pub share: String,
     /// The message versions that it reads.
@@ -62,7 +62,7 @@ pub struct NodeDescription {
     pub reads_versions: Vec<u32>,
 }
 
-/// The node's metrics, as a scraper gets them.
+/// Asks for the node's metrics, as a scraper gets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadMetrics {}
 
@@ -79,7 +79,7 @@ pub struct MetricsText {
     pub text: String,
 }
 
-/// How is the agent set up?
+/// Asks for the agent's settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadSetup {}
 
@@ -95,11 +95,11 @@ impl Command for ReadSetup {
 pub struct NodeSetup {
     /// The path of its socket.
     pub socket: String,
-    /// The settings that are not their defaults, by key, as they are written in the file; passwords are hidden.
+    /// The settings that differ from their defaults, by key, as written in the file; passwords are hidden.
     pub settings: BTreeMap<String, String>,
 }
 
-/// All counters of a node.
+/// Asks for all counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountAll {}
 
@@ -112,6 +112,6 @@ impl Command for CountAll {
 /// The answer to [`CountAll`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounters {
-    /// By name; `_total` only grows.
+    /// By name; names ending in `_total` only grow.
     pub counters: BTreeMap<String, u64>,
 }

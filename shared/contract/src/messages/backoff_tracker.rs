@@ -1,4 +1,4 @@
-//! What the back-off tracker answers.
+//! The messages of the back-off tracker.
 
 mod clearance;
 mod entry_about;
@@ -16,7 +16,7 @@ use super::registrar::FleetSeen;
 use crate::open::open_answer;
 use crate::{AttemptId, Command, FailureClass, NodeName, PodRef, Service, Stage, Target, TraceContext};
 
-/// Whose back-off: kubelet's key, the pod and the image string as asked for (`busybox` and `busybox:latest` are two).
+/// The local key: the pod and the image string as asked for, as in kubelet (`busybox` and `busybox:latest` are two).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LocalKey {
     /// The pod; none for the nameless one.
@@ -26,15 +26,15 @@ pub struct LocalKey {
     pub image: String,
 }
 
-/// May this image be tried now?
+/// Asks whether an attempt at this image is allowed now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckBackoff {
     /// The key.
     pub key: LocalKey,
-    /// Only looking: the cause of the last failure is kept even if a try is allowed.
+    /// Whether this is only a look: the cause of the last failure is kept even if an attempt is allowed.
     #[serde(default)]
     pub peek: bool,
-    /// What is wanted, for what the fleet knows of it; none: this node's own back-off alone is looked at.
+    /// The wanted image, to check the fleet's entries; none: only this node's own back-off is checked.
     #[serde(default)]
     pub target: Option<Target>,
 }
@@ -49,11 +49,11 @@ impl Command for CheckBackoff {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum BackoffAnswer {
-    /// Go ahead.
+    /// An attempt is allowed.
     Allowed,
-    /// Too soon.
+    /// It is too soon.
     Refused(Refusal),
-    /// What a newer version answered. Never written.
+    /// An answer of a newer version. Never written.
     #[serde(skip)]
     Unknown {
         /// Its name.
@@ -66,13 +66,13 @@ open_answer!(BackoffAnswer: "allowed", "refused");
 /// Why it is too soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// `<reason>: <message>` of the failure; empty if it is not known any more.
+    /// `<reason>: <message>` of the failure; empty if it is no longer known.
     pub cause: String,
-    /// What the failure was about.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// Milliseconds until a try is allowed, by any node.
+    /// Milliseconds until the next attempt by any node is allowed.
     pub next_attempt_ms: u64,
-    /// Which node found out; none: this one.
+    /// Which node learned of the failure; none: this one.
     #[serde(default)]
     pub learned_by: Option<NodeName>,
     /// How long ago that was, in milliseconds.
@@ -81,22 +81,22 @@ pub struct Refusal {
     /// The span of the attempt that failed, for a link.
     #[serde(default)]
     pub learned_trace: Option<TraceContext>,
-    /// One other node alone reports it: an attempt waits until then, and nobody is refused for it.
+    /// Only one other node reports it: an attempt waits until then, and nobody is refused because of it.
     #[serde(default)]
     pub unconfirmed: bool,
-    /// The entry, by its key as listed; none: it is this node's own rule.
+    /// The entry's key as listed; none: this node's own rule refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
 
-/// How an attempt ended. Reporting the same attempt for the same key again changes nothing.
+/// The result of an attempt. Reporting the same attempt for the same key again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportAttempt {
-    /// Whose back-off it moves.
+    /// The local key whose back-off it changes.
     pub key: LocalKey,
-    /// Which attempt.
+    /// The attempt.
     pub attempt: AttemptId,
-    /// The span of that attempt if it has failed: what refusals by this back-off link to. None: the registry was not asked.
+    /// The span of that attempt if it has failed; refusals by this back-off link to it. None: the registry was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_span: Option<TraceContext>,
     /// None: it succeeded.
@@ -107,23 +107,23 @@ pub struct ReportAttempt {
 /// Why an attempt failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFailure {
-    /// What it was about.
+    /// The class.
     pub class: FailureClass,
     /// `<reason>: <message>`, kept as the cause of refusals.
     pub cause: String,
-    /// Whether a registry said so itself, with its error body, a header of its own, 429 or `Retry-After`.
+    /// Whether a registry reported it itself, by its error body, a header of its own, 429 or `Retry-After`.
     #[serde(default)]
     pub authoritative: bool,
-    /// `host:port` that was asked, if another than the target's first: a mirror, token server, blob host.
+    /// The `host:port` that was asked, if it is not the target's first endpoint: a mirror, token server, blob host.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Which stage failed.
+    /// The stage that failed.
     #[serde(default, skip_serializing_if = "Stage::is_default")]
     pub stage: Stage,
-    /// The image has nothing for the platform, as opposed to broken content.
+    /// The image has no manifest for the platform; its content is not broken.
     #[serde(default)]
     pub no_such_platform: bool,
-    /// How long the registry asks to be left alone, in milliseconds.
+    /// For how long the registry wants no further requests, in milliseconds.
     #[serde(default)]
     pub retry_after_ms: Option<u64>,
 }
@@ -140,12 +140,12 @@ pub struct AttemptReported {
     /// Milliseconds until the next attempt is allowed; none after a success.
     #[serde(default)]
     pub next_attempt_ms: Option<u64>,
-    /// The shared entry that the failure opened or kept open, by its key as listed; none: it is this node's own affair.
+    /// The key, as listed, of the shared entry that the failure opened or kept open; none: it concerns only this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
 
-/// How many keys are held back now.
+/// Asks how many keys are in back-off now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountBackoffs {}
 
@@ -160,7 +160,7 @@ impl Command for CountBackoffs {
 pub struct BackoffCounts {
     /// Keys whose next attempt is not allowed yet.
     pub held: u64,
-    /// Keys that are remembered.
+    /// Keys that are kept.
     pub known: u64,
     /// Checks answered with a refusal since start.
     pub refused_total: u64,
@@ -168,78 +168,78 @@ pub struct BackoffCounts {
     pub failures_total: u64,
     /// Keys forgotten because there were too many.
     pub evicted_total: u64,
-    /// What the fleet shares, as far as this node takes part.
+    /// The counts of sharing, if this node takes part.
     #[serde(default)]
     pub shared: SharedCounts,
 }
 
-/// How sharing with the fleet goes.
+/// Counts and state of sharing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedCounts {
-    /// Whether the bus is gone, so that the node goes by kubelet's rule.
+    /// Whether the node is without bus, so that it follows kubelet's rule.
     pub alone: bool,
     /// Whether the node only observes: it refuses nothing by what is shared.
     pub observes: bool,
-    /// Entries of all back-off keys that fail now.
+    /// Back-off entries of failures that have not ended.
     pub entries: u64,
-    /// Of them those that hold this node back: neither alone, nor observing, nor during a pause.
+    /// How many of them refuse pulls of this node. None does while the node is without bus, observing or in a pause.
     #[serde(default)]
     pub binding: u64,
-    /// Reports held.
+    /// Reports in the replica.
     pub reports: u64,
-    /// Clearances that wait or go.
+    /// Requests for clearance that wait or are granted.
     pub requests: u64,
     /// Pauses in force.
     pub pauses: u64,
-    /// Refusals because of what other nodes learned.
+    /// Refusals because of failures that other nodes reported.
     pub refused_total: u64,
-    /// What `fleet.share = observe` or a pause would have refused.
+    /// Refusals that `fleet.share = observe` or a pause prevented.
     pub observed_total: u64,
-    /// Attempts made on behalf of all: leads and probes.
+    /// Attempts made for all: leads and probes.
     pub for_all_total: u64,
-    /// Attempts abandoned: they hung while others were answered, or waited for a permit when others failed.
+    /// Attempts abandoned: they hung while others were answered, or waited for a permit while others failed.
     pub abandoned_total: u64,
-    /// Clearances withdrawn because nobody asked for them any more.
+    /// Requests for clearance withdrawn because they were not repeated.
     pub lapsed_total: u64,
-    /// Failures that came after their lease had run out, dropped.
+    /// Failures dropped because they came after the end of their lease.
     pub late_results_total: u64,
     /// Requests for clearance refused because there was no room.
     pub no_room_total: u64,
-    /// Reports put on the bus.
+    /// Reports published.
     pub reports_sent_total: u64,
-    /// Reports that the bus did not take, to be written again.
+    /// Reports that the bus did not take; they are published again.
     pub reports_unsent_total: u64,
-    /// Reports heard that said something new.
+    /// Received reports that were new.
     pub reports_heard_total: u64,
     /// Reports that changed nothing.
     pub reports_stale_total: u64,
-    /// Reports that could not be read or that were not their writer's to make.
+    /// Reports that could not be read or that their writer may not make.
     pub reports_refused_total: u64,
-    /// Of them those that were of a version which this node does not read.
+    /// Of them those of a version that this node does not read.
     #[serde(default)]
     pub other_version_total: u64,
-    /// Reports with a time that could not be, clamped.
+    /// Reports with an impossible time, which was clamped.
     pub reports_clamped_total: u64,
     /// Reports forgotten because there was no room.
     pub reports_evicted_total: u64,
-    /// Reporters that others contradicted.
+    /// Reporters that were distrusted because others contradicted them.
     pub contradicted_total: u64,
-    /// Failures that this node kept to itself because others contradicted it.
+    /// Failures that this node did not publish because others contradicted it.
     pub kept_to_itself_total: u64,
-    /// Answers of the bus that did not come in time.
+    /// Answers of the bus that came too late.
     pub bus_misses_total: u64,
-    /// Changes that the registrar has announced and this node does not hold yet.
+    /// Changes that the registrar has announced and the replica lacks.
     pub replica_lag: u64,
-    /// Times that this node has missed something on the bus.
+    /// Times that the replica had a gap.
     pub gaps_total: u64,
     /// Times that all reports were read.
     pub snapshots_total: u64,
-    /// Clears heard or made.
+    /// Clears received or made.
     pub cleared_total: u64,
 }
 
-/// To the node's own tracker: how the fleet stands, as the registrar says it.
+/// To the node's own tracker: the state of the fleet, from the registrar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeeFleet(pub FleetSeen);
 

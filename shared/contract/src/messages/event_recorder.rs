@@ -1,13 +1,13 @@
-//! What the event recorder answers.
+//! The messages of the event recorder.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, EventReason, PullEvent, Service};
 
-/// Record a fact. The same event id is recorded once.
+/// Records an event. The same event id is recorded once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordEvent {
-    /// The fact.
+    /// The event.
     pub event: PullEvent,
 }
 
@@ -21,23 +21,23 @@ impl Command for RecordEvent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecorded {}
 
-/// The newest facts that this node keeps.
+/// Asks for the newest events that this node keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListEvents {
-    /// Only this reason.
+    /// Only events with this reason.
     #[serde(default)]
     pub reason: Option<EventReason>,
-    /// Only this image, as asked for.
+    /// Only events of this image, as asked for.
     #[serde(default)]
     pub image: Option<String>,
-    /// Only what was recorded after the first so many; for reading on where an earlier answer ended.
+    /// Only events after this many, to continue where an earlier answer ended.
     #[serde(default)]
     pub after: u64,
-    /// Of all that the node has stored and not forgotten, what has a number after this one; none: of the newest facts alone. An answer's
-    /// `next_after` is a number then. A node that does not know this, or stores nothing, goes by `after`.
+    /// Of all events that the node stores, those with a number after this one; none: only the newest events in memory. Then an answer's
+    /// `next_after` is a number. A node that does not know this field, or stores nothing, uses `after`.
     #[serde(default)]
     pub stored_after: Option<u64>,
-    /// At most so many facts; 0: as many as fit.
+    /// The most events; 0: as many as fit.
     #[serde(default)]
     pub limit: u32,
 }
@@ -51,15 +51,15 @@ impl Command for ListEvents {
 /// The answer to [`ListEvents`]: one page, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventList {
-    /// The facts.
+    /// The events.
     pub events: Vec<PullEvent>,
-    /// Ask with `after` set to this for the next page.
+    /// The value of `after` for the next page.
     pub next_after: u64,
-    /// Whether there is more.
+    /// Whether there are more.
     pub more: bool,
 }
 
-/// How many facts were recorded.
+/// Asks how many events were recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountEvents {}
 
@@ -74,9 +74,9 @@ impl Command for CountEvents {
 pub struct EventCounts {
     /// Recorded since start.
     pub recorded_total: u64,
-    /// Handed to the bus: published for those who listen, or acknowledged by the fleet's stream.
+    /// Handed to the bus: published for subscribers, or acknowledged by the fleet's stream.
     pub published_total: u64,
-    /// Not handed to the bus, because it was not there or the event was too large.
+    /// Not handed to the bus, because there was none or the event was too large.
     pub unpublished_total: u64,
     /// Kept now.
     pub kept: u64,
@@ -95,16 +95,16 @@ pub struct EventCounts {
     /// Times that the stream was not there or did not answer.
     #[serde(default)]
     pub stream_failures_total: u64,
-    /// Stored and not in the stream yet.
+    /// Stored, but not in the stream yet.
     #[serde(default)]
     pub waiting: u64,
-    /// What these take.
+    /// The bytes of these.
     #[serde(default)]
     pub waiting_bytes: u64,
-    /// How long ago the oldest of them happened, in milliseconds; 0: none waits.
+    /// The age of the oldest of them, in milliseconds; 0: none waits.
     #[serde(default)]
     pub oldest_age_ms: u64,
-    /// Whether the stream takes events now, or none is wanted.
+    /// Whether the stream accepts events now, or none is configured.
     #[serde(default)]
     pub is_delivering: bool,
 }

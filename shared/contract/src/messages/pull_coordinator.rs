@@ -1,4 +1,4 @@
-//! What the pull coordinator answers.
+//! The messages of the pull coordinator.
 
 mod ensure;
 mod explain;

@@ -1,4 +1,4 @@
-//! Who is there: each agent tells the fleet's registrar (the agent that holds its lease), which answers with the agent's place.
+//! Which nodes are alive: each agent reports to the fleet's registrar (the agent with its lease), which answers with the agent's place.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, NodeName, Service};
 
-/// How often an agent says that it is alive, in milliseconds: as often as a kubelet renews its lease. It wants an answer only when it
-/// does not know its place, or has not asked for [`PLACE_FOR_MS`].
+/// How often an agent reports that it is alive, in milliseconds: as often as a kubelet renews its lease. It wants an answer only if it does
+/// not know its place, or has not asked for [`PLACE_FOR_MS`].
 pub const ALIVE_EVERY_MS: u64 = 10_000;
-/// How long an agent goes by the place that it was given, in milliseconds: what changes the sooner, how many are alive, the digests say.
+/// How long an agent uses the place that it was given, in milliseconds. The number of live nodes changes sooner, and is in the digests.
 pub const PLACE_FOR_MS: u64 = 25_000;
-/// Who was not heard for so long is not alive any more, in milliseconds: two reports may be lost.
+/// An agent that was not heard from for this long is not alive any more, in milliseconds: two reports may be lost.
 pub const ALIVE_FOR_MS: u64 = 32_000;
-/// How often the registrar publishes its digest, in milliseconds. An agent that has no rank yet reports as often.
+/// How often the registrar publishes its digest, in milliseconds. An agent without a rank reports as often.
 pub const DIGEST_EVERY_MS: u64 = 5_000;
-/// Who was not heard for so long is not known any more, in milliseconds.
+/// An agent that was not heard from for this long is forgotten, in milliseconds.
 pub const KNOWN_FOR_MS: u64 = 600_000;
 
-/// I am alive.
+/// Reports that an agent is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportAlive {
-    /// Who.
+    /// The node.
     pub node: NodeName,
     /// Different for each start of an agent.
     pub instance: String,
-    /// `node.zone`.
+    /// The node's `node.zone`.
     #[serde(default)]
     pub zone: String,
     /// The message versions that it reads.
     #[serde(default)]
     pub reads_versions: Vec<u32>,
-    /// It stops, in good order.
+    /// The agent is being stopped.
     #[serde(default)]
     pub leaves: bool,
 }
@@ -46,16 +46,16 @@ impl Command for ReportAlive {
 /// The answer to [`ReportAlive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Nodes alive, this one included.
+    /// Live nodes, including this one.
     pub alive: u64,
-    /// Of them in the same zone.
+    /// Those of them in the same zone.
     pub alive_in_zone: u64,
-    /// This node's place among all, from 0, in the order of their names; none while the registrar is new and does not know all yet.
+    /// This node's rank among all, from 0, in the order of their names; none while the registrar is new and does not know all nodes.
     #[serde(default)]
     pub rank: Option<u64>,
 }
 
-/// The nodes that are known, alive or silent.
+/// Asks for the known nodes, alive or silent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListNodes {}
 
@@ -68,40 +68,40 @@ impl Command for ListNodes {
 /// The answer to [`ListNodes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeList {
-    /// How long ago each was heard, in milliseconds, of nodes that were heard from within [`KNOWN_FOR_MS`] and have not left.
+    /// How long ago each node was heard from, in milliseconds, for nodes that were heard from within [`KNOWN_FOR_MS`] and have not left.
     pub heard_ms_ago: BTreeMap<NodeName, u64>,
 }
 
 /// The key of the registrar's lease in the bucket `leaders`.
 pub const REGISTRAR_LEASE: &str = "registrar";
 
-/// What the registrar publishes each [`DIGEST_EVERY_MS`], below its own token, so that every node sees whether it has missed something.
+/// What the registrar publishes every [`DIGEST_EVERY_MS`] below its own token; it shows every node whether it has missed a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetDigest {
-    /// Nodes alive by zone.
+    /// Live nodes by zone.
     pub alive: BTreeMap<String, u64>,
     /// The last sequence of the bucket of reports.
     pub reports_sequence: u64,
-    /// When that bucket was made, as its server says it: another value is another bucket.
+    /// When that bucket was made, by its server's clock; a different value means a different bucket.
     pub reports_created: String,
-    /// When the bucket of members was made, likewise: in another bucket each node writes its record again. Empty: not known.
+    /// When the bucket of members was made; if it is another bucket, each node writes its record again. Empty: unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub members_created: String,
-    /// The newest message version that all nodes read which are known; none: they are not known yet.
+    /// The newest message version that all known nodes read; none: the nodes are not known yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// It has given its lease back, and says nothing else any more.
+    /// It has released its lease, and publishes nothing more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
 }
 
-/// To the node's own services: how the fleet stands, as the registrar says it.
+/// To the node's own services: the state of the fleet, from the registrar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetSeen {
     /// The node's place.
     pub place: Place,
-    /// The digest, when one was heard.
+    /// The digest, if one was received.
     pub digest: Option<FleetDigest>,
 }

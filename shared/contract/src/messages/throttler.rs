@@ -1,4 +1,4 @@
-//! What the throttler answers.
+//! The messages of the throttler.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,17 @@ use crate::messages::registrar::FleetSeen;
 use crate::open::open_answer;
 use crate::{Command, NodeName, PermitId, Service};
 
-/// Leave to pull now? Asking again with the same id keeps the place in the queue, and renews a permit that was granted.
+/// Asks for a permit to pull. A repeated request with the same id keeps the place in the queue, and renews a granted permit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquirePermit {
     /// Chosen by the asker.
     pub permit: PermitId,
-    /// For which image.
+    /// The image.
     pub image: String,
-    /// How long the answer may be held back while the queue moves, in milliseconds.
+    /// The longest time until the answer if the permit must wait, in milliseconds.
     pub patience_ms: u64,
-    /// Whose budget the fleet counts it on (`Target::budget_owner` within its view); none: the node's own bucket and slots alone decide.
+    /// The owner of the budget that counts it (`Target::budget_owner` within its view); none: only the node's own token bucket and slots
+    /// decide.
     #[serde(default)]
     pub budget: Option<String>,
 }
@@ -30,25 +31,25 @@ impl Command for AcquirePermit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum PermitAnswer {
-    /// Go ahead. Renew within the lease, release when done.
+    /// Granted. Renew it within the lease, and release it when done.
     Granted {
-        /// After this many milliseconds without a renewal the permit is taken back.
+        /// Without a renewal for this many milliseconds the permit is taken back.
         lease_ms: u64,
     },
     /// Not yet: ask again.
     Queued {
-        /// How many are before it on this node.
+        /// How many are ahead of it on this node.
         ahead: u64,
-        /// When the fleet's budget is what it waits for: milliseconds until its turn, as far as the leader has said; 0 while it has not.
+        /// If it waits for the fleet's budget: milliseconds until its turn, by the leader's estimate; 0: there is none yet.
         #[serde(default)]
         budget_wait_ms: Option<u64>,
     },
-    /// No, and asking again is no use.
+    /// Refused for good.
     Refused {
         /// Kubelet's text: `pull QPS exceeded`, or that the queue is full.
         text: String,
     },
-    /// What a newer version answered. Never written.
+    /// An answer of a newer version. Never written.
     #[serde(skip)]
     Unknown {
         /// Its name.
@@ -58,15 +59,15 @@ pub enum PermitAnswer {
 
 open_answer!(PermitAnswer: "granted", "queued", "refused");
 
-/// The permit is not needed any more, granted or not.
+/// Releases a permit that is no longer needed, granted or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleasePermit {
     /// The permit.
     pub permit: PermitId,
-    /// What the registry said of its limits during the pull.
+    /// The limits that the registry stated during the pull.
     #[serde(default)]
     pub limits: Vec<RegistryLimit>,
-    /// Whether the registry could do what was asked of it, as [`ReturnBudget::served`].
+    /// Whether the registry could serve the requests, as [`ReturnBudget::served`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<bool>,
 }
@@ -77,19 +78,19 @@ impl Command for ReleasePermit {
     const VERB: &'static str = "release";
 }
 
-/// A window of requests or pulls that a registry counts, as its answer's headers say (`ratelimit-limit: 100;w=21600`).
+/// A window of requests or pulls that a registry counts, as stated in the headers of its answer (`ratelimit-limit: 100;w=21600`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegistryLimit {
-    /// Whom the registry counts as one (`docker-ratelimit-source`), if it says so.
+    /// What the registry counts as one client (`docker-ratelimit-source`), if it says so.
     pub source: Option<String>,
-    /// How many in a window; 0 when it does not say.
+    /// How many are allowed in a window; 0: not stated.
     pub limit: u64,
     /// How many are left.
     pub remaining: u64,
-    /// How long the window is, in milliseconds; 0 when it does not say.
+    /// The length of the window in milliseconds; 0: not stated.
     pub window_ms: u64,
-    /// How long until it begins anew or until the registry wants to be asked again, in milliseconds, if it says so.
+    /// Milliseconds until the window begins anew or the registry may be asked again, if stated.
     pub reset_ms: Option<u64>,
 }
 
@@ -97,7 +98,7 @@ pub struct RegistryLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermitReleased {}
 
-/// How the node's budget stands.
+/// Asks for the state of the node's permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountPermits {}
 
@@ -110,9 +111,9 @@ impl Command for CountPermits {
 /// The answer to [`CountPermits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermitCounts {
-    /// Permits out now.
+    /// Permits granted and not released.
     pub granted: u64,
-    /// Waiting for one.
+    /// Requests that wait for a permit.
     pub queued: u64,
     /// Granted since start.
     pub granted_total: u64,
@@ -120,22 +121,22 @@ pub struct PermitCounts {
     pub refused_total: u64,
     /// Taken back because the holder did not renew.
     pub reclaimed_total: u64,
-    /// Budgets of the fleet that this node takes part in.
+    /// Budgets of the fleet of which this node is a client.
     #[serde(default)]
     pub budgets: u64,
     /// Those of them that it leads.
     #[serde(default)]
     pub budgets_led: u64,
-    /// Its pulls that wait for the fleet.
+    /// Pulls of this node that wait for the fleet's budget.
     #[serde(default)]
     pub budget_waiting: u64,
-    /// Its pulls that the fleet has let go.
+    /// Pulls of this node with a permit of the fleet.
     #[serde(default)]
     pub budget_in_flight: u64,
-    /// Pulls begun without the fleet's permit since start, because no leader was reached.
+    /// Pulls begun without a permit of the fleet since start, because no leader was reached.
     #[serde(default)]
     pub alone_total: u64,
-    /// Fleet permits that ran out while their pulls went on, since start.
+    /// Permits of the fleet that ended while their pulls went on, since start.
     #[serde(default)]
     pub overrun_total: u64,
     /// Budgets forgotten since start because there were too many.
@@ -143,13 +144,12 @@ pub struct PermitCounts {
     pub forgotten_total: u64,
 }
 
-/// What the registry said of its limits when it answered, while the pull goes on: the sooner it is known, the sooner others go.
-/// To the node's own throttler.
+/// The limits that the registry stated in its answer, while the pull goes on, so that others can start sooner. To the node's own throttler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportLimits {
-    /// Of which permit.
+    /// The permit.
     pub permit: PermitId,
-    /// Empty: the registry answered, and told of none.
+    /// Empty: the registry answered, and stated none.
     #[serde(default)]
     pub limits: Vec<RegistryLimit>,
 }
@@ -164,7 +164,7 @@ impl Command for ReportLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsReported {}
 
-/// To the node's throttler: how the fleet stands.
+/// To the node's throttler: the state of the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeeFleet(pub FleetSeen);
 
@@ -178,16 +178,17 @@ impl Command for SeeFleet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetNoted {}
 
-/// To the leader of a budget: a permit, please. Asking again with the same id keeps the place, and gets the permit once it is there.
+/// To the leader of a budget: asks for a permit. A repeated request with the same id keeps the place in the queue, and gets the permit when
+/// it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantBudget {
-    /// Whose budget.
+    /// The budget's owner.
     pub owner: String,
-    /// Who asks.
+    /// The asking node.
     pub node: NodeName,
     /// Chosen by the asker.
     pub permit: PermitId,
-    /// What the asker knows of the owner's limits, for a leader that is new.
+    /// The asker's knowledge of the owner's limits, for a new leader.
     #[serde(default)]
     pub known: KnownLimits,
 }
@@ -199,13 +200,13 @@ impl Command for GrantBudget {
     const SENDER: Option<fn(&Self) -> &NodeName> = Some(|call| &call.node);
 }
 
-/// What a node knows of an owner's limits, by its own pulls and by a leader's word.
+/// A node's knowledge of an owner's limits, from its own pulls and from the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KnownLimits {
-    /// The registry has answered, and told of none.
+    /// The registry has answered, and stated no limit.
     pub none_told: bool,
-    /// What it told, as much of it as is left by all permits that are out.
+    /// The stated limits, less all permits that are granted and not returned.
     pub limits: Vec<RegistryLimit>,
 }
 
@@ -213,9 +214,9 @@ pub struct KnownLimits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum BudgetAnswer {
-    /// Go ahead: renew within the lease, counted from when this was asked for, and return.
+    /// Granted. Renew it within the lease, counted from the request, and return it.
     Granted {
-        /// Of the leader. A lower one than was seen before is a leader's of the past, and counts for nothing.
+        /// The leader's epoch. An answer with a lower one than was seen before is from an earlier leader, and is ignored.
         epoch: u64,
         /// How long the permit lasts without a renewal, in milliseconds.
         lease_ms: u64,
@@ -223,28 +224,28 @@ pub enum BudgetAnswer {
         #[serde(default)]
         known: KnownLimits,
     },
-    /// Not yet: [`BudgetTurn`] tells when to ask again.
+    /// Not yet: [`BudgetTurn`] says when to ask again.
     Queued {
-        /// Of the leader.
+        /// The leader's epoch.
         epoch: u64,
-        /// How many are before it.
+        /// How many are ahead of it.
         ahead: u64,
-        /// How long that takes, in milliseconds, as far as can be said.
+        /// The estimated wait in milliseconds.
         wait_ms: u64,
         /// The owner's limits.
         #[serde(default)]
         known: KnownLimits,
     },
-    /// No: too many wait, or this permit was returned.
+    /// Refused: too many wait, or this permit was returned.
     Refused {
-        /// Of the leader.
+        /// The leader's epoch.
         epoch: u64,
-        /// In words.
+        /// The reason in words.
         text: String,
     },
-    /// The node asked does not lead this budget.
+    /// The asked node does not lead this budget.
     NotLeading {},
-    /// What a newer version answered. Never written.
+    /// An answer of a newer version. Never written.
     #[serde(skip)]
     Unknown {
         /// Its name.
@@ -254,24 +255,24 @@ pub enum BudgetAnswer {
 
 open_answer!(BudgetAnswer: "granted", "queued", "refused", "not_leading");
 
-/// To the leader: these permits are in use. A leader that does not know one takes it over.
+/// To the leader: renews these permits. A leader that does not know one accepts it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewBudget {
-    /// Whose budget.
+    /// The budget's owner.
     pub owner: String,
-    /// Who holds them.
+    /// The node that holds them.
     pub node: NodeName,
-    /// All that it holds; at most [`BUDGET_PERMITS_PER_NODE`].
+    /// All permits that it holds; at most [`BUDGET_PERMITS_PER_NODE`].
     pub permits: Vec<PermitId>,
-    /// What the registry has said meanwhile.
+    /// The limits that the registry has stated since.
     #[serde(default)]
     pub told: Vec<PermitLimits>,
-    /// What the node knows of the owner's limits, for a leader that is new.
+    /// The node's knowledge of the owner's limits, for a new leader.
     #[serde(default)]
     pub known: KnownLimits,
 }
 
-/// So many permits of one budget may be held by a node; a leader looks at no more. Many times what one node pulls at once.
+/// The most permits of one budget that a node may hold; a leader ignores more. Many times what one node pulls at once.
 pub const BUDGET_PERMITS_PER_NODE: usize = 1_000;
 
 impl Command for RenewBudget {
@@ -281,12 +282,12 @@ impl Command for RenewBudget {
     const SENDER: Option<fn(&Self) -> &NodeName> = Some(|call| &call.node);
 }
 
-/// What the registry said during one permit.
+/// The limits that the registry stated during one permit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermitLimits {
-    /// Which permit.
+    /// The permit.
     pub permit: PermitId,
-    /// Empty: it answered, and told of none.
+    /// Empty: the registry answered, and stated none.
     #[serde(default)]
     pub limits: Vec<RegistryLimit>,
 }
@@ -295,30 +296,30 @@ pub struct PermitLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetRenewed {
-    /// Of the leader; 0: the node asked does not lead this budget.
+    /// The leader's epoch; 0: the asked node does not lead this budget.
     pub epoch: u64,
-    /// The permits that go on.
+    /// The permits that were renewed.
     pub kept: Vec<PermitId>,
     /// The owner's limits.
     pub known: KnownLimits,
 }
 
-/// To the leader: this permit is not needed any more, granted or not.
+/// To the leader: returns a permit that is no longer needed, granted or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReturnBudget {
-    /// Whose budget.
+    /// The budget's owner.
     pub owner: String,
-    /// Who held it.
+    /// The node that held it.
     pub node: NodeName,
     /// The permit.
     pub permit: PermitId,
-    /// Whether a pull may have begun with it: then a quota counts it until the registry's own word includes it.
+    /// Whether a pull may have begun with it: then a quota counts it until the registry's own figure includes it.
     pub used: bool,
-    /// What the registry said; none: it was not heard. Empty: it answered, and told of none.
+    /// The limits that the registry stated; none: it was not heard from. Empty: it answered, and stated none.
     #[serde(default)]
     pub told: Option<Vec<RegistryLimit>>,
-    /// Whether the registry could do what was asked of it: true, it gave it or said that there is no such thing; false, it refused because of
-    /// its load (429, 5xx) or did not answer; none, it was not asked, or how the pull ended says nothing of the registry.
+    /// Whether the registry could serve the requests. True: it did, or said that there is no such content. False: it refused because of its
+    /// load (429, 5xx) or did not answer. None: it was not asked, or the outcome says nothing about the registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<bool>,
 }
@@ -333,16 +334,16 @@ impl Command for ReturnBudget {
 /// The answer to [`ReturnBudget`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetReturned {
-    /// Of the leader; 0: the node asked does not lead this budget.
+    /// The leader's epoch; 0: the asked node does not lead this budget.
     pub epoch: u64,
 }
 
-/// From the leader to who waits: your turn has come, ask again. It is no permit: a late one does no harm.
+/// From the leader to a waiting node: it can ask again now. This is no permit, so a late message does no harm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetTurn {
-    /// Whose budget.
+    /// The budget's owner.
     pub owner: String,
-    /// Who waits.
+    /// The waiting permit.
     pub permit: PermitId,
 }
 
@@ -356,7 +357,7 @@ impl Command for BudgetTurn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetTurnHeard {}
 
-/// What this node knows of the budgets of the fleet.
+/// Asks for this node's knowledge of the fleet's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListBudgets {}
 
@@ -370,65 +371,65 @@ impl Command for ListBudgets {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetList {
-    /// One for each owner, in the order of their names.
+    /// One for each owner, sorted by name.
     pub budgets: Vec<BudgetState>,
     /// Owners forgotten since start because there were too many.
     pub forgotten_total: u64,
 }
 
-/// How one budget stands, as this node sees it.
+/// The state of one budget, as this node knows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetState {
     /// The owner.
     pub owner: String,
-    /// Which node leads it; none: nobody is known to.
+    /// The leading node; none: unknown.
     pub leader: Option<NodeName>,
     /// The leader's epoch.
     pub epoch: u64,
-    /// Whether the leader is this node: then the figures below are the fleet's, else this node's.
+    /// Whether this node is the leader: then the figures below are the fleet's, else this node's.
     pub leads: bool,
-    /// Whether the leader is new and learns who holds what.
+    /// Whether the leader is new and still learns which permits are held.
     pub learns: bool,
-    /// The cap: pulls a second that the fleet may begin; 0: no limit.
+    /// The cap: pulls per second that the fleet may begin; 0: no limit.
     pub per_second: f64,
-    /// Whether the fleet policy says so; else the settings of the node that leads.
+    /// Whether the cap is from the fleet policy; else from the settings of the leading node.
     pub per_second_by_policy: bool,
-    /// The lower cap of this node's own settings, which binds this node beside the fleet policy; none: it has none.
+    /// The lower cap of this node's own settings, which applies to this node in addition to the fleet policy; none: there is none.
     pub per_second_of_node: Option<f64>,
     /// The rate in force, as far as this node knows it; 0: no limit.
     pub per_second_in_force: f64,
-    /// Why no more: `policy`, `starting`, `overload`, `quota`, `silent_nodes`; empty: another node leads, and says it.
+    /// Why the rate is not higher: `policy`, `starting`, `overload`, `quota`, `silent_nodes`; empty: another node leads, and knows it.
     pub rate_cause: String,
-    /// Pulls at once; 0: no limit.
+    /// The most pulls at once; 0: no limit.
     pub at_once: u64,
-    /// Whether the fleet policy says so; else the settings of the node that leads.
+    /// Whether that is from the fleet policy; else from the settings of the leading node.
     pub at_once_by_policy: bool,
     /// As [`BudgetState::per_second_of_node`].
     pub at_once_of_node: Option<u64>,
-    /// Which fleet policy this node follows: the revision in its bucket; 0: none.
+    /// The revision of the fleet policy that this node follows; 0: none.
     pub policy_revision: u64,
-    /// Permits out.
+    /// Permits granted and not returned.
     pub in_flight: u64,
-    /// Who waits, the next first; at most 100.
+    /// The waiting requests, next first; at most 100.
     pub waiting: Vec<BudgetWaiter>,
-    /// How many wait.
+    /// How many requests wait.
     pub waiting_count: u64,
-    /// What the registry told, as much of it as is left by all permits that are out.
+    /// The stated limits, less all permits that are granted and not returned.
     pub known: KnownLimits,
-    /// Whether no leader is reached, so that this node goes by its own share.
+    /// Whether no leader is reached, so that this node uses its own share.
     pub alone: bool,
-    /// Pulls begun without the fleet's permit since start, because no leader was reached.
+    /// Pulls begun without a permit of the fleet since start, because no leader was reached.
     pub alone_total: u64,
-    /// Permits that ran out while their pulls went on, since start.
+    /// Permits that ended while their pulls went on, since start.
     pub overrun_total: u64,
 }
 
-/// One that waits for a budget.
+/// One waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetWaiter {
-    /// Which node.
+    /// The node.
     pub node: NodeName,
-    /// How long it was told to wait, in milliseconds from now.
+    /// The estimated wait, in milliseconds from now.
     pub wait_ms: u64,
 }

@@ -5,20 +5,20 @@ use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, IntoDeserializer, MapAccess, VariantAccess, Visitor};
 
-/// An answer that a newer version may give in a way that this one does not know. See [`open_answer`].
+/// An answer that a newer version may extend. See [`open_answer`].
 pub(crate) trait OpenAnswer: Sized {
-    /// The variants that this version knows, as they are written.
+    /// The known variants, as written.
     const KNOWN: &'static [&'static str];
 
     /// Reads one of [`OpenAnswer::KNOWN`].
     fn read_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
 
-    /// What stands for all others.
+    /// The variant for all others.
     fn unknown(name: String) -> Self;
 }
 
-/// Implements `Serialize` and `Deserialize` for an enum that derives both with `#[serde(remote = "Self")]`, knows these variants, and has
-/// a variant `Unknown { name }` for the others, which is never written.
+/// Implements `Serialize` and `Deserialize` for an enum that derives both with `#[serde(remote = "Self")]`, has these variants, and has a
+/// variant `Unknown { name }` for the others, which is never written.
 macro_rules! open_answer {
     ($name:ident: $($variant:literal),+) => {
         impl $crate::open::OpenAnswer for $name {
@@ -81,7 +81,7 @@ impl<'de, T: OpenAnswer> Visitor<'de> for AnyVariant<T> {
     }
 }
 
-/// A map of which the key was read, as the enum that it is.
+/// A map whose key was read, as the enum.
 struct OneVariant<'a, A> {
     name: String,
     fields: &'a mut A,
@@ -167,7 +167,7 @@ mod tests {
     }
     open_answer!(Answer: "yes", "later", "no");
 
-    /// The same a version later.
+    /// The enum in a later version.
     #[derive(Serialize)]
     #[serde(rename_all = "snake_case")]
     enum Newer {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A word of a newer version: printable ASCII, at most [`UnknownText::MAX_BYTES`]; what is longer is cut, other characters read `?`.
+/// A word of a newer version: printable ASCII, at most [`UnknownText::MAX_BYTES`]; longer text is cut, other characters become `?`.
 ///
 /// It has a fixed size, so that the enums that hold it stay `Copy` and no message can make them large.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ impl UnknownText {
     /// The longest reason that kubelet has is 26 bytes (`SignatureValidationFailed` and the like); half as much again fits.
     pub const MAX_BYTES: usize = 39;
 
-    /// Keeps what of `text` can be shown.
+    /// Keeps the printable part of `text`.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let mut bytes = [0; Self::MAX_BYTES];
@@ -41,12 +41,12 @@ impl fmt::Debug for UnknownText {
     }
 }
 
-/// Implements `Serialize`, `Deserialize` and `Display` for an enum with `ALL`, `as_str` and a variant `Unknown(UnknownText)`: written as its
-/// word, and a word that is not in `ALL` read as `Unknown`.
+/// Implements `Serialize`, `Deserialize` and `Display` for an enum with `ALL`, `as_str` and a variant `Unknown(UnknownText)`: it is written
+/// as its word, and a word that is not in `ALL` is read as `Unknown`.
 macro_rules! open_text {
     ($name:ident) => {
         impl $name {
-            /// Reads a word; one that this version does not know is `Unknown`.
+            /// Reads a word; an unknown one becomes `Unknown`.
             #[must_use]
             pub fn from_text(text: &str) -> Self {
                 Self::ALL

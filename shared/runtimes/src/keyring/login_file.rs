@@ -33,7 +33,7 @@ pub(super) enum Login {
 }
 
 impl Login {
-    /// The entry of a login; for a helper, the server to ask it about for `repository`.
+    /// The entry of a login; for a helper, the server in the question for `repository`.
     pub(super) fn server<'a>(&'a self, repository: &'a str) -> &'a str {
         match self {
             Self::Ready(credential) => credential.server_address(),

@@ -17,7 +17,7 @@ use super::registry::{Answer, Question, Registries, Session};
 use super::route::host_label;
 use super::sources::Purpose;
 
-/// How often an interrupted body is resumed. Each try must bring some bytes.
+/// How often an interrupted body is resumed. Each resumption must bring some bytes.
 const RESUMES_MAX: u32 = 5;
 
 /// A blob to fetch.

@@ -1,6 +1,6 @@
 //! Asks for a manifest without fetching it.
 //!
-//! This is cheap for a registry, and Docker Hub does not count it. A node learns so of limits that its runtime does not show.
+//! This is cheap for a registry, and Docker Hub does not count it. It shows limits that the node's runtime does not show.
 
 use std::sync::Arc;
 

@@ -95,7 +95,8 @@ impl Pull {
         let blobs = resolved.image.blobs();
         let image = self.new_image(&resolved);
         let layout = &self.shared.layout;
-        // Before the first look at a blob, until the index names the image. A manifest that was read before is put into the store once more.
+        // Locked before the first check for a blob, until the index names the image. A manifest that was read before is put into the store
+        // again.
         let needed: Vec<Digest> = blobs.iter().map(|(digest, _)| digest.clone()).chain(image.manifests()).collect();
         let pull_lock =
             layout.lock_for_pull(&needed).await.map_err(failed("note a pull in", layout.root())).map_err(|failure| vec![failure])?;

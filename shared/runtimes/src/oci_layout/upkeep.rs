@@ -1,6 +1,6 @@
-//! The upkeep of a store by its operators: what it holds, what is removed.
+//! The upkeep of a store by operators: lists and removes images, and prunes blobs.
 //!
-//! Any process may do it beside the pulls of others; `layout::prune` says why no image breaks.
+//! Any process may do it during pulls of others; `layout::prune` says why no image breaks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub enum UpkeepError {
         /// The system's error.
         source: io::Error,
     },
-    /// Blobs without an index: every blob would count as needless.
+    /// There are blobs but no index, so every blob would count as unneeded.
     #[error("{} has blobs and no index.json, which names the images: put it back, or remove the folder if nothing in it is needed", .path.display())]
     NoIndex {
         /// The store's folder.
@@ -81,18 +81,18 @@ impl Freed {
 /// Which images a prune removes. By default none: only blobs that no image needs.
 #[derive(Clone, Debug, Default)]
 pub struct PruneOptions {
-    /// Images that were pulled last longer ago than this. One that another program put into the store has no such time, and stays.
+    /// Removes images whose last pull is longer ago than this. Images of other programs have no such time, and are kept.
     pub older_than: Option<Duration>,
-    /// Images that stay, whatever their age.
+    /// Images that are kept, whatever their age.
     pub keep: Vec<ImagePattern>,
 }
 
 /// The result of a prune.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// The images.
+    /// The removed images.
     pub images: Vec<StoredImage>,
-    /// Complete blobs and partial ones.
+    /// The removed blobs, complete and partial.
     pub freed: Freed,
 }
 
@@ -103,7 +103,7 @@ pub struct StoreUpkeep {
 }
 
 impl StoreUpkeep {
-    /// Opens the store; none if there is none at its path. Changes nothing. With `fsync` what is removed outlives a power failure.
+    /// Opens the store; none if there is none at its path. Changes nothing. With `fsync` removals outlive a power failure.
     ///
     /// # Errors
     /// The folder cannot be used as a store by this process.
@@ -156,11 +156,11 @@ impl StoreUpkeep {
         Ok(Pruned { images: self.layout.images(&is_old)?, freed: self.prunable(is_old)? })
     }
 
-    /// Removes images as `options` say, then all blobs that neither an image nor a running pull needs, and the partial blobs that no pull has
-    /// resumed for a day. `hear` gets what was freed so far.
+    /// Removes images as `options` say, then all blobs that neither an image nor a running pull needs, and the partial blobs that no pull
+    /// has resumed for a day. `hear` gets the sum so far.
     ///
     /// # Errors
-    /// The store cannot be read or changed. What was removed until then was not needed.
+    /// The store cannot be read or changed. Everything removed until then was unneeded.
     pub async fn prune(&self, options: &PruneOptions, hear: impl FnMut(Freed)) -> Result<Pruned, UpkeepError> {
         let images = if options.older_than.is_some() { self.remove_images(self.is_old(options)).await? } else { Vec::new() };
         self.make_own_folders()?;

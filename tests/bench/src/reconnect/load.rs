@@ -1,4 +1,4 @@
-//! What a nats-server does in each second, as it says itself.
+//! Reads the load of a nats-server each second from its monitoring endpoint.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,22 +9,22 @@ use clock::Clock;
 use serde_json::Value;
 use support::nats::Monitoring;
 
-/// Between two looks.
+/// The pause between two reads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What was seen of a server.
+/// The measured load of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// The most messages that it took and gave in one second.
+    /// The most messages in and out in one second.
     pub(super) most_per_second: f64,
     pub(super) slow_consumers: u64,
-    /// The most connections that it had.
+    /// The most connections.
     connections: u64,
-    /// Messages in all.
+    /// All messages in and out.
     pub(super) messages: u64,
 }
 
-/// A server that is watched by a thread of its own.
+/// A server whose load a thread reads.
 pub(super) struct Load {
     seen: Arc<Mutex<Seen>>,
     ended: Arc<AtomicBool>,
@@ -58,10 +58,10 @@ impl Load {
         Self { seen, ended, watcher }
     }
 
-    /// What was seen until now.
+    /// Ends the thread; returns the measured load.
     pub(super) fn end(self) -> Seen {
         self.ended.store(true, Ordering::Relaxed);
-        // It has seen what there was, also if it panicked.
+        // The measured load is valid also if the thread panicked.
         let _ = self.watcher.join();
         std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }

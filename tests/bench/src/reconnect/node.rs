@@ -1,4 +1,4 @@
-//! One node: its tracker on a connection of its own, and somebody who wants an image on it.
+//! One node: its tracker with a connection of its own, and a caller that wants an image on it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,12 +28,12 @@ const REGISTRY: &str = "registry.example";
 const IMAGE: &str = "registry.example/team/app:1";
 /// How long the registry takes to refuse.
 const ANSWERS_AFTER: Duration = Duration::from_millis(20);
-/// How long an answer of the tracker is waited for, as the pull coordinator does for standing pulls.
+/// How long the caller waits for the tracker's answer, as the pull coordinator does for standing pulls.
 const PATIENCE_MS: u64 = 10_000;
-/// Between two looks at what is known.
+/// The pause between two reads of the entries.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Answers as a registry that closes connections.
+/// The failure of a registry that refuses connections.
 async fn refused() -> AttemptFailure {
     tokio::time::sleep(ANSWERS_AFTER).await;
     AttemptFailure {
@@ -43,19 +43,19 @@ async fn refused() -> AttemptFailure {
     }
 }
 
-/// What a node is made of.
+/// The parts of a node.
 pub(super) struct Parts {
     pub(super) number: usize,
     pub(super) nodes: usize,
     pub(super) url: String,
     pub(super) clock: Clock,
-    /// So many connect at once.
+    /// Limits the nodes that connect at once.
     pub(super) gate: Arc<Semaphore>,
     pub(super) progress: Arc<Progress>,
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-/// Lives as long as its thread.
+/// Runs a node until its thread ends.
 pub(super) async fn node(parts: Parts) {
     let number = parts.number;
     if let Err(error) = live(parts).await {
@@ -126,7 +126,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Tries in vain whenever it has clearance, as a standing pull does.
+    /// Makes an attempt that fails whenever it has clearance, as a standing pull does.
     async fn want(&self, progress: &Progress) -> Result<()> {
         let mut random = Random::from_system();
         let (clearance, mut attempt) = (ClearanceId::random(&mut random), AttemptId::random(&mut random));
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Whether it has a bus, and knows something to fail for all.
+    /// Whether the node has the bus, and the shared entry of the outage.
     async fn knows(&self) -> Result<bool> {
         let list = self.put(ListBackoffs::default()).await?;
         Ok(!list.alone && list.entries.iter().any(|entry| entry.view.is_some() && entry.binds == "everybody"))

@@ -1,4 +1,4 @@
-//! What the nodes tell each other: each report, as the server republishes it.
+//! The reports of all nodes, as the server republishes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +14,20 @@ use futures::StreamExt as _;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// What was told in a time.
+/// A summary of the reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
-    /// The most nodes that told, of one back-off key, of a failure that they met before the bus was back.
+    /// The most nodes that reported, for one back-off key, a failure from before the bus was back.
     pub(super) of_before: usize,
-    /// The same since then.
+    /// The same for failures since then.
     pub(super) since: usize,
-    /// Reports in all.
+    /// All reports.
     pub(super) reports: usize,
 }
 
 #[derive(Debug, Default)]
 struct Reports {
-    /// When the connection was there again.
+    /// When the connection was back.
     back: Duration,
     told: Vec<(u128, String, Kind)>,
 }
@@ -43,7 +43,7 @@ enum Kind {
 pub(super) struct Told(Arc<Mutex<Reports>>);
 
 impl Told {
-    /// Listens on a connection of its own.
+    /// Subscribes with a connection of its own.
     pub(super) async fn on(url: &str, clock: Clock) -> Result<Self> {
         let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
         bus.wait_connected(CONNECT_LIMIT).await?;
@@ -53,7 +53,7 @@ impl Told {
         let reports: Arc<Mutex<Reports>> = Arc::default();
         let told = Arc::clone(&reports);
         tasks::spawn("told", async move {
-            // As long as this listens the connection is to stay.
+            // The connection must live as long as this task.
             let _open = bus;
             loop {
                 let message = tokio::select! {
@@ -84,7 +84,7 @@ impl Told {
         Ok(Self(reports))
     }
 
-    /// What was told until now.
+    /// The summary so far.
     pub(super) fn take(&self) -> Summary {
         let told = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).told);
         let most = |kind: Kind| {

@@ -1,4 +1,4 @@
-//! A real Jaeger, gone when the test is.
+//! A real Jaeger, stopped when the test ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::until;
 
-/// Names the program.
+/// The variable with the path of the program.
 pub const JAEGER: &str = "FLEETPULL_JAEGER";
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -27,20 +27,20 @@ pub struct Jaeger {
     _folder: TempDir,
 }
 
-/// The program, if one is named.
+/// The program that the variable names.
 ///
 /// # Errors
-/// None is, or it is not there.
+/// The variable is not set, or there is no such file.
 pub fn named_program() -> Result<PathBuf, String> {
     let named = std::env::var_os(JAEGER).map(PathBuf::from).filter(|program| program.is_file());
     named.ok_or_else(|| format!("{JAEGER} names no Jaeger: run `cargo xtask e2e jaeger`"))
 }
 
 impl Jaeger {
-    /// Starts it and waits until it answers.
+    /// Starts Jaeger and waits until it answers.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not answer.
     #[must_use]
     pub fn start(program: PathBuf) -> Self {
         let folder = TempDir::with_prefix("jaeger-").expect("a folder can be made");
@@ -56,7 +56,7 @@ impl Jaeger {
         jaeger
     }
 
-    /// Where it takes OTLP over gRPC.
+    /// The URL of its OTLP receiver over gRPC.
     #[must_use]
     pub fn otlp_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.otlp)
@@ -141,7 +141,7 @@ exporters:
     )
 }
 
-/// The spans of an answer as the receiver would have kept them.
+/// The spans of an answer, in the receiver's form.
 fn spans_of(answer: &Value) -> Vec<Span> {
     let traces = answer["data"].as_array().cloned().unwrap_or_default();
     traces.iter().flat_map(|trace| trace["spans"].as_array().into_iter().flatten().map(|span| span_of(span, &trace["processes"]))).collect()

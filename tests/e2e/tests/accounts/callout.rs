@@ -1,4 +1,5 @@
-//! `fleetpull nats-auth` lets in whom a cluster or an authority vouches for, and says of everybody else why not.
+//! `fleetpull nats-auth` lets in users whose tokens a cluster or whose certificates an authority has signed, and logs why it refuses
+//! others.
 
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{BusHealth, Messaging as _};
@@ -20,7 +21,7 @@ fn now_s() -> u64 {
     clock::Clock::host().now().wall_ms() / 1_000
 }
 
-/// A fleet whose server asks a callout that knows this cluster.
+/// A fleet whose server uses a callout that knows this cluster's keys.
 struct Asked {
     fleet: Fleet,
     cluster: Cluster,
@@ -50,7 +51,7 @@ impl Asked {
         Self { fleet, cluster, callout }
     }
 
-    /// A bus with this token, and its own inboxes.
+    /// Connection options with this token, and an inbox prefix.
     fn options(&self, token: &str, inbox: &str) -> NatsOptions {
         let file = self.fleet.place.write("token", token);
         NatsOptions {
@@ -70,7 +71,7 @@ fn start_callout(fleet: &Fleet, more: &[&str]) -> Started {
     callout
 }
 
-/// Whether a server turns this login away.
+/// Whether a server refuses this login.
 fn is_turned_away(options: NatsOptions) -> bool {
     runtime().block_on(async {
         let bus = NatsBus::connect(options).await.unwrap();
@@ -104,7 +105,7 @@ fn an_agent_with_a_projected_token_is_the_node_that_its_pod_is_on() {
     fleet.run("operator", &["pull", &registry.image("shop/web:v1"), "--node", "n7"]).expect(0);
     until("its events are in the stream", || (runtime().block_on(fleet.stored_events()) >= 2).then_some(()));
 
-    // As n7 and nobody else.
+    // The token permits publishing as n7 alone.
     let same = asked.options(&asked.cluster.es256(&json!({ "alg": "ES256", "kid": "ec-1" }), &claims("agent", Some("n7"), now_s())), "n7");
     let forged = ["fleetpull.v1.evt.Failed.ghcr_2eio.n1", "$KV.fleetpull-reports.n1.not_found.ab", "fleetpull.v1.know.pauses.all"];
     let tried: Vec<String> = forged.iter().chain(&["$KV.fleetpull-reports.n7.not_found.ab"]).map(|subject| (*subject).to_owned()).collect();
@@ -126,7 +127,7 @@ fn an_agent_with_a_projected_token_is_the_node_that_its_pod_is_on() {
     assert!(status == 0 && log.contains("has ended"), "{status} {log}");
 }
 
-/// What is changed in good claims, and what the log says then.
+/// Bad tokens: the change in the good claims, the token, and the expected log text.
 fn bad_claims(cluster: &Cluster) -> Vec<(&'static str, String, &'static str)> {
     let now = now_s();
     let changed = |key: &str, value: Value| {
@@ -150,7 +151,7 @@ fn bad_claims(cluster: &Cluster) -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// Good claims that nobody has signed as they should be.
+/// Tokens with good claims and bad signatures.
 fn bad_signatures(cluster: &Cluster) -> Vec<(&'static str, String, &'static str)> {
     let good = claims("agent", Some("n7"), now_s());
     let es = |header: Value| cluster.es256(&header, &good);
@@ -202,7 +203,7 @@ fn bad_tokens_are_refused_with_the_reason_and_are_not_in_any_log() {
             assert!(!logs.contains(part), "{what}: a part of the token is in a log");
         }
     }
-    // Who shows nothing is nobody; who has a key comes in as before; and a good token is still good.
+    // A client without a login is refused; a good token is still accepted.
     let (url, ca) = (asked.fleet.url(), asked.fleet.ca());
     let nobody = asked.fleet.place.run(&["nodes", "--nats", &url, "--nats-ca", &ca]);
     assert!(nobody.status == 1 && nobody.stderr.contains("uthorization"), "{nobody}");
@@ -220,7 +221,7 @@ fn keys_that_the_cluster_has_replaced_are_fetched_and_users_with_keys_need_no_ca
     let renamed = next.jwks().replace("ec-1", "ec-2");
     asked.fleet.place.write("jwks.json", renamed);
     let token = next.es256(&json!({ "alg": "ES256", "kid": "ec-2" }), &claims("agent", Some("n8"), now_s()));
-    // Keys are read at most once in 10 s; the client asks again until then.
+    // The callout reads the keys at most once in 10 s; the client tries again until then.
     let options = asked.options(&token, "n8");
     runtime().block_on(async {
         let bus = NatsBus::connect(options).await.unwrap();
@@ -237,7 +238,7 @@ fn a_client_certificate_that_the_server_has_verified_is_a_node() {
     if met(current_program()).is_none() {
         return;
     }
-    // The authority is known only once the fleet is there: the server's configuration names it below.
+    // The authority exists only once the fleet has started, so the server's configuration gets it below.
     let fleet = Fleet::start(&["--auth-callout"], |text| text);
     let verify = format!("  ca_file: {:?}\n  verify: true\n", fleet.ca());
     let text = std::fs::read_to_string(fleet.server.folder().join("server.conf")).unwrap();

@@ -1,4 +1,4 @@
-//! What `nats-setup --accounts` writes, and what it leaves alone.
+//! The files that `nats-setup --accounts` writes, and those that it does not change.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -61,7 +61,7 @@ fn what_is_there_stays_until_it_is_forced_and_seeds_stay_even_then() {
     assert!(again.stderr.contains("nothing was written"), "{again}");
     assert_eq!(files(&place.path("acc")), first);
 
-    // A server's configuration is the operator's from then on.
+    // An existing server configuration belongs to the operator.
     place.write("acc/nats-server.conf", "server_name: ours\ninclude \"accounts.conf\"\n");
     let refused = make(&["--node", "n2"], 1);
     assert!(refused.stdout.contains("accounts.conf") && refused.stdout.contains("differs"), "{refused}");

@@ -1,4 +1,4 @@
-//! Accounts as `fleetpull nats-setup --accounts` makes them, on a real nats-server.
+//! Accounts from `fleetpull nats-setup --accounts`, on a real nats-server.
 
 mod callout;
 mod files;
@@ -13,13 +13,13 @@ use e2e::{Finished, Workplace, until};
 use serde_json::Value;
 use support::nats::{Authority, NatsConfig, NatsServer};
 
-/// Longer than anything here takes on a busy machine.
+/// A limit that nothing here reaches on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Below a home folder this is where contexts are looked for.
+/// The folder below a home in which contexts are searched.
 const FOLDER: &str = ".config";
 const USERS: [&str; 10] = ["--node", "n1", "--node", "n2", "--operator", "operator", "--puller", "puller", "--viewer", "viewer"];
 
-/// A server with accounts that were made for it.
+/// A server with generated accounts.
 struct Fleet {
     place: Workplace,
     authority: Authority,
@@ -27,7 +27,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// With these options for `nats-setup --accounts`, and what is changed in the server's configuration.
+    /// Starts a server with these options of `nats-setup --accounts`, and a change of the server's configuration.
     fn start(more: &[&str], change: impl Fn(String) -> String) -> Self {
         let (place, authority) = (Workplace::new(), Authority::new("of the fleet"));
         let (certificate, key) = authority.issue("127.0.0.1");
@@ -40,7 +40,7 @@ impl Fleet {
         let text = read("nats-server.conf").replace("include \"accounts.conf\"", &read("accounts.conf"));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("listen")).collect();
         let server = NatsServer::start(NatsConfig::default().without_jetstream().with(&change(lines.join("\n"))));
-        // Where it listens is known only now.
+        // The server's address is known only now.
         let url = format!("tls://{}", server.address());
         place.run(&[&options[..], &["--nats", &url, "--force"]].concat()).expect(0);
         Self { place, authority, server }
@@ -50,7 +50,7 @@ impl Fleet {
         self.place.run(&[arguments, &["--nats-context", user]].concat())
     }
 
-    /// Makes the buckets and the stream.
+    /// Creates the buckets and the stream.
     fn set_up(&self) {
         let rows = self.run("setup", &["nats-setup", "-o", "json"]).expect(0).objects();
         assert!(rows.iter().all(|row| row["state"] == "made"), "{rows:?}");
@@ -69,7 +69,7 @@ impl Fleet {
         connect(NatsOptions { context: Some(user.to_owned()), config_home, ..NatsOptions::default() }).await
     }
 
-    /// What JetStream says of the stream of events.
+    /// The number of messages in the stream of events, by JetStream's API.
     async fn stored_events(&self) -> u64 {
         let asked = Message::new("$JS.API.STREAM.INFO.FLEETPULL_EVENTS", "");
         let answer = self.connect("setup").await.request(asked, LIMIT).await.unwrap();
@@ -77,7 +77,7 @@ impl Fleet {
         told["state"]["messages"].as_u64().unwrap_or_else(|| panic!("{told}"))
     }
 
-    /// What the server has logged of messages and subscriptions that it did not permit.
+    /// The server's log lines about messages and subscriptions that it did not permit.
     fn violations(&self) -> Vec<String> {
         self.server.log().lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
@@ -89,7 +89,7 @@ async fn connect(options: NatsOptions) -> NatsBus {
     bus
 }
 
-/// Of these subjects those that the server lets through.
+/// The subjects to which the server permits a message.
 async fn let_through(bus: &NatsBus, subjects: &[String]) -> Vec<String> {
     let mut through = Vec::new();
     for subject in subjects {
@@ -102,7 +102,7 @@ async fn let_through(bus: &NatsBus, subjects: &[String]) -> Vec<String> {
     through
 }
 
-/// Waits until the agents of these names say that all is well.
+/// Waits until the agents of these names report state `ok`.
 fn are_well(fleet: &Fleet, names: &[&str]) {
     until("all agents are well", || {
         let nodes = fleet.run("viewer", &["nodes", "-o", "json"]).objects();

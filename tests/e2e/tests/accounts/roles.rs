@@ -1,4 +1,4 @@
-//! Each role can do its work and no more: the server refuses what is forged.
+//! Each role can do its work and no more: the server refuses forged messages.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use support::requirement::met;
 
 use super::{Fleet, are_well, let_through};
 
-/// What a node that was broken into would like to say in the name of another, and what would have to be allowed for it.
+/// Subjects that a compromised node may try in the name of another, each with the permission that would have to be widened.
 const FORGED: [(&str, &str); 16] = [
     ("fleetpull.v1.evt.Failed.ghcr_2eio.n2", "fleetpull.v1.evt.*.*.n1"),
     ("fleetpull.v1.evt.present.ghcr_2eio.n2", "fleetpull.v1.evt.*.*.n1"),
@@ -28,7 +28,7 @@ const FORGED: [(&str, &str); 16] = [
     ("fleetpull.v1.cmd.n2.pull-coordinator.ensure", "fleetpull.v1.cmd.n1.>"),
     ("fleetpull.v1.cmd._all.agent.describe", "fleetpull.v1.cmd.n1.>"),
 ];
-/// Leases of those who are no node, and what makes or changes a bucket.
+/// Subjects of leases, which belong to nodes, and requests that change a bucket.
 const NOT_OF_ROLE: [&str; 9] = [
     "$KV.fleetpull-leases.try.lead.ab.1",
     "$KV.fleetpull-leaders.registrar",
@@ -62,7 +62,7 @@ fn a_node_that_forges_is_refused_by_the_server() {
     assert_eq!(fleet.violations().len(), FORGED.len(), "{:?}", fleet.violations());
 }
 
-/// The check above would find each of its permissions widened.
+/// Proves that the test above finds each permission that is too wide.
 #[test]
 fn a_permission_that_is_too_wide_is_found() {
     if met(current_program()).is_none() {

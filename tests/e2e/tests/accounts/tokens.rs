@@ -1,4 +1,4 @@
-//! Service-account tokens of a made-up cluster.
+//! Service-account tokens of a cluster that exists in tests only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,12 +7,12 @@ use ring::rsa::PublicKeyComponents;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use serde_json::{Value, json};
 
-/// Nobody's key: ring makes none of RSA.
+/// A private key for tests alone; ring cannot create RSA keys.
 const RSA: &[u8] = include_bytes!("rsa-of-a-made-up-cluster.pk8");
 pub(super) const ISSUER: &str = "https://kubernetes.example";
 pub(super) const AUDIENCE: &str = "fleetpull";
 
-/// The keys of a cluster, as its API server has them.
+/// The keys of a cluster, as its API server publishes them.
 pub(super) struct Cluster {
     rsa: RsaKeyPair,
     elliptic: EcdsaKeyPair,
@@ -26,7 +26,7 @@ impl Cluster {
         Self { rsa: RsaKeyPair::from_pkcs8(RSA).unwrap(), elliptic }
     }
 
-    /// The document that the API server serves.
+    /// The key document of the API server.
     pub(super) fn jwks(&self) -> String {
         let rsa: PublicKeyComponents<Vec<u8>> = self.rsa.public().into();
         let point = self.elliptic.public_key().as_ref();
@@ -52,7 +52,7 @@ impl Cluster {
     }
 }
 
-/// What a token of a projected volume says.
+/// The claims of a projected volume's token.
 pub(super) fn claims(account: &str, node: Option<&str>, now_s: u64) -> Value {
     let mut private =
         json!({ "namespace": "fleetpull", "serviceaccount": { "name": account, "uid": "1" }, "pod": { "name": "p", "uid": "2" } });

@@ -1,4 +1,4 @@
-//! A command that is killed in the middle of a pull: its node stops what nobody else wants, and goes on with what somebody else wants.
+//! A command is killed in the middle of a pull: its node stops the pulls that have no other caller, and goes on with the others.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use memory_registry::{BodyFault, Fault, MadeImage};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// Within this a node has noticed that its caller was killed, on a machine under load.
+/// The longest time until a node notices that its caller was killed, on a machine under load.
 const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
-/// An image whose layer takes minutes, so that nothing ends by itself.
+/// An image whose layer takes minutes, so that no pull ends by itself.
 fn slow_image(registry: &Registry) -> String {
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([300_000]));
     registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(1_000)));

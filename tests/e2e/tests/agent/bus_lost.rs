@@ -1,4 +1,4 @@
-//! The bus is the incident: an agent goes on alone, says so, and comes back by itself.
+//! The bus is lost: an agent goes on alone, says so, and uses the bus again by itself.
 
 use e2e::{Registry, Signal, Workplace, until};
 use memory_registry::MadeImage;
@@ -47,13 +47,13 @@ fn pulls_go_on_while_the_server_is_gone() {
     assert!(recorded > before && published == before, "{recorded} recorded, {published} published, {before} before");
     server.restart();
     agent.until_state("it has the bus again", |state| state == "ok");
-    // Pulling and Pulled at least, beside what it says of itself.
+    // Wait for at least the events Pulling and Pulled, besides the events about the agent.
     until("its events are handed over", || (agent.counter("events_published_total") >= before + 2).then_some(()));
     assert_eq!((agent.counter("bus_lost_total"), agent.counter("bus_connected")), (1, 1));
 }
 
-/// An operator who pauses in the middle of an incident tells one agent, as the bus is part of the incident: the pause holds there at once,
-/// and everywhere when the bus is back.
+/// In an incident in which the bus is lost, an operator pauses one agent: the pause applies there at once, and on all nodes when the bus is
+/// back.
 #[test]
 fn a_pause_told_to_one_agent_without_a_bus_holds_everywhere_when_the_bus_is_back() {
     if met(current_program()).is_none() {
@@ -93,7 +93,7 @@ fn it_stops_in_good_order_while_the_server_is_gone() {
     agent.signal(Signal::Terminate);
     let done = agent.end().expect(0);
     assert!(!done.stderr.contains("took too long"), "{done}");
-    // What nobody was there to take is stored.
+    // Events that had no receiver are stored.
     server.restart();
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     until("the stream has the events", || {

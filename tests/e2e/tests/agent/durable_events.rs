@@ -1,4 +1,4 @@
-//! Events outlive whatever dies: the server, the agent, the stream. Read back by the command that people use.
+//! Events outlive the loss of the server, the agent or the stream. They are read with the command that people use.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// What the fleet's stream holds, oldest first.
+/// The events in the fleet's stream, oldest first.
 fn history(place: &Workplace, server: &NatsServer, more: &[&str]) -> Vec<Value> {
     place.run(&[&["events", "--since", "1h", "-o", "json", "--nats", &server.url()], more].concat()).expect(0).objects()
 }
 
-/// Of these the ones about pulls, in kubelet's words.
+/// The events about pulls, by kubelet's reasons.
 fn of_pulls(events: Vec<Value>) -> Vec<Value> {
     let of_pull = |event: &Value| ["Pulling", "Pulled", "Failed", "BackOff"].iter().any(|reason| event["data"]["reason"] == *reason);
     events.into_iter().filter(of_pull).collect()
@@ -23,7 +23,7 @@ fn reasons(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["data"]["reason"].as_str().unwrap()).collect()
 }
 
-/// The numbers of each incarnation, which count without a gap, each once.
+/// Asserts that the numbers of each incarnation count without a gap or a duplicate.
 fn assert_gapless(events: &[Value]) {
     let mut by_source: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for event in events {
@@ -57,7 +57,7 @@ fn events_are_in_the_stream_once_whatever_dies_in_between() {
     let began = &history(&place, &server, &[])[0];
     assert_eq!((&began["data"]["reason"], &began["sequence"]), (&"AgentStarted".into(), &"1".into()));
     assert!(first[0]["source"].as_str().unwrap().starts_with("/fleetpull/nodes/n1/"), "{}", first[0]);
-    // Nobody has what is recorded now but the disk.
+    // From now on only the disk has what is recorded.
     server.kill();
     agent.until_state("it has seen that", |state| state.starts_with("degraded: no bus"));
     pull(&agent, "v2");
@@ -73,10 +73,10 @@ fn events_are_in_the_stream_once_whatever_dies_in_between() {
     for reason in ["AgentStarted", "AgentDegraded", "AgentRecovered"] {
         assert!(reasons(&everything).contains(&reason), "{reason}: {:?}", reasons(&everything));
     }
-    // The image is there: that is published, and not stored.
+    // The image is present: such an event is published and not stored.
     pull(&agent, "v3");
     assert_eq!(of_pulls(history(&place, &server, &[])).len(), 6);
-    // A filter, the newest, and a table.
+    // A filtered list, the newest events, and a table.
     let image = registry.image("shop/web:v2");
     assert_eq!(history(&place, &server, &["--image", &image, "--reason", "Pulled"]).len(), 1);
     let newest = history(&place, &server, &["--limit", "1", "--reason", "Pulled"]);
@@ -84,7 +84,7 @@ fn events_are_in_the_stream_once_whatever_dies_in_between() {
     assert_eq!(history(&place, &server, &["--node", "ghost"]).len(), 0);
     let table = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0).stdout;
     assert!(table.starts_with("LAST SEEN") && table.lines().count() > 7, "{table}");
-    // After the agent has gone in good order, and its node with it, they are still there.
+    // The events are still there after the agent has stopped in good order.
     agent.signal(e2e::Signal::Terminate);
     agent.wait();
     let left = history(&place, &server, &["--node", "n1"]);
@@ -128,7 +128,7 @@ fn repeats_of_a_failure_are_folded() {
     let seen = of_pulls(history(&place, &server, &[]));
     assert_eq!(reasons(&seen), ["Pulling", "Failed", "BackOff"], "the first of each kind is said at once");
     assert_eq!(agent.counter("events_folded_total"), 18);
-    // They are stored: the end of the agent says them.
+    // The collected repeats are stored: the agent records them after its restart.
     let agent = agent.kill_and_start_again().ready();
     let seen = until("the repeats are said", || Some(of_pulls(history(&place, &server, &[]))).filter(|events| events.len() >= 4));
     assert_eq!((&seen[3]["data"]["reason"], &seen[3]["data"]["count"]), (&"BackOff".into(), &18.into()));
@@ -136,14 +136,14 @@ fn repeats_of_a_failure_are_folded() {
     drop(agent);
 }
 
-/// A server without JetStream, and none at all.
+/// On a server without JetStream, and without a server.
 #[test]
 fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time() {
     if met(current_program()).is_none() {
         return;
     }
     let (server, registry) = (NatsServer::start(NatsConfig::default().without_jetstream()), Registry::new());
-    // So few that the newest which an agent keeps are not all that it has stored.
+    // The agents list so few of the newest events that they have stored more.
     let place = Workplace::new().with("FLEETPULL_EVENTS_KEEP", "2");
     for tag in ["v1", "v2"] {
         registry.add_image("shop/web", tag, &MadeImage::of_layers([4_000]));
@@ -184,7 +184,7 @@ fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time()
     assert_eq!(history(&place, &server, &["--until", "1h"]).len(), 0);
     let said = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0);
     assert!(said.stderr.contains("outboxes") && said.stdout.starts_with("LAST SEEN"), "{said}");
-    // Through the socket of one, which needs no bus.
+    // One agent's socket needs no bus.
     drop(server);
     let own = of_pulls(agents[0].asked(&["events", "--since", "1h", "-o", "json"]).expect(0).objects());
     assert_eq!(told(&own), ["n1 Pulling v1", "n1 Pulled v1", "n1 Pulling v2", "n1 Pulled v2"]);

@@ -1,4 +1,4 @@
-//! How an agent ends, and what those hear who wait for it.
+//! The end of an agent, and the answers to its waiting callers.
 
 use e2e::{Agent, Registry, Signal, Workplace, until};
 use memory_registry::{Fault, FaultAction, MadeImage};
@@ -36,7 +36,7 @@ fn an_agent_whose_task_panics_says_which_and_ends_as_for_a_service() {
     for task in ["event-publisher", "report-writer", "socket-accept", "bus-observer", "command-receiver", "member-record"] {
         let place = Workplace::new().with("PLANTED_PANIC", task);
         let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
-        // Reports are written from the moment on when the fleet's knowledge is open.
+        // The agent publishes reports once the fleet's buckets are open.
         agent.until_state("the agent is well", |state| state == "ok");
         agent.signal(Signal::Break);
         let (status, _, said) = agent.wait();
@@ -48,7 +48,7 @@ fn an_agent_whose_task_panics_says_which_and_ends_as_for_a_service() {
     }
 }
 
-/// It would panic again after each restart, as standing pulls outlive the agent. Only a debug build can be made to panic.
+/// A panic of the agent would repeat after each restart, because standing pulls outlive the agent. Only a debug build can be made to panic.
 #[cfg(debug_assertions)]
 #[test]
 fn a_download_that_panics_fails_its_pull_and_not_the_agent() {
@@ -84,7 +84,7 @@ fn an_agent_whose_service_panics_says_so_and_ends_so_that_it_is_started_anew() {
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("an actor panicked; its service is gone"), "{said}");
     assert!(said.contains("the service agent panicked; the log above says where. The agent ends, so that it is started anew"), "{said}");
-    // Nothing of it is in the way of the next.
+    // The panic leaves nothing that hinders the next agent.
     let again = Agent::start(&place, "n1", &[]).ready();
     assert_eq!(again.state(), "ok");
     let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/systemd/fleetpull.service")).unwrap();

@@ -1,4 +1,4 @@
-//! Events where the outbox is damaged, the stream is somebody else's, no permission covers them, and names and headers are hostile.
+//! Events if the outbox is damaged, the stream belongs to another program, permissions are missing, or names and headers are hostile.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn pull(agent: &Agent<'_>, registry: &Registry, tag: &str) {
     agent.asked(&["pull", "--node", "n1", &registry.image(&format!("shop/web:{tag}"))]).expect(0);
 }
 
-/// Asks JetStream as an operator with any client does.
+/// Sends a request to JetStream's API, as an operator with any client does.
 fn jetstream(server: &NatsServer, verb: &str, body: &Value) -> Value {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -39,7 +39,7 @@ fn waiting(agent: &Agent<'_>) -> u64 {
     agent.counter("events_waiting")
 }
 
-/// Events of pulls, beside what the agent says of itself.
+/// How many of the events are about pulls and not about the agent.
 fn of_images(events: &[Value]) -> usize {
     events.iter().filter(|event| !event["data"]["image"].is_null()).count()
 }
@@ -80,7 +80,7 @@ fn of_a_log_that_was_torn_what_is_whole_is_kept() {
     agent.wait();
     let log = place.path("store-of-n1/state/n1/outbox.db-wal");
     let length = std::fs::metadata(&log).unwrap().len();
-    // In the middle of the last page that was written.
+    // Cut the log in the middle of the page that was written last.
     std::fs::OpenOptions::new().write(true).open(log).unwrap().set_len(length - 1_000).unwrap();
     let agent = Agent::start(&place, "n1", &[]).ready();
     pull(&agent, &registry, "v3");
@@ -96,7 +96,7 @@ fn a_stream_that_somebody_else_has_set_otherwise_costs_no_pull_and_no_event() {
         return;
     }
     let (server, registry, place) = (NatsServer::start(NatsConfig::default()), registry(), Workplace::new());
-    // Other subjects, and no room for an event of ours in a message.
+    // A stream with other subjects, and no room for an agent's event in a message.
     let own = json!({"name": STREAM, "subjects": ["somebody.else"], "storage": "file", "retention": "limits", "discard": "old",
         "max_msg_size": 64, "max_bytes": -1, "max_msgs": -1, "max_age": 0, "num_replicas": 1, "allow_direct": true});
     jetstream(&server, "CREATE", &own);
@@ -110,7 +110,7 @@ fn a_stream_that_somebody_else_has_set_otherwise_costs_no_pull_and_no_event() {
     config["max_msg_size"] = json!(-1);
     jetstream(&server, "UPDATE", &config);
     until("the stream takes them now", || (waiting(&agent) == 0).then_some(()));
-    // Its subjects are taken away in the middle of work.
+    // The stream loses its subjects while the agent runs.
     config["subjects"] = json!(["somebody.else"]);
     jetstream(&server, "UPDATE", &config);
     pull(&agent, &registry, "v3");
@@ -190,7 +190,7 @@ fn headers_of_megabytes_are_a_failure_of_the_pull_and_of_nothing_else() {
         let row = row.object();
         let is_said = row["message"].as_str().is_some_and(|message| message.contains("more headers than are read: 100, or 400 KiB"));
         assert!(row["outcome"] == "failed" && row["class"] == "unknown" && is_said, "{name}: {row}");
-        // The registry's other images can be had.
+        // The registry's other images can still be pulled.
         let _ = agent.asked(&["pull", "--node", "n1", "--policy", "Always", &registry.image("shop/web:v1")]).expect(0);
     }
     registry.faults().clear();

@@ -7,9 +7,9 @@ use support::far_away::FarAway;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// Half around the world.
+/// A round trip half around the world.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
-/// What is promised: the start of a node does not wait for its fleet.
+/// The promised time to become ready: a node's start does not wait for its fleet.
 const READY_WITHIN: Duration = Duration::from_secs(3);
 
 #[test]
@@ -19,13 +19,13 @@ fn an_agent_is_ready_within_three_seconds_at_round_trips_of_a_hundred_millisecon
     }
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
     let far = FarAway::from(&server.address(), ROUND_TRIP);
-    // Building the program, where that has to be done, is no part of the start.
+    // If the program must be built, do it before the measurement.
     let _built = binary();
     let watch = Watch::start();
     let agent = Agent::start(&place, "n1", &["--nats", &format!("nats://{}", far.address())]).ready();
     let took = watch.elapsed();
     assert!(took < READY_WITHIN, "ready after {took:?}");
-    // Ready means served: somebody near the server asks at once.
+    // A ready agent is served on the bus: a client near the server asks at once.
     let nodes = place.run(&["nodes", "-o", "json", "--nats", &server.url()]).expect(0).objects();
     assert_eq!(nodes.len(), 1, "{nodes:?}");
     assert_eq!(agent.until_state("the bus is there", |state| state == "ok"), "ok");

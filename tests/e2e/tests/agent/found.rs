@@ -1,11 +1,11 @@
-//! A command on the agent's own host finds the agent by its socket, where nothing names a fleet.
+//! A command on the agent's own host finds the agent by its socket if no fleet is named.
 
 use e2e::{Agent, Registry, Signal, Workplace};
 use memory_registry::MadeImage;
 
 const NO_FLEET: &str = "no fleet to ask: give --nats URL";
 
-/// A place whose settings say where images lie, and so where agents keep their state.
+/// A workplace whose settings name the store, and so the place of the agents' state.
 fn place() -> Workplace {
     let place = Workplace::new();
     let store = place.path("store").display().to_string();
@@ -39,7 +39,7 @@ fn commands_on_the_agents_host_find_it_without_being_told_where() {
         let done = place.run(arguments).expect(status);
         assert!(done.output().contains(said) && done.stderr.contains(&whom), "{done}");
     }
-    // A question to this process, and what one agent alone cannot answer, are as before.
+    // These commands do not use the agent: a question to this process, and a question that needs the whole fleet.
     let own = place.run(&["explain", &image, "--store", "other"]);
     assert!(!own.stderr.contains(&whom), "{own}");
     for more in [&["--all-nodes"][..], &["-l", "zone=a"]] {
@@ -48,7 +48,7 @@ fn commands_on_the_agents_host_find_it_without_being_told_where() {
     }
     let other = place.run(&["pull", &image, "--node", "n2"]).expect(2);
     assert!(other.stderr.contains("answers for that node alone"), "{other}");
-    // Where a bus is named, it is asked; what helps without it is named with its place.
+    // If a bus is named, the command uses it. The error names the socket that works without the bus.
     let without_bus = place.run(&["nodes", "--nats", "nats://127.0.0.1:1"]).expect(1);
     assert!(without_bus.stderr.contains(&format!("answers without the bus: --agent {}", agent.url())), "{without_bus}");
     agent.signal(Signal::Kill);

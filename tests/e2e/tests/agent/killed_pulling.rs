@@ -1,4 +1,4 @@
-//! An agent that is killed in the middle of a pull: its standing pull goes on, and what was fetched is not fetched again.
+//! An agent is killed in the middle of a pull: its standing pull goes on, and the fetched bytes are not fetched again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,11 @@ use e2e::{Agent, Registry, Workplace, until};
 use memory_registry::{BodyFault, Fault, MadeImage};
 use sha2::{Digest as _, Sha256};
 
-/// Where the body of the slow layer stops, and how much of it is in the store at least when the agent is killed. Bytes.
+/// The byte at which the body of the slow layer stops, and the bytes that the store has at least when the agent is killed.
 const STOPS_AT: u64 = 4_000_000;
 const KEPT: u64 = 3_000_000;
 
-/// Visible blobs; each must hash to its name.
+/// The visible blobs; asserts that each hashes to its name.
 fn sound_blobs(store: &Path) -> BTreeSet<String> {
     let Ok(folder) = fs::read_dir(store.join("blobs/sha256")) else { return BTreeSet::new() };
     let sound = folder.map(|entry| {
@@ -42,7 +42,7 @@ fn after_kill_9_in_the_middle_of_a_pull_the_agent_goes_on_from_there() {
         (some && sound_blobs(&store).len() == others).then_some(())
     });
     assert!(!is_entered() && !sound_blobs(&store).contains(&slow.digest), "nothing half-fetched is visible");
-    // Who is being served stays stopped.
+    // Requests that are being served stay stopped.
     registry.faults().clear();
     registry.reset_counts();
 

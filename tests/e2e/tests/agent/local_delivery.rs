@@ -1,4 +1,4 @@
-//! Whether the services of one agent talk past the bus, as `bus.local_delivery` says.
+//! Whether the services of one agent bypass the bus, as `bus.local_delivery` says.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeSet;
@@ -12,19 +12,19 @@ use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// Longer than any message takes.
+/// A limit that no message reaches.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Comes after everything that a command caused.
+/// The subject of a message that is sent after all messages of a command.
 const END: &str = "end";
 
-/// `<service>.<verb>` of all commands to `n1` while `during` runs.
+/// The `<service>.<verb>` of all commands to `n1` on the bus while `during` runs.
 fn heard(server: &NatsServer, during: impl FnOnce() + Send + 'static) -> BTreeSet<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let bus = NatsBus::connect(NatsOptions { urls: Some(server.url()), ..NatsOptions::default() }).await.unwrap();
         bus.wait_connected(LIMIT).await.unwrap();
         let mut commands = bus.subscribe("fleetpull.v1.cmd.n1.>", None).await.unwrap();
-        // The server knows of the subscription when this has come back.
+        // The server has the subscription once this message has come back.
         let mut said = BTreeSet::new();
         let mut until_end = async || {
             bus.publish(Message::new(format!("fleetpull.v1.cmd.n1.{END}"), "")).await.unwrap();
@@ -54,7 +54,7 @@ fn without_local_delivery_each_message_of_a_pull_travels_over_the_bus() {
     for (local_delivery, expected) in [("true", asked.to_vec()), ("false", [others, asked].concat())] {
         let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
         registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
-        // What is shared with a fleet has questions of its own.
+        // Sharing would add messages of its own.
         let place = Workplace::new().with("FLEETPULL_BUS_LOCAL_DELIVERY", local_delivery).with("FLEETPULL_FLEET_SHARE", "off");
         let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
         agent.until_state("it has the bus", |state| state == "ok");

@@ -1,4 +1,4 @@
-//! The metrics of a working agent: every instrument of the table, as it says, and the same numbers by every way that leads to them.
+//! The metrics of a working agent: every instrument of the table as declared, and the same numbers in every output.
 #![allow(clippy::print_stderr, reason = "figures, for readers of the log")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,23 +11,23 @@ use regex::Regex;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// A place where agents serve metrics on a free port of the loopback address.
+/// A workplace where agents serve metrics on a free port of the loopback address.
 fn scraped() -> Workplace {
     Workplace::new().with("FLEETPULL_METRICS_ADDRESS", "127.0.0.1:0")
 }
 
-/// The value of one sample; none: it is not exported.
+/// The value of one sample; none if it is not exported.
 fn value(text: &str, name: &str, labels: &str) -> Option<f64> {
     samples(text).find(|sample| sample.name == name && sample.labels == labels).map(|sample| sample.value)
 }
 
-/// The names of all instruments of which something is exported.
+/// The names of all instruments that are exported.
 fn exported(text: &str) -> BTreeSet<&'static str> {
     let of = |name: &str| table::of_sample(name).unwrap_or_else(|| panic!("{name} is not declared")).name;
     samples(text).map(|sample| of(sample.name)).collect()
 }
 
-/// What the table says of the families of a text.
+/// Asserts that the families of a text are as the table declares them.
 fn assert_as_declared(text: &str) {
     let declared: BTreeMap<&str, &str> = ALL.iter().map(|instrument| (instrument.family(), instrument.kind.as_str())).collect();
     for line in text.lines().filter(|line| line.starts_with("# TYPE ")) {
@@ -46,7 +46,7 @@ fn assert_as_declared(text: &str) {
     assert!(text.ends_with("# EOF\n"));
 }
 
-/// What dashboards and rules select, each with its name and the values of labels that they fix.
+/// The selectors of dashboards and rules: each with a name and fixed label values.
 fn selected() -> Vec<(String, Vec<(String, String)>)> {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let read = |name: &str| std::fs::read_to_string(deploy.join(name)).unwrap();
@@ -57,19 +57,19 @@ fn selected() -> Vec<(String, Vec<(String, String)>)> {
     selector.captures_iter(&text).map(|found| (found[1].to_owned(), pairs(found.get(2).map_or("", |labels| labels.as_str())))).collect()
 }
 
-/// Dashboards and rules select nothing that an agent never exports.
+/// Asserts that dashboards and rules select only what an agent exports.
 fn assert_panels_find(text: &str) {
     let selected = selected();
     assert!(selected.len() > 80, "{selected:?}");
     for (name, fixed) in selected {
-        // Which classes are open depends on what fails.
+        // The classes of open entries depend on the failures.
         let fixed: Vec<_> = fixed.into_iter().filter(|(label, _)| name != table::ENTRIES_OPEN.name || label != "class").collect();
         let has = |sample: &metrics::Sample<'_>| fixed.iter().all(|(label, value)| sample.label(label) == Some(value));
         assert!(samples(text).any(|sample| sample.name == name && has(&sample)), "{name} {fixed:?} is selected and never exported");
     }
 }
 
-/// Pulls an image, finds it present, fails with another one and is refused.
+/// Pulls an image, finds it present, fails to pull another one and is refused.
 fn work(agent: &Agent<'_>, registry: &Registry) {
     let pull = |image: &str, status| agent.asked(&["pull", "--node", "n1", "-o", "json", &registry.image(image)]).expect(status).object();
     assert_eq!(pull("shop/web:v1", 0)["outcome"], "pulled");
@@ -148,7 +148,7 @@ fn an_agent_alone_exports_what_is_its_own_and_every_way_shows_the_same_numbers()
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000, 2_000]));
     let agent = Agent::start(&place, "n1", &[]).ready();
     work(&agent, &registry);
-    // A text is kept for a moment; after that it is made of what is counted then.
+    // The text is cached for a moment; the next text contains the present counts.
     let counters = until("what is scraped is what was counted", || {
         let counters = agent.asked(&["nodes", "n1", "--counters", "-o", "json"]).expect(0).object()["counters"].clone();
         (value(&agent.metrics(), "fleetpull_events_recorded_total", "")? == counters["events_recorded_total"].as_f64()?).then_some(counters)
@@ -160,7 +160,7 @@ fn an_agent_alone_exports_what_is_its_own_and_every_way_shows_the_same_numbers()
             .iter()
             .all(|name| table::of_sample(name).or_else(|| table::of_sample(&format!("{name}_count"))).unwrap().scope == Scope::Node)
     );
-    // Both change by themselves.
+    // The comparison leaves these two metrics out.
     let steady = ["fleetpull_start_time_seconds", "fleetpull_build_info"];
     let mut compared = 0;
     for sample in samples(&text)

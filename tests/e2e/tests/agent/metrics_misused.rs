@@ -1,4 +1,4 @@
-//! Scrapers that are too many, too fast or no scrapers, and addresses that cannot be served.
+//! Too many scrapers, too frequent scrapes, clients that are no scrapers, and addresses that cannot be served.
 #![allow(clippy::print_stderr, reason = "figures, for readers of the log")]
 
 use std::io::{Read as _, Write as _};
@@ -9,21 +9,21 @@ use std::time::Duration;
 use e2e::{Agent, Registry, Watch, Workplace, http_get, http_send, until};
 use memory_registry::MadeImage;
 
-/// Clients, and how often each scrapes.
+/// How many clients scrape, and how often each does.
 const CLIENTS: usize = 50;
 const EVERY: Duration = Duration::from_millis(10);
-/// So long they scrape.
+/// How long they scrape.
 const FOR: Duration = Duration::from_secs(3);
-/// The most that all this may cost the agent, as a share of one core: what is left is for pulls.
+/// The most processor time that the scrapes may take, as a share of one core: the rest is for pulls.
 const MOST_OF_A_CORE: f64 = 0.25;
-/// Clock ticks in a second, as Linux counts processor time.
+/// Clock ticks per second, the unit of Linux's processor times.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn scraped() -> Workplace {
     Workplace::new().with("FLEETPULL_METRICS_ADDRESS", "127.0.0.1:0")
 }
 
-/// Seconds of a core that a process has taken.
+/// The processor time of a process, in seconds.
 fn core_seconds(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let after_name: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -31,7 +31,7 @@ fn core_seconds(process: u32) -> f64 {
     ticks / TICKS_PER_SECOND
 }
 
-/// Scrapes until the time is over; how often it was answered with a whole text.
+/// Scrapes until `over` is set; counts the complete answers.
 fn scrape(address: SocketAddr, over: &AtomicBool, answered: &AtomicU64) {
     while !over.load(Ordering::Relaxed) {
         let watch = Watch::start();
@@ -73,10 +73,10 @@ fn fifty_clients_that_scrape_every_ten_milliseconds_leave_pulls_their_core() {
 fn clients_that_say_nothing_do_not_keep_scrapers_out() {
     let (agent_of, place) = ("n1", scraped());
     let agent = Agent::start(&place, agent_of, &[]).ready();
-    // Fewer than there is room for: a scraper comes in beside them.
+    // Fewer connections than the limit: a scraper is served besides them.
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(agent.http()).unwrap()).collect();
     assert!(agent.metrics().ends_with("# EOF\n"));
-    // More than there is room for: those that say nothing are closed after a while, and the scraper has its turn.
+    // More connections than the limit: silent ones are closed after a while, and then the scraper is served.
     let more: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(agent.http()).unwrap()).collect();
     assert!(agent.metrics().ends_with("# EOF\n"));
     drop((silent, more));
@@ -106,7 +106,7 @@ fn what_is_no_request_is_refused_and_harms_nothing() {
         let answer = http_send(agent.http(), request.as_bytes()).unwrap();
         assert!(answer.status == status && answer.body.contains(says), "{request}: {answer:?}");
     }
-    // One that hangs up in the middle of its request, and one that does so in the middle of the answer.
+    // One client disconnects in the middle of its request, and one in the middle of the answer.
     let mut half = TcpStream::connect(agent.http()).unwrap();
     half.write_all(b"GET /metr").unwrap();
     drop(half);

@@ -1,4 +1,4 @@
-//! `fleetpull run` as systemd and people see it: ready, one of a name, reachable when the bus is not, gone when told to.
+//! `fleetpull run` as systemd and people use it: ready, one agent for each name, reachable without the bus, and stopped when told to.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod abandoned;

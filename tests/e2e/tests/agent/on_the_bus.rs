@@ -1,4 +1,4 @@
-//! An agent on a real nats-server, asked from elsewhere.
+//! An agent on a real nats-server, and commands from elsewhere.
 
 use e2e::{Registry, Workplace};
 use memory_registry::MadeImage;
@@ -22,7 +22,7 @@ fn agents_are_asked_and_pull_through_the_bus() {
     let rows = place.run(&["pull", "--all-nodes", "-o", "json", "--nats", &server.url(), &image]).expect(0).objects();
     assert!(rows.len() == 2 && rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
     for agent in &agents {
-        // The same services answer on the socket of each.
+        // Each agent's services also answer on its socket.
         assert_eq!(agent.counter("throttle_granted_total"), 1);
         let present = agent.asked(&["pull", "--all-nodes", "-o", "json", &image]).expect(0).object();
         assert_eq!(present["outcome"], "present");

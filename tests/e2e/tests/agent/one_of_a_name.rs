@@ -1,4 +1,4 @@
-//! No two agents of one name on the bus: by the lock on one machine, by asking on the bus between machines.
+//! No duplicate agents on the bus: on one machine a lock prevents them, between machines a question on the bus does.
 
 use e2e::{Registry, Signal, Workplace, until};
 use memory_registry::MadeImage;
@@ -40,12 +40,12 @@ fn after_kill_9_the_next_one_takes_over_on_the_bus_too() {
     assert_eq!(nodes["instance"], second.described()["instance"]);
 }
 
-/// Whether a node that is degraded says that another agent has its name.
+/// Whether a degraded node says that another agent has its name.
 fn is_aside(state: &str) -> bool {
     state.starts_with("degraded: ") && state.contains("a duplicate agent holds the name n1 ")
 }
 
-/// Which agent answers to the name on the bus, once one does.
+/// Waits until an agent answers to the name on the bus, and returns which.
 fn answering(place: &Workplace, server: &NatsServer) -> String {
     until("an agent answers on the bus", || {
         let asked = place.run(&["nodes", "-o", "json", "--nats", &server.url()]);
@@ -76,7 +76,7 @@ fn a_second_agent_of_the_name_goes_on_without_the_bus_says_so_and_takes_the_name
     younger.log_with("this agent goes on without the bus");
     assert_eq!(answering(&place, &server), holder, "the elder one alone is on the bus");
     assert_eq!(elder.state(), "ok");
-    // Locally all works, by kubelet's rule.
+    // The node's own pulls work, by kubelet's rule.
     let pulled = younger.asked(&["pull", &registry.image("shop/web:v1"), "-o", "json"]).expect(0).object();
     assert_eq!(pulled["outcome"], "pulled", "{pulled}");
     for (status, reason) in [(1, "ErrImagePull"), (4, "ImagePullBackOff")] {
@@ -123,7 +123,7 @@ fn of_two_that_started_without_a_bus_the_younger_goes_on_without_it_when_it_come
     assert!(state.contains(&holder), "{state}");
     elder.until_state("the elder one has the bus", |state| state == "ok");
     assert_eq!(answering(&place, &server), holder);
-    // A server that comes and goes changes nothing in that.
+    // The server's end and return change nothing.
     server.kill();
     server.restart();
     elder.until_state("the elder one has the bus again", |state| state == "ok");

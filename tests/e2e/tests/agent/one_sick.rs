@@ -1,4 +1,4 @@
-//! One agent of four fails with everything that it asks of the registry. The others are none the worse for it.
+//! One agent of four fails at every request to the registry. The other agents are not affected.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 const HEALTHY: [&str; 3] = ["n1", "n2", "n3"];
-/// Each of them is pulled once on each healthy node.
+/// How many images each healthy node pulls once.
 const IMAGES: usize = 20;
-/// The sick node wants these for as long as the test lasts.
+/// How many images the sick node requests during the whole test.
 const WANTED_BY_SICK: usize = 4;
 const STANDS: Duration = Duration::from_secs(600);
 
@@ -30,7 +30,7 @@ fn a_node_that_cannot_reach_the_registry_refuses_nobody() {
     a_sick_node_refuses_nobody(FaultAction::Close);
 }
 
-/// What one node alone hears from the registry itself is no more than what one node hears.
+/// An answer of the registry itself to one node is still the report of one node alone.
 #[test]
 fn a_node_that_the_registry_answers_503_refuses_nobody() {
     let body = r#"{"errors":[{"code":"UNAVAILABLE","message":"not now"}]}"#.to_owned();

@@ -1,4 +1,4 @@
-//! Agents with the logins of deploy/nats/accounts.conf: they share, and neither make nor change what they share by.
+//! Agents with the logins of deploy/nats/accounts.conf: they share, and may not create or change the fleet's buckets.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use memory_registry::MadeImage;
 use support::nats::{Accounts, NatsServer, current_program};
 use support::requirement::met;
 
-/// What is wrong is said, and what was mended is used, within this.
+/// The longest time until an error is reported, and until a repaired bus is used.
 const WITHIN: Duration = Duration::from_secs(10);
 /// The most that the first pull waits for the bus.
 const FIRST_WAITS_MS: u64 = 2_000;
 const ADVICE: &str = "run `fleetpull nats-setup`";
 const BUCKETS: usize = 8;
-/// How often the services of an agent open one of them: reports, leaders and members are used by two each.
+/// How often the services of an agent open a bucket or the stream: two services each use reports, leaders and members.
 const OPENED: usize = 11;
 
-/// A server with the accounts of the example, and a place whose user has a context for each of theirs.
+/// A server with the example's accounts, and a workplace with a context for each user.
 struct Fleet {
     accounts: Accounts,
     server: RefCell<NatsServer>,
@@ -58,7 +58,7 @@ impl Fleet {
         self.registry.image(&format!("shop/web:{tag}"))
     }
 
-    /// As when the server's disk is lost.
+    /// Deletes the buckets, as if the server's disk was lost.
     fn lose_buckets(&self) {
         let mut server = self.server.borrow_mut();
         server.kill();
@@ -66,7 +66,7 @@ impl Fleet {
         server.restart();
     }
 
-    /// What the server has logged of messages and subscriptions that it did not permit.
+    /// The server's log lines about messages and subscriptions that it did not permit.
     fn violations(&self) -> Vec<String> {
         self.server.borrow().log().lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
@@ -151,7 +151,7 @@ fn agents_that_may_change_no_bucket_pull_share_and_have_budgets_without_a_refusa
     let led = || [&n1, &n2].map(|agent| agent.ask(&CountPermits {}).budgets_led);
     until("one of them leads the registry's budget", || (led().iter().sum::<u64>() == 1).then_some(()));
 
-    // Each finds out that a tag is missing, and each knows that both say so.
+    // Each node finds that a tag is missing, and each learns that both have reported it.
     let missing = fleet.image("missing");
     for agent in [&n1, &n2] {
         assert_eq!(pull(agent, missing.clone()).0, OutcomeKind::Failed);
@@ -166,7 +166,7 @@ fn agents_that_may_change_no_bucket_pull_share_and_have_budgets_without_a_refusa
     for (command, status) in [(&["budget", "list"][..], 0), (&["pulls"], 0), (&["events"], 0), (&["nodes", "n1"], 0)] {
         fleet.run("viewer", command).expect(status);
     }
-    // One starts again, and finds what it has known.
+    // One agent restarts and still has the entry.
     n2.signal(Signal::Terminate);
     assert_eq!(n2.end().status, 0);
     let n2 = fleet.agent("n2");

@@ -1,4 +1,4 @@
-//! What an agent says of the runtime beneath it.
+//! The state of the container runtime, as an agent reports it.
 
 use std::os::unix::net::UnixListener;
 
@@ -7,7 +7,7 @@ use support::scripted_cri::{PresentImage, Script, ScriptedCri, StatusAnswer, Ver
 
 use e2e::Agent;
 
-/// A scripted runtime with threads of its own; gone with all its connections when dropped.
+/// A scripted runtime with threads of its own; when it is dropped, all its connections end.
 struct Runtime {
     cri: ScriptedCri,
     _threads: tokio::runtime::Runtime,
@@ -57,7 +57,7 @@ fn an_agent_starts_before_its_runtime() {
 #[test]
 fn a_runtime_that_hangs_keeps_nobody_from_asking_the_agent() {
     let place = Workplace::new();
-    // Takes connections and never says a word.
+    // A socket that accepts connections and never answers.
     let _silent = UnixListener::bind(place.path("silent.sock")).unwrap();
     let endpoint = format!("unix://{}", place.text_path("silent.sock"));
     let agent = start(&place, &endpoint);

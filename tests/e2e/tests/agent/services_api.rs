@@ -1,4 +1,4 @@
-//! The agents of a fleet in NATS' own services API, as `nats micro` asks for them.
+//! The agents of a fleet in NATS' services API, requested as by `nats micro`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use support::requirement::met;
 
 use e2e::Agent;
 
-/// Longer than any answer takes.
+/// A limit that no answer reaches.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The four services, and the agent itself.
 const SERVICES: usize = 5;
 
-/// So many answers to one question, from a client that knows nothing of ours.
+/// Collects `answers` answers to one request, as a client that knows only the services API.
 fn asked(server: &NatsServer, verb: &str, answers: usize) -> Vec<Value> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! What an agent says of its sharing, and the key under which logins are named.
+//! The agent's log of its sharing, and the key by which logins are named.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -6,7 +6,7 @@ use e2e::{Agent, Signal, Workplace, until};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// A key as an operator makes it.
+/// A key as an operator creates it.
 const KEY: &str = "correct-horse-battery-staple-and-some-more";
 
 #[test]

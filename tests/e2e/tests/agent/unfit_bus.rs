@@ -1,4 +1,4 @@
-//! A bus that cannot do its work costs no pull: whatever is wrong with it is said, and it is used as soon as it is mended.
+//! A bus that agents cannot use costs no pull: the agent reports the error, and uses the bus as soon as it is repaired.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program, old_program};
 use support::requirement::met;
 
-/// What is wrong is said, and what was mended is used, within this.
+/// The longest time until the error is reported, and until a repaired bus is used.
 const WITHIN: Duration = Duration::from_secs(10);
 /// The most that the first pull waits for the bus.
 const FIRST_WAITS_MS: u64 = 2_000;
-/// A pull that waits for nothing: what the messages between the actors take on a machine under load.
+/// The longest duration of a pull that waits for nothing: the time of the actors' messages on a machine under load.
 const NO_WAIT_MS: u64 = 500;
-/// Permitted to all but one user.
+/// The right login of a server that requires one.
 const LOGIN: &str = "ann:right";
 
-/// A server that is not as agents need it.
+/// A server, and the error that the agent must report about it.
 struct Case {
     name: &'static str,
-    /// How it runs; none: it does not.
+    /// The server's configuration; none: no server runs.
     config: Option<NatsConfig>,
-    /// With which login, if another than the right one.
+    /// The agent's login.
     login: &'static str,
-    /// What is said of it; empty: it is in order.
+    /// The texts with which the agent reports the error; empty: there is no error.
     said: &'static [&'static str],
 }
 
-/// One account with JetStream for one user, and more lines.
+/// A configuration with one account with JetStream, one user, and more lines.
 fn account(jetstream: &str) -> NatsConfig {
     let limits = format!("jetstream: {{ {jetstream} }}");
     NatsConfig::default().with(&format!("accounts {{ A {{ {limits}, users: [{{ user: ann, password: right }}] }} }}"))
@@ -73,7 +73,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// A pull of an image that is there at once: how long it waited, in milliseconds.
+/// Pulls an image that is served at once; returns how long the pull waited, in milliseconds.
 fn pull(agent: &Agent<'_>, image: String) -> u64 {
     let ask = EnsureImage { image, ..EnsureImage::default() };
     let outcome = agent.ask(&ask);
@@ -90,7 +90,7 @@ fn try_out(case: &Case, registries: &[Registry; 2]) {
     let watch = Watch::start();
     let agent = Agent::start(&place, "n1", &["--nats", &format!("nats://{login}@{}", server.address())]).ready();
     let image = |registry: usize, tag| registries[registry].image(&format!("shop/web:v{tag}"));
-    // The first after the start, the second; the first from another registry, the second.
+    // The first and second pull after the start; then the first and second pull from another registry.
     let waited = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(registry, tag)| pull(&agent, image(registry, tag)));
     let most = [FIRST_WAITS_MS, NO_WAIT_MS, NO_WAIT_MS, NO_WAIT_MS];
     assert!(waited.iter().zip(most).all(|(waited, most)| *waited <= most), "{name}: the pulls waited {waited:?} ms");
@@ -132,7 +132,7 @@ fn whatever_is_wrong_with_the_bus_is_said_and_no_pull_waits_for_it() {
         }
     }
     let cases = cases();
-    // Each is mostly waiting.
+    // The cases run at the same time, because each mostly waits.
     std::thread::scope(|scope| {
         let tried: Vec<_> = cases.iter().map(|case| scope.spawn(|| try_out(case, &registries))).collect();
         let failed: Vec<&str> = cases.iter().zip(tried).filter_map(|(case, tried)| tried.join().is_err().then_some(case.name)).collect();

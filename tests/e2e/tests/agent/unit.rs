@@ -8,7 +8,7 @@ use e2e::{Registry, Signal, Started, Workplace, until};
 use memory_registry::MadeImage;
 use support::requirement::met;
 
-/// Whether this program does this here.
+/// Whether this program succeeds on this host.
 fn does(program: &str, arguments: &[&str]) -> Result<(), String> {
     match Command::new(program).args(arguments).output() {
         Ok(done) if done.status.success() => Ok(()),
@@ -17,7 +17,7 @@ fn does(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The system calls of a group of systemd's and of the groups in it, or the one call of this name.
+/// The system calls of one of systemd's groups and of the groups in it, or the one call of this name.
 fn calls_of(group: &str) -> BTreeSet<String> {
     if !group.starts_with('@') {
         return [group.to_owned()].into();
@@ -47,7 +47,7 @@ fn permitted() -> BTreeSet<String> {
     permitted
 }
 
-/// The system calls in a trace, each line of which begins with the number of a thread.
+/// The system calls in a trace. Each line of the trace begins with the number of a thread.
 fn made(trace: &str) -> BTreeSet<String> {
     let name = |line: &str| line.split_once(' ')?.1.trim_start().split_once('(').map(|(name, _)| name.to_owned());
     let is_call =

@@ -1,4 +1,4 @@
-//! What fails: what the registry answers, what containerd makes of it, and what the fleet is held against.
+//! The failures: the registry's answer, containerd's error text, and the limits of the fleet.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
 pub(crate) enum Case {
     /// The tag is not there yet.
     NotFound,
-    /// 503 without a word of the registry's own.
+    /// 503 of a proxy, without a body of the registry.
     Unavailable,
-    /// 429; what it says of `Retry-After` is not shown by CRI.
+    /// 429; CRI does not show the `Retry-After`.
     RateLimited,
 }
 
 impl Case {
-    /// The registry's answer to all that ask it.
+    /// The registry's answer to all requests.
     pub(crate) fn fault(self) -> Fault {
         match self {
             Self::NotFound => {
@@ -35,7 +35,7 @@ impl Case {
         }
     }
 
-    /// What containerd 1.6 answers to a pull then.
+    /// The answer of containerd 1.6 to a pull during this failure.
     pub(crate) fn words(self, image: &str) -> PullAnswer {
         let resolving = format!("failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": ");
         let (registry, tag) = (image.split('/').next().unwrap_or_default(), image.rsplit(':').next().unwrap_or_default());
@@ -47,7 +47,7 @@ impl Case {
         })
     }
 
-    /// The most pulls that may fail within [`OUTAGE`], whatever the size of the fleet: as with embedded agents.
+    /// The most pulls that may fail within [`OUTAGE`], whatever the size of the fleet: the same as with embedded agents.
     pub(crate) fn failing_at_most(self) -> usize {
         match self {
             Self::NotFound | Self::RateLimited => 8,
@@ -55,8 +55,8 @@ impl Case {
         }
     }
 
-    /// The longest that the fleet leaves the registry alone after so many failing pulls. Each takes a back-off one step further at
-    /// most, and jitter only takes from a step. Where two fail at the same time they are one step: then it is less than this.
+    /// The longest back-off after this many failing pulls. Each failure advances a back-off by at most one step, and jitter only shortens a
+    /// step. Two failures at the same time are one step, so the back-off may be shorter.
     pub(crate) fn rests_at_most(self, failed: usize) -> Duration {
         let steps: &[u64] = match self {
             Self::NotFound | Self::RateLimited => &[10, 20, 40, 60],

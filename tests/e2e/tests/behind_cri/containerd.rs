@@ -1,6 +1,6 @@
-//! Three agents on the socket of one real containerd: what one pulls is there for all.
+//! Three agents on the socket of one real containerd: an image that one agent pulls is present for all.
 //!
-//! Held to the bar are pulls, not requests: containerd repeats by itself what is answered with 429, five times at once.
+//! The test limits pulls, not requests: containerd repeats a request that is answered with 429, five times at once.
 
 use e2e::{Registry, Workplace};
 use memory_registry::MadeImage;
@@ -29,7 +29,7 @@ fn play(case: Case) {
     registry.faults().add(case.fault());
     let failing = || usize::try_from(registry.counts().failing).unwrap();
 
-    // How many requests one failing pull is with this containerd.
+    // How many requests one failing pull of this containerd makes.
     let alone = ["pull", "--runtime", "cri", "--runtime-endpoint", &containerd.endpoint(), &registry.image("shop/web:v1")];
     let _ = place.run(&alone).expect(1);
     let of_one_pull = failing();

@@ -8,15 +8,15 @@ use support::nats::{NatsConfig, NatsServer};
 
 use super::case::{Case, OUTAGE};
 
-/// Longer than any case takes.
+/// The time of the standing pull: longer than any case takes.
 const STANDING_PULL: &str = "10m";
-/// Longer than a look at what has failed takes.
+/// A limit for the last read of the failures.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From when a back-off is over until everybody has the image: who has failed by it leaves the next attempt to others for up to 2 s; then
-/// it asks for leave, tries, the others hear of it, pull, and say so.
+/// The time from the end of a back-off until all nodes have the image: a node that has failed leaves the next attempt to others for up to 2
+/// s; then it requests clearance and makes the attempt, and the others learn of it and pull.
 const SERVED_AFTER_REST: Duration = Duration::from_secs(7);
 
-/// Agents on their bus.
+/// Agents and their bus.
 pub(crate) struct Fleet<'a> {
     pub(crate) place: &'a Workplace,
     pub(crate) server: NatsServer,
@@ -24,7 +24,7 @@ pub(crate) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// An agent on each of these sockets. They know each other.
+    /// Starts an agent on each of these sockets, and waits until they know each other.
     pub(crate) fn on(place: &'a Workplace, endpoints: &[String]) -> Self {
         let server = NatsServer::start(NatsConfig::default());
         let start = |(number, endpoint): (usize, &String)| {
@@ -38,13 +38,13 @@ impl<'a> Fleet<'a> {
         Self { place, server, agents }
     }
 
-    /// A standing pull on every node, standing until it is fulfilled.
+    /// Starts a standing pull on every node; the command runs until the images are present.
     pub(crate) fn standing_pull(&self, image: &str, more: &[&str]) -> Started {
         let arguments = ["pull", "--all-nodes", "--wait", STANDING_PULL, "-o", "json", "--nats", &self.server.url(), image];
         self.place.start(&[&arguments, more].concat())
     }
 
-    /// Waits until the command has a row of each node, all of them there, and ends well.
+    /// Waits until the command has a row of each node, all with these outcomes, and ends with status 0.
     pub(crate) fn all_served(&self, command: Started, within: Duration, outcomes: &[&str]) {
         let rows = until_within("each node has its row", within, || {
             let rows: Vec<Value> = command.stdout().lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
@@ -56,7 +56,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Holds a fleet against the bars of a case: how many pulls have failed by the end of the outage, and how soon all is well after it.
+/// Asserts the limits of a case: how many pulls have failed by the end of the outage, and how soon all nodes are served afterwards.
 pub(crate) fn outage(fleet: &Fleet<'_>, case: Case, image: &str, failed: impl Fn() -> usize, heal: impl FnOnce(), outcomes: &[&str]) {
     let began = Watch::start();
     let command = fleet.standing_pull(image, &[]);
@@ -66,21 +66,21 @@ pub(crate) fn outage(fleet: &Fleet<'_>, case: Case, image: &str, failed: impl Fn
         (began.elapsed() >= OUTAGE).then_some(())
     });
     heal();
-    // One may have failed between the last look and the healing.
+    // A pull may have failed between the last read and the healing.
     failures.resize(failed(), began.elapsed());
     let play = std::thread::current().name().unwrap_or_default().to_owned();
     eprintln!("{play}: {} failing pulls in {OUTAGE:?} (at most {}), at {failures:.1?}", failures.len(), case.failing_at_most());
     assert!((1..=case.failing_at_most()).contains(&failures.len()), "{play}: {} failing pulls", failures.len());
-    // The back-off that began with the last failure may have the whole of its step before it when the registry heals.
+    // When the registry heals, the back-off of the last failure may have just begun.
     let due = failures[failures.len() - 1] + case.rests_at_most(failures.len()) + SERVED_AFTER_REST;
     fleet.all_served(command, due.saturating_sub(began.elapsed()), outcomes);
     eprintln!("{play}: all served at {:.1?}, due by {due:.1?}", began.elapsed());
 }
 
-/// What happens to a fleet in a case, and its name.
+/// The name of a play, its case and its function.
 pub(crate) type Play = (&'static str, Case, fn(Case));
 
-/// Plays all of these at the same time, as each mostly waits; all that failed are named.
+/// Runs all plays at the same time, because each mostly waits; the panic names all that failed.
 pub(crate) fn all_at_once(plays: &[Play]) {
     let failed: Vec<String> = std::thread::scope(|scope| {
         let begin = |(name, case, play): Play| {

@@ -1,4 +1,4 @@
-//! Limits that a registry tells with a manifest, which CRI does not show.
+//! Limits that a registry states with a manifest, which CRI does not show.
 
 use e2e::{Registry, Workplace, until};
 use memory_registry::{Fault, FaultAction, MadeImage, Quota};
@@ -11,10 +11,10 @@ use super::fleet::Fleet;
 use super::scripted::{Services, pulled};
 
 const NODES: usize = 3;
-/// As Docker Hub has it.
+/// The limit of Docker Hub.
 const PULLS: u64 = 100;
 const WINDOW_S: u64 = 21_600;
-/// Once the services answer; nodes take their turns while a budget is learned.
+/// The longest time after the services answer; pulls wait for permits while the budget is learned.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
@@ -27,7 +27,7 @@ fn a_fleet_behind_cri_learns_of_limits_by_heads_alone() {
     registry.faults().add(Fault::new("/manifests/", FaultAction::Quota(Quota::new(PULLS, WINDOW_S))));
     let services = Services::start(NODES, &pulled());
     let fleet = Fleet::on(&place, &services.endpoints());
-    // A pull lasts, as one of a large image does.
+    // The pulls take long, as those of a large image do.
     services.each.iter().for_each(support::scripted_cri::ScriptedCri::hold_pulls);
     let command = fleet.standing_pull(&registry.image("shop/web:v1"), &[]);
     let limit = until("the budget knows the registry's limit", || {
@@ -36,7 +36,7 @@ fn a_fleet_behind_cri_learns_of_limits_by_heads_alone() {
     });
     let told = |field: &str| limit[field].as_u64();
     assert_eq!((told("limit"), told("window_ms")), (Some(PULLS), Some(WINDOW_S * 1_000)), "{limit}");
-    // A HEAD takes nothing from it, and each node may have been let pull since.
+    // A HEAD does not count as a pull, and each node may have got a permit since.
     let let_go_at_most = PULLS - NODES as u64..=PULLS;
     assert!(told("remaining").is_some_and(|remaining| let_go_at_most.contains(&remaining)), "{limit}");
     services.each.iter().for_each(support::scripted_cri::ScriptedCri::release);

@@ -1,4 +1,4 @@
-//! Three nodes, each with a CRI service of its own that says what containerd says.
+//! Three nodes, each with a scripted CRI service that answers as containerd does.
 
 use e2e::{Registry, Workplace};
 use memory_registry::MadeImage;
@@ -10,17 +10,17 @@ use super::case::Case;
 use super::fleet::{Fleet, all_at_once, outage};
 
 const NODES: usize = 3;
-/// What the services call the image.
+/// The services' id of the image.
 const ID: &str = "sha256:scripted";
 
-/// The services, and the threads that they serve on.
+/// The services, and their threads.
 pub(crate) struct Services {
     pub(crate) each: Vec<ScriptedCri>,
     _threads: tokio::runtime::Runtime,
 }
 
 impl Services {
-    /// So many that take themselves for containerd and answer pulls so; an image is there once it was pulled.
+    /// Starts services that identify themselves as containerd and answer pulls like this; an image is present once it was pulled.
     pub(crate) fn start(count: usize, answers: &PullAnswer) -> Self {
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let _inside = threads.enter();
@@ -32,7 +32,7 @@ impl Services {
         self.each.iter().map(ScriptedCri::endpoint).collect()
     }
 
-    /// How many pulls have come to them all.
+    /// The number of pulls at all services.
     pub(crate) fn pulls(&self) -> usize {
         self.each.iter().flat_map(ScriptedCri::calls).filter(|call| call.method == "PullImage").count()
     }
@@ -68,7 +68,7 @@ fn play(case: Case) {
     let image = registry.image("shop/web:v1");
     let services = Services::start(NODES, &case.words(&image));
     let fleet = Fleet::on(&place, &services.endpoints());
-    // What agents ask the registry themselves counts with what they have the services ask.
+    // The agents' own requests to the registry count together with the pulls of the services.
     let failed = || services.pulls() + usize::try_from(registry.counts().failing).unwrap();
     let heal = || {
         registry.faults().clear();

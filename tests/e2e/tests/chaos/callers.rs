@@ -1,4 +1,4 @@
-//! Callers: each asks one agent after the other, and keeps what it was told.
+//! Callers: each asks one agent after the other, and records the answers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -11,39 +11,39 @@ use e2e::{ask_once, until_within};
 
 use super::Desk;
 
-/// Callers at a time, of few pulls and of many: most of them wait, for a bus that is gone or for another's probe.
+/// How many callers run at a time, for few pulls and for many. Most of them wait for a bus that is lost or for another node's probe.
 const AT_ONCE_LEAST: usize = 8;
 const AT_ONCE_MOST: usize = 40;
-/// Longer than a fleet in trouble takes for the next answer.
+/// The longest time until the next answer of a fleet with faults.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
 
-/// One call of one agent.
+/// One call to one agent.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) node: String,
     pub(super) image: String,
-    /// Of no other call.
+    /// The id of its trace, which no other call has.
     pub(super) trace_id: String,
-    /// When it was asked, in the order of all calls.
+    /// The position of the question in the order of all questions and answers.
     pub(super) asked: u64,
-    /// What was told and when; none: the connection ended without an answer.
+    /// The outcome, and the position of the answer; none: the connection ended without an answer.
     pub(super) told: Option<(OutcomeKind, u64)>,
-    /// Of what was told: who made the attempt that failed, if that was another node, and the trace of that attempt.
+    /// The other node whose attempt failed, and the trace of that attempt, as the answer names them.
     pub(super) learned_by: Option<String>,
     pub(super) learned_trace_id: Option<String>,
-    /// What was said of it.
+    /// The message of the answer.
     pub(super) message: String,
-    /// From asking to the answer or the end of the connection, as times since 1970.
+    /// The times of the question, and of the answer or the end of the connection, since 1970.
     pub(super) lasted: (Duration, Duration),
 }
 
-/// All callers, and how far they are.
+/// All callers, and their progress.
 pub(super) struct Callers {
     desks: Vec<Desk>,
     images: Vec<String>,
     pulls: usize,
     told: AtomicUsize,
-    /// Gives each call and each answer its place.
+    /// The next position in the order of all questions and answers.
     order: AtomicU64,
     clock: Clock,
 }
@@ -53,7 +53,7 @@ impl Callers {
         Self { desks, images, pulls, told: AtomicUsize::new(0), order: AtomicU64::new(0), clock: Clock::host() }
     }
 
-    /// Lets them call, each on a thread of its own, until all of them together were told so many outcomes.
+    /// Starts the callers, each on a thread of its own. They call until they have `pulls` answers in all.
     pub(super) fn begin<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -63,7 +63,7 @@ impl Callers {
         (0..at_once).map(|_| Random::seeded(random.word())).map(|random| scope.spawn(move || self.call_all(random))).collect()
     }
 
-    /// Outcomes that were told so far.
+    /// The number of answers so far.
     pub(super) fn told(&self) -> usize {
         self.told.load(Ordering::SeqCst)
     }
@@ -72,7 +72,7 @@ impl Callers {
         self.told() >= self.pulls
     }
 
-    /// Waits until so many were told, or all.
+    /// Waits until there are this many answers, or all of them.
     pub(super) fn until_told(&self, wanted: usize) {
         let mut last = self.told();
         while !self.are_done() && self.told() < wanted {
@@ -94,10 +94,10 @@ impl Callers {
         calls
     }
 
-    /// None: no agent was there.
+    /// Makes one call; none: no agent listens.
     async fn call(&self, desk: &Desk, image: &str, random: &mut Random) -> Option<Call> {
         if tokio::net::UnixStream::connect(&desk.socket).await.is_err() {
-            // A node that starts it needs the time.
+            // Give the thread that starts the agent time to run.
             tokio::task::yield_now().await;
             return None;
         }

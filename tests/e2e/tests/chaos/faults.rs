@@ -1,4 +1,4 @@
-//! What is done to the fleet while callers ask: drawn by a seed, begun and ended by how many answers were given meanwhile.
+//! The faults of the fleet during the calls. A seed chooses them; they begin and end after a number of answers.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use e2e::{Agent, until_within};
 use super::callers::{Callers, below};
 use super::{Kill, NODES, World};
 
-/// Answers from one fault to the next, and from its beginning to its end, at most.
+/// The most answers between two faults, and the most during a fault.
 const BETWEEN: usize = 25;
 const LASTS: usize = 40;
-/// Faults at a time.
+/// The most faults at a time.
 const AT_ONCE: usize = 3;
-/// How far it is is said after so many answers.
+/// Progress is printed after this many answers.
 const SAID_EVERY: usize = 1_000;
-/// A store that is full is tried again each second.
+/// How long an agent may take to store events after its disk has room; it tries each second.
 const STORES_WITHIN: Duration = Duration::from_secs(60);
 
-/// What goes wrong; a node is an index.
+/// A fault; a node is an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     KillAgent(usize),
@@ -31,7 +31,7 @@ enum Fault {
 
 pub(super) struct Faults {
     random: Random,
-    /// What is in force, and with how many answers it ends.
+    /// The faults in force, each with the number of answers at which it ends.
     in_force: Vec<(Fault, usize)>,
     done: Vec<Fault>,
     kills: Vec<Kill>,
@@ -42,7 +42,7 @@ impl Faults {
         Self { random: Random::seeded(random.word()), in_force: Vec::new(), done: Vec::new(), kills: Vec::new() }
     }
 
-    /// Breaks and mends until all calls are answered; then all is mended. Gives the kills of agents.
+    /// Begins and ends faults until all calls are answered; then ends all faults. Returns the kills of agents.
     pub(super) fn rage(mut self, world: &mut World<'_>, callers: &Callers) -> Vec<Kill> {
         let mut said = 0;
         while !callers.are_done() {
@@ -78,7 +78,7 @@ impl Faults {
             7 => Fault::Silence(node),
             _ => Fault::FillDisk(node),
         };
-        // Events of a full disk wait in memory: an agent that is killed then loses them, as is said among the known gaps.
+        // Events of a full disk wait in memory, and a kill would lose them (a known gap), so such an agent is not killed.
         let is_kept_alive =
             matches!(fault, Fault::KillAgent(node) if self.in_force.iter().any(|(other, _)| *other == Fault::FillDisk(node)));
         let is_same = |other: &Fault| std::mem::discriminant(other) == std::mem::discriminant(&fault);
@@ -113,7 +113,7 @@ impl Faults {
     }
 }
 
-/// Waits until what waited in memory is stored. A pull of its own is answered by a write after the disk had room.
+/// Waits until the events in memory are stored. The pull in this function is answered by a write after the disk has room.
 fn stores_again(agent: &Agent<'_>) {
     let ask = EnsureImage { image: "no image".to_owned(), policy: Some(PullPolicy::Always), ..EnsureImage::default() };
     agent.ask(&ask);

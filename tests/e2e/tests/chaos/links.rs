@@ -1,13 +1,14 @@
-//! What refusals link to, held against the spans that have come to the tracing backend.
+//! Compares the links of refusals with the spans in the tracing backend.
 //!
-//! A refusal names the trace of the attempt that failed, and its span links to that attempt's span, of whichever node; so does its event.
-//! One that has waited in vain for clearance or the budget names none: nothing has failed. A span waits in its
-//! agent until a batch is exported, so `kill -9` loses what ended shortly before it. A span may therefore be missing only if its agent was
-//! killed after the span's request had been asked, and at most [`EXPORTED_WITHIN`] after that request had ended: the span ends with the
-//! request at the latest. To whom a trace belongs is known, because each call brings a trace of its own.
+//! A refusal names the trace of the attempt that failed, and its span links to that attempt's span, on any node; so does its event. A
+//! refusal that waited in vain for clearance or the budget names none, because nothing has failed. A span waits in its agent until a batch
+//! is exported, so `kill -9` loses spans that ended shortly before it. A span may therefore be missing only if its agent was killed after
+//! the span's request was made, and at most [`EXPORTED_WITHIN`] after that request had ended: the span ends with the request at the latest.
+//! Each call has a trace of its own, so the call of a trace is known.
 //!
-//! How many attempts may be missing follows from the kills: an agent does not try a missing tag again for 9 s, the first step of an entry
-//! less its jitter, so a kill loses at most one attempt of each missing tag; the registry in trouble fails [`TROUBLE`] attempts in all.
+//! The number of attempts that may be missing follows from the kills: an agent does not try a missing tag again for 9 s, the first step of
+//! an entry less its jitter, so a kill loses at most one attempt of each missing tag; the troubled registry fails [`TROUBLE`] attempts in
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,36 +23,36 @@ use support::otlp::Span;
 use super::callers::Call;
 use super::{BAD, Kill, TROUBLE};
 
-/// From the end of a span's request to the backend's having the span, on a machine under load: agents wait 50 ms for a batch
+/// The time from the end of a span's request until the backend has the span, on a machine under load: agents wait 50 ms for a batch
 /// ([`Spans::place`]).
 const EXPORTED_WITHIN: Duration = Duration::from_millis(1_500);
-/// From the export to the backend's showing it: Jaeger has a queue of its own.
+/// The time from the export until the backend shows the span: Jaeger has a queue of its own.
 const SHOWN_WITHIN: Duration = Duration::from_secs(20);
-/// What is said to a caller that has waited in vain: for another node to find out, or for the fleet's budget.
+/// Parts of the message to a caller that has waited in vain for clearance or for the fleet's budget.
 const WAITED_IN_VAIN: [&str; 2] = ["no clearance within", "the fleet's budget for"];
 /// The span of a request.
 const REQUEST: &str = "pull-coordinator.EnsureImage";
 
-/// What was found out.
+/// The results of the check.
 #[derive(Default)]
 struct Found {
-    /// Traces of attempts that refusals link to, and that are there.
+    /// Traces of attempts that refusals link to and that the backend has.
     attempts: BTreeSet<String>,
-    /// Those that a kill may have lost.
+    /// Traces of attempts that a kill may have lost.
     lost_attempts: BTreeSet<String>,
     /// Refusals whose own span a kill may have lost.
     lost_refusals: usize,
     wrong: Vec<String>,
 }
 
-/// All that was called, by its trace, what was killed, and what has come.
+/// All calls by trace, all kills, and the spans that have arrived.
 struct Evidence<'a> {
     calls: BTreeMap<&'a str, &'a Call>,
     kills: &'a [Kill],
     spans: BTreeMap<String, Vec<Span>>,
 }
 
-/// Fails with the first links that lead nowhere.
+/// Panics with the first links that have no target.
 pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], backend: &Spans) {
     let refusals: Vec<&Call> =
         calls.iter().filter(|call| call.told.as_ref().is_some_and(|(kind, _)| *kind == OutcomeKind::Backoff)).collect();
@@ -95,7 +96,7 @@ fn named_by_events(events: &[Value]) -> BTreeSet<String> {
     events.iter().filter_map(|event| event["data"]["learned_trace_id"].as_str().map(str::to_owned)).collect()
 }
 
-/// Events of refusals that name another attempt than their caller was told of, or none.
+/// Events of refusals that name another attempt than the answer to their caller does, or none.
 fn unlike_their_events(refusals: &[&Call], events: &[Value]) -> Vec<String> {
     let by_trace: BTreeMap<&str, &Call> = refusals.iter().map(|call| (call.trace_id.as_str(), *call)).collect();
     let other = |event: &&Value| {
@@ -105,7 +106,7 @@ fn unlike_their_events(refusals: &[&Call], events: &[Value]) -> Vec<String> {
     events.iter().filter(other).map(|event| format!("its caller was told of another attempt: {event}")).collect()
 }
 
-/// The traces of refusals, and those that they and events name or link to.
+/// The spans of refusals, and of the traces that they and their events name or link to.
 fn spans_of(refusals: &[&Call], of_events: &BTreeSet<String>, backend: &Spans) -> BTreeMap<String, Vec<Span>> {
     let of_call = |call: &&Call| [Some(call.trace_id.clone()), call.learned_trace_id.clone()];
     let named: BTreeSet<String> = refusals.iter().flat_map(of_call).flatten().chain(of_events.iter().cloned()).collect();
@@ -151,7 +152,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// A failed attempt of this trace has come, or a kill may have lost it.
+    /// Checks that a failed attempt of this trace has arrived, or that a kill may have lost it.
     fn attempt(&self, learned: &str, who: &str, found: &mut Found) {
         let owner = self.calls.get(learned);
         if self.of(learned).iter().any(|span| span.name == "attempt" && span.failed) {

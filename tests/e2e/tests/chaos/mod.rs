@@ -1,12 +1,11 @@
-//! Pulls while agents and nats-server are killed, networks are cut and disks are full. What callers were told is held against what the
-//! fleet's stream has in the end.
+//! Pulls while agents and nats-server are killed, networks are cut and disks are full. At the end the answers to callers are compared with
+//! the fleet's stream.
 //!
-//! Contracts: the event of each outcome that a caller was told is in the stream exactly once, or counted by the one that stands for its
-//! repeats; no event is there twice; each node's events are numbered without a gap, in the order in which callers were told; what a
-//! refusal links to is in the tracing backend (`links`).
+//! Contracts: the event of each answered outcome is in the stream exactly once, or counted by the event that represents its repeats; no
+//! event is stored twice; each node's events are numbered without a gap, in the order of the answers; the target of a refusal's link is in
+//! the tracing backend (`links`).
 //!
-//! The tests run three hundred pulls. `cargo xtask e2e chaos` runs ten thousand with a real Jaeger, by a seed of its own:
-//! `FLEETPULL_CHAOS_SEED` repeats one.
+//! The tests run 300 pulls. `cargo xtask e2e chaos` runs 10,000 with a real Jaeger and a new seed; `FLEETPULL_CHAOS_SEED` repeats a seed.
 
 #![allow(clippy::print_stderr, reason = "what was done to the fleet is what `cargo xtask e2e chaos` shows")]
 
@@ -33,28 +32,29 @@ use support::small_disk::SmallDisk;
 use self::callers::Callers;
 use self::faults::Faults;
 
-/// Nodes of the fleet.
+/// The number of nodes.
 const NODES: usize = 4;
-/// Where an agent keeps its state: enough for all of its events.
+/// The size of the disk with an agent's state: enough for all of its events.
 const DISK_BYTES: u64 = 48 * 1024 * 1024;
-/// Images that can be pulled, and tags that are missing.
+/// How many images can be pulled, and how many tags are missing.
 const GOOD: usize = 12;
 const BAD: usize = 6;
-/// How often an image of a registry in trouble fails before it can be pulled.
+/// How often the image of the troubled registry fails before it can be pulled.
 const TROUBLE: u64 = 3;
-/// So long the stream remembers ids by itself, 120 s where agents make it. What is offered again later must be found by the agent. What the
-/// network has held back arrives beside what is offered again: nobody but the stream can tell then, so that this is longer than that takes.
+/// The stream's duplicate window; agents create it with 120 s. The agent itself must find an event that it offers again later. If the
+/// network held an event back, it arrives together with the event that is offered again, and only the stream can detect the duplicate then;
+/// the window is longer than that takes.
 const REMEMBERED: Duration = Duration::from_secs(2);
-/// All that waits is sent within this.
+/// All waiting events are sent within this time.
 const DRAINED_WITHIN: Duration = Duration::from_secs(120);
 
-/// An agent that was killed, and between which times since 1970.
+/// An agent that was killed, and the times since 1970 between which that happened.
 struct Kill {
     node: String,
     at: (Duration, Duration),
 }
 
-/// A fleet whose parts can be broken one by one.
+/// A fleet in which each part can be broken.
 struct World<'a> {
     server: NatsServer,
     ways: Vec<FarAway>,
@@ -62,7 +62,7 @@ struct World<'a> {
     agents: Vec<Option<Agent<'a>>>,
 }
 
-/// Where a caller finds an agent.
+/// The socket on which a caller finds an agent.
 #[derive(Clone, Debug)]
 struct Desk {
     node: String,
@@ -92,7 +92,7 @@ impl<'a> World<'a> {
         self.agents[node].as_ref().expect("it runs")
     }
 
-    /// Kills it, as a crash does, and starts it again.
+    /// Kills an agent, as a crash does, and starts it again.
     fn kill_agent(&mut self, node: usize) -> Kill {
         let now = || Clock::host().now().wall;
         let from = now();
@@ -105,7 +105,7 @@ fn name(node: usize) -> String {
     format!("n{}", node + 1)
 }
 
-/// The fleet's stream, made beforehand as an operator may: agents leave its limits as they are.
+/// Creates the fleet's stream before the agents start, as an operator may: agents do not change its limits.
 async fn stream_on(server: &NatsServer) -> NatsBus {
     let fleet = Fleet::default();
     let spec = StreamSpec {
@@ -122,7 +122,7 @@ async fn stream_on(server: &NatsServer) -> NatsBus {
     bus
 }
 
-/// All that the stream has, in its order.
+/// All messages of the stream, in order.
 async fn stored_on(server: &NatsServer) -> Vec<StoredMessage> {
     let (bus, fleet, mut from, mut all) = (stream_on(server).await, Fleet::default(), Some(1), Vec::new());
     while let Some(sequence) = from {
@@ -143,7 +143,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Images that are pulled, tags that are missing, and one of a registry that fails a few times first.
+/// Images that can be pulled, tags that are missing, and an image of a registry that fails a few times first.
 fn images(registry: &Registry, troubled: &Registry) -> Vec<String> {
     for tag in 0..GOOD {
         registry.add_image("shop/web", &format!("v{tag}"), &MadeImage::of_layers([2_000 + tag as u64]));
@@ -160,7 +160,7 @@ fn play(pulls: usize, seed: u64) {
         return;
     }
     eprintln!("{pulls} pulls on {NODES} nodes, FLEETPULL_CHAOS_SEED={seed}");
-    // A real Jaeger where one is named, as `cargo xtask e2e chaos` does.
+    // Use a real Jaeger if the variable names one, as `cargo xtask e2e chaos` does.
     let backend = named_program().map_or_else(|_| Spans::receiver(), |program| Spans::Jaeger(Jaeger::start(program)));
     let (registry, troubled, place) = (Registry::new(), Registry::new(), backend.place());
     let place = place.with("FLEETPULL_THROTTLE_QPS", "10000").with("FLEETPULL_THROTTLE_BURST", "10000");
@@ -175,7 +175,7 @@ fn play(pulls: usize, seed: u64) {
         let kills = Faults::new(&mut random).rage(&mut world, &callers);
         (calling.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect::<Vec<_>>(), kills)
     });
-    // What was collected of repeats is said when an agent starts again.
+    // An agent records collected repeats when it starts again.
     for node in 0..NODES {
         kills.push(world.kill_agent(node));
         world.agents[node] = world.agents[node].take().map(Agent::ready);

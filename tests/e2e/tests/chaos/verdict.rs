@@ -1,4 +1,4 @@
-//! What callers were told, held against what the stream has.
+//! Compares the answers to callers with the events in the stream.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use serde_json::Value;
 use super::NODES;
 use super::callers::Call;
 
-/// An event as far as it is looked at.
+/// The fields of an event that are compared.
 struct Event {
     id: String,
     node: String,
     image: String,
     reason: String,
     trace_id: String,
-    /// Node and incarnation.
+    /// The node and its incarnation.
     source: String,
     number: u64,
-    /// How many it stands for.
+    /// How many repeats it represents.
     count: u64,
-    /// Its place in the stream, and since when.
+    /// Its sequence in the stream, and when it was stored.
     stored: (u64, Duration),
 }
 
-/// Fails with the first contradictions.
+/// Panics with the first contradictions.
 pub(super) fn hold(calls: &[Call], stored: &[StoredMessage]) {
     let events: Vec<Event> = stored.iter().map(read).collect();
     let of_kind = |kind: &OutcomeKind| calls.iter().filter(|call| told(call, kind)).count();
@@ -59,7 +59,7 @@ fn read(stored: &StoredMessage) -> Event {
     }
 }
 
-/// No event is there twice.
+/// Finds events that are stored more than once.
 fn doubled(events: &[Event]) -> Vec<String> {
     let mut by_id: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
     events.iter().for_each(|event| by_id.entry(&event.id).or_default().push(event));
@@ -72,7 +72,7 @@ fn doubled(events: &[Event]) -> Vec<String> {
         .collect()
 }
 
-/// The numbers of each node count from 1 without a gap, each once.
+/// Checks that the numbers of each node count from 1 without a gap or a duplicate.
 fn gaps(events: &[Event]) -> Vec<String> {
     let mut by_source: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     events.iter().for_each(|event| by_source.entry(&event.source).or_default().push(event.number));
@@ -88,7 +88,7 @@ fn gaps(events: &[Event]) -> Vec<String> {
     wrong
 }
 
-/// Each told pull has its event, once, and no other pull ended in one of the same trace.
+/// Checks that each answered pull has one Pulled event, and that no call with another outcome has one.
 fn pulled(calls: &[Call], events: &[Event]) -> Vec<String> {
     let mut by_trace: BTreeMap<&str, u64> = BTreeMap::new();
     events.iter().filter(|event| event.reason == "Pulled").for_each(|event| *by_trace.entry(&event.trace_id).or_default() += 1);
@@ -102,7 +102,8 @@ fn pulled(calls: &[Call], events: &[Event]) -> Vec<String> {
     wrong
 }
 
-/// Of each node and image: as many as were told, and at most those besides whose callers got no answer.
+/// Checks the number of events for each node and image: at least the answers of this kind, and at most those and the calls without an
+/// answer.
 fn counted(calls: &[Call], events: &[Event], kind: &OutcomeKind, reason: &str) -> Vec<String> {
     let mut counts: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
     for call in calls {
@@ -124,11 +125,12 @@ fn counted(calls: &[Call], events: &[Event], kind: &OutcomeKind, reason: &str) -
         .collect()
 }
 
-/// On each node: what was told before another call was asked has the lower number.
+/// Checks for each node: if a pull was answered before another call was made, its event has the lower number.
 fn out_of_order(calls: &[Call], events: &[Event]) -> Vec<String> {
     let pulled = events.iter().filter(|event| event.reason == "Pulled");
     let numbers: BTreeMap<&str, u64> = pulled.map(|event| (event.trace_id.as_str(), event.number)).collect();
-    // By their place in the order of all: of an answer its number, of a question what must be higher.
+    // Questions and answers by their position. An answer raises the highest number so far; the event of a later question must have a higher
+    // number.
     let mut moments: BTreeMap<u64, (&Call, bool)> = BTreeMap::new();
     for call in calls.iter().filter(|call| numbers.contains_key(call.trace_id.as_str())) {
         moments.insert(call.asked, (call, false));

@@ -1,4 +1,4 @@
-//! A fleet on a cluster, before a registry that is down.
+//! A fleet on a cluster, with a registry that fails.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use support::nats::{NatsCluster, NatsConfig};
 pub(crate) const NODES: usize = 6;
 /// How long the registry answers 503.
 const OUTAGE: Duration = Duration::from_secs(60);
-/// The most failing requests meanwhile on a bus that is well, whatever the size of the fleet.
+/// The most failing requests in the outage if the bus works, whatever the size of the fleet.
 pub(crate) const FAILING_AT_MOST: u64 = 18;
-/// On such a bus everybody has the image so soon after the registry has healed.
+/// The longest time after healing until every node has the image, if the bus works.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(15);
-/// Longer than a play takes; the standing pull goes on as long as that.
+/// The time of the standing pull: longer than any test takes.
 const STANDING_PULL: &str = "10m";
-/// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
+/// The longest time until each agent knows all nodes: each agent reports to the registrar within 5 s.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// Agents, their bus and their registry.
@@ -29,7 +29,7 @@ pub(crate) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// A fleet that knows itself, before a registry that answers 503. Each agent is told of all servers, in another order.
+    /// Starts a fleet whose nodes know each other, with a registry that answers 503. Each agent gets all servers, in a different order.
     pub(crate) fn begin(place: &'a Workplace) -> Self {
         let (cluster, registry) = (NatsCluster::start(&NatsConfig::default()), Registry::new());
         registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
@@ -37,19 +37,19 @@ impl<'a> Fleet<'a> {
         let start = |node: usize| Agent::start(place, &name(node), &["--nats", &cluster.urls_from(node)]);
         let agents: Vec<_> = (0..NODES).map(start).collect();
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
-        // What the registrar has told the last of them, it knows of all.
+        // If the registrar has answered the last agent, it knows all agents.
         let last = &agents[NODES - 1];
         until_within("the fleet knows itself", KNOWN_WITHIN, || (last.counter("presence_alive") == NODES as u64).then_some(()));
         Self { place, cluster, registry, agents, began: Watch::start() }
     }
 
-    /// A standing pull on every node, standing until it is fulfilled.
+    /// Starts a standing pull on every node; the command runs until the images are present.
     pub(crate) fn standing_pull(&self) -> Started {
         let (urls, image) = (self.cluster.urls_from(0), self.registry.image("shop/web:v1"));
         self.place.start(&["pull", "--all-nodes", "--wait", STANDING_PULL, "-o", "json", "--nats", &urls, &image])
     }
 
-    /// Waits for the end of the outage, and holds the failing requests against the bar.
+    /// Waits for the end of the outage, and asserts the limit of failing requests.
     pub(crate) fn heals_after(&self, failing_at_most: u64) -> Watch {
         self.began.until(OUTAGE);
         let failing = self.registry.counts().failing;
@@ -70,7 +70,7 @@ impl<'a> Fleet<'a> {
         said(&format!("all served {:.1?} after healing", healed.elapsed()));
     }
 
-    /// Waits until every agent has the bus, as it says itself.
+    /// Waits until every agent reports that it has the bus.
     pub(crate) fn all_on_the_bus_within(&self, limit: Duration) {
         let watch = Watch::start();
         for agent in &self.agents {
@@ -80,7 +80,7 @@ impl<'a> Fleet<'a> {
         said(&format!("all on the bus after {:.1?}", watch.elapsed()));
     }
 
-    /// Waits until the last node knows what the first found missing, without having asked. A new tag each time.
+    /// Waits until the last node has a report of the first node, without a request of its own. Uses a new tag each time.
     pub(crate) fn shares_within(&self, limit: Duration) {
         let watch = Watch::start();
         let mut number = 0;

@@ -1,4 +1,4 @@
-//! Servers are lost in the middle of the outage, and brought back.
+//! Servers are lost in the middle of the outage, and restarted.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use support::requirement::met;
 
 use super::fleet::{FAILING_AT_MOST, Fleet, NODES, SERVED_WITHIN, said};
 
-/// Where the fleet's leases are.
+/// The stream of the bucket with the fleet's leases.
 const LEASES: &str = "KV_fleetpull-leases";
 /// When servers are lost, in the middle of the outage.
 const MIDDLE: Duration = Duration::from_secs(20);
-/// When the only one that was lost is brought back.
+/// When the server is restarted if only one was lost.
 const BACK: Duration = Duration::from_secs(40);
-/// The servers that are left elect a leader of each bucket after nine seconds at the latest, and once more if the vote was split; agents
-/// ask each second whether they have.
+/// The longest time until all agents have the bus. The other servers elect a leader of each bucket within 9 s, and once more if the vote
+/// was split; agents ask each second whether there is one.
 const ELECTED_WITHIN: Duration = Duration::from_secs(30);
-/// While there is no leader of the leases a node goes without one, as it would without a bus: by its own back-off that began at 20 s,
-/// once within an election. Seven requests were seen in these 20 s where the server led JetStream as a whole too, two where it did not.
+/// The most additional failing requests during the election. Without a leader of the leases, a node makes an attempt without a lease, as
+/// without a bus: by its own back-off that began at 20 s, once within an election. Seven requests were measured in these 20 s when the lost
+/// server was also the leader of JetStream as a whole, two when it was not.
 const ALONE_WHILE_ELECTING: u64 = NODES as u64;
-/// Kubelet's rule from 20 s on: a node tries at 20, 30 and 50 s.
+/// The most additional attempts by kubelet's rule from 20 s on: each node makes one at 20, 30 and 50 s.
 const ALONE_ATTEMPTS: u64 = 3 * NODES as u64;
-/// After three failures that rule keeps a node for 40 s at the longest, and then comes an attempt.
+/// The longest time after healing: by that rule a node waits for at most 40 s after three failures, and then makes an attempt.
 const ALONE_WITHIN: Duration = Duration::from_secs(45);
-/// A snapshot for each agent when it comes to another server, for a change that was lost with the leader and one for the server that came
-/// back, with as many to spare: no more, though there are changes all the time.
+/// The most snapshots of each agent, although there are changes all the time: one when it connects to another server, one for a change that
+/// was lost with the leader, one for the server that came back, and as many to spare.
 const SNAPSHOTS: u64 = 8;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A registry that is down for a minute before a fleet on a cluster of three nats-servers, of which some are lost in the middle.
+//! A registry fails for a minute, with a fleet on a cluster of three nats-servers, some of which are lost in the middle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod fleet;

@@ -1,4 +1,4 @@
-//! What several modules need.
+//! Helpers of several modules.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use memory_registry::MadeImage;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// The fields that every row of `pull --output json` has.
+/// The fields of every row of `pull --output json`.
 pub(crate) const FIELDS: [&str; 20] = [
     "image",
     "node",
@@ -30,9 +30,9 @@ pub(crate) const FIELDS: [&str; 20] = [
     "next_by",
     "standing_pull",
 ];
-/// The longest text of a failure of the embedded runtime. Characters.
+/// The longest failure text of the embedded runtime, in characters.
 pub(crate) const TEXT_MAX: usize = 1_500;
-/// A port of this host on which nobody listens: the kernel refuses at once.
+/// An address of this host without a server: the kernel refuses the connection at once.
 pub(crate) const NOBODY: &str = "127.0.0.1:1";
 
 /// An image of three small layers.
@@ -40,12 +40,12 @@ pub(crate) fn small() -> MadeImage {
     MadeImage::of_layers([40_000, 20_000, 3_000])
 }
 
-/// Asserts what holds for every row, whatever happened; gives `outcome reason class` as one text.
+/// Asserts the rules of every row; returns `outcome reason class` as one text.
 pub(crate) fn check_row(row: &Value) -> String {
     for field in FIELDS {
         assert!(row.get(field).is_some(), "{field} is missing: {row}");
     }
-    // Null where there is none.
+    // An absent value is null.
     let word = |field: &str| row[field].as_str().unwrap_or_default().to_owned();
     let (outcome, reason, class, message) = (word("outcome"), word("reason"), word("class"), word("message"));
     let there = outcome == "pulled" || outcome == "present";
@@ -73,7 +73,7 @@ pub(crate) fn entries(store: &Path) -> BTreeMap<String, Vec<Value>> {
     entries
 }
 
-/// Every visible blob of a store and its size; each must hash to its name.
+/// Every visible blob of a store and its size; asserts that each hashes to its name.
 pub(crate) fn sound_blobs(store: &Path) -> BTreeMap<String, u64> {
     let mut blobs = BTreeMap::new();
     let Ok(folder) = std::fs::read_dir(store.join("blobs/sha256")) else { return blobs };

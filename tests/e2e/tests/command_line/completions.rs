@@ -1,4 +1,5 @@
-//! What shells offer: commands, options and their words, nodes that answer, images. A shell never waits long and is never disturbed.
+//! Completions of shells: commands, options and their values, nodes that answer, images. A shell never waits long, and there is no error
+//! output.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,10 +10,10 @@ use e2e::{Finished, Registry, Started, Watch, Workplace, binary, until};
 use super::common::{NOBODY, small};
 use super::three_agents::Fleet;
 
-/// A hundred times what the program needs on an idle machine, and far below what a connection to a silent server may take.
+/// A hundred times the program's time on an idle machine, and far less than a connection to a silent server may take.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
-/// What bash really offers at the end of these words, the last of which is being typed.
+/// The completions of bash for these words, the last of which is incomplete.
 fn offered(place: &Workplace, words: &[&str]) -> Vec<String> {
     let (program, last) = (place.command(&[]), words.last().unwrap());
     let script = place.text_path("completions.bash");
@@ -33,7 +34,7 @@ fn offered(place: &Workplace, words: &[&str]) -> Vec<String> {
     done.stdout.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Names, without the options that may follow too.
+/// The completions without options.
 fn names(place: &Workplace, words: &[&str]) -> Vec<String> {
     offered(place, words).into_iter().filter(|name| !name.starts_with('-')).collect()
 }
@@ -84,7 +85,7 @@ fn nodes_and_images_come_from_the_fleet() {
     let (held, standing) = (registry.image("shop/web:v9"), registry.image("shop/job:v9"));
     let _ = fleet.rows(&["pull", &held, "--node", "n1"], 1);
     let _ = fleet.run(&["pull", &standing, "--node", "n2", "--wait", "1h", "--detach"]).expect(0);
-    // An answer that comes after 0.3 s is not waited for, and this machine may be busy.
+    // An answer after more than 0.3 s is ignored, and this machine may be busy, so repeat.
     let comes = |words: &[&str], expected: &[&str]| {
         until("it is offered", || (names(&fleet.place, words) == expected).then_some(()));
     };
@@ -95,7 +96,7 @@ fn nodes_and_images_come_from_the_fleet() {
     for words in [&["explain", host][..], &["backoff", "clear", host], &["cancel", host]] {
         comes(words, &[standing.as_str(), held.as_str()]);
     }
-    // The words before say which fleet it is.
+    // The words before the cursor name the fleet.
     comes(&["nodes", "--fleet", "other", ""], &[]);
     let (elsewhere, url) = (Workplace::new(), fleet.nats.url());
     until("it is offered", || (names(&elsewhere, &["nodes", "--nats", &url, ""]) == ["n1", "n2", "n3"]).then_some(()));
@@ -116,7 +117,7 @@ fn images_come_from_the_store_of_this_machine() {
 
 #[test]
 fn a_shell_does_not_wait_for_a_server_that_is_gone_or_silent() {
-    // It takes connections and says nothing.
+    // A server that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("nats://{}", silent.local_addr().unwrap());
     for url in [format!("nats://{NOBODY}"), silent, "nats://".to_owned(), "nats://name.invalid:4222".to_owned()] {

@@ -1,4 +1,4 @@
-//! The fleet of deploy/compose.yaml names only files, settings, options and services that there are.
+//! The fleet of deploy/compose.yaml names only files, settings, options and services that exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What a pattern's group matches anywhere in a text.
+/// All matches of a pattern's group in a text.
 fn all<'a>(text: &'a str, pattern: &str) -> BTreeSet<&'a str> {
     Regex::new(pattern).unwrap().captures_iter(text).map(|found| found.get(1).unwrap().as_str()).collect()
 }
 
-/// The names one step within a part of the file at the margin.
+/// The names that are indented by one step within a part of the file.
 fn names_in<'a>(text: &'a str, part: &str) -> BTreeSet<&'a str> {
     let lines = text.lines().skip_while(|line| *line != format!("{part}:")).skip(1);
     let within: Vec<&str> = lines.take_while(|line| line.is_empty() || line.starts_with(' ')).collect();
@@ -47,7 +47,7 @@ fn everything_is_there_and_what_it_mounts_exists() {
         assert!(image.contains('/') && !image.ends_with(":latest") && image.rsplit('/').next().unwrap().contains(':'), "{image} has a tag");
     }
     assert!(text.contains("dockerfile: deploy/Containerfile"));
-    // Only this machine reaches what has no login.
+    // Services without a login are reachable from this machine alone.
     for port in all(&text, r#"ports: \["([^"]+)"\]"#) {
         assert!(port.starts_with("127.0.0.1:"), "{port}");
     }
@@ -110,7 +110,7 @@ fn prometheus_and_grafana_find_what_is_there() {
     for dashboard in ["fleet.json", "node.json"] {
         assert!(text.contains(&format!("./grafana/{dashboard}:{folder}/{dashboard}:ro")), "{dashboard}");
     }
-    // The registry without a certificate.
+    // The registry that has no certificate.
     let [host] = all(&text, r#"aliases: \["([^"]+)"\]"#).into_iter().collect::<Vec<_>>()[..] else { panic!("one alias") };
     assert!(text.contains(&format!("/etc/containerd/certs.d/{host}/hosts.toml:ro")));
     assert!(read("deploy/compose/hosts.toml").contains(&format!("server = \"http://{host}\"")));

@@ -1,4 +1,4 @@
-//! What a newcomer tries first: help, version, completions, demo, explain.
+//! The first commands of a newcomer: help, version, completions, demo, explain.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -32,9 +32,9 @@ const COMMANDS: [&str; 17] = [
     "demo",
     "completions",
 ];
-/// What the demo may take. It takes some 17 s, 12 of them an outage.
+/// The longest time of the demo. It takes about 17 s, 12 s of them an outage.
 const DEMO_ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// Commands below commands.
+/// Subcommands, each with its command.
 const BELOW: [(&str, &str); 6] =
     [("backoff", "list"), ("backoff", "explain"), ("backoff", "clear"), ("backoff", "pause"), ("backoff", "resume"), ("budget", "list")];
 
@@ -57,7 +57,7 @@ fn help_teaches_with_examples_and_fits_a_terminal() {
     assert!(place.run(&[]).expect(2).stderr.contains("Usage: fleetpull"), "nothing asked for");
 }
 
-/// What is no group's stands among the command's own options, before every group.
+/// Checks that options outside of groups come before every group.
 fn check_that_groups_hold_what_is_theirs(help: &Finished) {
     let groups = ["\nMany nodes:\n", "\nRuntime:\n", "\nRegistry (", "\nNATS (", "\nSettings:\n"];
     let first = groups.into_iter().filter_map(|group| help.stdout.find(group)).min().unwrap_or(help.stdout.len());
@@ -113,13 +113,13 @@ fn the_demo_shows_the_main_job_and_keeps_its_stores_if_asked() {
     }
 }
 
-/// Titles and blank lines aside, and what to try next.
+/// Checks that each line says whether it is measured, simulated or shortened, except titles, blank lines, and the advice at the end.
 fn check_that_every_line_says_what_it_is(done: &Finished) {
     let (told, _) = done.stdout.split_once("\n\nThe stores are kept in ").unwrap();
     let mut scene = String::new();
     let mut said: Vec<(String, &str)> = Vec::new();
     let (scenes, table) = told.split_once("\nNODE ").unwrap();
-    // The first says what the words are for.
+    // The first line explains the words.
     for line in scenes.lines().skip(1).filter(|line| !line.is_empty()) {
         match line.strip_prefix("   ") {
             None => scene = line.split('.').next().unwrap().to_owned(),
@@ -153,7 +153,7 @@ fn the_demo_in_json_is_one_object_for_each_fact_and_leaves_nothing_behind() {
         };
         assert!(expected.contains(&said) && fact["text"].as_str().is_some_and(|text| !text.is_empty()), "{fact}");
     }
-    // Each line of a scene is one of these, in its order; how often an outage is looked at is not fixed.
+    // The lines of a scene, in order. Scene 6 is checked separately, because the number of its lines varies.
     for (scene, whats) in [
         (1, &["event", "event", "registry", "step"][..]),
         (2, &["event", "registry", "step"]),
@@ -261,7 +261,7 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
     let unasked = place.run(&["explain", &image, "--runtime", "cri", "--runtime-endpoint", "unix:///nope"]).expect(1);
     assert!(unasked.stdout.contains("it would fail with ImageInspectError: "), "{unasked}");
     assert!(unasked.stderr.contains("hint: nothing answers on /nope: start the container runtime"), "{unasked}");
-    // What no pull would look at does not matter.
+    // Settings that a pull would not use do not matter.
     let never = place.run(&["explain", &image, "--policy", "Never", "--store", "store", "--authfile", "gone.json"]).expect(0);
     assert!(never.stdout.contains("ErrImageNeverPull"), "{never}");
     let registry = Registry::new();
@@ -290,7 +290,7 @@ fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
     assert!(alone["pull_error"].as_str().unwrap().contains("127.0.0.1:1"), "{alone}");
 }
 
-/// A terminal of its own, which `script` makes.
+/// Runs a command line on a terminal of its own, which `script` makes.
 fn on_a_terminal(place: &Workplace, line: &str) -> Finished {
     Finished::of(&[line], begin_on_a_terminal(place, line))
 }
@@ -299,12 +299,12 @@ fn begin_on_a_terminal(place: &Workplace, line: &str) -> Started {
     begin_by(place, line, |program| vec!["script".into(), "-qec".into(), program, "/dev/null".into()])
 }
 
-/// With pipes and redirections.
+/// Runs a command line with pipes and redirections.
 fn in_a_shell(place: &Workplace, line: &str) -> Finished {
     Finished::of(&[line], begin_by(place, line, |program| vec!["sh".into(), "-c".into(), program]))
 }
 
-/// The program with `line` behind it, run by another one that `words` names.
+/// Starts the program followed by `line` through another program, whose arguments `words` returns.
 fn begin_by(place: &Workplace, line: &str, words: impl FnOnce(String) -> Vec<String>) -> Started {
     let program = place.command(&[]);
     let words = words(format!("{} {line}", program.get_program().display()));
@@ -339,13 +339,13 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
     let layers = &added.manifests[0].layers;
     let largest = layers.iter().max_by_key(|layer| layer.size).unwrap();
     let name = &largest.digest.split_once(':').unwrap().1[..12];
-    // Some two seconds, in which bars are drawn ten times a second.
+    // The pull takes about 2 s, during which bars are drawn ten times per second.
     registry.faults().add(Fault::new("/blobs/", FaultAction::Body(BodyFault::BytesPerSecond(largest.size / 2))));
     let image = registry.image("shop/web:v1");
     let done = on_a_terminal(&place, &format!("pull --store store {image}")).expect(0);
     assert!(done.stdout.contains("pulled   ") && !done.stdout.contains("Normal   Pulling"), "{done}");
     let bars = done.stdout.lines().filter(|line| line.contains(name) && line.contains("  [") && line.contains(" of ")).count();
-    // Before it is drawn again, the cursor goes up and all below it is cleared.
+    // Before each drawing the cursor goes up, and everything below it is cleared.
     assert!(bars > 1 && done.stdout.contains("A\u{1b}[J"), "a bar of layer {name}, drawn again and again: {done}");
     assert!(!done.stdout.contains(" 0/0"), "a bar that says nothing: {done}");
     let piped = place.run(&["pull", "--store", "other", &image]).expect(0);
@@ -380,7 +380,7 @@ fn a_bus_that_comes_back_is_said_while_a_live_screen_is_drawn() {
     until("it says that the bus is found again", || waiting.stdout().contains(said[1]).then_some(()));
     registry.add_image("shop/web", "v1", &small());
     let done = Finished::of(&[&line], waiting).expect(0);
-    // The agent goes on with the standing pull by itself, so the image may be there before the command has asked again.
+    // The agent goes on with the standing pull by itself, so the image may be present before the command asks again.
     let is_there = done.stdout.contains("pulled   n1") || done.stdout.contains("present  n1");
     assert!(done.stdout.find(said[0]) < done.stdout.find(said[1]) && is_there, "{done}");
 }

@@ -1,4 +1,4 @@
-//! Three agents on a real nats-server, asked as an operator asks them.
+//! Three agents on a real nats-server, used as an operator uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -154,7 +154,7 @@ fn ctrl_c_ends_the_wait_and_what_nobody_else_wants() {
     assert_eq!(fleet.rows(&["explain", &image, "--node", "n1"], 0)[0]["pull"]["present"], false);
 }
 
-/// Follows events with these arguments until `wanted` lines were seen, then ends it as Ctrl-C does.
+/// Follows events with these arguments until there are `wanted` lines, then ends the command as Ctrl-C does.
 fn follow(fleet: &Fleet, more: &[&str], cause: impl FnOnce(), wanted: usize) -> Vec<Value> {
     let arguments = [&["events", "--follow", "-o", "json"], more].concat();
     let following = fleet.place.start(&arguments);
@@ -167,7 +167,7 @@ fn follow(fleet: &Fleet, more: &[&str], cause: impl FnOnce(), wanted: usize) -> 
 
 #[test]
 fn events_are_listed_followed_and_filtered() {
-    // Each node finds out by itself, so that all of them have the same events.
+    // The nodes do not share, so that each makes its own attempt and all have the same events.
     let Some(fleet) = Fleet::start(&[("FLEETPULL_FLEET_SHARE", "off")]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
@@ -229,7 +229,7 @@ fn a_node_that_goes_silent_has_a_row_and_holds_up_nobody() {
     assert_eq!((outcomes(&in_time)["n1"].as_str(), &silent["timed_out"]), ("present", &json!(true)), "{in_time:?}");
     assert_eq!(fleet.answering(), BTreeSet::from(["n1".to_owned(), "n3".to_owned()]));
     let commands = [&["nodes", "n2"][..], &["pulls", "--node", "n2"], &["events", "--node", "n2"], &["explain", &image, "--node", "n2"]];
-    // All at once: each waits some seconds for an answer.
+    // All commands run at the same time, because each waits some seconds for an answer.
     for (command, started) in commands.map(|command| (command, fleet.place.start(command))) {
         let done = Finished::of(command, started).expect(1);
         assert!(done.output().contains("the agent of n2 is silent"), "{done}");
@@ -256,7 +256,7 @@ fn without_the_bus_each_agent_answers_on_its_socket() {
     let _ = fleet.run(&["pull", &missing, "--agent", &url]).expect(1);
     let _ = fleet.run(&["pull", &missing, "--agent", &url]).expect(4);
     let kept = fleet.rows(&["events", "--agent", &url], 0);
-    // A node that finds no leader of the budget says that it waited.
+    // A node that finds no leader of the budget records that it waited.
     let of_images = kept.iter().filter(|event| !event["data"]["image"].is_null());
     let of_images: Vec<&str> =
         of_images.filter_map(|event| event["data"]["reason"].as_str()).filter(|reason| *reason != "Throttled").collect();

@@ -1,4 +1,4 @@
-//! `backoff` and `budget`: what the fleet has learned, explained and overruled.
+//! `backoff` and `budget`: the fleet's entries and budgets, explained and overruled.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::common::{check_row, small};
 use super::three_agents::Fleet;
 
-/// The entries of a list, shared ones and nodes' own.
+/// The entries of a list, shared ones and local ones.
 fn entries(fleet: &Fleet) -> Vec<Value> {
     fleet.rows(&["backoff", "list"], 0).into_iter().filter(|row| row["kind"] == "entry").collect()
 }
 
-/// The one shared entry, once all three nodes hold it.
+/// Waits until all three nodes have the one shared entry, and returns it.
 fn shared_by_three(fleet: &Fleet) -> Value {
     until("three nodes hold the shared entry", || {
         entries(fleet).into_iter().find(|entry| entry["shared"] == true && entry["node_count"] == 3)
@@ -56,7 +56,7 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     assert!(other.stdout.is_empty() && other.stderr.contains("nothing of that name is held back"), "{other}");
 }
 
-/// What one node alone reports delays the others; what two report refuses them.
+/// A failure that one node alone reports delays the other nodes; once two nodes report it, they are refused.
 #[test]
 fn what_two_nodes_find_out_refuses_the_third() {
     let Some(fleet) = Fleet::start(&[]) else { return };
@@ -80,7 +80,7 @@ fn what_two_nodes_find_out_refuses_the_third() {
 
 #[test]
 fn who_tries_for_all_is_named_while_it_does() {
-    // Who waits for the word of another is refused soon.
+    // A caller that waits for another node's attempt is refused soon.
     let Some(fleet) = Fleet::start(&[("FLEETPULL_THROTTLE_MAX_WAIT", "1s")]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");
@@ -91,7 +91,7 @@ fn who_tries_for_all_is_named_while_it_does() {
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
     assert_eq!((&refused["next_by"], refused["next_attempt_ms"].is_u64()), (&json!(null), true), "{refused}");
 
-    // The next attempt hangs, and n2 alone wants it: it has ten seconds until its time for an answer is over.
+    // The next attempt hangs, and n2 alone makes it: it has 10 s to get an answer.
     registry.faults().add(Fault::new("/manifests/", memory_registry::FaultAction::Hang));
     let standing_pull = fleet.place.start(&["pull", &image, "--node", "n2", "--wait", "1m", "-q"]);
     until("n2 tries for all, as n1 and n3 know", || {
@@ -130,7 +130,7 @@ fn what_is_cleared_is_asked_for_again() {
     assert!(fleet.run(&["backoff", "clear", &image]).expect(1).stderr.contains("nothing is held back"));
 }
 
-/// After a clear the next attempt goes within seconds, or it is said what still blocks it, with a failure.
+/// After a clear the next attempt begins within seconds, or the command fails and says what still blocks it.
 #[test]
 fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
     let Some(fleet) = Fleet::start(&[]) else { return };
@@ -174,7 +174,7 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
     told(Fault::answer("/manifests/", 503, &later, r#"{"errors":[{"code":"UNAVAILABLE","message":"down"}]}"#), "shop/web", false);
     let slow_down = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
     told(Fault::answer("/manifests/", 429, &later, slow_down), "shop/job", false);
-    // A clear changes nothing of what a registry counts.
+    // A clear does not change the registry's own count of pulls.
     let used_up = [("retry-after", "300"), ("ratelimit-limit", "100;w=300"), ("ratelimit-remaining", "0;w=300")];
     told(Fault::answer("/manifests/", 429, &used_up, slow_down), "shop/db", true);
 }
@@ -215,7 +215,7 @@ fn what_one_node_alone_reports_is_waited_for_and_explained_so() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let (first, image) = (registry.image("shop/web:v8"), registry.image("shop/web:v9"));
-    // For four seconds at most another node waits, and then asks for itself.
+    // Another node waits for at most 4 s, and then makes an attempt of its own.
     for command in [&["explain", &first, "--node", "n2"][..], &["pull", &image, "--node", "n2", "--dry-run"]] {
         let failed = fleet.rows(&["pull", command[1], "--node", "n1"], 1);
         assert_eq!(failed[0]["class"], "not_found", "{failed:?}");
@@ -225,7 +225,7 @@ fn what_one_node_alone_reports_is_waited_for_and_explained_so() {
     }
     let pulled = fleet.rows(&["pull", &image, "--node", "n2"], 1);
     assert_eq!(pulled[0]["outcome"], "failed", "it asked for itself: {pulled:?}");
-    // Now two say so.
+    // Now two nodes have reported the failure.
     let refused = fleet.run(&["explain", &image, "--node", "n3"]);
     assert!(refused.stdout.contains("it would be refused with ImagePullBackOff"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Who is known outlives the registrar: thirty agents, of which any ten are killed, and every node has its row all the same.
+//! The list of nodes outlives the registrar: ten of thirty agents are killed, and every node still has its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use support::requirement::met;
 
 const NODES: usize = 30;
 const KILLED: usize = 10;
-/// How often ten are killed and started again; `FLEET_DRAWS` says another number.
+/// How often ten agents are killed and started again; `FLEET_DRAWS` sets another number.
 const DRAWS: u64 = 3;
-/// What an agent logs when it becomes registrar, and when it ceases to be.
+/// The log messages of an agent that becomes registrar, and of one that is no longer registrar.
 const LEADS: &str = "this agent is the fleet's registrar";
 const LEADS_NO_MORE: &str = "this agent is not the fleet's registrar any more";
 
@@ -23,7 +23,7 @@ struct Members {
     _nats: NatsServer,
 }
 
-/// Every third node stands in zone b.
+/// The zone of a node: every third node is in zone b.
 fn zone_of(node: &str) -> &'static str {
     let number: usize = node.trim_start_matches('n').parse().unwrap();
     if number.is_multiple_of(3) { "b" } else { "a" }
@@ -61,7 +61,7 @@ impl Members {
         (done.status, done.objects())
     }
 
-    /// The registrar, as its own log says.
+    /// The registrar, by its own log.
     fn registrar(&self) -> Option<String> {
         let leads = |agent: &Started| {
             agent
@@ -73,7 +73,7 @@ impl Members {
         self.agents.iter().find(|(_, agent)| leads(agent)).map(|(node, _)| node.clone())
     }
 
-    /// Kills these, each without a last word.
+    /// Kills these agents with SIGKILL.
     fn kill(&mut self, nodes: &BTreeSet<String>) {
         for node in nodes {
             self.agents[node].signal(Signal::Kill);
@@ -84,7 +84,7 @@ impl Members {
     }
 }
 
-/// Ten nodes: the registrar if it is known, half of them of those that were started last, the others any.
+/// Draws ten nodes: the registrar if it is known, five of those that were started last, and any others.
 fn draw(random: &mut Random, registrar: Option<String>, young: &BTreeSet<String>) -> BTreeSet<String> {
     let mut drawn: BTreeSet<String> = registrar.into_iter().chain(young.iter().take(KILLED / 2).cloned()).collect();
     while drawn.len() < KILLED {
@@ -93,7 +93,7 @@ fn draw(random: &mut Random, registrar: Option<String>, young: &BTreeSet<String>
     drawn
 }
 
-/// Each node has one row of which `is_left_out` is true for those that were killed alone.
+/// Checks that each node has one row, and that `is_left_out` is true exactly for the killed nodes.
 fn check(what: &str, rows: &[Value], meant: &BTreeSet<String>, killed: &BTreeSet<String>, is_left_out: impl Fn(&Value) -> bool) {
     let node = |row: &Value| row["node"].as_str().unwrap().to_owned();
     let named: BTreeSet<String> = rows.iter().map(node).collect();
@@ -113,7 +113,7 @@ fn every_node_has_its_row_whichever_ten_of_thirty_were_killed() {
     let draws = std::env::var("FLEET_DRAWS").map_or(DRAWS, |text| text.parse().unwrap());
     let mut young = all.clone();
     for number in 0..draws {
-        // Every third time any node, else the registrar and nine.
+        // Every third draw takes any nodes, the others the registrar and nine more.
         let registrar = if number % 3 == 2 { None } else { Some(until("one is registrar", || members.registrar())) };
         let killed = draw(&mut Random::seeded(number), registrar, &young);
         members.kill(&killed);

@@ -1,4 +1,4 @@
-//! `policy`: what operators say for the whole fleet, and what becomes of it on nodes.
+//! `policy`: an operator's policy for the whole fleet, and how nodes apply it.
 
 use e2e::{Registry, Signal, until};
 use memory_registry::MadeImage;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::three_agents::Fleet;
 
-/// A registry with so many images, and a policy file for it that allows so many pulls a second.
+/// A registry with this many images, and a policy file that permits this many pulls per second from it.
 fn registry_and_policy(fleet: &Fleet, images: u64, per_second: u64) -> Registry {
     let registry = Registry::new();
     for tag in 0..images {
@@ -24,7 +24,7 @@ fn policy(fleet: &Fleet) -> Value {
     fleet.rows(&["policy", "get"], 0).remove(0)
 }
 
-/// The one budget, once its leader goes by this revision.
+/// Waits until the leader of the one budget applies this revision, and returns the budget.
 fn budget_by(fleet: &Fleet, revision: u64) -> Value {
     until("the leader goes by the policy", || {
         let budgets = fleet.rows_any(&["budget", "list"]);
@@ -61,7 +61,7 @@ fn a_policy_is_set_once_gone_by_everywhere_and_outlives_a_restart() {
     let table = fleet.run(&["budget", "list", "-o", "wide"]).expect(0);
     assert!(table.stdout.contains("  5/s  ") && table.stdout.contains("  20       policy  "), "{table}");
 
-    // What is printed is what is taken.
+    // The printed policy can be set again.
     let printed = fleet.run(&["policy", "get"]).expect(0);
     assert!(printed.stdout.starts_with(&format!("# revision {revision}, set ")), "{printed}");
     write(&fleet, "again.toml", &printed.stdout);

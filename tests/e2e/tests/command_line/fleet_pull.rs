@@ -1,4 +1,4 @@
-//! `pull` on many nodes: who begins when, what stops the rest, what is said of it.
+//! `pull` on many nodes: when each node begins, what stops the remaining nodes, and what is printed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::common::small;
 use super::three_agents::{Fleet, NODES, outcomes};
 
-/// A row of what was not begun.
+/// Whether the row is of a pull that was not begun.
 fn is_not_begun(row: &Value) -> bool {
     row["outcome"] == "not_begun"
 }
@@ -70,7 +70,7 @@ fn so_many_of_a_hundred_can_be_enough() {
 fn a_dry_run_says_who_has_it_and_how_much_the_others_would_fetch() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
-    // The first two layers of the one are those of the other.
+    // The layers of `shop/base` are the first two layers of `shop/web`.
     registry.add_image("shop/base", "v1", &MadeImage::of_layers([40_000, 20_000]));
     let whole = registry.add_image("shop/web", "v1", &small());
     let (base, image) = (registry.image("shop/base:v1"), registry.image("shop/web:v1"));
@@ -90,7 +90,7 @@ fn a_dry_run_says_who_has_it_and_how_much_the_others_would_fetch() {
     assert!(text.stdout.contains(" KiB ") && text.stdout.contains("\nto fetch in all: "), "{text}");
     let ghost = fleet.rows(&["pull", &image, "--node", "ghost", "--dry-run"], 1).remove(0);
     assert_eq!((&ghost["present"], ghost["error"].as_str().map(str::is_empty)), (&Value::Null, Some(false)), "{ghost}");
-    // What a pull then fetches is what was said.
+    // A pull then fetches the printed number of bytes.
     registry.reset_counts();
     let _ = fleet.run(&["pull", &image, "--node", "n1", "-q"]).expect(0);
     assert_eq!(registry.blob_bytes_served().values().sum::<u64>(), all - shared);
@@ -141,7 +141,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
-    // The node that keeps the list of nodes has heard all of them, and is not the one that falls silent.
+    // Find the registrar, which knows all nodes, so that another node can be stopped.
     let registrar = e2e::until("an agent knows all three", || {
         NODES.into_iter().find(|node| fleet.rows(&["nodes", node, "--counters"], 0)[0]["counters"]["presence_known"] == 3)
     });
@@ -165,7 +165,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
         let text = fleet.run(command).expect(0);
         assert!(text.stderr.contains(&format!("{quiet}: known, but silent")) || text.stdout.contains(quiet), "{text}");
     }
-    // A standing pull is made there as soon as it answers, whatever the others have done by then.
+    // The silent node gets its standing pull as soon as it answers, whatever the state of the other nodes is then.
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
     e2e::until("the command waits for it alone", || waiting.stderr().contains("1 node is silent").then_some(()));
@@ -184,7 +184,7 @@ fn a_port_that_refuses_is_said_at_once() {
         let watch = Watch::start();
         let done = place.run(&[command, &["--nats", &url]].concat()).expect(1);
         assert!(done.stderr.contains("refused") && done.stderr.contains("--agent unix://"), "{done}");
-        // Five seconds were the limit for a server that says nothing at all.
+        // The limit for a silent server would be 5 s.
         assert!(watch.elapsed() < Duration::from_secs(4), "{done}: {:?}", watch.elapsed());
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::common::small;
 use super::three_agents::{Fleet, NODES};
 
-/// The standing pulls that stand.
+/// The standing pulls in the list.
 fn standing_pulls(fleet: &Fleet) -> Vec<Value> {
     fleet.rows(&["pulls"], 0).into_iter().filter(|row| row["standing_pull"].is_string()).collect()
 }
@@ -23,7 +23,7 @@ fn a_standing_pull_stands_until_the_image_is_there() {
     let waiting = fleet.place.start(&arguments);
     let standing = until("a standing pull is held on each node", || {
         let standing = standing_pulls(&fleet);
-        // Before the first node has found out, the others wait for its word, which has no class.
+        // Until the first node's attempt has failed, the other nodes wait for it without a class.
         let told = |standing_pull: &Value| standing_pull["class"].is_string() && standing_pull["cause"].is_string();
         (standing.len() == 3 && standing.iter().all(told)).then_some(standing)
     });
@@ -72,7 +72,7 @@ fn a_second_ctrl_c_ends_the_command_at_once() {
     let arguments = ["pull", &image, "--all-nodes", "--wait", "10m"];
     let waiting = fleet.place.start(&arguments);
     until("the standing pulls go on", || (standing_pulls(&fleet).len() == 3).then_some(()));
-    // Its answer is waited for, long enough for a second signal.
+    // The command waits for n3's answer, long enough for a second signal.
     fleet.agents["n3"].signal(Signal::Stop);
     waiting.signal(Signal::Interrupt);
     until("it says what a second one does", || waiting.stderr().contains("Ctrl-C again").then_some(()));
@@ -128,7 +128,7 @@ fn cancel_stops_what_runs_or_says_who_else_waits_for_it() {
     let told = Finished::of(&arguments, waiting).expect(1);
     assert_eq!(told.output().matches("was cancelled by ").count(), 2, "{told}");
     assert_eq!((callers("n2"), callers("n3")), (Some(json!(1)), None), "what nobody else wants has ended");
-    // No standing pull is left: it says what runs all the same, and why.
+    // No standing pull is left: the command names the pull that still runs, and why.
     let none = fleet.run(&["cancel", &image]).expect(1);
     assert!(none.stdout.is_empty() && none.stderr.contains(&goes_on("1 other caller waits")), "{none}");
     other.signal(Signal::Interrupt);
@@ -197,7 +197,7 @@ fn the_same_detached_pull_twice_is_one_standing_pull_a_node() {
     let again = fleet.run(&["pull", &image, "--node", "n1", "--wait", "1h", "--detach"]).expect(0);
     let id = first[0]["standing_pull"].as_str().unwrap();
     assert!(again.stdout.contains(&format!("standing pull {id}  already standing for ")), "{again}");
-    // On a node that has none yet it is one of its own.
+    // A node without a standing pull gets a new one.
     let more = fleet.rows(&["pull", &image, "--all-nodes", "--wait", "10m", "--detach"], 0);
     assert!(more.len() == 3 && ids(&more).len() == 2, "{more:?}");
     let standing = standing_pulls(&fleet);
@@ -208,7 +208,7 @@ fn the_same_detached_pull_twice_is_one_standing_pull_a_node() {
     until("the standing pull of n1 stands again", || (standing_pulls(&fleet).len() == 3).then_some(()));
     let after = fleet.rows(&["pull", &image, "--node", "n1", "--wait", "10m", "--detach"], 0);
     assert_eq!((ids(&after), standing_pulls(&fleet).len()), (BTreeSet::from([id.to_owned()]), 3), "a restart changes nothing of it");
-    // A command that waits has one of its own: its Ctrl-C ends no other.
+    // A command that waits has a standing pull of its own: its Ctrl-C ends no other.
     let waiting = fleet.place.start(&["pull", &image, "--node", "n1", "--wait", "10m"]);
     until("another one stands", || (standing_pulls(&fleet).len() == 4).then_some(()));
     waiting.signal(Signal::Interrupt);

@@ -1,4 +1,4 @@
-//! `status`: one screen that names the cause, since when, whom it holds and what comes next.
+//! `status`: one screen that names the cause, since when, the nodes that wait, and the next attempt.
 
 use e2e::{Registry, until};
 use memory_registry::Fault;
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::common::small;
 use super::three_agents::Fleet;
 
-/// One screen.
+/// The most lines of one screen.
 const LINES_MOST: usize = 40;
 
-/// Leaves a standing pull on each node.
+/// Makes a detached standing pull on each node.
 fn want_everywhere(fleet: &Fleet, image: &str) {
     let _ = fleet.run(&["pull", image, "--all-nodes", "--wait", "10m", "--detach", "-q"]).expect(0);
 }
 
-/// The row for which all three nodes wait.
+/// Waits for the row that names all three nodes.
 fn held_everywhere(fleet: &Fleet, list: &str) -> Value {
     until("three nodes wait", || {
         let status = fleet.rows(&["status"], 0).remove(0);
@@ -23,7 +23,7 @@ fn held_everywhere(fleet: &Fleet, list: &str) -> Value {
     })
 }
 
-/// What the first five lines say.
+/// Asserts that the first five lines contain these texts.
 fn assert_first_lines_say(fleet: &Fleet, arguments: &[&str], parts: &[&str]) {
     let shown = fleet.run(arguments).expect(0);
     assert!(shown.stdout.lines().count() <= LINES_MOST, "{shown}");
@@ -84,17 +84,17 @@ fn a_tag_that_is_missing_is_a_row_until_it_is_pushed() {
         &["not found for ", "404 (n", "3 nodes wait for 1 image", "BUS      connected, an agent answers in "],
     );
 
-    // What one node knows, by its socket.
+    // The status of one node, through its socket.
     let socket = fleet.socket("n2");
     let of_one = fleet.run(&["status", "--agent", &socket]).expect(0);
     assert!(of_one.stdout.contains("as n2 knows it, 1 enforce") && of_one.stdout.contains("1 node waits for 1 image"), "{of_one}");
 
-    // A person who watches sees it read anew.
+    // `--watch` reads the status again.
     let watching = fleet.place.start(&["status", "--watch", "-o", "json"]);
     until("it is read twice", || (watching.stdout().lines().count() >= 2).then_some(()));
     drop(watching);
     registry.add_image("shop/web", "v9", &small());
-    // It may have been found by then.
+    // A node may have found the image by then, so the exit status is ignored.
     let _ = fleet.run(&["backoff", "clear", &image]);
     assert_well(&fleet);
 }

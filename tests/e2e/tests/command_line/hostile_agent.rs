@@ -1,4 +1,4 @@
-//! What an agent says of itself reaches a terminal as text, and as nothing else.
+//! An agent's texts reach a terminal as printable text only.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ use serde_json::json;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// Clears the screen, sets its title, in C0 and in C1, erases, and turns the rest of the line around.
+/// Control sequences that clear the screen, set its title (in C0 and in C1), erase, and reverse the rest of the line.
 const BAD: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}y\u{9b}2Jz\u{7f}\u{202e}\r\nforged line";
-/// Longer than any name of an image may be. Characters.
+/// The length of an image name that is longer than allowed, in characters.
 const IMAGE_LENGTH: usize = 4_000;
 /// How long connecting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -109,7 +109,7 @@ fn budgets() -> BudgetList {
     BudgetList { budgets: vec![state], ..BudgetList::default() }
 }
 
-/// Answers every question of one command, for one node or for all, with the same.
+/// Gives the same answer to every question of one command, for one node or for all.
 async fn answer<C: Command>(bus: &NatsBus, reply: C::Reply) {
     let (fleet, node) = (Fleet::default(), "n1".parse::<NodeName>().unwrap());
     let payload = encode(&reply).unwrap();

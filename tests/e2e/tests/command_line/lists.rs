@@ -1,4 +1,4 @@
-//! Lists as kubectl's: their columns, their order, their forms, and how they end.
+//! Lists as kubectl's: their columns, their order, their output formats, and their ends.
 
 use std::process::Stdio;
 
@@ -99,6 +99,6 @@ fn a_reader_that_goes_away_ends_a_list_quietly() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let ended = child.wait_with_output().unwrap();
-    // As SIGPIPE ends other programs.
+    // The exit status of a program that SIGPIPE ends.
     assert!(ended.status.code() == Some(141) && ended.stderr.is_empty(), "{ended:?}");
 }

@@ -1,7 +1,7 @@
-//! The program as its users meet it: run from a folder with a home of its own, against registries, runtimes and servers that are
-//! real or count what they are asked.
+//! The program as its users run it: from a folder with a home of its own, against registries, runtimes and servers that are real or count
+//! their requests.
 //!
-//! Each module pins one promise to users: what is printed, what is kept, what a failure says, what never leaks.
+//! Each module tests one promise to users: the output, the stored files, the text of a failure, or that nothing leaks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! `nats-setup` makes what agents need, once, and changes what is there only by its rule.
+//! `nats-setup` creates the buckets and the stream that agents need, and changes existing ones only by its rule.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const BUCKETS: [&str; 7] = [
     "fleetpull-keys",
 ];
 
-/// What JetStream's API answers.
+/// The answer of JetStream's API.
 fn api(server: &NatsServer, call: &str, body: &Value) -> Value {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -81,7 +81,7 @@ fn it_makes_each_bucket_once_and_a_dry_run_makes_none() {
         assert_eq!(reports[setting], value, "{setting}");
     }
     assert_eq!(reports["republish"]["dest"], "fleetpull.v1.know.reports.>");
-    // Else each writer of it could empty it by a header.
+    // Otherwise each writer of the bucket could empty it by a header.
     for bucket in [&before[5], &before[6]] {
         assert_ne!(bucket["allow_rollup_hdrs"], true);
     }
@@ -98,7 +98,7 @@ fn what_differs_is_shown_and_changed_only_if_nothing_is_lost_by_it() {
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
     set_up(&place, &server, &["--fleet", "other"], 0);
     set_up(&place, &server, &[], 0);
-    // As an operator, or an earlier version, has set it.
+    // A configuration as an operator, or an earlier version, may have set it.
     let mut set = config(&server, "fleetpull-pauses");
     set["max_bytes"] = json!(1_000);
     set["allow_direct"] = json!(false);
@@ -150,12 +150,12 @@ fn the_stream_stores_under_few_subjects_and_another_transform_is_replaced_by_for
         let updated = api(&server, "UPDATE.FLEETPULL_EVENTS", &config);
         assert!(updated["error"].is_null(), "{updated}");
     };
-    // As an earlier version made it.
+    // The configuration of an earlier version.
     set(Value::Null);
     assert_eq!(states(&set_up(&place, &server, &["--dry-run"], 1))[7], "differs");
     assert_eq!(states(&set_up(&place, &server, &[], 0))[7], "changed");
     assert_eq!(found()["subject_transform"], wanted);
-    // As somebody wants it for himself: agents would not find what it has.
+    // An operator's own transform: agents would not find the stored events.
     set(json!({ "src": "fleetpull.v1.evt.*.*.*", "dest": "fleetpull.v1.evt.{{wildcard(1)}}" }));
     let agent = e2e::Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     e2e::until("its events wait", || (agent.counter("events_stream_failures_total") > 1).then_some(()));

@@ -1,4 +1,4 @@
-//! What is known of a pod: `explain pod`, `events --for`.
+//! The output about a pod: `explain pod`, `events --for`.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn a_pod_is_explained_by_all_images_that_it_waits_for() {
     let (web, job) = (registry.image("shop/web:v9"), registry.image("shop/job:v9"));
     let _ = fleet.rows(&["pull", &web, "--node", "n1", "--pod", "shop/web-0"], 1);
     let _ = fleet.run(&["pull", &job, "--node", "n1", "--pod", "shop/web-0", "--wait", "1h", "--detach"]).expect(0);
-    // Of another pod, and of none.
+    // A pull for another pod, and one without a pod.
     let _ = fleet.rows(&["pull", &registry.image("shop/other:v9"), "--node", "n2", "--pod", "shop/web-1"], 1);
     let _ = fleet.rows(&["pull", &registry.image("shop/none:v9"), "--node", "n1"], 1);
     let rows = until("the standing pull has failed once", || {

@@ -1,4 +1,4 @@
-//! `pull --runtime cri` against a real containerd, with `ctr` as the witness.
+//! `pull --runtime cri` against a real containerd; `ctr` checks the result.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use support::requirement::met;
 
 use super::common::{NOBODY, check_row, small};
 
-/// A containerd, and how the program is told of it.
+/// A containerd, and a workplace whose settings name it.
 struct Node {
     containerd: Containerd,
     place: Workplace,
@@ -121,7 +121,7 @@ fn containerds_failures_keep_its_words_and_gain_a_class() {
     ];
     for (image, class, text) in table {
         let row = node.row(&[&image], 1);
-        // What containerd says of a refused connection stays ErrImagePull, as in kubelet.
+        // containerd's error for a refused connection stays ErrImagePull, as in kubelet.
         assert_eq!(check_row(&row), format!("failed ErrImagePull {class}"), "{row}");
         let message = row["message"].as_str().unwrap();
         assert!(message.contains(text) && message.contains(&image), "{row}");

@@ -1,5 +1,5 @@
-//! The exit status of `pull`: 0 all there; 2 wrong usage; else 5 if any ran out of time; 3 if some are there and some not; 4 if
-//! none and all in back-off; else 1. (4 needs an agent that remembers: see `fleet`.)
+//! The exit status of `pull`: 0 if all images are present; 2 for wrong usage; else 5 if any pull ran out of time; 3 if some images are
+//! present and some not; 4 if none is and all pulls are in back-off; else 1. (4 needs an agent with its back-off: see `fleet`.)
 
 use e2e::{Registry, Workplace};
 use memory_registry::{Fault, FaultAction};

@@ -1,4 +1,4 @@
-//! Registries that lie, disks that are full: a clear word, nothing half-written, other pulls unharmed.
+//! Registries that lie and disks that are full: a clear error, no partial file, and no effect on other pulls.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +53,7 @@ fn a_registry_that_lies_is_caught_and_harms_nothing_else() {
     }
 }
 
-/// A small disk; gone when dropped.
+/// A small disk, unmounted when dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -76,7 +76,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_is_named_and_fails_only_what_does_not_fit() {
-    // Less is free than pull.keep_free leaves alone otherwise.
+    // The disk has less than the default of `pull.keep_free`.
     let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_PULL_KEEP_FREE", "0B"));
     let Some(disk) = met(SmallDisk::mount(&place, 3_000_000)) else { return };
     registry.add_image("shop/big", "v1", &MadeImage::of_layers([2_000_000, 2_000_000]));

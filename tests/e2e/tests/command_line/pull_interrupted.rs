@@ -1,4 +1,4 @@
-//! Nothing is fetched twice and nothing half-written is visible, whichever process is killed and however many pull at once.
+//! No byte is fetched twice and no partial file is visible, whichever process is killed and however many processes pull at once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::common::{entries, small, sound_blobs};
 /// How many processes pull at once.
 const PROCESSES: usize = 5;
 
-/// What an interrupted pull left of each blob, by digest. Bytes.
+/// The bytes of each blob that an interrupted pull left, by digest.
 fn left_over(store: &Path) -> BTreeMap<String, u64> {
     let Ok(folder) = std::fs::read_dir(store.join(".fleetpull/partial")) else { return BTreeMap::new() };
     let partial = folder.filter_map(|entry| {
@@ -77,7 +77,7 @@ fn ctrl_c_says_that_the_same_command_goes_on() {
 fn processes_that_pull_the_same_image_at_once_fetch_each_blob_once() {
     let (registry, place) = (Registry::new(), Workplace::new());
     let added = registry.add_image("shop/web", "v1", &MadeImage::of_layers([900_000, 700_000, 4_000]));
-    // Slow enough for all of them to meet.
+    // The blobs are slow enough for all processes to pull at the same time.
     registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(2_000_000)));
     let (image, store) = (registry.image("shop/web:v1"), place.path("store"));
     let arguments = ["pull", "--store", "store", "-o", "json", &image];

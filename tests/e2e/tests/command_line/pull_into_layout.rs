@@ -1,4 +1,4 @@
-//! What `pull` leaves behind: an OCI image layout that others read, and a last line that says where and how.
+//! The result of `pull`: an OCI image layout that other programs read, and a last line that says where it is and how to read it.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use support::requirement::met;
 
 use super::common::{entries, small, sound_blobs};
 
-/// The command that the program ends with.
+/// The command in the last line of the output.
 fn advised(stderr: &str) -> &str {
     let is_command = |line: &&str| line.starts_with("skopeo ") || line.starts_with("cat ");
     stderr.lines().map(str::trim).find(is_command).unwrap_or_else(|| panic!("a command is advised: {stderr}"))
@@ -27,7 +27,7 @@ fn the_command_that_is_advised_reads_the_image() {
     for name in ["shop/web:v1", &by_digest] {
         let done = place.run(&["pull", "--store", "store", &registry.image(name)]).expect(0);
         assert!(done.stderr.contains(&place.text_path("store")), "the place is told in full: {done}");
-        // From anywhere: what is advised is copied into another terminal.
+        // Run it in another folder, because a user copies it into another terminal.
         let read = Command::new("sh").arg("-c").arg(advised(&done.stderr)).current_dir("/").output().unwrap();
         assert!(read.status.success(), "{}: {}", advised(&done.stderr), String::from_utf8_lossy(&read.stderr));
         let inspected: Value = serde_json::from_slice(&read.stdout).unwrap();
@@ -99,7 +99,7 @@ fn the_policy_defaults_as_in_kubernetes() {
         arguments.extend(policy.iter().flat_map(|policy| ["--policy", policy]));
         let row = place.run(&arguments).expect(0).object();
         assert_eq!(row["outcome"], outcome, "{name} {policy:?}");
-        // Of an image that is there, Always costs its manifest alone.
+        // If the image is present, policy Always costs one request for the manifest.
         assert_eq!(registry.counts().requests, requests, "{name} {policy:?}");
     }
 }
@@ -141,7 +141,7 @@ fn a_store_that_is_damaged_is_put_right_by_the_next_pull() {
     };
     assert_eq!(pull("IfNotPresent"), "pulled");
     let manifest = &added.manifests[0];
-    // What says what the image is made of is looked at by itself; of layers, it is Always that looks.
+    // Every pull checks the bytes of manifest and configuration; policy Always also checks the layers.
     for (digest, policy) in
         [(&manifest.digest, "IfNotPresent"), (&manifest.config.digest, "IfNotPresent"), (&manifest.layers[0].digest, "Always")]
     {

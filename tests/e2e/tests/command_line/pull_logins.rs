@@ -1,4 +1,4 @@
-//! Logins: files, helpers, a registry that wants a password, and never a password in what is written.
+//! Logins: files, helpers, a registry that requires a password, and no password in any output.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -1,4 +1,4 @@
-//! Routes as hosts have them: mirrors of a `hosts.toml` that are dead, hang or have nothing, TLS, plain HTTP.
+//! Routes as on real hosts: mirrors of a `hosts.toml` that are dead, hang or lack the image, TLS, plain HTTP.
 
 use std::net::TcpListener;
 
@@ -18,7 +18,7 @@ fn hosts(place: &Workplace, registry: &str, mirrors: &[&str]) -> String {
     place.text_path("certs.d")
 }
 
-/// Takes connections and never says a word.
+/// A server that accepts connections and sends nothing.
 fn black_hole() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
 }
@@ -76,7 +76,7 @@ fn certificates_are_checked_against_the_systems_roots_unless_told_otherwise() {
     let registry = Registry::with(Options { tls, ..Options::default() });
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
-    // A registry on loopback is spoken to without TLS unless a hosts.toml says how.
+    // The program uses plain HTTP for a registry on loopback unless a hosts.toml says otherwise.
     let place = || {
         let place = Workplace::new();
         place.write(&format!("certs.d/{}/hosts.toml", registry.host()), format!("server = \"{}\"\n", registry.url()));
@@ -91,7 +91,7 @@ fn certificates_are_checked_against_the_systems_roots_unless_told_otherwise() {
     let _ = trusting.run(&["pull", "-q", "--store", "store", &image]).expect(0);
 }
 
-/// The memory registry stands in for a proxy: the name of the registry means nothing to this host.
+/// The memory registry acts as a proxy: this host cannot resolve the registry's name.
 #[test]
 fn plain_http_and_a_proxy_reach_a_registry_of_any_name() {
     let (registry, place) = (Registry::new(), Workplace::new());

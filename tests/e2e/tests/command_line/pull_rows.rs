@@ -1,4 +1,4 @@
-//! `pull --output json`: exactly one object a line for each image and node, whatever happens, and nothing else on stdout.
+//! `pull --output json`: exactly one line with an object for each image and node, in every case, and nothing else on stdout.
 
 use e2e::{Registry, Signal, Workplace, until};
 use memory_registry::{Auth, Fault, FaultAction, MadeImage, Options};
@@ -56,7 +56,7 @@ fn a_present_image_costs_the_registry_nothing() {
     assert_eq!(registry.counts().requests, 0);
 }
 
-/// Each failure by kubelet's word and by what Fleetpull knows beyond it; `times` requests reach the registry.
+/// Each failure has kubelet's reason and Fleetpull's class; `times` requests reach the registry.
 #[test]
 fn each_failure_has_its_reason_and_class_and_costs_one_request() {
     let answer = |status, headers: &[(&str, &str)], body| Some(Fault::answer("/manifests/", status, headers, body));
@@ -137,7 +137,7 @@ fn a_store_that_cannot_be_used_has_a_row_for_each_image() {
 #[test]
 fn an_agent_that_cannot_be_asked_has_a_row_for_each_image() {
     let place = Workplace::new();
-    // Nobody ever takes a connection here, as behind the socket of an agent that is stopped.
+    // A socket that never accepts a connection, as that of a stopped agent.
     let _silent = std::os::unix::net::UnixListener::bind(place.path("silent.sock")).unwrap();
     let (gone, silent) = (format!("unix://{}", place.text_path("gone.sock")), format!("unix://{}", place.text_path("silent.sock")));
     let table: [(&[&str], i32, Option<&str>, &str); 6] = [

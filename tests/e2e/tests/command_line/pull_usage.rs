@@ -1,4 +1,4 @@
-//! Wrong usage: exit status 2, nothing on stdout, and a line that says what is right.
+//! Wrong usage: exit status 2, nothing on stdout, and a line that says what is correct.
 
 use e2e::Workplace;
 

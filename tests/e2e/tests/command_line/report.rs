@@ -1,4 +1,4 @@
-//! The figures of `fleetpull report`, held against what callers were told and what the registry counted.
+//! The figures of `fleetpull report`, compared with the answers to callers and the counts of the registry.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use support::requirement::met;
 use super::common::small;
 use super::three_agents::{Fleet, NODES};
 
-/// Seconds after a failure at which kubelet tries by itself, further than this test lasts.
+/// The times of kubelet's attempts after a failure, in seconds, until after the end of this test.
 const KUBELETS_STEPS: [u64; 9] = [0, 10, 30, 70, 150, 310, 610, 910, 1_210];
 
-/// The row of this kind, and of this name if it has one.
+/// The row of this kind, and of this name if `key` is not empty.
 fn row<'a>(rows: &'a [Value], kind: &str, key: &str, name: &str) -> &'a Value {
     let found = rows.iter().find(|row| row["kind"] == kind && (key.is_empty() || row[key] == name));
     found.unwrap_or_else(|| panic!("no {kind} {name}: {rows:?}"))
@@ -24,7 +24,7 @@ fn milliseconds(time: &Value) -> u64 {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap()
 }
 
-/// Attempts that kubelet makes on each node, from its first failure or refusal to its pull.
+/// The number of attempts that kubelets would make, on each node from its first failure or refusal to its pull.
 fn by_kubelets_rule(events: &[Value]) -> u64 {
     let mut first: BTreeMap<&str, u64> = BTreeMap::new();
     let mut pulled: BTreeMap<&str, u64> = BTreeMap::new();

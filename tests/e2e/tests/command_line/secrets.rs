@@ -1,4 +1,4 @@
-//! A password is in nothing that the program writes, at any log level, whatever goes wrong. (Logins at registries: `pull_logins`.)
+//! No output contains a password, at any log level, whatever fails. (Logins at registries: `pull_logins`.)
 
 use e2e::{Finished, Registry, Started, Workplace};
 use support::nats::Authority;
@@ -15,7 +15,7 @@ fn keeps_it(done: Finished) -> Finished {
 #[test]
 fn a_password_in_a_nats_url_is_never_shown() {
     let place = Workplace::new();
-    // Nobody listens; another scheme; a port that is none; a host that is none; several.
+    // A port without a server; another scheme; a bad port; a bad host; several servers.
     let urls = [
         format!("nats://bob:{PASSWORD}@127.0.0.1:1"),
         format!("http://bob:{PASSWORD}@127.0.0.1:1"),
@@ -24,7 +24,7 @@ fn a_password_in_a_nats_url_is_never_shown() {
         format!("tls://{PASSWORD}@127.0.0.1:1,nats://bob:{PASSWORD}@127.0.0.1:2"),
         format!("nats://bob:{PASSWORD}/@127.0.0.1:1"),
     ];
-    // All at once: a command waits some seconds for a server that may be starting.
+    // All commands run at the same time, because each waits some seconds for a server that may be starting.
     std::thread::scope(|scope| {
         for url in &urls {
             let commands: [&[&str]; 4] = [
@@ -104,7 +104,7 @@ fn what_a_hosts_file_and_a_proxy_variable_hold_is_never_shown() {
     assert!(registry.requests().iter().any(|request| request.headers.get("x-secret").is_some_and(|value| value == PASSWORD)), "it is used");
 }
 
-/// By flag, by our variable and by that of the nats command.
+/// The file is named by the option, by our variable, and by the variable of the nats command.
 #[test]
 fn each_file_for_nats_is_read_where_it_is_named_and_is_named_with_its_kind_if_it_is_missing() {
     let authority = Authority::new("servers");

@@ -1,4 +1,4 @@
-//! `config print` and `config validate`: file < environment < flags, and everything that is wrong at once, by name.
+//! `config print` and `config validate`: file < environment < flags, and all errors at once, by name.
 
 use e2e::Workplace;
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn a_flag_goes_before_the_environment_and_that_before_the_file() {
     assert_eq!(origin("node.name"), (Value::from("by-environment"), Value::from("environment")));
     assert_eq!(origin("pull.parallel"), (Value::from(7), Value::from("file")));
     assert_eq!(origin("backoff.initial"), (Value::from("10s"), Value::from("default")));
-    // Of a pull that fails before it asks anybody, the row says which name counted, and the store that was made which folder.
+    // The pull fails before any request. Its row names the node that counted, and the store's folder shows which setting counted.
     let row = place.run(&["pull", "-o", "json", "a:1", "--policy", "Never", "--config", &file, "--store", "by-flag"]).expect(1).object();
     assert_eq!(row["node"], "by-environment");
     assert!(place.path("by-flag/oci-layout").exists() && !place.path("by-environment").exists() && !place.path("by-file").exists());

@@ -1,4 +1,4 @@
-//! `status` of ten thousand nodes, which one process plays: one screen, in bounded time and memory.
+//! `status` of 10,000 simulated nodes in one process: one screen, in bounded time and memory.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::print_stderr, reason = "figures for the log")]
 
@@ -19,13 +19,13 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 const NODES: usize = 10_000;
-/// Tags that are missing, which all nodes know.
+/// The number of missing tags, for which all nodes have entries.
 const TAGS: usize = 300;
 /// How long connecting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So much memory the command may take. KiB.
+/// The most memory of the command, in KiB.
 const MEMORY_MOST_KIB: u64 = 100 * 1_024;
-/// One screen.
+/// The most lines of one screen.
 const LINES_MOST: usize = 40;
 
 fn image(tag: usize) -> String {
@@ -71,7 +71,7 @@ fn entry(tag: usize) -> BackoffEntry {
     }
 }
 
-/// In full, and by key.
+/// The back-off lists with all fields, and with keys alone.
 fn backoffs() -> [BackoffList; 2] {
     let entries: Vec<BackoffEntry> = (0..TAGS).map(entry).collect();
     let shared_keys = entries.iter().map(|entry| entry.key.clone()).collect();
@@ -79,7 +79,7 @@ fn backoffs() -> [BackoffList; 2] {
     [list(entries, Vec::new()), list(Vec::new(), shared_keys)]
 }
 
-/// All wait for the first two tags.
+/// The list of pulls of each node: it waits for the first two tags.
 fn pulls() -> PullList {
     let pull = |tag| PullStatus {
         image: image(tag),
@@ -94,7 +94,7 @@ fn pulls() -> PullList {
     PullList { pulls: (0..2).map(pull).collect(), ..PullList::default() }
 }
 
-/// Answers the questions of one command, whichever node they are for, with one of `replies`.
+/// Answers the questions of one command, for any node, with the reply that `which` chooses.
 async fn answer<C: Command>(bus: &NatsBus, replies: &[C::Reply], which: impl Fn(C) -> usize + Send + 'static) {
     let of_one = Fleet::default().command(&"n1".parse().unwrap(), C::SERVICE, C::VERB);
     let mut questions = bus.subscribe(&of_one.replace(".n1.", ".*."), None).await.unwrap();
@@ -108,7 +108,7 @@ async fn answer<C: Command>(bus: &NatsBus, replies: &[C::Reply], which: impl Fn(
     });
 }
 
-/// Answers for all nodes at once.
+/// Sends the descriptions of all nodes as answers to one question.
 async fn describe(bus: &NatsBus) {
     let mut questions = bus.subscribe(&Fleet::default().command_to_all(DescribeNode::SERVICE, DescribeNode::VERB), None).await.unwrap();
     let bus = bus.clone();
@@ -123,7 +123,7 @@ async fn describe(bus: &NatsBus) {
     });
 }
 
-/// The most memory that a process has had, in KiB.
+/// The peak memory of a process, in KiB.
 fn peak_kib(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -162,7 +162,7 @@ fn ten_thousand_nodes_are_one_screen_in_bounded_memory() {
     eprintln!("memory of the command at its peak: {} MiB", peak / 1_024);
     assert!(peak < MEMORY_MOST_KIB, "{peak} KiB");
     let status: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    // On a busy machine some answer later than a person waits.
+    // On a busy machine some answers come after the time limit.
     let total = status["nodes"]["total"].as_u64().unwrap();
     assert!(total > NODES as u64 / 2, "{total}");
     assert_eq!(status["images"][1]["waiting_nodes"].as_u64(), Some(total - status["nodes"]["unanswered"].as_u64().unwrap()), "all wait");

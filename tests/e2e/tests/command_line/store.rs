@@ -9,7 +9,7 @@ use support::requirement::met;
 use super::common::{small, sound_blobs};
 use super::three_agents::Fleet;
 
-/// A workplace with `store`, in which there are two images that share a layer.
+/// A workplace with `store`, which has two images that share a layer.
 struct Stored {
     place: Workplace,
     _registry: Registry,
@@ -23,7 +23,7 @@ impl Stored {
         let added = registry.add_image("shop/web", "v1", &MadeImage::of_layers([40_000, 20_000]));
         registry.add_image("shop/web", "v2", &MadeImage::of_layers([40_000, 30_000]));
         let images = ["v1", "v2"].map(|tag| registry.image(&format!("shop/web:{tag}")));
-        // As skopeo names an image of a registry.
+        // `docker://` is skopeo's prefix for an image of a registry.
         let _ = place.run(&["pull", "-q", "--store", "store", &images[0], &format!("docker://{}", images[1])]).expect(0);
         Self { place, _registry: registry, images, digest: added.digest }
     }
@@ -161,7 +161,7 @@ fn an_agent_lists_its_images_through_its_socket() {
     let row = agent.asked(&["images", "-o", "json"]).expect(0).object();
     assert_eq!((&row["node"], &row["image"], &row["digest"]), (&json!("n1"), &json!(image), &json!(added.digest)), "{row}");
     assert!(row["pulled_at"].is_string(), "{row}");
-    // What its operator removes beside it is gone for the agent at once.
+    // An image that an operator removes from the store is absent for the agent at once.
     let _ = place.run(&["rm", "--store", "store-of-n1", &image]).expect(0);
     let _ = place.run(&["prune", "--store", "store-of-n1"]).expect(0);
     assert!(agent.asked(&["images", "-o", "json"]).expect(0).objects().is_empty());

@@ -1,4 +1,4 @@
-//! Terminals as they come: narrow, dumb, resized while something is drawn, closed; and what is no terminal.
+//! Terminals of all kinds: narrow, dumb, resized during a drawing, closed; and output that is no terminal.
 
 use std::process::Stdio;
 
@@ -9,10 +9,10 @@ use support::requirement::met;
 
 use super::common::small;
 
-/// The status of a program that SIGPIPE ends, as a shell shows it.
+/// The exit status of a program that SIGPIPE ends, as a shell shows it.
 const ENDED_BY_CLOSED_PIPE: i32 = 141;
 
-/// A command that pulls what is fetched in some two seconds.
+/// Starts a pull of an image that takes about 2 s.
 fn slow_pull(registry: &Registry, place: &Workplace, rows_and_columns: (u16, u16)) -> Terminal {
     let added = registry.add_image("shop/web", "v1", &small());
     let largest = added.manifests[0].layers.iter().map(|layer| layer.size).max().unwrap();
@@ -39,7 +39,7 @@ fn a_terminal_of_20_columns_shows_whole_lines() {
     assert!(terminal.rows().iter().any(|row| row.starts_with("pulled")), "{:#?}", terminal.rows());
 }
 
-/// Whether the terminal shows this, whole or in several rows.
+/// Whether the terminal shows this text, in one row or in several.
 fn shows(terminal: &Terminal, text: &str) -> bool {
     terminal.rows().iter().map(|row| row.trim_start()).collect::<Vec<_>>().join(" ").contains(text)
 }
@@ -66,7 +66,7 @@ fn what_is_drawn_stays_whole_while_contact_is_lost_logs_are_written_and_the_term
     until("all of it is drawn in 30 columns", || {
         let rows = terminal.rows();
         let lost = rows.iter().rposition(|row| row.starts_with("contact with NATS lost "))?;
-        // One screen below the log, and nothing of an older one.
+        // There is one drawing below the log, and nothing of an older one.
         let below = rows[lost..].join(" ");
         (below.matches("0 of 1 there").count() == 1 && below.matches("404").count() <= 1).then_some(())
     });
@@ -81,7 +81,7 @@ fn what_is_drawn_stays_whole_while_contact_is_lost_logs_are_written_and_the_term
     assert!(is_there && !rows.iter().any(|row| row.contains("0 of 1 there")), "what was drawn is taken off: {rows:#?}");
 }
 
-/// A reader that reads no more is no failure, and no success either: a script must not take it for the word that all images are there.
+/// A closed reader is neither a failure nor a success: a script must not take it for a sign that all images are present.
 #[test]
 fn a_closed_pipe_ends_the_program_as_sigpipe_ends_others() {
     let place = Workplace::new();

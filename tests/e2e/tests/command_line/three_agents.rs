@@ -1,4 +1,4 @@
-//! Three agents on a real nats-server, for tests that ask them as an operator does.
+//! Three agents on a real nats-server, for tests that use them as an operator does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::common::check_row;
 
 pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// The label of each node: n3 stands in another zone.
+/// The label of each node: n3 is in another zone.
 fn label_of(node: &str) -> &'static str {
     if node == "n3" { "zone=b" } else { "zone=a" }
 }
@@ -20,7 +20,7 @@ fn start(place: &Workplace, node: &str) -> Started {
     place.start(&["run", "--node", node, "--store", node, "--label", label_of(node), "--log-level", "debug"])
 }
 
-/// Agents and the server between them.
+/// Three agents and their server.
 pub(crate) struct Fleet {
     pub(crate) nats: NatsServer,
     pub(crate) place: Workplace,
@@ -28,7 +28,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Three agents, with more variables in their environment and that of the commands; none if there is no nats-server.
+    /// Starts three agents, with more environment variables for them and the commands; none if there is no nats-server.
     pub(crate) fn start(variables: &[(&str, &str)]) -> Option<Self> {
         met(current_program())?;
         let nats = NatsServer::start(NatsConfig::default());
@@ -39,7 +39,7 @@ impl Fleet {
         Some(fleet)
     }
 
-    /// Ends an agent and starts it anew in its place.
+    /// Ends an agent and starts it again with the same state.
     pub(crate) fn restart(&mut self, node: &'static str, signal: Signal) {
         let agent = self.agents.remove(node).unwrap();
         agent.signal(signal);
@@ -55,12 +55,12 @@ impl Fleet {
         self.run(&[arguments, &["-o", "json"]].concat()).expect(status).objects()
     }
 
-    /// The rows of a command that may end either way.
+    /// The rows of a command with any exit status.
     pub(crate) fn rows_any(&self, arguments: &[&str]) -> Vec<Value> {
         self.run(&[arguments, &["-o", "json"]].concat()).objects()
     }
 
-    /// The nodes that answer; one that is known and silent has a row too.
+    /// The nodes that answer. A node that is known and silent has a row too, but is not among them.
     pub(crate) fn answering(&self) -> BTreeSet<String> {
         let rows = self.run(&["nodes", "-o", "json"]).objects();
         let answering = rows.iter().filter(|row| row["state"] != "silent");
@@ -83,7 +83,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Node and what came of it, of each row; every row is checked.
+/// The node and the outcome of each row; checks every row.
 pub(crate) fn outcomes(rows: &[Value]) -> BTreeMap<&str, String> {
     let outcomes: BTreeMap<&str, String> = rows.iter().map(|row| (row["node"].as_str().unwrap(), check_row(row))).collect();
     assert_eq!(outcomes.len(), rows.len(), "one row a node: {rows:?}");

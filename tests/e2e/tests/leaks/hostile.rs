@@ -1,4 +1,4 @@
-//! Registries that tell all that ask what they were shown, each for one kind of login and one way to fail.
+//! Registries that repeat the login they were shown in every answer, one for each kind of login and way to fail.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,16 +6,16 @@ use memory_registry::{Auth, Fault, FaultAction, MemoryRegistry, Options, TokenAu
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
-/// In the name of each image: what is found where a secret might be.
+/// A text in the name of each image. It must be found in each place, which proves that the place was searched.
 pub(crate) const CANARY: &str = "canary471147";
 const USER: &str = "puller";
 
-/// How a login is kept.
+/// How a login is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `auth` of docker's file.
     Auth,
-    /// `username` and `password` of it.
+    /// `username` and `password` of docker's file.
     Fields,
     /// Under a host and a path, as kubelet matches it.
     OfPath,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     HelperToken,
     IdentityToken,
     RegistryToken,
-    /// A password that is shown to a token server.
+    /// A password for a token server.
     TokenServer,
     /// A header of a `hosts.toml`.
     HostsFile,
@@ -43,13 +43,13 @@ const KINDS: [Kind; 9] = [
 ];
 
 impl Kind {
-    /// The part of the secret that stays however it is escaped.
+    /// The part of the secret that no escaping changes.
     pub(crate) fn core(self) -> String {
         format!("leaks{self:?}7q2w9e").to_lowercase()
     }
 
     fn secret(self) -> String {
-        // What a header may hold: quotes and blanks are for passwords alone.
+        // The characters that a header may contain; quotes and blanks are for passwords alone.
         if self.is_password() { format!("{}\"/+ &%é", self.core()) } else { format!("{}/+=.~", self.core()) }
     }
 
@@ -73,7 +73,7 @@ impl Kind {
         Auth::Token(TokenAuth { user, password, identity_token, anonymous: false, expires_in: String::new() })
     }
 
-    /// All that a registry can say of the secret.
+    /// A text with the secret in all forms in which a registry can repeat it.
     fn echo(self) -> String {
         let secret = self.secret();
         let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -100,7 +100,7 @@ enum Failing {
     TokenRefused,
     TokenUnavailable,
     NoToken,
-    /// It does not.
+    /// It does not fail.
     Not,
 }
 
@@ -165,16 +165,16 @@ impl Failing {
             Self::NoToken => return of_token(Fault::answer("/token", 200, &[], &json!({"token": 5, "details": echo}).to_string())),
             Self::Not => return None,
         };
-        // Once it is asked without a login, and asks for one.
+        // The first request has no login, and the registry asks for one.
         let first = u64::from(kind != Kind::HostsFile);
         fault.map(|fault| fault.after(first))
     }
 }
 
-/// All of them.
+/// All hostile registries.
 pub(crate) struct Hostile {
     registries: Vec<(Kind, MemoryRegistry)>,
-    // Dropped last: they serve on it.
+    // Dropped last: the registries serve on it.
     _runtime: Runtime,
 }
 
@@ -196,7 +196,7 @@ impl Hostile {
         Self { registries, _runtime: runtime }
     }
 
-    /// One image of each.
+    /// One image of each registry.
     pub(crate) fn images(&self) -> Vec<String> {
         self.registries.iter().map(|(_, registry)| format!("{}/shop/{CANARY}:v1", registry.host())).collect()
     }
@@ -206,7 +206,7 @@ impl Hostile {
         self.images().remove(0)
     }
 
-    /// What a runtime may say of a pull with that login.
+    /// A runtime's error text of a pull with that login.
     pub(crate) fn words_of_a_runtime() -> String {
         let (echo, core) = (Kind::Auth.echo(), Kind::Auth.core());
         format!(
@@ -215,7 +215,7 @@ impl Hostile {
         )
     }
 
-    /// How many of them were shown the login of their kind, or a token that it was exchanged for.
+    /// How many registries were shown their login, or a token that it was exchanged for.
     pub(crate) fn shown(&self) -> usize {
         let with_login = |registry: &MemoryRegistry| {
             registry.requests().iter().any(|request| request.authorization.is_some() || request.headers.contains_key("x-secret"))
@@ -243,13 +243,13 @@ impl Hostile {
         json!({"auths": auths, "credHelpers": helpers}).to_string()
     }
 
-    /// What `docker-credential-<name>` answers.
+    /// The answers of the `docker-credential-<name>` helpers.
     pub(crate) fn helpers() -> [(&'static str, Value); 2] {
         let of = |user: &str, kind: Kind| json!({"ServerURL": "", "Username": user, "Secret": kind.secret()});
         [("password", of(USER, Kind::Helper)), ("token", of("<token>", Kind::HelperToken))]
     }
 
-    /// Each `hosts.toml`, with the folder it belongs into.
+    /// Each `hosts.toml`, with its folder.
     pub(crate) fn hosts_files(&self) -> Vec<(String, String)> {
         let of_hosts = self.registries.iter().filter(|(kind, _)| *kind == Kind::HostsFile);
         let file = |(kind, registry): &(Kind, MemoryRegistry)| {

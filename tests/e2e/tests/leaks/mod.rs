@@ -1,5 +1,5 @@
-//! No secret is anywhere but where it was put and where it is shown: pulls with each kind of login, at each log level, from registries that
-//! fail in each way and say in all they answer what they were shown.
+//! No secret is anywhere but where the user stored it and at the server that it is for: pulls with each kind of login, at each log level,
+//! from registries that fail in each way and repeat the login in all their answers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod hostile;
@@ -32,7 +32,7 @@ fn secrets() -> Secrets {
     Secrets::of(&Hostile::cores().into_iter().chain(others).collect::<Vec<_>>())
 }
 
-/// Where everything is kept that the pulls need, and what they write.
+/// A workplace with everything that the pulls need and write.
 fn place(spans: &Spans, hostile: &Hostile, level: &str) -> Workplace {
     let place = spans.place();
     let config = place.write(".docker/config.json", hostile.login_file());
@@ -68,7 +68,7 @@ fn run(place: &Workplace, places: &mut Places, arguments: &[&str]) {
     places.add(&format!("fleetpull {}", arguments.iter().take(4).copied().collect::<Vec<_>>().join(" ")), done.output());
 }
 
-/// Pulls in every way from everything, asks for everything that an agent tells, and collects what was written.
+/// Pulls every image in every way, asks the agent every question, and collects what was written.
 fn pulls_at(level: &str) -> Places {
     let (mut places, hostile, spans) = (Places::default(), Hostile::start(), Spans::receiver());
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -119,12 +119,12 @@ fn pulls_at(level: &str) -> Places {
     ] {
         run(&place, &mut places, question);
     }
-    // Where it listens is in the log of some levels only.
+    // Only some log levels contain the agent's address.
     for (node, agent) in [("n1", &agent), ("n2", &other)] {
         places.add("/metrics", agent.asked(&["nodes", node, "--metrics"]).expect(0).stdout);
     }
     until("the stream has all events", || (agent.counter("events_waiting") == 0).then_some(()));
-    // Before it is ended in good order: as they are after a crash.
+    // The state before the agent stops in good order, as after a crash.
     places.add_files("state and store of n1", &place.path("store-of-n1"));
     places.add_files("state of n2", &place.path("store-of-n2"));
     places.add_files("store of a command", &place.path("alone"));
@@ -150,7 +150,7 @@ fn a_login_is_in_nothing_that_is_written_whatever_a_registry_says_of_it() {
     let (secrets, canary) = (secrets(), Secrets::of(&[("canary".to_owned(), CANARY.to_owned())]));
     for level in LEVELS {
         let places = pulls_at(level);
-        // What is not found anywhere was perhaps not looked for: the image's name is found in each of them.
+        // The image's name must be found in each place, which proves that the place was searched.
         for name in ["core messages", "JetStream", "spans", "state and store of n1", "state of n2"] {
             assert!(places.holds(name, &canary), "{name} at {level} is not what it should be: it does not name the image");
         }

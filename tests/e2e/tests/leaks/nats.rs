@@ -13,13 +13,13 @@ use super::secrets::Secrets;
 
 const PASSWORD: &str = "leaksbyurl7q2w9e";
 
-/// How the server is asked to let in, and what must not be seen of it.
+/// A way to log in at the server, and the secrets that must not leak.
 struct Login {
     server: NatsServer,
-    /// Arguments of each command.
+    /// The login's arguments of each command.
     arguments: Vec<String>,
     cores: Vec<(String, String)>,
-    // Its files.
+    // The login's files.
     _accounts: Option<Accounts>,
     _authority: Option<Authority>,
 }
@@ -46,7 +46,7 @@ impl Login {
         let token = after("BEGIN NATS USER JWT").rsplit('.').next().unwrap();
         let cores = vec![
             ("seed".to_owned(), after("BEGIN USER NKEY SEED").to_owned()),
-            // The part that makes it good.
+            // The part that makes the token valid.
             ("token's signature".to_owned(), longest_core(token)),
         ];
         let arguments = |address: &str| vec!["--nats".to_owned(), format!("nats://{address}"), "--nats-creds".to_owned(), file];
@@ -91,13 +91,13 @@ impl Login {
     }
 }
 
-/// The longest part without marks.
+/// The longest part of letters and digits.
 fn longest_core(text: &str) -> String {
     let parts = text.split(|letter: char| !letter.is_ascii_alphanumeric());
     parts.max_by_key(|part| part.len()).unwrap_or_default().to_owned()
 }
 
-/// An agent and commands that log in, lose the server, and find one that does not let them in.
+/// Runs an agent and commands that log in, lose the server, and find a server that refuses the login.
 fn logins_at(level: &str, place: &Workplace, spans: &Spans, login: &mut Login) -> Places {
     let mut places = Places::default();
     let arguments: Vec<&str> = login.arguments.iter().map(String::as_str).collect();

@@ -1,13 +1,13 @@
-//! Where a secret might be found.
+//! The places that are searched for secrets.
 
 use std::path::Path;
 
 use super::secrets::Secrets;
 
-/// Bytes of what is shown around a leak.
+/// How many bytes are shown around a leak.
 const AROUND: usize = 60;
 
-/// What was written, each with a name.
+/// Contents to search, each with a name.
 #[derive(Default)]
 pub(crate) struct Places(Vec<(String, Vec<u8>)>);
 
@@ -16,7 +16,7 @@ impl Places {
         self.0.push((name.to_owned(), bytes.into()));
     }
 
-    /// Every file below a folder.
+    /// Adds every file below a folder.
     pub(crate) fn add_files(&mut self, name: &str, folder: &Path) {
         let mut folders = vec![folder.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -26,7 +26,7 @@ impl Places {
                 if kind.is_dir() {
                     folders.push(entry.path());
                 } else if kind.is_file() {
-                    // One that is gone meanwhile holds nothing.
+                    // A file that was deleted meanwhile contains nothing.
                     let content = std::fs::read(entry.path()).unwrap_or_default();
                     self.add(&format!("{name}: {}", entry.file_name().display()), content);
                 }
@@ -34,12 +34,12 @@ impl Places {
         }
     }
 
-    /// Whether one of those of this name holds one of these.
+    /// Whether a place of this name contains a secret.
     pub(crate) fn holds(&self, name: &str, secrets: &Secrets) -> bool {
         self.named(name).any(|bytes| !secrets.found_in(bytes).is_empty())
     }
 
-    /// Whether one of those of this name holds a text.
+    /// Whether a place of this name contains a text.
     pub(crate) fn holds_text(&self, name: &str, text: &str) -> bool {
         self.named(name).any(|bytes| bytes.windows(text.len()).any(|window| window == text.as_bytes()))
     }
@@ -48,7 +48,7 @@ impl Places {
         self.0.iter().filter(move |(other, _)| other.starts_with(name)).map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// Each secret that is found, with the place and what stands around it.
+    /// Each secret that is found, with the place and the text around it.
     pub(crate) fn leaks(&self, secrets: &Secrets) -> Vec<String> {
         let mut leaks = Vec::new();
         for (name, bytes) in &self.0 {

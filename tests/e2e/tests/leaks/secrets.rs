@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE};
 use regex::bytes::{Regex, RegexSet};
 
-/// What must be nowhere.
+/// The secrets to search for.
 pub(crate) struct Secrets {
     names: Vec<String>,
     patterns: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Each with a name. A secret is found by its core, which is at least 12 letters and digits: however the rest of it is escaped, that stays.
+    /// Named secrets. A secret is found by its core of at least 12 letters and digits, which no escaping of the rest changes.
     pub(crate) fn of(cores: &[(String, String)]) -> Self {
         let (mut names, mut patterns) = (Vec::new(), Vec::new());
         for (name, core) in cores {
@@ -27,13 +27,13 @@ impl Secrets {
         Self { names, forms: RegexSet::new(&patterns).unwrap(), patterns }
     }
 
-    /// The same with the first place of each.
+    /// The secrets in these bytes, each with its first place.
     pub(crate) fn places_in(&self, bytes: &[u8]) -> Vec<(&str, Range<usize>)> {
         let place = |form: usize| Regex::new(&self.patterns[form]).unwrap().find(bytes).unwrap().range();
         self.forms.matches(bytes).into_iter().map(|form| (self.names[form].as_str(), place(form))).collect()
     }
 
-    /// Which are in these bytes, and how.
+    /// The names and forms of the secrets in these bytes.
     pub(crate) fn found_in(&self, bytes: &[u8]) -> Vec<&str> {
         self.forms.matches(bytes).into_iter().map(|form| self.names[form].as_str()).collect()
     }

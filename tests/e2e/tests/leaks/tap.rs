@@ -1,10 +1,10 @@
-//! Everything that anybody sends over a nats-server, as it comes: a subscriber to all subjects.
+//! Records everything that is sent over a nats-server, as a subscriber to all subjects.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
-/// Listens until the server ends.
+/// The recorded bytes; records until the server ends.
 pub(crate) struct Tap(Arc<Mutex<Vec<u8>>>);
 
 impl Tap {

@@ -7,7 +7,7 @@ use memory_registry::MadeImage;
 use serde_json::Value;
 use support::nats::{NatsConfig, NatsServer};
 
-/// Longer than any standing pull here takes.
+/// The time of a standing pull, longer than any test here takes.
 pub(crate) const LONG: &str = "10m";
 
 /// Two agents that know each other.
@@ -30,17 +30,17 @@ impl<'a> Honest<'a> {
         Self { server, registry, agents }
     }
 
-    /// What comes of one pull by a node.
+    /// The row of one pull on a node.
     pub(crate) fn pull(&self, node: usize, image: &str, status: i32) -> Value {
         self.agents[node].asked(&["pull", &self.registry.image(image), "-o", "json"]).expect(status).object()
     }
 
-    /// What comes of a pull by a node that may wait for its turn for long.
+    /// The row of a pull on a node that may wait long for its permit.
     pub(crate) fn pull_waiting(&self, node: usize, image: &str) -> Value {
         self.agents[node].asked(&["pull", &self.registry.image(image), "--wait", LONG, "-o", "json"]).expect(0).object()
     }
 
-    /// What a node knows of an image that is held back, by what the fleet shares.
+    /// The shared entry of an image that a node has; none if there is none.
     pub(crate) fn shared(&self, node: usize, image: &str) -> Option<BackoffEntry> {
         let about = format!("image {}", self.registry.image(image));
         let entries = self.agents[node].ask(&ListBackoffs::default()).entries;

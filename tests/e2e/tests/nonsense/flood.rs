@@ -1,7 +1,7 @@
-//! A million keys of one writer.
+//! One writer floods the bucket with 1,000,000 keys.
 //!
-//! The bucket holds 16 MiB, some 37,000 of them; then the server forgets the oldest for each that comes. What honest nodes say reaches
-//! the others at once, and who starts later still finds it, unless the flood goes on.
+//! The bucket holds 16 MiB, about 37,000 keys; beyond it the server removes the oldest key for each new one. Reports of honest nodes reach
+//! the other nodes at once, and a node that starts later still finds them, unless the flood goes on.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use support::requirement::met;
 use super::fleet::{Honest, LONG, count};
 use super::rogue::Rogue;
 
-/// What the rogue writes, and for how long at most: a server on two cores takes 40,000 a second.
+/// How many keys the rogue writes, and for how long at most: a server on two cores takes 40,000 per second.
 const KEYS: usize = 1_000_000;
 const WITHIN: Duration = Duration::from_secs(30);
-/// The most memory that an agent may have had: an idle one has some 25 MiB, and all of the bucket may be read at once.
+/// The largest peak memory of an agent: an idle one has about 25 MiB, and may read the whole bucket at once.
 const PEAK_AT_MOST: u64 = 200 * 1024 * 1024;
-/// Of one writer a node remembers so many reports, and of the honest ones no more than these: a handful for each image.
+/// The most reports of one writer that a node keeps, and the most reports of the honest nodes: a handful for each image.
 const OF_ONE_WRITER: u64 = MAX_KEYS_OF_ONE as u64;
 const OF_THE_OTHERS: u64 = 200;
 
@@ -55,10 +55,10 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
         assert!(held <= OF_ONE_WRITER + OF_THE_OTHERS && forgotten > 0, "what one writer says is bounded in each replica: {held} are held");
     }
 
-    // The bucket is as full as it may be, and what is new is known to all all the same: of the flood it forgets the oldest.
+    // The bucket is full, and new reports still reach all nodes, because the server removes the oldest reports of the flood.
     let standing_pull = n1.asked_meanwhile(&["pull", &honest.registry.image("shop/missing:v1"), "--wait", LONG]);
     until("another knows what one has found out", || honest.shared(1, "shop/missing:v1").filter(|entry| entry.reporters == ["n1"]));
-    // Who starts now reads of the flood what it keeps of one writer, and shares.
+    // A node that starts now reads its bounded number of reports of the flood's writer, and shares.
     let third = Agent::start(&place, "n3", &["--nats", &honest.server.url()]).ready();
     let started = Watch::start();
     until("who starts now knows it too", || {
@@ -76,7 +76,7 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
     drop((standing_pull, other));
 }
 
-/// The most memory that an agent has had, in bytes.
+/// The peak memory of an agent, in bytes.
 fn peak(agent: &Agent<'_>) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

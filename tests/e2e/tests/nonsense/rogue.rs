@@ -14,12 +14,12 @@ use support::nats::NatsServer;
 
 /// How long connecting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many reports are under way at once: fewer than a server keeps waiting for a stream.
+/// How many reports are under way at once: fewer than a server queues for a stream.
 const AT_ONCE: usize = 4_000;
-/// The place of a number in the text of a report.
+/// The placeholder of the number in the text of a report.
 const NUMBER: &str = "0000000";
 
-/// The client.
+/// A client that writes bad reports.
 pub(crate) struct Rogue {
     runtime: tokio::runtime::Runtime,
     bus: NatsBus,
@@ -45,7 +45,7 @@ impl Rogue {
         self.runtime.block_on(self.reports.put(key, value.into(), None))
     }
 
-    /// Writes well-formed reports of as many images as fast as the server takes them, as long as `goes_on` says so; how many.
+    /// Writes well-formed reports of `count` images as fast as the server takes them, while `goes_on` returns true; returns how many.
     pub(crate) fn floods(&self, writer: &str, count: usize, goes_on: impl Fn(usize) -> bool) -> usize {
         let mut template = Template::new(writer);
         for number in 0..count {
@@ -53,7 +53,7 @@ impl Rogue {
             let message = Message::new(format!("$KV.{}.{key}", self.bucket), value);
             self.runtime.block_on(self.bus.publish(message)).unwrap();
             if number % AT_ONCE == AT_ONCE - 1 {
-                // Nobody confirms what is published so; who answers this has had all of it.
+                // Published messages are not acknowledged; when the server answers this request, it has received all of them.
                 self.runtime.block_on(self.reports.status()).unwrap();
                 if !goes_on(number + 1) {
                     return number + 1;
@@ -64,7 +64,7 @@ impl Rogue {
     }
 }
 
-/// A report whose reference holds a number; encoded once, as only that and the key change.
+/// A report with a number in its reference. It is encoded once, because only the number and the key change.
 pub(crate) struct Template {
     writer: String,
     view: View,

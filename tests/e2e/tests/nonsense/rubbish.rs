@@ -1,4 +1,4 @@
-//! Reports that are none.
+//! Malformed reports.
 
 use e2e::{Watch, Workplace, until};
 use serde_json::json;
@@ -8,7 +8,7 @@ use support::requirement::met;
 use super::fleet::{Honest, count};
 use super::rogue::{Rogue, Template};
 
-/// What an agent's log says of them.
+/// The agent's log message about them.
 const TOLD: &str = "reports under this node's name are no reports";
 
 #[test]
@@ -20,7 +20,7 @@ fn an_agent_tells_of_reports_that_are_none_once_for_each_writer_and_pulls_go_on(
     let honest = Honest::start(&place);
     let rogue = Rogue::on(&honest.server);
     let began = Watch::start();
-    // Rubbish under the key of a node that is alive and under that of one that is not; a report under another's key; an unknown kind.
+    // Rubbish under the key of a node that is alive and of one that is not; a report under another node's key; an unknown kind.
     let (of_victim, good) = Template::new("n2").report(1);
     let (of_another, _) = Template::new("n2").report(2);
     let (of_stranger, _) = Template::new("rack-7.n9").report(1);
@@ -44,7 +44,7 @@ fn an_agent_tells_of_reports_that_are_none_once_for_each_writer_and_pulls_go_on(
         assert!(told.len() == 1 || began.elapsed().as_secs() >= 60, "once a minute: {told:?}");
         assert!(told[0].contains("WARN"), "{told:?}");
     }
-    // Nobody is held by any of it, and what is no nonsense is heard as before.
+    // None of these reports refuses a node, and a valid report still has its effect.
     for node in [0, 1] {
         assert_eq!(honest.pull(node, "shop/web:v1", 0)["outcome"], json!("pulled"));
     }

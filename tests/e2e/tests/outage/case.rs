@@ -1,4 +1,4 @@
-//! What the registry does to all that ask, how often it may be asked meanwhile, and how soon it must be over after it.
+//! The failures of the registry, the most failing requests in each, and how soon every node must have the image afterwards.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use memory_registry::{Fault, FaultAction};
 
 /// How long the registry fails.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(60);
-/// What it says when it wants to be left alone.
+/// The registry's `Retry-After`.
 const RETRY_AFTER: Duration = Duration::from_secs(20);
 
 /// One kind of failure.
@@ -14,7 +14,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(20);
 pub(crate) enum Case {
     /// The tag is not there yet.
     NotFound,
-    /// 503 without a word of the registry's own.
+    /// 503 of a proxy, without a body of the registry.
     Unavailable,
     /// 429 with `Retry-After: 20`.
     RateLimited,
@@ -53,7 +53,7 @@ impl Case {
         }
     }
 
-    /// Everybody has the image so soon after it can be had: after the registry has healed, and for 429 after its last `Retry-After`.
+    /// The longest time until every node has the image: after the registry has healed, and for 429 after its last `Retry-After`.
     pub(crate) fn served_within(self) -> Duration {
         match self {
             Self::NotFound => Duration::from_secs(65),
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// For how long the registry has asked to be left alone.
+    /// The registry's `Retry-After`; zero if it sends none.
     pub(crate) fn asks_for(self) -> Duration {
         if self == Self::RateLimited { RETRY_AFTER } else { Duration::ZERO }
     }

@@ -1,4 +1,4 @@
-//! The registry fails, and in the middle of it something else goes too.
+//! The registry fails, and in the middle of the outage something else fails too.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::fleet::{Outage, all_at_once};
 use super::knowledge::{Elsewhere, Resting};
 use super::kubelet::KubeletsRule;
 
-/// When something else goes.
+/// When something else fails.
 const MIDDLE: Duration = Duration::from_secs(20);
-/// When, while the bus is gone, one node finds out what the others are to hear as soon as it is back.
+/// When a node finds a failure while the bus is lost; the other nodes must learn of it as soon as the bus is back.
 const ALONE: Duration = Duration::from_secs(50);
 const NODES: usize = 5;
 
@@ -33,7 +33,7 @@ fn command_killed(case: Case) {
     outage.all_stored(healed);
 }
 
-/// What was known before counts on: nobody asks what rests.
+/// Entries outlive the agents and the server: no node makes an attempt before the next attempt of an entry.
 fn all_killed(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
@@ -53,7 +53,7 @@ fn all_killed(case: Case) {
     resting.iter().for_each(|resting| resting.was_kept_by(&outage));
 }
 
-/// All that the server kept is lost. What each node had said it says again, to who has never heard it too.
+/// The server loses its store. Each node publishes its reports again, and a new node gets them too.
 fn bus_wiped(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
@@ -77,7 +77,7 @@ fn bus_killed(case: Case) {
     without_the_bus(case, |outage| outage.server.kill(), |outage| outage.server.restart());
 }
 
-/// Connections stay open and nothing comes through, as in a partition.
+/// Connections stay open without data, as in a partition.
 fn bus_stands_still(case: Case) {
     without_the_bus(case, |outage| outage.server.pause(), |outage| outage.server.resume());
 }

@@ -13,11 +13,11 @@ use support::requirement::met;
 
 use super::case::{Case, OUTAGE};
 
-/// Longer than any case takes; the standing pull goes on as long as that.
+/// The time of the standing pull: longer than any case takes.
 const STANDING_PULL: &str = "10m";
-/// How long a fleet may take to know itself: each agent tells the registrar within five seconds that it is there.
+/// The longest time until each agent knows all nodes: each agent reports to the registrar within 5 s.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
-/// Longer than anybody may take. When all were served is told by the registry's clock and by their stores, not by who looks.
+/// A limit that no case reaches. The measured times come from the registry's clock and the stores, not from this process.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Agents, their bus and their registry.
@@ -25,7 +25,7 @@ pub(crate) struct Outage<'a> {
     pub(crate) case: Case,
     pub(crate) place: &'a Workplace,
     pub(crate) server: NatsServer,
-    /// The ways by which the agents reach the server, in equal parts; without any they reach it as it is.
+    /// The connections of the agents to the server, each for an equal part of the agents; empty: the agents connect directly.
     pub(crate) ways: Vec<FarAway>,
     pub(crate) registry: Registry,
     pub(crate) agents: Vec<Agent<'a>>,
@@ -38,28 +38,28 @@ pub(crate) struct Healed {
     watch: Watch,
     /// By the registry's clock.
     at: Duration,
-    /// By that of files.
+    /// By the clock of files.
     date: SystemTime,
 }
 
 impl<'a> Outage<'a> {
-    /// A fleet that knows itself, before a registry that fails.
+    /// Starts a fleet whose nodes know each other, with a registry that fails.
     pub(crate) fn begin(place: &'a Workplace, case: Case, nodes: usize) -> Self {
         Self::begin_by(0, place, case, nodes)
     }
 
-    /// The same with so many ways to the server, each for an equal part of the fleet: the first nodes go by the first.
+    /// As `begin`, with this many connections to the server, each for an equal part of the fleet in the order of nodes.
     pub(crate) fn begin_by(ways: usize, place: &'a Workplace, case: Case, nodes: usize) -> Self {
         Self::start(ways, Duration::ZERO, place, case, nodes).knowing_itself()
     }
 
-    /// The same by one way that takes so long, there and back.
+    /// As `begin`, with one connection that has this round trip.
     pub(crate) fn begin_far_away(round_trip: Duration, place: &'a Workplace, case: Case, nodes: usize) -> Self {
         Self::start(1, round_trip, place, case, nodes).knowing_itself()
     }
 
     fn knowing_itself(self) -> Self {
-        // What the registrar has told the last of them, it knows of all.
+        // If the registrar has answered the last agent, it knows all agents.
         let last = self.agents.last().expect("a fleet has nodes");
         until_within("the fleet knows itself", KNOWN_WITHIN, || {
             (last.ask(&CountAll {}).counters.get("presence_alive") == Some(&(self.agents.len() as u64))).then_some(())
@@ -67,7 +67,7 @@ impl<'a> Outage<'a> {
         Self { began: Watch::start(), ..self }
     }
 
-    /// One whose nodes share nothing, as `place` tells them, and so know of nobody else.
+    /// Starts a fleet whose nodes share nothing, by the settings of `place`, and so do not know each other.
     pub(crate) fn begin_apart(place: &'a Workplace, case: Case, nodes: usize) -> Self {
         let outage = Self::start(0, Duration::ZERO, place, case, nodes);
         let url = outage.server.url();
@@ -97,13 +97,13 @@ impl<'a> Outage<'a> {
         self.registry.image("shop/web:v1")
     }
 
-    /// A standing pull on every node, standing until it is fulfilled.
+    /// Starts a standing pull on every node; the command runs until the images are present.
     pub(crate) fn standing_pull(&self) -> Started {
         let arguments = ["pull", "--all-nodes", "--wait", STANDING_PULL, "-o", "json", "--nats", &self.server.url(), &self.image()];
         self.place.start(&arguments)
     }
 
-    /// Waits for the end of the outage, and holds the failing requests against the bar.
+    /// Waits for the end of the outage, and asserts the limit of failing requests.
     pub(crate) fn heals_after(&self, failing_at_most: u64) -> Healed {
         let (healed, failing) = self.heals();
         eprintln!("{}: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})", play());
@@ -115,7 +115,7 @@ impl<'a> Outage<'a> {
         healed
     }
 
-    /// Waits for the end of the outage; tells how many requests failed in it.
+    /// Waits for the end of the outage; returns how many requests failed in it.
     #[expect(clippy::disallowed_methods, reason = "the date of a file is compared with it")]
     pub(crate) fn heals(&self) -> (Healed, u64) {
         self.began.until(OUTAGE);
@@ -125,7 +125,7 @@ impl<'a> Outage<'a> {
         (Healed { watch: Watch::start(), at: self.registry.age(), date: SystemTime::now() }, failing)
     }
 
-    /// Waits until the command has a row of each node, all of them pulled in time, and ends well.
+    /// Waits until the command has a row of each node, all pulled in time, and ends with status 0.
     pub(crate) fn all_rows(&self, command: Started, healed: Healed) {
         let nodes = self.agents.len();
         self.all_stored(healed);
@@ -138,12 +138,12 @@ impl<'a> Outage<'a> {
         assert_eq!(status, 0);
     }
 
-    /// Waits until the image is in each node's store, whichever node asked for it, and was fetched in time.
+    /// Waits until the image is in each node's store, and asserts that it was fetched in time.
     pub(crate) fn all_stored(&self, healed: Healed) {
         self.all_stored_within(Duration::ZERO, healed);
     }
 
-    /// The same, or in this time after healing, if that is longer.
+    /// As `all_stored`, with this time after healing if it is longer.
     pub(crate) fn all_stored_within(&self, or_within: Duration, healed: Healed) {
         let within = self.within(healed).max(or_within);
         let served = self.stored(healed);
@@ -155,19 +155,19 @@ impl<'a> Outage<'a> {
         }
     }
 
-    /// How soon after healing all must be served: what the registry has asked for comes first.
+    /// The longest time after healing until all nodes are served, with the rest of the last `Retry-After`.
     pub(crate) fn within(&self, healed: Healed) -> Duration {
         self.left_alone(healed) + self.case.served_within()
     }
 
-    /// For how long after healing the registry still has asked to be left alone.
+    /// The rest of the registry's last `Retry-After` after healing.
     pub(crate) fn left_alone(&self, healed: Healed) -> Duration {
         let limited = self.registry.requests().into_iter().filter(|request| request.status == Some(429));
         let asked_until = limited.map(|request| request.at + self.case.asks_for()).max();
         asked_until.unwrap_or_default().saturating_sub(healed.at)
     }
 
-    /// Waits until the image is in each node's store; tells how long after healing the last fetched it, by the registry's clock.
+    /// Waits until the image is in each node's store; returns when the last node fetched it, after healing and by the registry's clock.
     pub(crate) fn stored(&self, healed: Healed) -> Duration {
         for node in 1..=self.agents.len() {
             self.stored_by(node, healed);
@@ -176,7 +176,7 @@ impl<'a> Outage<'a> {
         served.map(|request| request.at).max().expect("all were served").saturating_sub(healed.at)
     }
 
-    /// Waits until the image is in this node's store; tells how long after healing it was there.
+    /// Waits until the image is in this node's store; returns how long after healing it was stored.
     pub(crate) fn stored_by(&self, node: usize, healed: Healed) -> Duration {
         let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
         until_within(&format!("{}: n{node:02} has the image", play()), PATIENCE, || {
@@ -188,21 +188,21 @@ impl<'a> Outage<'a> {
 }
 
 impl Healed {
-    /// Waits until so much time has passed since then.
+    /// Waits until this much time has passed since healing.
     pub(crate) fn until(self, age: Duration) {
         self.watch.until(age);
     }
 }
 
-/// What is played on this thread.
+/// The name of the play on this thread.
 pub(crate) fn play() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }
 
-/// What happens to a fleet in a case, and its name.
+/// The name of a play, and its function.
 pub(crate) type Play = (&'static str, fn(Case));
 
-/// Plays all of these in all these cases at the same time, as each mostly waits; all that failed are named.
+/// Runs all plays in all cases at the same time, because each mostly waits; the panic names all that failed.
 pub(crate) fn all_at_once(plays: &[Play], cases: &[Case]) {
     if met(current_program()).is_none() {
         return;

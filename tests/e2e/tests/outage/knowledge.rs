@@ -1,4 +1,4 @@
-//! What the nodes of a fleet know, as they list it.
+//! The entries that the nodes of a fleet list.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use serde_json::json;
 
 use super::fleet::{Outage, play};
 
-/// All know the same within seconds after the bus is well: by themselves in about one, but all these fleets are asked for it at the
+/// The longest time after the bus is back until all nodes have the same entries. It takes about 1 s, but all these fleets ask for it at the
 /// same time.
 const WITHIN: Duration = Duration::from_secs(10);
-/// What rests for at least so long is not tried while all agents start again, on a busy machine too.
+/// An entry whose next attempt is at least this far away is not tried while all agents restart, also on a busy machine.
 const RESTS: Duration = Duration::from_secs(15);
-/// When something failed, a node that reads of it knows by how long ago that was, in whole milliseconds and by answers of the server.
+/// The precision of a failure's age in a report that a node reads: whole milliseconds, and the time of the server's answers.
 const READ_WITHIN: Duration = Duration::from_millis(200);
 
-/// A registry that is well and has nothing, which one node is told of and all are to know without asking.
+/// A healthy registry without images. One node gets its answer, and all nodes must learn of it without a request.
 pub(crate) struct Elsewhere(Registry);
 
 impl Elsewhere {
@@ -30,13 +30,13 @@ impl Elsewhere {
         self.0.image("shop/missing:v1")
     }
 
-    /// This node asks for what is not there.
+    /// Lets this node find that the image is missing.
     pub(crate) fn found_missing_by(&self, agent: &Agent<'_>) {
         let row = agent.asked(&["pull", &self.image(), "-o", "json"]).expect(1).object();
         assert_eq!((&row["outcome"], &row["class"]), (&json!("failed"), &json!("not_found")), "{row}");
     }
 
-    /// Waits until all of these know it, by the node that found it out; nobody else has asked.
+    /// Waits until all of these agents have n01's report; asserts that no other node has made a request.
     pub(crate) fn known_to(&self, agents: &[Agent<'_>]) {
         let (watch, host) = (Watch::start(), self.0.host());
         for agent in agents {
@@ -50,17 +50,17 @@ impl Elsewhere {
     }
 }
 
-/// A failure that all hold, whose next attempt is still to come.
+/// An entry that all nodes have, and whose next attempt is still to come.
 #[derive(Debug)]
 pub(crate) struct Resting {
     entry: BackoffEntry,
-    /// By the clock of the outage's registry: when it was listed, and until when nobody is to ask that registry.
+    /// When the entry was listed, and its next attempt, by the clock of the outage's registry.
     listed: Duration,
     next_attempt: Duration,
 }
 
 impl Resting {
-    /// Waits until what the registry said rests for long enough to start all agents again meanwhile.
+    /// Waits for an entry whose next attempt is far enough away for all agents to restart before it.
     pub(crate) fn until_some_does(outage: &Outage<'_>) -> Self {
         until(&format!("{}: what the registry said rests", play()), || {
             let listed = outage.registry.age();
@@ -71,7 +71,7 @@ impl Resting {
         })
     }
 
-    /// Waits until each node lists it as it was, by those who said it.
+    /// Waits until each node lists the same entry with the same reporters.
     pub(crate) fn is_listed_by(&self, outage: &Outage<'_>) {
         let (said, watch) = (facts(&self.entry), Watch::start());
         for agent in &outage.agents {
@@ -84,7 +84,7 @@ impl Resting {
         }
     }
 
-    /// Nobody asked before its next attempt.
+    /// Asserts that no node made a request before the entry's next attempt.
     pub(crate) fn was_kept_by(&self, outage: &Outage<'_>) {
         let early = |at: &Duration| *at > self.listed && *at + READ_WITHIN < self.next_attempt;
         let asked: Vec<_> = outage.registry.requests().into_iter().map(|request| request.at).filter(early).collect();
@@ -93,13 +93,14 @@ impl Resting {
     }
 }
 
-/// The shared entries that a node holds.
+/// The shared entries that a node lists.
 pub(crate) fn shared_entries(agent: &Agent<'_>) -> Vec<BackoffEntry> {
     let entries = agent.ask(&ListBackoffs::default()).entries;
     entries.into_iter().filter(|entry| entry.view.is_some()).collect()
 }
 
-/// What an entry is about, and who says so. Of two failures at the same moment each node may hold another for the newer one.
+/// The key, class and reporters of an entry. Other fields may differ between nodes: if two failures have the same time, each node may take
+/// another one for the newer.
 pub(crate) fn facts(entry: &BackoffEntry) -> (String, FailureClass, BTreeSet<String>) {
     (entry.key.clone(), entry.class, entry.reporters.iter().cloned().collect())
 }

@@ -1,4 +1,4 @@
-//! `fleet.share = observe`: before a fleet is trusted with refusals, it says what it would have refused, and why.
+//! `fleet.share = observe`: before an operator lets a fleet refuse pulls, the fleet says what it would have refused, and why.
 
 use contract::FailureClass;
 use contract::messages::backoff_tracker::CountBackoffs;
@@ -35,7 +35,7 @@ fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
     let observed = || observer.ask(&CountBackoffs {}).shared.observed_total;
     assert_eq!((observed(), registry.counts().failing), (0, 1), "looking is not asking");
 
-    // What one node alone reports refuses nobody. A second node waits for its time, asks, and confirms it.
+    // A failure that one node alone reports refuses no pull. A second node waits, makes an attempt, and confirms the failure.
     let _ = second.asked(&["pull", &image, "-o", "json"]).expect(1);
     until("the observer hears of both", || shared_entries(&observer).pop().filter(|entry| entry.reporter_count == 2));
     let asked = observer.asked(&["pull", &image, "-o", "json"]).expect(1).object();

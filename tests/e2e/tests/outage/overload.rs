@@ -1,7 +1,7 @@
-//! A registry that can do some of what it is asked: so many manifests a second, or one of five by chance.
+//! A registry that serves a part of the requests: some manifests per second, or one of five by chance.
 //!
-//! Contracts: 20 agents with 6 standing pulls each are served about as soon as the registry can, and few requests fail; failures by chance
-//! cost seconds, not kubelet's minutes.
+//! Contracts: 20 agents with 6 standing pulls each are served about as soon as the registry can serve them, and few requests fail; failures
+//! by chance cost seconds, not kubelet's minutes.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use support::requirement::met;
 
 const NODES: usize = 20;
 const IMAGES: usize = 6;
-/// What the registry answers in a second.
+/// The manifests that the registry serves per second.
 const PER_SECOND: u32 = 5;
-/// Of a registry that fails by chance.
+/// The share of failing requests of a registry that fails by chance, in percent.
 const FAIL_PERCENT: u8 = 80;
 const SHARE_WITHIN: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(400);
-/// All pulls of which four of five fail by chance. Kubelet's rule takes half an hour for nine tenths of them.
+/// The longest time for all pulls if four of five requests fail by chance. Kubelet's rule takes half an hour for nine tenths of them.
 const BY_CHANCE_WITHIN: Duration = Duration::from_secs(180);
 
-/// What comes of 120 pulls.
+/// The result of 120 pulls.
 struct Served {
     took: Duration,
     failing: u64,
@@ -33,7 +33,7 @@ fn image(registry: &Registry, number: usize) -> String {
     registry.image(&format!("shop/app{number}:v1"))
 }
 
-/// All agents want all images at the same moment, and wait until they have them.
+/// All agents request all images at the same time, and the test waits until every store has them.
 fn play(name: &str, capacity: Capacity, status: u16, headers: &[(&str, &str)], body: &str) -> Option<Served> {
     met(current_program())?;
     let registry = Registry::new();
@@ -74,7 +74,7 @@ fn play(name: &str, capacity: Capacity, status: u16, headers: &[(&str, &str)], b
     Some(served)
 }
 
-/// How long the registry itself takes for all of them.
+/// The least time in which the registry can serve all pulls.
 fn own_time() -> Duration {
     Duration::from_secs((NODES * IMAGES) as u64 / u64::from(PER_SECOND))
 }
@@ -84,7 +84,7 @@ fn an_overloaded_registry_that_says_429_is_asked_about_as_much_as_it_can_do() {
     let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
     let headers = [("content-type", "application/json"), ("retry-after", "1")];
     let Some(served) = play("overload, 429", Capacity::per_second(PER_SECOND), 429, &headers, body) else { return };
-    // Alone 1.23 times; beside simulated fleets, as in the test command, 1.35 was seen.
+    // The factor is 1.23 if the test runs alone; beside simulated fleets, as in the test command, 1.35 was measured.
     assert!(served.took <= own_time().mul_f64(1.5), "{:?}, the registry itself takes {:?}", served.took, own_time());
     assert!(served.failing <= 30, "{} failing requests", served.failing);
 }

@@ -1,9 +1,9 @@
 //! Half of the fleet loses the bus, the other half keeps it.
 //!
-//! On the bus the fleet's rule holds, with half of the nodes. Each node that is cut off at 20 s keeps to what it knew for the seconds in
-//! which a bus is mostly back, at least 15 and at most 20, and then goes by kubelet's rule: it tries between 35 and 40 s, 10 s later, and
-//! 20 s after that. So it adds to the fleet's bar one request if the partition is over at 40 s, and two if it lasts until the registry
-//! has healed at 60 s. By kubelet's rule alone each node sends three.
+//! On the side with the bus the fleet's rule applies, with half of the nodes. Each node that is cut off at 20 s keeps to its replica for at
+//! least 15 s and at most 20 s, the time in which a bus is mostly back, and then goes by kubelet's rule: it makes an attempt between 35 and
+//! 40 s, the next one 10 s later, and another 20 s after that. So it adds one request to the fleet's bar if the partition is over at 40 s,
+//! and two if it lasts until the registry has healed at 60 s. By kubelet's rule alone each node makes three.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,32 +22,33 @@ const NODES: usize = 6;
 const HALF: usize = NODES / 2;
 /// When the partition begins, in the middle of the outage.
 const BEGINS: Duration = Duration::from_secs(20);
-/// When it ends, if that is before the registry heals at 60 s.
+/// When it ends in the test in which it ends before the registry heals at 60 s.
 const ENDS_EARLY: Duration = Duration::from_secs(40);
-/// How long after the registry it ends, if that is later.
+/// How long after the registry it ends in the test in which it ends later.
 const ENDS_LATE: Duration = Duration::from_secs(15);
-/// The tries of a node that is cut off for so long.
+/// The attempts of a node that is cut off, if the partition ends early and if it ends late.
 const ATTEMPTS_EARLY: u64 = 1;
 const ATTEMPTS_LATE: u64 = 2;
-/// The partition moves the fleet's tries: one may have begun just before the registry healed, and hangs for this long.
+/// The partition shifts the fleet's attempts: one may begin just before the registry heals, and hang for this long.
 const HANGS: Duration = Duration::from_secs(10);
-/// What one node alone has said holds the others for so long; where a machine takes longer to ask them, it is played again.
+/// An unconfirmed failure delays the other nodes for this long. If the machine is too slow to ask them meanwhile, the round is repeated.
 const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
-/// A node that waits for that long begins its attempt not long before it is over: its clock counts from when the first attempt failed.
+/// The least time between the two attempts. It is a little less than `UNCONFIRMED_FOR`, because that counts from the failure of the first
+/// attempt.
 const WAITS_AT_LEAST: Duration = Duration::from_secs(3);
-/// A node that neither finds out nor confirms, on the side that keeps the bus.
+/// A node on the side with the bus that neither finds nor confirms the failure.
 const THIRD: usize = 1;
 const ROUNDS: u32 = 5;
-/// Both halves know the same within seconds of the end of the partition, by themselves in less than one. All these fleets are asked for it
-/// at the same time, and a report that a busy bus did not take is offered again after 30 s.
+/// The longest time after the partition until both halves have the same entries. It takes less than 1 s, but all these fleets ask for it at
+/// the same time, and a report that a busy bus did not take is offered again after 30 s.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(35);
 
-/// How the way to the bus is lost.
+/// How the connection to the bus is lost.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
-    /// Connections end, and so does each new one.
+    /// Connections end, also new ones.
     Cut,
-    /// Connections stay open and nothing comes through.
+    /// Connections stay open without data.
     Silence,
 }
 
@@ -100,7 +101,7 @@ fn ends_late(case: Case, loss: Loss) {
     drop(command);
 }
 
-/// Who was on the bus all the time is served as soon as the fleet's rule says: within what is returned.
+/// Asserts that the nodes that kept the bus are served by the fleet's rule: within the returned time.
 fn who_kept_it_is_served(outage: &Outage<'_>, healed: Healed) -> Duration {
     let hangs = if outage.case == Case::Hang { HANGS } else { Duration::ZERO };
     let within = outage.within(healed) + hangs;
@@ -108,7 +109,7 @@ fn who_kept_it_is_served(outage: &Outage<'_>, healed: Healed) -> Duration {
     within
 }
 
-/// The others are served by then too, or as soon as by kubelet's rule.
+/// Asserts that the other nodes are served within this time too, or by kubelet's rule if that allows more.
 fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, kubelets_rule: KubeletsRule) {
     let within = within.max(kubelets_rule.figures().served_within(Duration::ZERO));
     are_served("who lost the bus", HALF + 1..=NODES, outage, healed, within);
@@ -131,8 +132,8 @@ fn what_one_half_finds_missing_the_other_knows_as_soon_as_it_can() {
     all_at_once(&plays, &[Case::NotFound]);
 }
 
-/// One node finds out while there is a partition. When it is over, a node of the other side knows: it waits, asks once more for all, and
-/// with two that say so a third node refuses without having asked.
+/// One node finds a failure during a partition. After the partition a node of the other side has the entry: it waits, makes an attempt for
+/// all, and once both have reported the failure, a third node refuses without a request.
 fn found_missing(case: Case, loss: Loss, finder: usize, confirmer: usize) {
     let place = Workplace::new();
     let outage = Outage::begin_by(2, &place, case, NODES);
@@ -166,7 +167,7 @@ fn found_missing(case: Case, loss: Loss, finder: usize, confirmer: usize) {
     assert!(in_time, "{}: in none of {ROUNDS} rounds the machine was fast enough", play());
 }
 
-/// Waits until a node of each side lists the same shared entry, said by the same nodes.
+/// Waits until a node of each side lists the same shared entries with the same reporters.
 fn same_entry_on_both_sides(outage: &Outage<'_>) {
     let watch = Watch::start();
     let (here, there) = (&outage.agents[0], &outage.agents[NODES - 1]);

@@ -1,4 +1,4 @@
-//! A registry that lets six pulls through in a window, and ten agents that want an image, while the leader of the budget dies.
+//! A registry permits six pulls in a window, and ten agents pull an image, while the leader of the budget dies.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use support::requirement::met;
 const NODES: usize = 10;
 const PULLS: u64 = 6;
 const WINDOW: Duration = Duration::from_secs(60);
-/// So slowly the six are let go, one by one in some ten seconds, that a leader can be found and killed between two of them.
+/// The budget's rate: the six pulls begin within about 10 s, so that the leader can be found and killed between two of them.
 const PULLS_PER_SECOND: &str = "0.5";
-/// The leader dies when so many have been let go.
+/// The leader dies when this many pulls have begun.
 const DIES_AFTER: u64 = 2;
-/// After the window: who led dies no more, so the four that are left take their turns at the budget's rate.
+/// The longest time after the window: no leader dies any more, so the other four nodes pull at the budget's rate.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 #[test]
@@ -42,7 +42,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     let at_its_death = pulls(&registry).len() as u64;
     assert!(at_its_death < PULLS, "it dies in the middle of the release: {at_its_death} of {PULLS} were let go");
 
-    // The window began when the first was counted.
+    // The window began when the first pull was counted.
     let began = pulls(&registry)[0];
     until_within("the window is over", 2 * WINDOW, || (registry.age() >= began + WINDOW).then_some(()));
     let (asked, failing) = (pulls(&registry).len() as u64, registry.counts().failing);
@@ -73,13 +73,13 @@ fn name(node: usize) -> String {
     format!("n{node:02}")
 }
 
-/// When each request came that the registry counts as a pull, by its clock.
+/// The times of the requests that the registry counts as pulls, by its clock.
 fn pulls(registry: &Registry) -> Vec<Duration> {
     let is_pull = |method: &str, path: &str| method == "GET" && path.contains("/manifests/");
     registry.requests().iter().filter(|request| is_pull(&request.method, &request.path)).map(|request| request.at).collect()
 }
 
-/// Who leads the only budget.
+/// The leader of the only budget.
 fn leader(place: &Workplace, server: &str) -> Option<String> {
     let budgets = place.run(&["budget", "list", "-o", "json", "--nats", server]).expect(0).objects();
     budgets.iter().find_map(|budget| budget["leader"].as_str().map(str::to_owned))

@@ -12,14 +12,15 @@ use super::kubelet::KubeletsRule;
 const NODES: usize = 5;
 /// When the bus becomes slow.
 const MIDDLE: Duration = Duration::from_secs(20);
-/// Each byte travels so long, in each direction. An answer of the server is waited for for 250 ms, once it is known to be slow for 750 ms: one of these comes too late.
+/// The delay of each byte in each direction. An agent waits 250 ms for an answer of the server, and 750 ms once it knows that the server is
+/// slow: one of these answers comes too late.
 const LATE: Duration = Duration::from_millis(400);
-/// One answer of these comes in time, but not what another agent is asked: that takes four ways.
+/// With this delay the server's answer comes in time, but another agent's answer does not, because it takes four transfers.
 const IN_TIME: Duration = Duration::from_millis(100);
-/// Slow from the beginning: a question and its answer.
+/// The round trip of a bus that is slow from the beginning.
 const ROUND_TRIP: Duration = Duration::from_millis(400);
-/// Served so much later than on a quick bus at most: a budget's leader that is found anew asks for 3 s what is out, and each of its questions
-/// and answers takes two round trips (a known gap).
+/// The most additional time compared with a quick bus: a new leader of a budget asks for 3 s which permits are out, and each of its
+/// questions with the answer takes two round trips (a known gap).
 const LATER: Duration = Duration::from_secs(30);
 
 #[test]

@@ -1,5 +1,5 @@
-//! What stands behind the manifest fails, while manifests are served: the token server, the registry's own blobs, the host that blobs
-//! redirect to, or the bytes of blobs.
+//! A stage after the manifest fails, while manifests are served: the token server, the registry's own blobs, the host that blobs redirect
+//! to, or the bytes of blobs.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use support::requirement::met;
 
 const OUTAGE: Duration = Duration::from_secs(60);
 const IMAGES: usize = 3;
-/// An agent that has just started goes by its own rule until it has read what the fleet knows: on a busy machine for a second or two.
+/// The longest time until an agent that has just started shares: until it has read the fleet's reports, it goes by its own rule; on a busy
+/// machine for a second or two.
 const SHARE_WITHIN: Duration = Duration::from_secs(30);
-/// Longer than anybody may take.
+/// A limit that no case reaches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What fails.
+/// The part that fails.
 #[derive(Clone, Copy, Debug)]
 enum Behind {
     TokenServer(Way),
@@ -61,11 +62,11 @@ impl Behind {
         Self::WrongBytes,
     ];
 
-    /// The most failing requests, whatever the size of the fleet; and how soon after healing the last node is served.
+    /// The most failing requests, whatever the size of the fleet, and the longest time after healing until the last node is served.
     fn bars(self) -> (u64, Duration) {
         match self {
             Self::TokenServer(way) | Self::OwnBlobs(way) | Self::BlobHost(way) => (way.failing_at_most(), Duration::from_secs(15)),
-            // Content answers with 200: it is counted apart.
+            // Wrong bytes come with status 200, so they are counted separately.
             Self::WrongBytes => (0, Duration::from_secs(75)),
         }
     }
@@ -76,7 +77,7 @@ fn five_agents_behind_the_manifest() {
     play::<5>(&Behind::ALL);
 }
 
-/// With `OUTAGE_BEHIND=all` all of them; without it one of each stage and of each way to fail, as each case takes twenty agents.
+/// Runs all cases if `OUTAGE_BEHIND=all`, otherwise one of each stage and of each way to fail, because each case needs 20 agents.
 #[test]
 fn twenty_agents_behind_the_manifest() {
     let some = [Behind::TokenServer(Way::Unavailable), Behind::OwnBlobs(Way::Hang), Behind::BlobHost(Way::Reset)];
@@ -84,7 +85,7 @@ fn twenty_agents_behind_the_manifest() {
     play::<20>(if all { &Behind::ALL } else { &some });
 }
 
-/// Three cases at a time, as agents mostly wait; all that failed are named.
+/// Runs three cases at a time, because agents mostly wait; the panic names all that failed.
 fn play<const NODES: usize>(cases: &[Behind]) {
     if met(current_program()).is_none() {
         return;
@@ -116,7 +117,7 @@ fn outage(case: Behind, nodes: usize) {
     };
     let (registry, blobs) = (Registry::with(Options { auth, ..Options::default() }), Registry::new());
     for number in 0..IMAGES {
-        // Layers of their own: what one image has brought, another does not lack.
+        // Each image has layers of its own, so that each image must be fetched.
         let made = MadeImage::of_layers([4_000 + number as u64]);
         registry.add_image(&format!("shop/app{number}"), "v1", &made);
         blobs.add_image(&format!("shop/app{number}"), "v1", &made);
@@ -154,7 +155,7 @@ fn outage(case: Behind, nodes: usize) {
     began.until(OUTAGE);
     let (failed, asked) = (failing.counts().failing, registry.counts().requests);
     let requests: Vec<_> = failing.requests().into_iter().map(|request| (request.at, request.path)).collect();
-    // Whom the bus does not answer in time, on a machine that is busy, goes ahead once by its own rule.
+    // If the bus of a busy machine does not answer a node in time, the node makes one attempt by its own rule.
     let misses: u64 = agents.iter().map(|agent| agent.ask(&CountBackoffs {}).shared.bus_misses_total).sum();
     let served = failing.blobs_served().values().sum::<u64>();
     failing.faults().clear();

@@ -1,4 +1,4 @@
-//! The registry fails, and nothing else. With four times the agents it is asked no more often.
+//! The registry fails, and nothing else. Four times the agents do not make more failing requests.
 
 use e2e::Workplace;
 

@@ -1,9 +1,8 @@
-//! What one sees of pulls in a tracing backend: the same against a receiver in the test, and against a real Jaeger
-//! (`cargo xtask e2e jaeger`).
+//! The traces of pulls in a tracing backend: checked with a receiver in the test, and with a real Jaeger (`cargo xtask e2e jaeger`).
 //!
-//! Contracts: one root for each request, over command, node and registry, and no parent that is missing; a refusal links to the attempt
-//! that failed on another node; what waits for a probe links to it when it succeeds; callers of one flight link to its attempt; the
-//! runtime's call is a span below the attempt; `TRACEPARENT` is a command's parent, and nonsense in it hinders nothing.
+//! Contracts: each request has one root, over command, node and registry, and no span lacks its parent; a refusal links to the attempt that
+//! failed on another node; a request that waits for a probe links to it when it succeeds; callers of one flight link to its attempt; the
+//! runtime's call is a span below the attempt; `TRACEPARENT` is a command's parent, and a malformed value hinders nothing.
 
 #![allow(clippy::print_stderr, reason = "the trees are what `cargo xtask e2e jaeger` shows")]
 
@@ -38,7 +37,7 @@ macro_rules! scenes {
             }
         )*
 
-        /// Each in its turn: Jaeger is large.
+        /// Runs all scenes one after the other, because Jaeger is large.
         #[cfg(feature = "jaeger")]
         #[test]
         fn everything_is_seen_in_a_real_jaeger() {

@@ -1,4 +1,4 @@
-//! What is done, and what must be seen of it.
+//! The scenes: what each does, and the spans that it must make.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn has(spans: &[Span], names: &[&str]) -> bool {
     names.iter().all(|name| !named(spans, name).is_empty())
 }
 
-/// Of a trace each span with its parent, each pair once: what does not depend on how many layers or retries there were.
+/// Each span of a trace with its parent, each pair once, so that the numbers of layers and retries do not matter.
 fn edges(spans: &[Span]) -> BTreeSet<(&str, &str)> {
     let name_of = |id: &str| spans.iter().find(|span| span.span_id == id).map_or("", |span| span.name.as_str());
     spans.iter().map(|span| (name_of(&span.parent_id), span.name.as_str())).collect()
@@ -78,7 +78,7 @@ pub(crate) fn a_good_pull_is_one_tree(backend: &Spans) {
     assert!(get.attribute("url.full").starts_with(&format!("http://{}/v2/shop/web/", registry.host())), "{}", get.attribute("url.full"));
     assert_eq!(named(&spans, "attempt")[0].attribute("container.image.tag"), "v1");
     assert_eq!(named(&spans, "attempt")[0].resource.get("fleetpull.node").map(String::as_str), Some("n1"));
-    // What is sent of it may be sent much later: that is a trace of its own, with a link.
+    // Events may be sent much later, so sending has a trace of its own, with a link.
     let server_span = named(&spans, request).into_iter().find(|span| span.kind == "SERVER").unwrap();
     until("its event is sent", || {
         let sent = backend.with_attribute("fleetpull.event.reason", "Pulled");
@@ -97,7 +97,7 @@ pub(crate) fn a_refusal_links_to_the_attempt_that_failed_on_another_node(backend
     let agents = ["n1", "n2", "n3"].map(start);
     until("they know of each other", || agents.iter().all(|agent| agent.counter("presence_alive") == 3).then_some(()));
     let image = registry.image("shop/web:v2");
-    // A failure that one node alone reports only delays others; corroborated by a second, it refuses them.
+    // A failure that one node alone reports only delays other nodes; once a second node corroborates it, they are refused.
     let failures = ["n1", "n2"].map(|node| pull(&place, node, &image, &server, 1));
     let refused = until("n3 has heard of it", || {
         let run = place.run(&["pull", &image, "--node", "n3", "--nats", &server.url(), "-o", "json"]);
@@ -118,7 +118,7 @@ pub(crate) fn a_refusal_links_to_the_attempt_that_failed_on_another_node(backend
     assert_one_root(&refusal);
     let server_span = refusal.iter().find(|span| span.name == "pull-coordinator.EnsureImage" && span.kind == "SERVER").unwrap();
     assert!(server_span.failed && server_span.links_to(attempt), "{}", tree(&refusal));
-    // A search by the entry shows the failure and the refusal, whichever way links go.
+    // A search by the entry finds the failure and the refusal, whatever the direction of links.
     let entry = server_span.attribute(ENTRY);
     assert_eq!(entry.len(), 32, "{server_span:?}");
     assert_eq!(attempt.attribute(ENTRY), entry, "{attempt:?}");

@@ -1,4 +1,4 @@
-//! What the environment says of traces, and what of it makes no sense.
+//! Environment variables for traces, with good and bad values.
 
 use std::net::TcpListener;
 

@@ -1,23 +1,23 @@
-//! Golden files: what each command of an incident shows, under the line that asks for it.
+//! Golden files: the output of each command of an incident, below the command line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// If this is set, golden files are written from what is shown, and compared with nothing.
+/// If this is set, the golden files are written from the output, and nothing is compared.
 const VARIABLE: &str = "BLESS";
 
-/// One file, and what is to stand in it.
+/// One golden file, and the output so far.
 pub(crate) struct Golden {
     path: PathBuf,
-    /// What each prompt shows as it is known.
+    /// The expected output of each command line.
     known: BTreeMap<String, String>,
-    /// What was shown, in order.
+    /// The output so far, in order.
     shown: String,
     is_written: bool,
 }
 
 impl Golden {
-    /// The file of this name, which need not be there if it is written.
+    /// The file of this name. It need not exist if it is to be written.
     pub(crate) fn of(name: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts/golden").join(format!("{name}.txt"));
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -26,17 +26,17 @@ impl Golden {
         Self { path, known, shown: String::new(), is_written: std::env::var_os(VARIABLE).is_some() }
     }
 
-    /// Whether this is what it is known to show.
+    /// Whether this is the expected output.
     pub(crate) fn takes(&self, prompt: &str, shown: &str) -> bool {
         self.is_written || self.known.get(prompt).is_some_and(|known| known == shown)
     }
 
-    /// It showed this.
+    /// Adds an output.
     pub(crate) fn add(&mut self, prompt: &str, shown: &str) {
         self.shown.push_str(&format!("$ {prompt}\n{shown}\n\n"));
     }
 
-    /// How it differs from what is known, and what to do if it is meant.
+    /// The difference from the expected output, and the way to accept it.
     pub(crate) fn difference(&self, prompt: &str, shown: &str) -> String {
         let Self { path, known, .. } = self;
         let known = known.get(prompt).map_or("(nothing)", String::as_str);
@@ -47,7 +47,7 @@ impl Golden {
         )
     }
 
-    /// All was shown.
+    /// Writes the file if `BLESS` is set.
     pub(crate) fn end(&self) {
         if self.is_written {
             std::fs::write(&self.path, format!("{}\n", self.shown.trim_end())).expect("a golden file can be written");

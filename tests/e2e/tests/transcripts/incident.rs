@@ -1,4 +1,4 @@
-//! A fleet of three agents in an incident, and how it is asked.
+//! A fleet of three agents in an incident, and the commands that ask it.
 
 use e2e::{Agent, Registry, Size, Terminal, Workplace, until};
 use memory_registry::MadeImage;
@@ -7,20 +7,20 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
-/// An image that every node has, and the one of the incident.
+/// The repository of the image that every node has, and of the incident's image.
 pub(crate) const REPOSITORY: &str = "shop/web";
 
 /// The fleet before the incident.
 pub(crate) struct Fleet<'a> {
     pub(crate) place: &'a Workplace,
     pub(crate) nats: NatsServer,
-    /// The way of n3 to it.
+    /// The connection of n3 to the server.
     pub(crate) way: FarAway,
     pub(crate) registry: Registry,
     pub(crate) agents: Vec<Agent<'a>>,
 }
 
-/// Where agents run. A failure holds a node for so long that all screens can be taken meanwhile.
+/// The folder in which agents run. A failure delays the next attempt for 98 s, so that all screens can be taken meanwhile.
 pub(crate) fn place() -> Workplace {
     Workplace::new().with("FLEETPULL_BACKOFF_INITIAL", "98s")
 }
@@ -48,15 +48,15 @@ impl<'a> Fleet<'a> {
         self.registry.image(&format!("{REPOSITORY}:{tag}"))
     }
 
-    /// n1 pulls it, before the incident.
+    /// Pulls the image on n1, before the incident.
     pub(crate) fn has_pulled(&self, image: &str) {
         let _ = self.place.run(&["pull", image, "--node", "n1", "-q", "--nats", &self.nats.url()]).expect(0);
     }
 
-    /// n1 finds out, and n2 after it: from then on all are held back.
+    /// Lets n1 and then n2 find the failure: from then on all nodes are refused.
     pub(crate) fn finds_out_twice(&self, image: &str) {
         let url = self.nats.url();
-        // Who comes second waits for its turn to confirm it.
+        // The second node waits until it may confirm the failure.
         for (reporters, (node, wait)) in [("n1", "1s"), ("n2", "8s")].into_iter().enumerate() {
             let _ = self.place.run(&["pull", image, "--node", node, "--wait", wait, "-q", "--nats", &url]);
             until(&format!("all know that {node} says so"), || {
@@ -69,17 +69,17 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// The command that wants an image on every node begins.
+    /// Starts the command that pulls an image on every node.
     pub(crate) fn wanting(self, image: String) -> Incident<'a> {
         let url = self.nats.url();
-        // Which lines of the log come between is chance.
+        // Only errors are logged, because the places of other log lines vary.
         let wanted = ["pull", &image, "--all-nodes", "--wait", "20m", "--log-level", "error", "--nats", &url];
         let live = self.place.on_a_terminal(&wanted, (super::LIVE_ROWS, super::WIDTHS[0]));
         Incident { fleet: self, image, through: Through::Nats, live }
     }
 }
 
-/// Through what commands ask.
+/// The connection that commands use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Through {
     Nats,
@@ -92,20 +92,20 @@ pub(crate) struct Incident<'a> {
     pub(crate) fleet: Fleet<'a>,
     image: String,
     through: Through,
-    /// The command that wants the image on every node.
+    /// The command that pulls the image on every node.
     pub(crate) live: Terminal,
 }
 
 impl Incident<'_> {
-    /// Commands ask so.
+    /// Makes commands use this connection.
     pub(crate) fn through(self, through: Through) -> Self {
         Self { through, ..self }
     }
 
-    /// What is asked.
+    /// The arguments of the commands, in order.
     pub(crate) fn commands(&self) -> Vec<Vec<&str>> {
         let lists = [vec!["nodes"], vec!["pulls"], vec!["status"], vec!["backoff", "list"], vec!["budget", "list"]];
-        // Events come with time, and lists settle with it.
+        // Events come first and lists after them, because lists settle with time.
         [vec!["events"]].into_iter().chain(lists).chain([vec!["explain", &self.image]]).collect()
     }
 
@@ -118,13 +118,13 @@ impl Incident<'_> {
         self.fleet.place.on_a_terminal(&[arguments, &[option, &value]].concat(), size)
     }
 
-    /// The line that asks, as it stands in a golden file.
+    /// The command line as in a golden file.
     pub(crate) fn prompt(&self, command: &str) -> String {
         let agent = if self.through == Through::Agent { " --agent unix://..." } else { "" };
         format!("fleetpull {}{agent}", command.replace(self.fleet.registry.host(), "127.0.0.1:ppppp"))
     }
 
-    /// The same of the command that wants the image.
+    /// The command line of the pull as in a golden file.
     pub(crate) fn live_prompt(&self) -> String {
         let image = self.image.replace(self.fleet.registry.host(), "127.0.0.1:ppppp");
         format!("fleetpull pull {image} --all-nodes --wait 20m    # while it runs")

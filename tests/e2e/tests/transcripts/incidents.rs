@@ -6,16 +6,16 @@ use memory_registry::{BodyFault, Fault};
 use super::incident::{Fleet, Incident, Through, place};
 use super::{Names, take};
 
-/// How long the registry wants to be left alone. Seconds.
+/// The registry's `Retry-After`, in seconds.
 const RETRY_AFTER: &str = "98";
 
-/// The answer to who asks for a tag that is not there.
+/// The registry's answer for a missing tag.
 fn not_found() -> Fault {
     let body = r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#;
     Fault::answer("/manifests/", 404, &[("retry-after", RETRY_AFTER), ("content-type", "application/json")], body)
 }
 
-/// What all nodes wait for once n1 and n2 have found it out one after the other.
+/// An incident in which n1 and then n2 have found a failure for which all nodes wait.
 fn found_out_by_two<'a>(fleet: Fleet<'a>, tag: &str) -> Incident<'a> {
     let image = fleet.image(tag);
     fleet.finds_out_twice(&image);
@@ -89,9 +89,9 @@ fn one_node_is_cut_off() {
     let place = place();
     let Some(fleet) = Fleet::start(&place) else { return };
     let image = fleet.image("v1");
-    // Who pulls first leads the budget.
+    // The node that pulls first becomes the leader of the budget.
     fleet.has_pulled(&image);
-    // So that the row of n2 is the second.
+    // Slow blobs, so that n2 has the second row.
     fleet.registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(2_000)));
     fleet.way.cut();
     let incident = fleet.wanting(image);

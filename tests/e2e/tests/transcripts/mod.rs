@@ -1,7 +1,7 @@
-//! What an engineer on call sees in five incidents, at 80 and at 140 columns, in golden files.
+//! The screens of an engineer on call in five incidents, at 80 and at 140 columns, in golden files.
 //!
-//! Contract: the first five lines of `status` and of `explain IMAGE` name the cause, since when, whom it holds, and what comes next. No
-//! terminal has to break a line. Screens are taken from a pseudo-terminal once the incident has settled; times, ids and ports are
+//! Contract: the first five lines of `status` and of `explain IMAGE` name the cause, since when, the nodes that wait, and the next attempt.
+//! No terminal has to break a line. Screens are taken from a pseudo-terminal once the incident has settled; times, ids and ports are
 //! placeholders of the same width.
 
 mod golden;
@@ -18,20 +18,20 @@ use golden::Golden;
 use incident::Incident;
 use placeholders::{events, folded_anew, is_settled, lines_of_text, with_placeholders};
 
-/// So narrow that tables are shortened, and so wide that hardly anything is.
+/// A width at which tables are shortened, and one at which hardly anything is.
 const WIDTHS: [u16; 2] = [80, 140];
-/// As narrow as no terminal should be.
+/// A width that is narrower than a usual terminal.
 const NARROWEST: u16 = 20;
-/// So high that no answer scrolls away.
+/// A height at which no answer scrolls.
 const LIST_ROWS: u16 = 120;
-/// As terminals usually are.
+/// The height of a usual terminal.
 const LIVE_ROWS: u16 = 24;
-/// An incident is looked at again until it has settled.
+/// The longest time until an incident has settled; its screens are read again until then.
 const SETTLES_WITHIN: Duration = Duration::from_secs(100);
-/// The lines that an engineer reads first.
+/// How many lines an engineer reads first.
 const FIRST: usize = 5;
 
-/// What the first lines of a screen name; each is a pattern.
+/// Patterns for what the first lines of a screen must name.
 #[derive(Clone, Copy)]
 struct Names {
     cause: &'static str,
@@ -41,7 +41,7 @@ struct Names {
 }
 
 impl Names {
-    /// Asserts it of a screen.
+    /// Asserts that the first lines of a screen match each pattern.
     fn assert_in(&self, command: &str, rows: &[String]) {
         let first = rows.iter().take(FIRST).map(|row| row.trim_start()).collect::<Vec<_>>().join(" ");
         for (what, pattern) in [("cause", self.cause), ("since", self.since), ("whom", self.whom), ("next", self.next)] {
@@ -51,16 +51,16 @@ impl Names {
     }
 }
 
-/// What a command shows, by which it is decided when a screen is taken and how it is compared.
+/// The form of a command's output, which determines when a screen is taken and how it is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Columns, and sentences that fit the terminal: they are taken when all ages have two digits, and compared as they stand.
+    /// Columns, and sentences that fit the terminal: taken when all ages have two digits, and compared as they are.
     Screen,
-    /// What is drawn again and again, and the results above it.
+    /// A block that is drawn again and again, and the results above it.
     Live,
-    /// Lines of text, which are folded anew, as their ages are of any length. A word may be wider than the terminal.
+    /// Lines of text. They are joined and folded again, because the lengths of ages vary. A word may be wider than the terminal.
     Text,
-    /// The same, each once and in the order of nodes: which node is the first by milliseconds is chance.
+    /// As `Text`, with each line once and in the order of nodes, because the order of nodes in time varies.
     Events,
 }
 
@@ -74,11 +74,11 @@ impl Kind {
     }
 }
 
-/// A screen that was looked at.
+/// A screen as read once.
 struct Look {
     rows: Vec<String>,
     text: String,
-    /// Lines that are wider than the terminal, which had to break them.
+    /// Lines that the terminal broke because they are wider than the terminal.
     broken: Vec<String>,
     is_settled: bool,
 }
@@ -106,7 +106,7 @@ impl Look {
     }
 }
 
-/// Looks until the screen is as the golden file has it, and adds it to what was shown.
+/// Reads the screen until it equals the golden file, and adds it to the output.
 fn look_until_known(golden: &mut Golden, prompt: &str, mut look: impl FnMut() -> Look) -> Vec<String> {
     let mut last = None;
     let found = found_within(SETTLES_WITHIN, || {
@@ -143,7 +143,7 @@ fn take(name: &str, incident: &Incident<'_>, status: &Names, explain: &Names) {
         let _ = look_until_known(golden, &incident.live_prompt(), || Look::at(&incident.live, Kind::Live, *columns));
         golden.end();
     }
-    // Nobody reads much there, but what stands there is whole.
+    // At this width the output is hard to read, but no line may be broken.
     for arguments in incident.commands().iter().filter(|arguments| !["explain", "events"].contains(&arguments[0])) {
         let mut terminal = incident.start(arguments, (LIST_ROWS, NARROWEST));
         assert_eq!((terminal.wait(), terminal.broken_rows()), (0, Vec::new()), "{arguments:?}: {:#?}", terminal.rows());

@@ -1,4 +1,4 @@
-//! Placeholders for what differs from run to run: times, ids and ports. They are as wide as what they stand for, so that a screen keeps its
+//! Placeholders for values that differ from run to run: times, ids and ports. They have the width of the value, so that a screen keeps its
 //! columns.
 
 use std::sync::LazyLock;
@@ -6,27 +6,27 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 const ADDRESS: &str = "127.0.0.1";
-/// What is replaced, and by which sign each letter and digit of it.
+/// Patterns of values, and the sign that replaces each letter and digit of a value.
 const REPLACED: [(&str, char); 12] = [
     // A time of RFC 3339, and a time of day.
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", '#'),
     (r"\b\d\d:\d\d:\d\dZ", '#'),
-    // Hosts as they were booted; digests, keys, traces, spans and routes, in full and by their beginning; the id of a row.
+    // Boot ids of hosts; digests, keys, traces, spans and routes, whole or shortened; the id of a row.
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", 'x'),
     (r"\b([0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{16}|[0-9a-f]{12}|[0-9a-f]{8})\b", 'x'),
     (r"(?m)^[0-9a-f]{4,6}  ", 'x'),
     (r"127\.0\.0\.1:\d+", 'p'),
-    // The end of a port, where the middle of a name gave way.
+    // The end of a port in a name whose middle was cut out.
     (r"\.\.\.\d+/", '#'),
     // Durations as kubectl, Go and people write them.
     (r"\b(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s|m)\b", '#'),
     (r"\b\d+(\.\d+)? (ms|s)\b", '#'),
-    // What a transfer does, and a rate that rises while the screens are taken.
+    // The rate of a transfer, and a budget's rate that rises while the screens are taken.
     (r"\b\d+(\.\d+)? (B|KiB|MiB)/s\b", '#'),
     (r"\b\d\d/s\b", '#'),
     (r"\b\d+ of 200 pulls a second, it is rising", '#'),
 ];
-/// What an age of two digits is not: so that columns are as wide in every run.
+/// Ages that do not have two digits. A screen with two-digit ages has the same column widths in every run.
 static UNSETTLED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b\ds\b|\b\d{3,}s\b|\b\d+m(\d+s)?\b|\bdue\b|tries now|\bnow  ").expect("a pattern"));
 static REPLACED_PATTERNS: LazyLock<Vec<(Regex, char)>> =
@@ -44,31 +44,31 @@ pub(crate) fn with_placeholders(rows: &[String]) -> String {
     let text = REPLACED_PATTERNS
         .iter()
         .fold(text, |text, (pattern, sign)| pattern.replace_all(&text, |found: &Captures<'_>| masked(&found[0], *sign)).into_owned());
-    // How many digits are before and behind a point is chance, and such figures stand in no column.
+    // The number of digits before and after a decimal point differs from run to run; such figures are in no column.
     FIGURES.replace_all(&text, |found: &Captures<'_>| in_short(&found[0])).into_owned()
 }
 
-/// Its digits, and the letters of hexadecimal ones, as signs; of an address those of its port.
+/// Replaces digits by the sign, for `x` also hexadecimal letters; in an address only the port.
 fn masked(text: &str, sign: char) -> String {
     let (kept, rest) = text.split_at(if sign == 'p' { ADDRESS.len() } else { 0 });
     let is_replaced = |character: char| character.is_ascii_digit() || (sign == 'x' && character.is_ascii_hexdigit());
     format!("{kept}{}", rest.replace(is_replaced, &sign.to_string()))
 }
 
-/// `##s` stays, and `#.#s`, `### ms` are told by one sign.
+/// Keeps `##s`; shortens the digits of `#.#s`, `### ms` and the like to one sign.
 fn in_short(figure: &str) -> String {
     let is_age = figure == "##s";
     let unit = figure.trim_start_matches(['#', '.']);
     if is_age { figure.to_owned() } else { format!("#{unit}") }
 }
 
-/// What goes on below a line of text is set in by more than the lines of any text.
+/// The continuation of a line of text is indented by at least this, which is more than any line itself.
 const GOES_ON: &str = "    ";
 static DURATIONS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(#+h)?(#+m)?#+[ms]\b").expect("a pattern"));
-/// Which of these have come when events are asked for is chance: those of a budget, and that somebody is refused or waits.
+/// Events that may or may not have come when events are listed: those of a budget, of refusals and of waits.
 static OF_CHANCE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"  (RateLowered|RateRaised|BackOff|Throttled)  ").expect("a pattern"));
 
-/// Lines of text as they were before they were folded, with placeholders: durations of any length are one sign.
+/// Joins folded lines of text, with placeholders: each duration of any length is one sign.
 pub(crate) fn lines_of_text(rows: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for row in rows {
@@ -83,7 +83,7 @@ pub(crate) fn lines_of_text(rows: &[String]) -> Vec<String> {
     with_placeholders(&lines).lines().map(|line| DURATIONS.replace_all(line, "#s").into_owned()).collect()
 }
 
-/// Each event once, in the order of nodes, without those of chance.
+/// Each event once, in the order of nodes, without the events that may be missing.
 pub(crate) fn events(mut lines: Vec<String>) -> Vec<String> {
     lines.retain(|line| !OF_CHANCE.is_match(line));
     let node = |line: &String| ["  n1  ", "  n2  ", "  n3  "].into_iter().position(|node| line.contains(node));
@@ -92,7 +92,7 @@ pub(crate) fn events(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// Lines of text as a terminal of so many columns gets them.
+/// Folds lines of text for a terminal with this many columns.
 pub(crate) fn folded_anew(lines: Vec<String>, columns: u16) -> String {
     let width = usize::from(columns) - 1;
     let fold = |line: String| {

@@ -1,4 +1,4 @@
-//! The program of every target: which one it is, its name says.
+//! The program of every target; its name says which target it runs.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -19,10 +19,10 @@ use throttler::core::budget::BudgetPolicy;
 use throttler::{FleetParts, Throttler};
 use tokio::task::JoinHandle;
 
-/// The budget that everybody asks for.
+/// The owner of the budget.
 pub(crate) const OWNER: &str = "default registry.example/anonymous@egress";
 
-/// The registry that it is of.
+/// The budget's registry.
 pub(crate) const REGISTRY: &str = "registry.example";
 
 /// A fleet of throttlers.
@@ -41,7 +41,7 @@ impl Fleet {
         Self::start_by(count, budget, |_| clock.clone(), connect).await
     }
 
-    /// Each node with a clock of its own.
+    /// Starts a fleet in which each node has a clock of its own.
     pub(crate) async fn start_by(
         count: usize,
         budget: BudgetPolicy,
@@ -55,7 +55,7 @@ impl Fleet {
         Self { nodes }
     }
 
-    /// Ends a node as a crash does: nothing of it answers any more.
+    /// Ends a node as a crash does: it sends nothing more.
     pub(crate) async fn kill(&mut self, node: usize) {
         if let Some(node) = self.nodes[node].take() {
             node.bus.drain().await;
@@ -66,7 +66,7 @@ impl Fleet {
         self.nodes[node].as_ref().expect("the node lives").throttler.clone()
     }
 
-    /// Asks until it is granted or refused.
+    /// Asks for a permit until it is granted or refused.
     pub(crate) async fn acquire(&self, node: usize, permit: u64) -> PermitAnswer {
         acquire(&self.throttler(node), id(permit), Some(OWNER.to_owned())).await
     }
@@ -75,7 +75,7 @@ impl Fleet {
         acquire(&self.throttler(node), id(permit), budget).await
     }
 
-    /// What anybody may say to a node's throttler.
+    /// Sends any command to a node's throttler.
     pub(crate) async fn say<C: Command>(&self, node: usize, body: C) -> C::Reply
     where
         Throttler: Handler<Ask<C>>,
@@ -83,7 +83,7 @@ impl Fleet {
         self.throttler(node).send(Ask(root_envelope(body))).await.expect("it lives").expect("it answers")
     }
 
-    /// Asks once.
+    /// Asks for a permit once.
     pub(crate) async fn acquire_once(&self, node: usize, permit: u64) -> PermitAnswer {
         ask(&self.throttler(node), id(permit), Some(OWNER.to_owned())).await
     }
@@ -92,7 +92,7 @@ impl Fleet {
         release(&self.throttler(node), id(permit), limits).await;
     }
 
-    /// How the budget stands as each living node sees it; none where it is not known.
+    /// The budget's state on each living node; none if the node does not know the budget.
     pub(crate) async fn states(&self) -> Vec<Option<BudgetState>> {
         let mut states = Vec::new();
         for node in &self.nodes {
@@ -106,13 +106,13 @@ impl Fleet {
         states
     }
 
-    /// One standing pull on each node.
+    /// Begins one pull on each node.
     pub(crate) fn begin_everywhere(&self, registry: &Registry, clock: &Clock) -> Vec<JoinHandle<Duration>> {
         let nodes = self.nodes.iter().flatten().enumerate();
         nodes.map(|(number, node)| begin(node.throttler.clone(), id(1_000 + number as u64), registry.clone(), clock.clone())).collect()
     }
 
-    /// So many pulls on each node; when each began.
+    /// Makes this many pulls on each node; returns when each began.
     pub(crate) async fn pull_everywhere(&self, each: u64, registry: &Registry, clock: &Clock) -> Vec<Duration> {
         let mut pulls = Vec::new();
         for (number, node) in self.nodes.iter().flatten().enumerate() {
@@ -177,7 +177,7 @@ async fn release(throttler: &Addr<Throttler>, permit: PermitId, limits: Vec<Regi
     throttler.send(Ask(root_envelope(release))).await.expect("it lives").expect("it answers");
 }
 
-/// Pulls once it may; says when it began.
+/// Pulls once it has a permit; returns when the pull began.
 fn begin(throttler: Addr<Throttler>, permit: PermitId, registry: Registry, clock: Clock) -> JoinHandle<Duration> {
     actix::spawn(async move {
         let answer = acquire(&throttler, permit, Some(OWNER.to_owned())).await;
@@ -196,7 +196,7 @@ pub(crate) struct Registry(Rc<Counts>);
 struct Counts {
     quota: Option<(u64, Duration, Clock)>,
     window: RefCell<Option<(Duration, u64)>>,
-    /// The most pulls of a window.
+    /// The most pulls in a window.
     most_in_window: Cell<u64>,
     begun: Cell<usize>,
     served: Cell<usize>,
@@ -262,7 +262,7 @@ impl Registry {
         limits
     }
 
-    /// Counts a pull and says what is left.
+    /// Counts a pull and returns the limits.
     pub(crate) fn answer(&self) -> Vec<RegistryLimit> {
         let Some((limit, length, clock)) = &self.0.quota else { return Vec::new() };
         let now = clock.now().monotonic;

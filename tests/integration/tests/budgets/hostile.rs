@@ -1,4 +1,4 @@
-//! Two leaders, replays, forged calls and clocks that jump: bounded harm, and never a stuck budget.
+//! Two leaders, replays, forged calls and clocks that jump: the harm is bounded, and the budget is never stuck.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn asks(node: NodeName, permit: u64) -> GrantBudget {
     GrantBudget { owner: OWNER.to_owned(), node, permit: id(permit), known: KnownLimits::default() }
 }
 
-/// Takes every lease away, as who may write to the bucket can.
+/// Deletes every lease, as any writer of the bucket can.
 async fn steal_leases(bus: &MemoryBus) {
     let fleet = contract::subject::Fleet::default();
     let bucket = bus.bucket(&bucket_spec(SharedBucket::leaders(&fleet))).await.unwrap();
@@ -68,7 +68,7 @@ fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
         let fleet = Fleet::start(3, policy, &clock, |_| Arc::new(bus.connect())).await;
         assert!(matches!(fleet.acquire(1, 1).await, PermitAnswer::Granted { .. }));
         let leads = leader(&fleet.states().await).expect("somebody leads");
-        // Another node with the same permit, while it is out and after it was returned.
+        // Another node requests the same permit, while it is out and after it was returned.
         assert!(matches!(fleet.say(leads, asks(liar(), 1)).await, BudgetAnswer::Refused { .. }));
         let returned = ReturnBudget { owner: OWNER.to_owned(), node: liar(), permit: id(1), used: true, told: None, served: None };
         fleet.say(leads, returned).await;
@@ -79,7 +79,7 @@ fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
         for node in [liar(), "n1".parse().unwrap()] {
             assert!(matches!(fleet.say(leads, asks(node, 1)).await, BudgetAnswer::Refused { .. }));
         }
-        // The call for a turn that is long over gives nothing.
+        // A late `BudgetTurn` for a permit that was returned grants nothing.
         for _ in 0..100 {
             fleet.say(2, BudgetTurn { owner: OWNER.to_owned(), permit: id(1) }).await;
         }
@@ -89,7 +89,7 @@ fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
     });
 }
 
-/// A liar claims a thousand permits again and again, and says that the registry allows nothing for ten years.
+/// A liar repeatedly claims 1,000 permits, and reports that the registry allows nothing for ten years.
 #[test]
 fn forged_claims_and_limits_hold_the_others_for_seconds() {
     paused(async {
@@ -115,7 +115,7 @@ fn forged_claims_and_limits_hold_the_others_for_seconds() {
         let before = clock.now().monotonic;
         let (begun, ()) = futures::join!(fleet.pull_everywhere(5, &registry, &clock), forge);
         let last = *begun.iter().max().expect("they began") - before;
-        // The budget begins at 10 a second, and 20 pulls take 2 s of that.
+        // The budget begins at 10 per second, so 20 pulls take 2 s.
         assert!(last <= Duration::from_secs(10 + 2), "the last began after {last:?}");
         assert!(registry.most_at_once() <= 8);
     });
@@ -131,7 +131,7 @@ fn clocks_that_jump_leave_one_leader_and_serve_all() {
                 let (jumping, jumps) = Clock::jumping(WALL);
                 let clock_of = |node| if node == jumper { jumping.clone() } else { clock.clone() };
                 let fleet = Fleet::start_by(4, policy, clock_of, |_| Arc::new(bus.connect())).await;
-                // The first to ask leads.
+                // The first node that asks becomes the leader.
                 assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
                 fleet.release(0, 1, Vec::new()).await;
                 let registry = Registry::unlimited();

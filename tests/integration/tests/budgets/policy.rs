@@ -26,14 +26,14 @@ fn capped(pulls_per_second: f64) -> FleetPolicy {
     FleetPolicy { registry: [(REGISTRY.to_owned(), caps)].into(), ..FleetPolicy::default() }
 }
 
-/// As an operator does.
+/// Stores a policy, as an operator does; returns its revision.
 async fn set(bus: &dyn Bus, policy: FleetPolicy) -> u64 {
     let bucket = bus.bucket(&bucket_spec(SharedBucket::policy(&subject::Fleet::default()))).await.expect("a bucket");
     let value = encode(&StoredPolicy { policy, by: "ann@desk".to_owned() }).expect("it fits");
     bucket.put(POLICY_KEY, value.into(), None).await.expect("it is stored")
 }
 
-/// Which cap each node goes by, and which policy.
+/// The cap and the policy revision of each node.
 async fn gone_by(fleet: &Fleet) -> Vec<(f64, u64)> {
     fleet.states().await.into_iter().flatten().map(|state| (state.per_second, state.policy_revision)).collect()
 }
@@ -48,7 +48,7 @@ fn all_nodes_go_by_a_policy_that_was_there_before_them_and_by_the_next_one() {
     paused(async {
         let (bus, clock) = on_memory();
         let first = set(&bus, capped(10.0)).await;
-        // Who leads would let one go in a second.
+        // By its own settings the leader would permit one pull per second.
         let fleet = Fleet::start(20, BudgetPolicy { per_second: 1.0, ..POLICY }, &clock, |_| Arc::new(bus.connect())).await;
         let registry = Registry::unlimited();
         let begun = fleet.pull_everywhere(2, &registry, &clock).await;
@@ -98,7 +98,7 @@ fn while_the_policy_says_observe_no_budget_holds_a_pull_back() {
     });
 }
 
-/// The same over a real nats-server: what it republishes is heard.
+/// The same over a real nats-server, which republishes the policy.
 #[test]
 fn a_policy_that_is_stored_on_a_nats_server_reaches_every_node_and_holds() {
     real(async {
@@ -116,7 +116,7 @@ fn a_policy_that_is_stored_on_a_nats_server_reaches_every_node_and_holds() {
         let registry = Registry::unlimited();
         let begun = fleet.pull_everywhere(2, &registry, &clock).await;
         let most = most_in_a_second(&begun);
-        // A pull is noticed up to the tolerance of the pace later than it was let go.
+        // A pull may begin later than its permit was granted, by up to the tolerance of the rate limiter.
         assert!(most <= 6, "{most} in a second: {begun:?}");
         assert_eq!(gone_by(&fleet).await, [(5.0, first); 5]);
         let second = set(&*connections[5], capped(100.0)).await;
@@ -124,7 +124,7 @@ fn a_policy_that_is_stored_on_a_nats_server_reaches_every_node_and_holds() {
     });
 }
 
-/// Waits for at most 10 s.
+/// Waits at most 10 s until all nodes have this cap and revision.
 async fn until_all_go_by(fleet: &Fleet, expected: (f64, u64)) {
     for _ in 0..1_000 {
         if gone_by(fleet).await.iter().all(|by| *by == expected) {

@@ -1,4 +1,4 @@
-//! The same over a real nats-server.
+//! Budgets over a real nats-server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use super::{leader, until_in_time};
 
 /// How long connecting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the quota: long enough for a new leader, after the six seconds in which the lease of the dead one lasts and it learns.
+/// The window of the quota: long enough for a new leader, after the lease of the dead one has ended and the new one has learned, which
+/// takes 6 s.
 const WINDOW: Duration = Duration::from_secs(20);
 
 #[test]
@@ -31,7 +32,7 @@ fn a_quota_of_six_lets_six_of_ten_go_though_the_leader_is_killed_and_the_rest_wh
             connections.push(Arc::new(bus));
         }
         let clock = Clock::host();
-        // One by one, half a second apart, so that the leader can be killed between two of them.
+        // The pulls begin 0.5 s apart, so that the leader can be killed between two of them.
         let policy = BudgetPolicy { per_second: 2.0, ..BudgetPolicy::default() };
         let mut fleet = Fleet::start(10, policy, &clock, |node| Arc::clone(&connections[node])).await;
         let registry = Registry::with_quota(6, WINDOW, &clock);

@@ -1,4 +1,4 @@
-//! Kubelet's tests of pulls beside each other, and what is not as in kubelet.
+//! Kubelet's tests of parallel pulls, and the differences from kubelet.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::table::{fails, words};
 
 const BOTH: [Delivery; 2] = [Delivery::Local, Delivery::Bus];
 
-/// Kubelet's TestMaxParallelImagePullsLimit. Ours pulls seven images: of one image it would pull once for all.
+/// Kubelet's TestMaxParallelImagePullsLimit, with seven images, because Fleetpull pulls one image once for all callers.
 #[test]
 fn no_more_pulls_run_at_once_than_allowed() {
     for delivery in BOTH {
@@ -47,8 +47,8 @@ fn no_more_pulls_run_at_once_than_allowed() {
     }
 }
 
-/// Kubelet's TestParallelPodPullingTimeRecorderWithErr. Ours lets the second pod ask with Always after the tag is resolved: else
-/// it would share the first one's pull, and its success.
+/// Kubelet's TestParallelPodPullingTimeRecorderWithErr. The second pod asks with Always after the tag is resolved, because otherwise it
+/// would share the first pod's pull and its success.
 #[test]
 fn two_pods_pull_one_image_and_one_fails() {
     for delivery in BOTH {

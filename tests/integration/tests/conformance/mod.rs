@@ -1,9 +1,9 @@
 //! Kubelet's image manager tests over the real actors.
 //!
-//! Contracts: each row of kubelet's table gives the same runtime calls, reasons, messages and events, serial and parallel,
-//! inside the process, with every message over a bus in memory, and with every message over a real nats-server. Where Fleetpull
-//! does otherwise on purpose, a test says so by its name: it waits for a token instead of failing, pulls once for many, and
-//! forgets the back-off at a success.
+//! Contracts: each row of kubelet's table gives the same runtime calls, reasons, messages and events, serial and parallel, inside the
+//! process, with every message over the memory bus, and with every message over a real nats-server. Other tests, named for it, show where
+//! Fleetpull differs on purpose: it waits for a token instead of failing, pulls once for many callers, and forgets the back-off at a
+//! success.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod differences;
@@ -23,7 +23,7 @@ use support::requirement::met;
 use throttler::core::{OnExhausted, ThrottlePolicy};
 
 const SERIAL: ThrottlePolicy = ThrottlePolicy { slots: 1, ..UNLIMITED };
-/// How long a server on this machine may take to take a connection.
+/// How long a server on this machine may take to accept a connection.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
@@ -67,7 +67,7 @@ fn kubelets_table_holds_over_a_real_nats_server_both_ways() {
             for delivery in [Delivery::Local, Delivery::Bus] {
                 let runtime = ScriptedRuntime::new();
                 let (clock, hand) = Clock::driven();
-                // A fleet for each, so that no node hears what another is told.
+                // Each row has a fleet of its own, so that no node receives another row's messages.
                 let fleet = Fleet::named(&format!("{delivery:?}-{number}")).unwrap();
                 let plan = Plan { bus: Arc::new(bus.clone()), fleet, clock, delivery, ..Plan::with(runtime.clone()) };
                 table::run(row, plan, &runtime, &hand).await;

@@ -13,12 +13,12 @@ use throttler::core::ThrottlePolicy;
 
 use EventReason::{BackOff, Failed, InspectFailed, Pulled, Pulling};
 
-/// Kubelet's tests begin at 1 s and end at 60 s.
+/// The back-off of kubelet's tests: it begins at 1 s and ends at 60 s.
 const QUICK: BackoffPolicy = BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(60) };
 const INSPECT: &[&str] = &["ImageStatus"];
 const INSPECT_AND_PULL: &[&str] = &["ImageStatus", "PullImage"];
 
-/// What one call of kubelet's table expects.
+/// The expected result of one call in kubelet's table.
 #[derive(Clone, Copy)]
 struct Expected {
     runtime: &'static [&'static str],
@@ -180,7 +180,7 @@ pub(crate) fn words(calls: Vec<ScriptedCall>) -> Vec<&'static str> {
     calls.into_iter().map(word).collect()
 }
 
-/// Walks through one row on a node of this plan.
+/// Runs one row on a node with this plan.
 pub(crate) async fn run(row: &Row, plan: Plan, runtime: &ScriptedRuntime, hand: &Hand) {
     let throttle = match row.bucket {
         Some((per_second, burst)) => ThrottlePolicy { per_second, burst, ..plan.throttle },

@@ -1,8 +1,8 @@
-//! What kubelet's own image manager said, said again by an agent.
+//! Compares an agent with a recording of kubelet's own image manager.
 //!
-//! Contract: the same CRI answers lead to the same reason, message, image reference, events, CRI calls and logins tried, byte for
-//! byte but for durations, whether the actors talk in the process or over a bus. Every case of the recording runs, but for those that one of the rules below takes out; how many each
-//! takes is pinned, so that none drops out unseen.
+//! Contract: the same CRI answers lead to the same reason, message, image reference, events, CRI calls and logins, byte for byte except
+//! durations, whether the actors communicate in the process or over a bus. Every case of the recording runs, except those that one of the
+//! rules below excludes. The number of each rule's cases is fixed, so that no case is excluded unnoticed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod recording;
@@ -50,7 +50,7 @@ struct Rule {
     cases: usize,
 }
 
-/// The rule that takes a case out, the first that does.
+/// The first rule that excludes a case.
 fn rule_for(case: &Case) -> Option<&'static Rule> {
     RULES.iter().find(|rule| (rule.takes)(case))
 }
@@ -96,7 +96,7 @@ fn an_agent_says_what_kubelet_said() {
     assert_eq!(compared, 2 * (CASES - RULES.iter().map(|rule| rule.cases).sum::<usize>()));
 }
 
-/// Docker of kubelet's early days claimed pulls as well, and kubelet looked then.
+/// Early versions of Docker also reported pulls that had not happened, and kubelet checked the image then.
 #[test]
 fn unlike_kubelet_a_success_without_an_image_is_a_failure() {
     let recording = Recording::read();

@@ -1,4 +1,4 @@
-//! The recording as it lies in `kubelet/golden/golden.json`; its README says what each field means.
+//! The recording in `kubelet/golden/golden.json`; its README describes each field.
 
 use serde::Deserialize;
 
@@ -9,14 +9,14 @@ pub(crate) struct Recording {
     pub(crate) cases: Vec<Case>,
 }
 
-/// What has spoken.
+/// The back-off of the recorded kubelet.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Source {
     pub(crate) back_off_initial_ms: u64,
     pub(crate) back_off_max_ms: u64,
 }
 
-/// One image, one policy and one scripted runtime, with the calls made on them in order.
+/// One image, one policy and one scripted runtime, with the calls in order.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -46,7 +46,7 @@ pub(crate) struct Login {
     pub(crate) password: String,
 }
 
-/// The runtime's answers: each call takes the next one of its method, the last one stays.
+/// The runtime's answers: each call takes the next answer of its method; the last answer is repeated.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Answers {
     pub(crate) image_status: Vec<StatusAnswer>,
@@ -80,7 +80,7 @@ pub(crate) struct Image {
     pub(crate) size: u64,
 }
 
-/// One `EnsureImageExists`.
+/// One call of `EnsureImageExists`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Call {
     pub(crate) pod: String,
@@ -89,7 +89,7 @@ pub(crate) struct Call {
     pub(crate) said: Said,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Said {
     pub(crate) reason: String,
@@ -122,7 +122,7 @@ impl Case {
         self.tags.iter().any(|own| own == tag)
     }
 
-    /// Whether the runtime, asked right after a pull it claims, says that the image is not there.
+    /// Whether the image is absent when the runtime is asked right after a pull that it reported as successful.
     pub(crate) fn pull_without_an_image(&self) -> bool {
         let mut statuses = 0;
         for call in &self.calls {

@@ -1,4 +1,4 @@
-//! A case of the recording given to an agent's actors with the real `cri` runtime over a unix socket.
+//! Replays a case of the recording on an agent's actors with the real `cri` runtime over a unix socket.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use throttler::core::{OnExhausted, ThrottlePolicy};
 
 use super::recording::{Answers, Case, Event, Failed, Login, PullAnswer, Said, Source, StatusAnswer};
 
-/// Both durations of a success. Nothing in an image's name can stand at this place.
+/// The two durations in the message of a success. No image name can match.
 static DURATIONS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"in [0-9hms.]+ \([0-9hms.]+ including waiting\)(\. Image size: [0-9]+ bytes\.)$").expect("a pattern"));
 
-/// What an agent says to a case, call by call.
+/// The results of an agent for a case, call by call.
 pub(crate) async fn replay(source: &Source, case: &Case, delivery: Delivery) -> Vec<Said> {
     let runtime = ScriptedCri::start(script(&case.script));
     let logins = TempDir::with_prefix("golden-").expect("a folder for logins can be made");
@@ -77,7 +77,7 @@ fn standing_pull(case: &Case, pod: &str) -> EnsureImage {
     let (namespace, name) = pod.split_once('/').expect("a pod is namespace/name");
     EnsureImage {
         image: case.image.clone(),
-        // What is no policy cannot be asked for; such cases run only where the policy does not matter.
+        // An unknown policy cannot be requested; such cases run only if the policy does not matter.
         policy: case.policy.parse::<PullPolicy>().ok().filter(|policy| policy.as_str() == case.policy),
         pod: Some(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() }),
         ..EnsureImage::default()

@@ -1,4 +1,4 @@
-//! What is told before a pull is over: that it begins, what the registry told with the manifest, and how large the image is.
+//! Messages before a pull is over: its beginning, the limits that the registry stated with the manifest, and the size of the image.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn a_registry_that_told_of_no_limits_is_told_from_a_runtime_that_shows_none() {
     }
 }
 
-/// What a lead behind a runtime that shows nothing comes to when a registry's answer to one HEAD is this.
+/// Runs a leader's pull on a runtime that shows nothing, with this answer of the registry to a HEAD.
 fn behind_a_silent_runtime(probe: Option<Probe>) -> (Script, ScriptedRuntime) {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
@@ -138,7 +138,7 @@ fn who_does_not_ask_for_all_sends_no_head() {
     });
 }
 
-/// A runtime that does not show the manifest's coming, as one behind CRI.
+/// A runtime that does not show the manifest, as a runtime behind CRI.
 struct Unseen(ScriptedRuntime);
 
 impl ImageRuntime for Unseen {
@@ -225,7 +225,7 @@ fn a_pull_that_fits_or_that_a_pod_waits_for_goes_on() {
     }
 }
 
-/// The registry is well: the fleet would let it go on at once, again and again.
+/// The registry is healthy, so the fleet would grant the next attempt at once, again and again.
 #[test]
 fn a_standing_pull_that_would_fill_the_disk_does_not_ask_the_registry_over_and_over() {
     paused(async {

@@ -1,4 +1,4 @@
-//! What a registry is asked beside a runtime that does not show the manifest's coming, as one behind CRI.
+//! Manifest checks beside the pulls of a runtime that does not show the manifest, as a runtime behind CRI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::script::{IMAGE, Node, Said, Script, clearance, gone, wanted};
 
 const OTHER: &str = "localhost:5000/other:v1";
 
-/// A runtime that shows nothing, and a registry that answers as often as it has permits.
+/// A runtime that shows nothing, and a registry that gives as many answers as it has permits.
 struct Opaque {
     runtime: ScriptedRuntime,
     registry: Arc<Semaphore>,
@@ -65,7 +65,7 @@ struct World {
 }
 
 impl World {
-    /// Of two images whose pulls hang, along this route; a registry that answers so often, and everybody may pull.
+    /// A node with two images whose pulls hang, with this route, and a registry that gives this many answers.
     fn new(route: &str, answers: usize) -> Self {
         let (runtime, script, registry) = (ScriptedRuntime::new(), Script::default(), Arc::new(Semaphore::new(answers)));
         for image in [IMAGE, OTHER] {
@@ -137,7 +137,7 @@ fn of_limits_a_registry_is_asked_once_a_minute_beside_pulls_that_do_not_end_at_o
 fn a_side_channel_check_that_panics_ends_neither_the_pull_nor_the_actor() {
     paused(async {
         let world = World::new("direct", 0);
-        // The registry's permits are unwrapped.
+        // Closing the semaphore makes the registry panic, because it unwraps its permits.
         world.registry.close();
         let asked = world.node.begin(wanted());
         world.runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;

@@ -1,9 +1,9 @@
-//! A coordinator that shares, with a tracker that says what the test tells it, over the real actors with a paused clock.
+//! A coordinator that shares, with a scripted tracker, over the real actors with a paused clock.
 //!
-//! Contracts: the tracker is asked with the node's own view and told what came of an attempt, in order; a pull is ended and begun anew
-//! when its clearance is taken away, and ends as failed without a manifest in time; a tracker that says nothing holds a pull back for a
-//! bounded time; standing pulls go on through failures and restarts, are listed, cancelled and detached; little room refuses a pull that no
-//! pod asked for; an explanation says who learned it.
+//! Contracts: the tracker is asked with the node's own view and gets the result of an attempt, in order; if a pull loses its clearance, it
+//! is ended and started again, and it ends as failed without a manifest in time; a tracker that does not answer delays a pull for a bounded
+//! time; standing pulls go on through failures and restarts, are listed, cancelled and detached; too few free bytes refuse a pull without a
+//! pod; an explanation names the node that learned of the failure.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod early;
@@ -99,7 +99,7 @@ fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         let node = Node::sharing(&runtime, &script, None);
         let clock = Clock::simulated(Duration::ZERO);
-        // It holds its answers back, and says no more than that nothing is decided.
+        // The tracker delays its answers, and then answers only that nothing is decided.
         let outcome = node.put(wanted()).await;
         assert_eq!((outcome.outcome, outcome.waiting_ms), (OutcomeKind::Backoff, 10_000));
         assert!(outcome.message.ends_with("no clearance within 10s: another node is finding out whether it can be had"));
@@ -136,7 +136,7 @@ fn a_standing_pull_goes_on_when_the_fleet_says_so() {
         let caller = node.begin(standing());
         until("it has failed", || async { script.told().len() == 1 }).await;
         assert_eq!(script.told()[0].failure.as_ref().map(|failure| failure.authoritative), Some(true));
-        // Far beyond kubelet's back-off, while another node probes.
+        // Far longer than kubelet's back-off, while another node probes.
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(node.pulls(), 1);
         runtime.answer_pulls(IMAGE, []);

@@ -1,4 +1,4 @@
-//! A request with policy Always never joins an attempt whose tag is already resolved, whichever way it comes in.
+//! A request with policy Always never joins an attempt whose tag is already resolved, however the request comes in.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure,
 
 use super::script::{IMAGE, Node, Script, clearance, standing, wanted};
 
-/// Pulls that are under way resolve their tag at the moment in which somebody else looks for the route.
+/// Running pulls resolve their tag at the moment in which another caller looks up the route.
 struct ResolvesMeanwhile(ScriptedRuntime);
 
 impl ImageRuntime for ResolvesMeanwhile {

@@ -1,4 +1,4 @@
-//! A coordinator that shares, and a tracker that plays what it is told and writes down what it hears; it hears for the throttler too.
+//! A coordinator that shares, and a scripted tracker that records all commands; it also records the throttler's.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ pub(crate) const IMAGE: &str = "localhost:5000/app:v1";
 /// The wall time at which paused tests begin.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-/// What a tracker was asked and told.
+/// A command that the tracker received.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
     Check(Box<CheckBackoff>),
@@ -41,7 +41,7 @@ pub(crate) enum Said {
     Limits(ReportLimits),
 }
 
-/// A tracker that plays what it is told; when nothing is left it holds its answers back.
+/// A scripted tracker. After the last scripted answer it delays its answers.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     pub(crate) said: Rc<RefCell<Vec<Said>>>,
@@ -129,15 +129,15 @@ impl Handler<Ask<ListBackoffs>> for ScriptedTracker {
 }
 
 impl Script {
-    /// The next questions for clearance are answered so.
+    /// Scripts the answers to the next requests for clearance.
     pub(crate) fn then(&self, leaves: impl IntoIterator<Item = Clearance>) {
         self.leaves.borrow_mut().extend(leaves);
     }
 
-    /// Answers all that wait for an answer.
+    /// Answers all waiting requests for clearance.
     pub(crate) fn answer(&self, clearance: &Clearance) {
         for waiting in self.waiting.borrow_mut().drain(..) {
-            // Who does not wait any more does not want to know.
+            // The request may have timed out.
             let _ = waiting.send(clearance.clone());
         }
     }
@@ -182,14 +182,14 @@ pub(crate) fn gone() -> PullFailure {
     PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, authoritative: true, ..PullFailure::default() }
 }
 
-/// A coordinator at work: throttler and recorder are not there.
+/// A running coordinator without throttler and recorder.
 pub(crate) struct Node {
     pub(crate) coordinator: Addr<PullCoordinator>,
     pub(crate) runtime: ScriptedRuntime,
 }
 
 impl Node {
-    /// One that shares, with a tracker that plays the script.
+    /// A coordinator that shares, with the scripted tracker.
     pub(crate) fn sharing(runtime: &ScriptedRuntime, script: &Script, standing_pulls: Option<&Path>) -> Self {
         Self::sharing_with(runtime, script, standing_pulls, None)
     }
@@ -198,7 +198,7 @@ impl Node {
         Self::sharing_on(Arc::new(runtime.clone()), runtime, script, standing_pulls, keep_free)
     }
 
-    /// One that shares, on a runtime that is made of the scripted one.
+    /// A coordinator that shares, on a runtime that wraps the scripted one.
     pub(crate) fn sharing_on(
         shared: RuntimeRef,
         runtime: &ScriptedRuntime,

@@ -1,4 +1,4 @@
-//! A node whose bus goes away.
+//! A node that loses its bus.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn a_pull_under_way_ends_well_when_the_server_dies() {
         let node = TestNode::start(plan).await;
         let pulling = node.begin_here(ask("app:v1", PullPolicy::IfNotPresent));
         within("the pull runs", runtime.wait_for(&ScriptedCall::Pull("app:v1".to_owned()), 1)).await;
-        // Nobody has noticed yet when the next commands are sent.
+        // The node has not noticed the loss when the next commands are sent.
         buses.server.as_mut().unwrap().kill();
         runtime.let_go("app:v1");
         let outcome = within("the pull has ended", pulling).await.unwrap();

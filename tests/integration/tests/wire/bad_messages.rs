@@ -1,4 +1,4 @@
-//! Whatever is sent to a command's subject is answered, and the services go on.
+//! Every message on a command's subject is answered, and the services go on.
 
 use bus::{Headers, Message};
 use clock::Random;
@@ -21,13 +21,13 @@ use runtimes::scripted::ScriptedRuntime;
 
 use super::{Buses, PATIENCE};
 
-/// Mutations of each command that are sent on each bus.
+/// How many mutations of each command are sent, on each bus.
 const ROUNDS_IN_MEMORY: usize = 2_000;
 const ROUNDS_ON_NATS: usize = 200;
-/// Linux's default.
+/// Linux's default size of a program's main stack.
 const MAIN_STACK_BYTES: usize = 8 * 1024 * 1024;
 
-/// A command's subject, and a payload that is right.
+/// A command's subject, and a valid payload.
 struct Sample {
     subject: String,
     payload: Vec<u8>,
@@ -116,7 +116,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
     ]
 }
 
-/// Sends a command as a client of any language would; the refusal, if it was one.
+/// Sends a command as a client in any language would; returns the refusal, or none.
 async fn send(buses: &Buses, sample: &Sample, payload: Vec<u8>, lines: Headers) -> Option<String> {
     let message = Message { headers: lines, ..Message::new(sample.subject.clone(), payload) };
     let reply = buses.client.request(message, PATIENCE).await.unwrap_or_else(|error| panic!("{}: {error}", sample.subject));
@@ -180,7 +180,7 @@ fn no_header_can_do_harm() {
     });
 }
 
-/// The largest number, as MessagePack writes it, and the same bytes as a signed one.
+/// The largest number in MessagePack, and the same bytes as a signed number.
 #[test]
 fn negative_delays_and_counts_are_refused_and_harm_nothing() {
     real(async {
@@ -203,7 +203,7 @@ fn negative_delays_and_counts_are_refused_and_harm_nothing() {
     });
 }
 
-/// On a stack as large as that of a program's main thread, on which a node's actors live: a decoder goes a thousand levels deep.
+/// Runs on a stack as large as that of a program's main thread, on which a node's actors run, because a decoder recurses 1,000 levels deep.
 #[test]
 fn random_bytes_and_broken_commands_are_answered_and_harm_nothing() {
     std::thread::Builder::new().stack_size(MAIN_STACK_BYTES).spawn(send_broken_commands).unwrap().join().unwrap();
@@ -223,34 +223,34 @@ fn send_broken_commands() {
                     refused += usize::from(refusal.is_some_and(|refusal| refusal.starts_with("refused: the message cannot be decoded")));
                 }
             }
-            // Commands without fields take anything that is a map or empty, and a changed letter of a name is a name.
+            // Commands without fields accept every map and an empty payload, and a name with a changed letter is still a name.
             assert!(refused > 3 * rounds, "only {refused} were refused");
             check_alive(&node).await;
         }
     });
 }
 
-/// What a decoder may stumble over.
+/// Payloads that may break a decoder.
 fn hand_made() -> Vec<Vec<u8>> {
     vec![
         Vec::new(),
         vec![0xc1],
-        // Lengths that are not there: a string, a map, an array and bytes of 4 GiB each.
+        // Lengths without the data: a string, a map, an array and bytes of 4 GiB each.
         vec![0xdb, 0xff, 0xff, 0xff, 0xff],
         vec![0xdf, 0xff, 0xff, 0xff, 0xff],
         vec![0xdd, 0xff, 0xff, 0xff, 0xff],
         vec![0xc6, 0xff, 0xff, 0xff, 0xff],
-        // 100,000 arrays and maps in each other.
+        // 100,000 nested arrays and maps.
         vec![0x91; 100_000],
         vec![0x81; 100_000],
         [vec![0x81, 0xa5], b"image".to_vec(), vec![0x91; 100_000]].concat(),
-        // JSON, and as large as a message can be.
+        // JSON, and a payload as large as a message can be.
         b"{\"image\":\"app:v1\"}".to_vec(),
         vec![0xc0; bus::MAX_PAYLOAD_BYTES - 1_024],
     ]
 }
 
-/// A command with some bytes changed, cut out, doubled or cut off; or bytes that never were one.
+/// A command with some bytes changed, removed, doubled or cut off; or random bytes.
 fn broken(payload: &[u8], random: &mut Random) -> Vec<u8> {
     let mut below = |limit: usize| usize::try_from(random.word() % limit.max(1) as u64).unwrap();
     let mut bytes = payload.to_vec();

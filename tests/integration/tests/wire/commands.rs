@@ -1,4 +1,4 @@
-//! A pull as a subscriber of all commands sees it.
+//! The messages of a pull, as a subscriber of all commands receives them.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use runtimes::scripted::ScriptedRuntime;
 
 use super::{Buses, until_end};
 
-/// `<service>.<verb>` of each command.
+/// The `<service>.<verb>` of each command.
 fn commands(messages: &[Message]) -> Vec<String> {
     let of_node = |message: &Message| message.subject.strip_prefix("fleetpull.v1.cmd.n1.").expect("a command of this node").to_owned();
     messages.iter().map(of_node).collect()
@@ -46,8 +46,8 @@ fn a_pull_over_the_bus_is_a_request_to_each_of_the_four_services() {
     });
 }
 
-/// One trace, a span and an id for each message, and what the payload is. The caller of `ensure` has no span: the coordinator makes
-/// the root.
+/// Checks the headers: one trace, a span and an id for each message, and the content type of the payload. The caller of `ensure` has no
+/// span: the coordinator makes the root.
 fn check_headers(messages: &[Message], trace_id: &str) {
     let mut ids = BTreeSet::new();
     for message in messages {

@@ -1,4 +1,4 @@
-//! Events as a subscriber sees them.
+//! Events as a subscriber receives them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use throttler::core::ThrottlePolicy;
 
 use super::{Buses, until_end};
 
-/// One of each reason, by several callers.
+/// Makes an event of each reason, by several callers.
 async fn make_events(node: &TestNode, runtime: &ScriptedRuntime) {
     runtime.answer_pulls("registry.example:5000/gone:v1", [Err(PullFailure { text: "gone".to_owned(), ..PullFailure::default() })]);
     for standing_pull in [

@@ -1,8 +1,8 @@
-//! What a node says and hears on its bus, as a plain client sees it.
+//! The messages of a node on its bus, as a plain client sees them.
 //!
-//! Contracts: with every message over the bus a pull is a request to each of the four services, in one trace; every event is
-//! published once, as documented; a message that is of another version, malformed or too large is refused in words, and the
-//! services go on; without a bus a node goes on alone. Everything that needs no fault of a server runs on both buses.
+//! Contracts: with every message over the bus a pull is a request to each of the four services, in one trace; every event is published
+//! once, as documented; a message of another version, or one that is malformed or too large, is refused with a text, and the services go
+//! on; without a bus a node goes on alone. Tests that need no fault of a server run on both buses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod alone;
@@ -22,7 +22,7 @@ use futures::StreamExt as _;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
-/// How long something that is on its way may take on a busy machine before a test gives up.
+/// The longest time for a message on a busy machine before a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A bus with two connections: the node's and a plain client's.
@@ -38,14 +38,14 @@ impl Buses {
         Self { node: Arc::new(bus.connect()), client: Arc::new(bus), server: None }
     }
 
-    /// None where there is no nats-server and that is allowed.
+    /// A bus of a real server; none if there is no nats-server and tests may be skipped.
     pub(crate) async fn on_nats() -> Option<Self> {
         met(current_program())?;
         let server = NatsServer::start(NatsConfig::default());
         Some(Self { node: connect(&server).await, client: connect(&server).await, server: Some(server) })
     }
 
-    /// Both kinds.
+    /// Buses of both kinds.
     pub(crate) async fn each() -> Vec<Self> {
         let mut buses = vec![Self::in_memory()];
         buses.extend(Self::on_nats().await);
@@ -59,7 +59,7 @@ async fn connect(server: &NatsServer) -> BusRef {
     Arc::new(bus)
 }
 
-/// What arrives until the node's own connection has sent `end`: all that it sent before.
+/// The messages that arrive until the node's own connection has sent `end`: all messages that it sent before.
 pub(crate) async fn until_end(buses: &Buses, arriving: &mut Subscription, end: &str) -> Vec<Message> {
     buses.node.publish(Message::new(end, "")).await.unwrap();
     let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! Commands that are right and far too large.
+//! Commands that are valid and far too large.
 
 use actors::Delivery;
 use bus::{BusError, Message};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Buses, PATIENCE};
 
-/// As much as fits into a message.
+/// The most bytes that fit into a message.
 const HUGE: usize = bus::MAX_PAYLOAD_BYTES - 4_096;
 
 async fn request<C: Command>(buses: &Buses, body: &C) -> Message {

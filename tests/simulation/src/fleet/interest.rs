@@ -1,7 +1,8 @@
-//! Which nodes a message of the server can concern.
+//! Decides which nodes a message of the server can concern.
 //!
-//! If each node wants an image of its own, each publishes that its image was resolved, and takes a lease to do so. To all others that says
-//! nothing, but all keep it: ten thousand nodes need more than a hundred gigabytes for it. A simulation that does not hand it to them has the same
+//! If each node wants an image of its own, each publishes that its image was resolved, and takes a lease to do so. These messages do not
+//! concern other nodes, but all nodes keep them: 10,000 nodes need more than 100 GB for that. A simulation that does not deliver them has
+//! the same requests, as a test shows.
 //! requests, as a test shows.
 
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ impl Interest {
     }
 }
 
-/// The back-off key of whether an image is there.
+/// The back-off key of an image's presence at the registry.
 fn backoff_key_of(image: usize) -> BackoffKeyId {
     let target = target(image);
     BackoffKey::new(target.view, About::Reference { reference: target.reference, scope: target.scope, mirrored: target.mirrored }).id()

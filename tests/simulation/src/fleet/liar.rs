@@ -1,4 +1,4 @@
-//! A lying node: what it may write under its own name, it writes, so that good images look bad and bad ones good.
+//! A lying node: it writes false reports under its own name, so that good images look bad and bad ones good.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::bus::Upward;
 
 /// The time between two lies.
 const LIES_EVERY: Duration = Duration::from_secs(1);
-/// How many of its first reports it repeats for ever, with their old dates.
+/// How many of its first reports the liar repeats, with their old dates, until the end of the run.
 pub(super) const REPEATED: usize = 8;
-/// How many kinds of lies it tells in turn.
+/// How many kinds of lies the liar sends in turn.
 const KINDS: u64 = 9;
-/// What it says that the registry asks for.
+/// The Retry-After in false reports.
 const RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 impl Simulation {
-    /// Sends a lie of the last node. After all kinds about one image the next image follows.
+    /// Sends a lie of the last node: all kinds of lies about one image, then about the next image.
     pub(super) fn lie(&mut self, number: u64) {
         let images = self.options.images.unwrap_or(1) as u64;
         let target = target(usize::try_from(number / KINDS % images).unwrap_or_default());

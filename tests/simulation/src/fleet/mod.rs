@@ -43,7 +43,7 @@ pub struct Options {
     pub breaks_at: Option<Duration>,
     /// How many images the nodes want, one each, instead of the scenario's number.
     pub images: Option<usize>,
-    /// If set, a node hears of an image's success and of its lead only if it wants the image: see `fleet/interest.rs`.
+    /// If set, a node hears of an image's success and of its lead lease only if it wants the image: see `fleet/interest.rs`.
     pub only_own_images: bool,
 }
 
@@ -132,7 +132,7 @@ impl Simulation {
     fn new(scenario: Scenario, nodes: usize, seed: u64, options: Options) -> Self {
         let mut random = Random::seeded(seed);
         let mut queue = Queue::default();
-        // A liar asks for nothing: it goes by its own lies.
+        // A liar makes no requests, because it would follow its own lies.
         let asking = if options.liar { nodes - 1 } else { nodes };
         for node in 0..asking {
             let wave = options.second_wave.filter(|_| node % 2 == 1).unwrap_or_default();

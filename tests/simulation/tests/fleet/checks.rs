@@ -117,7 +117,8 @@ fn is_sick(story: &Story, one: &Asked) -> bool {
     one.at >= CALM_FROM && story.plan.sick.contains(&one.node)
 }
 
-/// How often a sick node asks for one image: it cannot tell its own fault from chance until it has failed so often, then it goes by kubelet's rule.
+/// Checks how often a sick node asks for one image: until it has failed this often, it cannot tell its own fault from chance; then it uses
+/// kubelet's rule.
 fn of_sick(story: &Story) -> Finding {
     let mut failed: BTreeMap<(usize, &str), Vec<Duration>> = BTreeMap::new();
     for one in story.asked.iter().filter(|one| is_sick(story, one)) {

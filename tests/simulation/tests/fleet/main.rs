@@ -81,10 +81,10 @@ const KINDS: [&str; 20] = [
     "clock set",
 ];
 
-/// How many seeds `cargo xtask e2e fleets` runs, without the large fleets; `cargo xtask test` runs some of them, and more that come from the
-/// sources. `FLEET_SEEDS=60 FLEET_OF_TREE=0 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
+/// How many seeds `cargo xtask e2e fleets` runs, besides the large fleets; `cargo xtask test` runs some of them, and more that come from
+/// the sources. `FLEET_SEEDS=60 FLEET_OF_TREE=0 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
 const SEEDS: u64 = 500;
-/// In so many seeds each planted bug must be found.
+/// Each planted bug must be found within this many seeds.
 const FINDS: u64 = 50;
 /// How many fleets of the largest supported size are run (`FLEET_LARGE`).
 const LARGE: u64 = 5;
@@ -102,7 +102,7 @@ fn number(name: &str, usual: u64) -> u64 {
 fn every_invariant_holds_in_every_seeded_fleet() {
     let large = number("FLEET_LARGE", LARGE);
     let fleets: Vec<Fleet> = if let Some(seeds) = seeds_asked() {
-        // The longest runs come first. If fewer than all are run, it depends on the sources which.
+        // The longest runs come first. If not all are run, the sources determine which ones are.
         let rotated = seeds::tree() % LARGE;
         let large = (0..large).map(|number| Fleet { seed: LARGE_SEEDS + 1 + (rotated + number) % LARGE, nodes: LARGE_NODES });
         let first = number("FLEET_FIRST", 1);
@@ -168,7 +168,7 @@ fn node_that_keeps_every_lease_blocks_others_for_at_most_two_terms() {
     let healed = hostile::longest_wait(&story, hostile::APP, hostile::HEALED);
     eprintln!("the longest wait was {well:?}, and {healed:?} after an outage; {:?}", story.counts);
     assert!(story.counts.get("lease kept by a hostile node").is_some_and(|kept| *kept > 1_000));
-    // Two terms of an image's lead of 15 s each, and 15 s without a leader of the budget, after which a node uses its own share.
+    // Two terms of an image's lead lease of 15 s each, and 15 s without a leader of the budget, after which a node uses its own share.
     assert!(well < Duration::from_secs(30 + 15 + 4), "a node waited {well:?}");
     // And the delay of kubelet's rule after the failures of 60 s.
     assert!(healed < Duration::from_secs(30 + 15 + 4 + 80), "a node waited {healed:?} after an outage");
@@ -233,7 +233,7 @@ fn planted_bugs() -> Vec<(Planted, Invariant)> {
 
 #[test]
 fn each_planted_bug_is_found_within_50_seeds() {
-    // Most bugs show only if more nodes wait for one than a small fleet has.
+    // Most bugs show only if more nodes wait for the same thing than a small fleet has.
     let all = seeds_asked().is_some_and(|seeds| seeds >= FINDS);
     let (planted, seeds, nodes) = if all { (planted_bugs(), FINDS, 50) } else { (planted_bugs()[..1].to_vec(), 5, 12) };
     for (planted, invariant) in planted {

@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Writes reports, under the liar's own key, that could keep the others from a good image.
+    /// Writes reports under the liar's own key that could keep other nodes from a good image.
     async fn lie(&mut self, liar: usize, number: u64) {
         self.count("lie", 1);
         let view = view();

@@ -1,5 +1,5 @@
-//! `e2e chaos`: ten thousand pulls while agents and the server are killed, networks are cut and disks are full; what refusals link to is
-//! looked up in a real Jaeger.
+//! `e2e chaos`: 10,000 pulls while agents and the server are killed, networks are cut and disks are full; the links of refusals are looked
+//! up in a real Jaeger.
 
 use std::path::Path;
 

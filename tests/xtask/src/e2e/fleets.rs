@@ -1,4 +1,4 @@
-//! `e2e fleets`: all seeds of simulated fleets, and as many of their large ones as there are.
+//! `e2e fleets`: all seeds of simulated fleets, and all large fleets.
 
 use std::path::Path;
 

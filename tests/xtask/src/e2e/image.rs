@@ -1,4 +1,4 @@
-//! The container image is built by Docker Engine, and does what its labels and the documentation say.
+//! Checks that Docker Engine builds the container image, and that the image behaves as its labels and the documentation say.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use serde_json::Value;
 
 use crate::command;
 
-/// Whom the image runs as.
+/// The user and group of the image.
 const USER: &str = "65532:65532";
 const TEMPORARY: &str = "/tmp";
-/// Everybody may write there, and remove what is theirs.
+/// The mode of /tmp: every user may write there, and delete their own files.
 const TEMPORARY_MODE: u32 = 0o1777;
 const IMAGE: &str = "fleetpull:e2e";
 const CONTAINERFILE: &str = "deploy/Containerfile";
 const COMPOSE: &str = "deploy/compose.yaml";
-/// Debian's bundle, which distroless images have in the same place.
+/// Debian's bundle of certificates, which is in the same place in distroless images.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// How often Docker Engine is asked whether it is there, and how many times.
+/// The pause between two checks whether Docker Engine answers, and the number of checks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 300;
-/// The documentation's number, in MiB, may be off by this.
+/// How far the size in the documentation may be from the real one, in MiB.
 const SIZE_OFF_MIB: u64 = 2;
 
-/// Builds the image, runs it, and says how large it is.
+/// Builds the image, runs it, and prints its size.
 pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     command::run(command::cargo(root).args(["build", "--release", "--locked", "-p", "fleetpull"]))?;
     let place = Place::new(root)?;
@@ -42,7 +42,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     compose(root)
 }
 
-/// A folder of its own.
+/// A temporary folder.
 struct Place(PathBuf);
 
 impl Place {
@@ -59,7 +59,7 @@ impl Drop for Place {
     }
 }
 
-/// What the build of the image reads: `rootfs/system` belongs to root, `rootfs/owned` to the image's user.
+/// Makes the input of the image's build: `rootfs/system` belongs to root, `rootfs/owned` to the image's user.
 fn stage(root: &Path, place: &Path) -> anyhow::Result<PathBuf> {
     let context = place.join("context");
     let (system, owned) = (context.join("rootfs/system"), context.join("rootfs/owned"));
@@ -83,7 +83,7 @@ fn stage(root: &Path, place: &Path) -> anyhow::Result<PathBuf> {
     )?;
     std::fs::write(system.join("etc/group"), "root:x:0:\nnonroot:x:65532:\n")?;
     for library in libraries(&command::output(Command::new("ldd").arg(&binary))?) {
-        // Below /usr, as everywhere since Debian 12; /lib and /lib64 lead there.
+        // Libraries are below /usr, as in Debian since version 12; /lib and /lib64 are links to there.
         let target = system.join(Path::new("usr").join(library.trim_start_matches("/usr").trim_start_matches('/')));
         std::fs::create_dir_all(target.parent().context("a library lies in a folder")?)?;
         std::fs::copy(&library, &target).with_context(|| format!("{library} cannot be copied"))?;
@@ -96,13 +96,13 @@ fn stage(root: &Path, place: &Path) -> anyhow::Result<PathBuf> {
     Ok(context)
 }
 
-/// The files in what `ldd` says.
+/// The files in the output of `ldd`.
 fn libraries(ldd: &str) -> Vec<String> {
     let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
     ldd.lines().filter_map(path).collect()
 }
 
-/// Docker Engine in a folder of its own, without a network; ended when dropped.
+/// A Docker Engine with its own folder and without a network; stopped when dropped.
 struct Engine {
     process: Child,
     socket: PathBuf,
@@ -110,7 +110,7 @@ struct Engine {
 
 impl Engine {
     fn start(place: &Path) -> anyhow::Result<Self> {
-        // A socket's path is short.
+        // The path of a socket must be short.
         let run = std::env::temp_dir().join(format!("fleetpull-image-{}", std::process::id()));
         std::fs::create_dir_all(&run)?;
         let socket = run.join("docker.sock");
@@ -155,7 +155,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // In good order, so that nothing stays mounted.
+        // Stop it in good order, so that nothing stays mounted.
         if let Some(id) = i32::try_from(self.process.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         }
@@ -166,7 +166,7 @@ impl Drop for Engine {
     }
 }
 
-/// The client of Debian's engine, where that is: another one before it in PATH may not come with what builds images.
+/// The client of Debian's engine, if it is installed: another client earlier in PATH may lack the plugin that builds images.
 fn docker() -> &'static str {
     if Path::new("/usr/bin/docker").is_file() { "/usr/bin/docker" } else { "docker" }
 }
@@ -176,7 +176,7 @@ fn pause() {
     std::thread::sleep(LOOK_EVERY);
 }
 
-/// The image's size in MiB, once its user and its labels were looked at.
+/// Checks the image's user and labels; returns its size in MiB.
 fn inspect(engine: &Engine, version: &str) -> anyhow::Result<u64> {
     let told: Value = serde_json::from_str(&engine.output(&["image", "inspect", IMAGE])?)?;
     let config = &told[0]["Config"];
@@ -190,7 +190,7 @@ fn inspect(engine: &Engine, version: &str) -> anyhow::Result<u64> {
     Ok(bytes.div_ceil(1024 * 1024))
 }
 
-/// What a person would try first, as the image's user and with nothing writable but the volume and /tmp.
+/// Checks a person's first commands, as the image's user and with only the volume and /tmp writable.
 fn behaves(engine: &Engine, version: &str) -> anyhow::Result<()> {
     let run = ["run", "--rm", "--network", "none", "--read-only", "--tmpfs", TEMPORARY, IMAGE];
     let said = engine.output(&[&run[..], &["--version"]].concat())?;
@@ -222,7 +222,7 @@ fn behaves(engine: &Engine, version: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The size stands in the documentation.
+/// Checks that the documentation has the image's size.
 fn documented(root: &Path, size: u64) -> anyhow::Result<()> {
     let readme = std::fs::read_to_string(root.join("deploy/README.md"))?;
     let stated = readme.split("The image has ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
@@ -231,13 +231,13 @@ fn documented(root: &Path, size: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compose reads its file.
+/// Checks that Compose can read its file.
 fn compose(root: &Path) -> anyhow::Result<()> {
     let version = command::output(Command::new("docker-compose").args(["version", "--short"]));
     let version = version.context("docker-compose cannot be run: apt-get install docker-compose")?;
     let (file, mut text) = (root.join(COMPOSE), std::fs::read_to_string(root.join(COMPOSE))?);
     if version.starts_with("1.") {
-        // The first major version knows all of it but the name of the project, which it takes from a flag.
+        // The first major version accepts everything except the name of the project, which it takes from an option.
         text = text.lines().filter(|line| !line.starts_with("name: ")).collect::<Vec<_>>().join("\n");
     }
     let mut check = Command::new("docker-compose");

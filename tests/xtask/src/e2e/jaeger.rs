@@ -1,4 +1,4 @@
-//! `e2e jaeger`: a real Jaeger takes the spans of real pulls.
+//! `e2e jaeger`: a real Jaeger receives the spans of real pulls.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use anyhow::Context as _;
 
 use crate::command;
 
-/// The tool module: go.mod and go.sum say which version, and of what it consists. Jaeger's own go.mod has a `replace`, which
-/// `go install` refuses.
+/// The tool module: go.mod and go.sum fix the version and all dependencies. Jaeger's own go.mod has a `replace`, which `go install`
+/// refuses.
 const MODULE: &str = "tests/xtask/jaeger";
 const PACKAGE: &str = "github.com/jaegertracing/jaeger/cmd/jaeger";
-/// As in go.mod; a part of the program's name, so that a newer version is built anew.
+/// The version in go.mod. It is a part of the program's file name, so that another version is built again.
 const VERSION: &str = "v1.76.0";
-/// Where Go's own archive puts it.
+/// The path of go after Go's own archive was installed.
 const GO: &str = "/usr/local/go/bin/go";
 
 pub(super) fn run(root: &Path) -> anyhow::Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     command::run(tested.env("FLEETPULL_JAEGER", program))
 }
 
-/// The program; built first if it is not there.
+/// The program; built first if it is missing.
 pub(super) fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
     let program = place(root);
     if program.is_file() {
@@ -40,12 +40,12 @@ pub(super) fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
     let mut build = Command::new(go);
     build.args(["build", "-o"]).arg(&built).arg(PACKAGE).current_dir(root.join(MODULE));
     command::run(&mut build).context("Jaeger cannot be built: it takes Go 1.24 or later, and Go's module proxy")?;
-    // In one step, so that another work tree never finds a part of it.
+    // The file is moved atomically, so that another work tree never finds an incomplete one.
     fs::rename(&built, &program).with_context(|| format!("it cannot be put at {}", program.display()))?;
     Ok(program)
 }
 
-/// In this user's cache, so that several work trees build it once.
+/// The path of the program in this user's cache, so that several work trees build it once.
 fn place(root: &Path) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|place| place.is_absolute());
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));

@@ -1,5 +1,5 @@
-//! `e2e`: what takes too long for `cargo xtask test`: other people's programs, each built once, read what ours writes; and many pulls
-//! under faults, and many simulated fleets.
+//! `e2e`: checks that take too long for `cargo xtask test`: external programs, each built once, read Fleetpull's output; many pulls with
+//! faults; and many simulated fleets.
 
 mod chaos;
 mod fleets;
@@ -30,7 +30,7 @@ pub(crate) enum Program {
     Transcripts,
 }
 
-/// Gets the program and the servers that are not there yet, and runs the check.
+/// Gets the missing program and servers, and runs the check.
 pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
     match program {
         Program::Image => tools::docker()?,

@@ -1,4 +1,4 @@
-//! `e2e promtool`: Prometheus' own checker on `deploy/prometheus`, and on what a running agent serves.
+//! `e2e promtool`: runs Prometheus' own checker on `deploy/prometheus`, and on the metrics of a running agent.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +10,14 @@ use anyhow::{Context, bail};
 
 use crate::command;
 
-/// The tool module: go.mod and go.sum say which version, and of what it consists.
+/// The tool module: go.mod and go.sum fix the version and all dependencies.
 const MODULE: &str = "tests/xtask/promtool";
 const PACKAGE: &str = "github.com/prometheus/prometheus/cmd/promtool";
-/// What is checked.
+/// The folder that is checked.
 const RULES: &str = "deploy/prometheus";
-/// A working agent has more instruments than this; fewer are a scrape of something else.
+/// The least number of series of a working agent; fewer mean that something else was scraped.
 const SERIES_LEAST: usize = 100;
-/// Longer than an agent takes to answer.
+/// A limit that no answer of an agent reaches.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn run(root: &Path) -> anyhow::Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where it is; built first if it is not there, which takes minutes and the Go proxy.
+/// The path of promtool; it is built first if it is missing, which takes minutes and needs the Go proxy.
 fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
     let (tools, module) = (root.join(".tools"), root.join(MODULE));
     let promtool = tools.join("promtool");
@@ -46,18 +46,18 @@ fn ensure(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(promtool)
 }
 
-/// An agent with nothing around it, killed when dropped.
+/// An agent without a bus, killed when dropped.
 struct Agent {
     process: Child,
     _place: Place,
 }
 
-/// A folder of its own.
+/// A temporary folder.
 struct Place(PathBuf);
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // This fails only if the process has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -70,7 +70,7 @@ impl Drop for Place {
 }
 
 impl Agent {
-    /// Starts it with metrics on a free port; gives that.
+    /// Starts the agent with metrics on a free port; returns their address.
     fn start(root: &Path) -> anyhow::Result<(Self, SocketAddr)> {
         let place = Place(root.join(format!("target/promtool-{}", std::process::id())));
         std::fs::create_dir_all(&place.0)?;
@@ -96,7 +96,7 @@ impl Agent {
     }
 }
 
-/// The text that a running agent serves in Prometheus' own format, and how many series are in it.
+/// The metrics of a running agent in Prometheus' text format, and the number of series.
 fn scrape(root: &Path) -> anyhow::Result<(String, usize)> {
     let (_agent, address) = Agent::start(root)?;
     let mut stream = TcpStream::connect(address)?;

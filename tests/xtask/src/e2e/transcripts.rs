@@ -1,4 +1,4 @@
-//! `e2e transcripts`: what terminals show in five incidents, beside golden files.
+//! `e2e transcripts`: compares the terminal output in five incidents with golden files.
 
 use std::path::Path;
 

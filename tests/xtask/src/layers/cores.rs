@@ -1,15 +1,15 @@
-//! Each service's core compiles alone, with neither actors nor NATS beneath it.
+//! Checks that each service's core compiles alone, without actors and NATS.
 
 use std::path::Path;
 
 use crate::command;
 
-/// The services, and what their cores stand on that has a shell of its own.
+/// The services, and the dependencies of their cores that have a shell of their own.
 const CORES: [&str; 7] = ["pull-coordinator", "backoff-tracker", "throttler", "event-recorder", "registrar", "lease", "replication"];
-/// What only the shell of a service may bring in.
+/// Crates that only the shell of a service may depend on.
 const SHELL_ONLY: [&str; 3] = ["actix", "async-nats", "bus"];
 
-/// Whether every core compiles and is free of the shell.
+/// Whether every core compiles without a crate of the shell.
 pub(super) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut all_right = true;
     for service in CORES {
@@ -27,7 +27,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(all_right)
 }
 
-/// Crates of the shell in the output of `cargo tree --prefix none`: a name and a version a line.
+/// Crates of the shell in the output of `cargo tree --prefix none`, which has a name and a version in each line.
 fn brought_in(tree: &str) -> Vec<&str> {
     let names = tree.lines().filter_map(|line| line.split(' ').next());
     let mut brought: Vec<&str> = names.filter(|name| SHELL_ONLY.contains(name)).collect();

@@ -1,9 +1,9 @@
-//! No credential can be logged or sent by mistake: a type that holds one writes its own `Debug` and is not serialised.
+//! Checks that no credential can be logged or sent by mistake: a type with a credential writes its own `Debug` and is not serialised.
 
 use super::Violation;
 use super::workspace::{Source, Workspace};
 
-/// Fields of these names hold a secret when they hold text or bytes.
+/// Names of fields that are secret if they contain text or bytes.
 const SECRETS: [&str; 13] = [
     "password",
     "passwd",
@@ -19,17 +19,17 @@ const SECRETS: [&str; 13] = [
     "seed",
     "jwt",
 ];
-/// A tuple struct of such a name is a secret itself.
+/// Names of tuple structs that are secrets themselves.
 const SECRET_TYPES: [&str; 3] = ["Password", "Secret", "Seed"];
-/// Types that show what they hold.
+/// Types that show their content.
 const OPEN_TYPES: [&str; 6] = ["String", "str", "u8", "Bytes", "Value", "OsString"];
-/// What shows the content of a type.
+/// Traits that show the content of a type.
 const SHOWING: [&str; 2] = ["Debug", "Serialize"];
 
-/// A pretend registry, whose logins are made up and are nobody's.
+/// The memory registry, whose logins are for tests only.
 const MADE_UP: &str = "shared/memory-registry";
 
-/// No type with a secret in it derives `Debug` or `Serialize`.
+/// Checks that no type with a secret derives `Debug` or `Serialize`.
 pub(super) fn hidden(workspace: &Workspace) -> Vec<Violation> {
     workspace.sources.iter().filter(|source| source.folder() != MADE_UP).flat_map(in_source).collect()
 }
@@ -51,13 +51,13 @@ fn in_source(source: &Source) -> Vec<Violation> {
     found
 }
 
-/// The first trait in the derive that shows content.
+/// The first derived trait that shows content.
 fn derived(item: &str) -> Option<&'static str> {
     let list = item.strip_prefix("#[derive(")?.split(')').next()?;
     SHOWING.into_iter().find(|name| list.split(',').any(|word| word.trim().rsplit("::").next() == Some(name)))
 }
 
-/// What secret the struct or enum holds that follows the derive.
+/// The secret in the struct or enum after the derive; none if there is none.
 fn secret_of(item: &str) -> Option<String> {
     let head_end = item.find(['{', ';'])?;
     let tuple = item[..head_end].split_once("struct ").and_then(|(_, declaration)| declaration.split_once('('));
@@ -68,7 +68,7 @@ fn secret_of(item: &str) -> Option<String> {
     body(&item[head_end..])?.lines().flat_map(|line| line.split(',')).find_map(secret_field)
 }
 
-/// The text between the first brace and the one that closes it.
+/// The text between the first brace and its closing brace.
 fn body(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {
@@ -82,14 +82,14 @@ fn body(text: &str) -> Option<&str> {
     None
 }
 
-/// The name of the field, if it is a secret in the open.
+/// The name of the field, if it is a secret that its type shows.
 fn secret_field(field: &str) -> Option<String> {
     let (name, kind) = field.split_once(": ")?;
     let name = name.rsplit([' ', '{']).next().unwrap_or(name);
     (SECRETS.iter().any(|secret| name.contains(secret)) && is_open(kind)).then(|| name.to_owned())
 }
 
-/// Whether a type shows what it holds. A path to a secret is none.
+/// Whether a type shows its content. The path of a secret is not a secret.
 fn is_open(kind: &str) -> bool {
     kind.split(|c: char| !c.is_alphanumeric()).any(|word| OPEN_TYPES.contains(&word))
 }

@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! Rules about dependencies between crates.
 
 use super::Violation;
 use super::workspace::{Package, Workspace};
@@ -6,7 +6,7 @@ use super::workspace::{Package, Workspace};
 /// The crate that composes the services.
 const BINARY: &str = "fleetpull";
 
-/// Crates that have one home each. Test crates may use them: they speak to services from outside.
+/// Crates that one crate alone may use. Test crates may use them too, because they call services from outside.
 const HOMES: [(&str, &str); 10] = [
     ("async-nats", "shared/bus"),
     ("nats", "shared/bus"),
@@ -20,7 +20,7 @@ const HOMES: [(&str, &str); 10] = [
     ("opentelemetry_sdk", "shared/telemetry"),
 ];
 
-/// Only the binary depends on services.
+/// Checks that only the binary depends on services.
 pub(super) fn services_apart(workspace: &Workspace) -> Vec<Violation> {
     let is_service =
         |name: &String| workspace.packages.iter().any(|package| package.name == *name && package.folder.starts_with("services/"));
@@ -28,13 +28,13 @@ pub(super) fn services_apart(workspace: &Workspace) -> Vec<Violation> {
     others.flat_map(|package| uses(package, is_service, "is a service: speak to it by subject and message")).collect()
 }
 
-/// No shipped crate depends on a crate under tests/.
+/// Checks that no shipped crate depends on a crate under tests/.
 pub(super) fn tests_outside(workspace: &Workspace) -> Vec<Violation> {
     let is_test = |name: &String| workspace.packages.iter().any(|package| package.name == *name && package.folder.starts_with("tests/"));
     workspace.shipped().flat_map(|package| uses(package, is_test, "is for tests: make it a dev-dependency")).collect()
 }
 
-/// What has a home is used there only.
+/// Checks that crates with a home are used there only.
 pub(super) fn homes(workspace: &Workspace) -> Vec<Violation> {
     let away = |package: &Package, name: &String| HOMES.iter().any(|(guest, home)| guest == name && *home != package.folder);
     let mut found = Vec::new();

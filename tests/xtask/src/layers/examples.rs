@@ -1,11 +1,11 @@
-//! Examples in the documentation run.
+//! Checks that examples in the documentation run.
 //!
-//! Where there is none, `[lib] doctest = false` spares the tests a call of rustdoc.
+//! In a crate without examples, `[lib] doctest = false` saves a call of rustdoc.
 
 use super::Violation;
 use super::workspace::Workspace;
 
-/// A crate whose documentation has examples has them tested.
+/// Checks that a crate with examples in its documentation tests them.
 pub(super) fn tested(workspace: &Workspace) -> Vec<Violation> {
     let untested = workspace.packages.iter().filter(|package| !package.examples_run);
     let of_untested = untested.flat_map(|package| {

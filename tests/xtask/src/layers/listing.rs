@@ -1,4 +1,4 @@
-//! What lies in the root.
+//! Checks the files and folders in the root.
 
 use super::Violation;
 use super::workspace::Workspace;
@@ -20,7 +20,7 @@ const ALLOWED: [&str; 14] = [
     "tests",
 ];
 
-/// A root that is read in one look: everything else has its place below.
+/// Checks that the root has only these files and folders, so that a reader sees all of it at once.
 pub(super) fn top_level(workspace: &Workspace) -> Vec<Violation> {
     let is_allowed = |name: &&String| ALLOWED.contains(&name.as_str()) || name.starts_with('.');
     let others = workspace.top_level.iter().filter(|name| !is_allowed(name));

@@ -1,6 +1,6 @@
 //! `layers`: the architecture invariants, checked on the manifests and the sources.
 //!
-//! Each rule is a function of a [`Workspace`], so that its test can plant what it must find.
+//! Each rule is a function of a [`Workspace`], so that its test can plant a violation.
 
 mod cores;
 mod credentials;
@@ -17,7 +17,7 @@ use anyhow::bail;
 
 use self::workspace::Workspace;
 
-/// Where a rule is broken, and which.
+/// A broken rule, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Violation {
     place: String,
@@ -33,7 +33,7 @@ impl Violation {
 /// A rule over the whole workspace.
 type Rule = fn(&Workspace) -> Vec<Violation>;
 
-/// What each rule keeps true, and the rule.
+/// Each rule with its description.
 const RULES: [(&str, Rule); 10] = [
     ("the top level holds services, shared, config, deploy, tests and the files of the workspace", listing::top_level),
     ("services know each other by subject and message only", dependencies::services_apart),

@@ -1,30 +1,30 @@
-//! What is written where.
+//! Rules about the folders in which some code may be.
 
 use super::Violation;
 use super::workspace::Workspace;
 
-/// A rule about text: whatever holds one of the marks lies in the home.
+/// A rule about text: all text with one of the marks must be in the home.
 struct Spelling {
     home: &'static str,
     marks: &'static [&'static str],
-    /// Where the rule holds: a folder, or empty for everywhere.
+    /// The folder for which the rule holds; empty: all folders.
     within: &'static str,
-    /// A folder with a reason of its own.
+    /// A folder that is exempt, for a reason of its own.
     except: Option<&'static str>,
     what: &'static str,
 }
 
-/// The parts that a subject of ours is made of.
+/// The parts of Fleetpull's subjects.
 const SUBJECTS: Spelling = Spelling {
     home: "shared/contract",
     marks: &[".v1.cmd", ".v1.evt", ".v1.know", "\"cmd.", "\"evt.", "\"know.", "$SRV"],
     within: "",
-    // Help texts show what to type into another program.
+    // Help texts show commands of other programs.
     except: Some("services/fleetpull/src/cli/"),
     what: "subjects are spelled in shared/contract alone: add a function there",
 };
 
-/// What only somebody who completes a reference would write.
+/// Text that only code which completes a reference contains.
 const REFERENCES: Spelling = Spelling {
     home: "shared/image",
     marks: &["\"library/", "\"latest\"", "docker.io/library"],
@@ -33,7 +33,7 @@ const REFERENCES: Spelling = Spelling {
     what: "references are completed in shared/image alone: use image::Reference",
 };
 
-/// What only somebody who takes a reference apart would write; below the services an `@` has other uses, such as URLs.
+/// Text that only code which parses a reference contains; below the services an `@` has other uses, such as URLs.
 const DIGESTS: Spelling = Spelling {
     home: "shared/image",
     marks: &["'@'", "\"@\"", "\"@sha256:", "\"sha256:\""],
@@ -50,17 +50,17 @@ const CLOCKS: Spelling = Spelling {
     what: "clocks are read in shared/clock alone: take a clock::Clock or a `now`",
 };
 
-/// Subjects are spelled only in shared/contract.
+/// Checks that subjects are spelled only in shared/contract.
 pub(super) fn subjects(workspace: &Workspace) -> Vec<Violation> {
     SUBJECTS.violations(workspace)
 }
 
-/// References are parsed only in shared/image.
+/// Checks that references are parsed only in shared/image.
 pub(super) fn references(workspace: &Workspace) -> Vec<Violation> {
     [REFERENCES.violations(workspace), DIGESTS.violations(workspace)].concat()
 }
 
-/// Clocks are read only in shared/clock.
+/// Checks that clocks are read only in shared/clock.
 pub(super) fn clocks(workspace: &Workspace) -> Vec<Violation> {
     CLOCKS.violations(workspace)
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::super::workspace::made_up::file;
     use super::*;
 
-    /// Each rule finds its mark in another crate, and neither at home, nor in a comment, nor in a unit test.
+    /// Each rule finds its mark in another crate, but neither at home, nor in a comment, nor in a unit test.
     #[test]
     fn each_spelling_is_found_away_from_home_alone() {
         let rules: [(&Spelling, &str); 4] = [

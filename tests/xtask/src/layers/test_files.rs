@@ -1,7 +1,7 @@
-//! One executable of integration tests per crate, and no file of tests that no executable contains.
+//! Checks that each crate has one executable of integration tests, and that it contains every test file.
 //!
-//! Each executable is linked anew with everything beneath it, which took minutes when every file was one. Cargo finds none of
-//! these files by itself, so that a file without its `mod` line would be neither compiled nor missed.
+//! Each executable is linked with all its dependencies, which took minutes when every file was an executable. Cargo does not find these
+//! files by itself, so a file without its `mod` line would not be compiled, and nobody would notice.
 
 use super::Violation;
 use super::workspace::Workspace;
@@ -9,13 +9,13 @@ use super::workspace::Workspace;
 /// The one executable.
 const ALL: &str = "all";
 
-/// Executables that stand apart: crate, name, and why it cannot be part of the one.
+/// Separate executables: the crate, the name, and the reason why it cannot be part of the one.
 const APART: [(&str, &str, &str); 2] = [
     ("tests/simulation", "storm", "it runs beside the others"),
     ("tests/simulation", "fleet", "it runs beside the others, with an allocator of its own"),
 ];
 
-/// Every executable of tests is `all` or one that has a reason to stand apart, and every file is part of one.
+/// Checks that every test executable is `all` or one with a reason to be separate, and that every file is part of one.
 pub(super) fn one_executable(workspace: &Workspace) -> Vec<Violation> {
     let mut found = Vec::new();
     for package in &workspace.packages {

@@ -1,4 +1,4 @@
-//! What the rules look at.
+//! The workspace as the rules see it.
 
 use std::fs;
 use std::path::Path;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::command;
 
-/// The folders whose crates ship.
+/// The folders of the crates that ship.
 const SHIPPED: [&str; 2] = ["services", "shared"];
 
-/// The workspace as far as the rules care.
+/// The crates and sources of the workspace.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     pub(super) packages: Vec<Package>,
-    /// Of the crates that ship, without their tests.
+    /// The sources of the crates that ship, without their tests.
     pub(super) sources: Vec<Source>,
-    /// Names in the root.
+    /// The names of the files and folders in the root.
     pub(super) top_level: Vec<String>,
 }
 
@@ -25,24 +25,24 @@ pub(super) struct Workspace {
 #[derive(Debug)]
 pub(super) struct Package {
     pub(super) name: String,
-    /// `services/throttler`.
+    /// The folder, such as `services/throttler`.
     pub(super) folder: String,
-    /// What it needs to be built, tests aside.
+    /// The dependencies, without those of tests.
     pub(super) dependencies: Vec<String>,
-    /// Whether examples in its documentation are tests.
+    /// Whether the examples in its documentation run as tests.
     pub(super) examples_run: bool,
-    /// The names of its executables of integration tests.
+    /// The names of its executables with integration tests.
     pub(super) test_targets: Vec<String>,
-    /// What stands under its `tests`, whole.
+    /// The whole files in its `tests` folder.
     pub(super) test_files: Vec<Source>,
 }
 
-/// One file of Rust.
+/// One Rust file.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// `shared/bus/src/port.rs`.
+    /// The path, such as `shared/bus/src/port.rs`.
     pub(super) path: String,
-    /// Without its unit tests.
+    /// The text without unit tests.
     pub(super) text: String,
 }
 
@@ -116,7 +116,7 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> anyhow::Res
     Ok(())
 }
 
-/// Every file of Rust below a folder, tests included.
+/// Adds every Rust file below a folder, including tests.
 fn whole_files(root: &Path, folder: &Path, files: &mut Vec<Source>) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -129,7 +129,7 @@ fn whole_files(root: &Path, folder: &Path, files: &mut Vec<Source>) -> anyhow::R
     Ok(())
 }
 
-/// The part before the module of unit tests, which stands last in a file.
+/// The part before the module of unit tests, which is the last in a file.
 fn without_tests(text: &str) -> &str {
     let ends = text.match_indices("\n#[cfg(test)]").filter(|(at, _)| {
         let rest = text[*at..].lines().skip(2);
@@ -139,19 +139,19 @@ fn without_tests(text: &str) -> &str {
 }
 
 impl Source {
-    /// Lines of code with their numbers, comments left out.
+    /// Lines of code with their numbers, without comments.
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let numbered = self.text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         numbered.filter(|(_, line)| !line.starts_with("//"))
     }
 
-    /// The text with its lines of comment emptied.
+    /// The text with an empty line for each line of a comment.
     pub(super) fn without_comments(&self) -> String {
         let kept = self.text.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line });
         kept.collect::<Vec<_>>().join("\n")
     }
 
-    /// `shared/bus` of `shared/bus/src/port.rs`.
+    /// The crate's folder: `shared/bus` for `shared/bus/src/port.rs`.
     pub(super) fn folder(&self) -> &str {
         match self.path.match_indices('/').nth(1) {
             Some((at, _)) => &self.path[..at],
@@ -164,20 +164,20 @@ impl Source {
 pub(super) mod made_up {
     use super::*;
 
-    /// A workspace of one file.
+    /// A workspace with one file.
     pub(in crate::layers) fn file(path: &str, text: &str) -> Workspace {
         let source = Source { path: path.to_owned(), text: without_tests(text).to_owned() };
         Workspace { sources: vec![source], ..Workspace::default() }
     }
 
-    /// A workspace of one crate.
+    /// A workspace with one crate.
     pub(in crate::layers) fn package(folder: &str, dependencies: &[&str]) -> Package {
         let name = folder.rsplit('/').next().unwrap_or(folder).to_owned();
         let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
         Package { name, folder: folder.to_owned(), dependencies, examples_run: false, test_targets: Vec::new(), test_files: Vec::new() }
     }
 
-    /// One file, whole.
+    /// A whole file.
     pub(in crate::layers) fn source(path: &str, text: &str) -> Source {
         Source { path: path.to_owned(), text: text.to_owned() }
     }

@@ -1,8 +1,8 @@
-//! What the tests' own output says of them.
+//! Counts the tests in the tests' own output.
 
 use anyhow::bail;
 
-/// What a test that needs a missing part writes to stderr, before its name and the reason.
+/// The text that a test without its part writes to stderr, before its name and the reason.
 const SKIPPED: &str = "SKIPPED: ";
 
 /// How many tests passed, failed and did not run.
@@ -11,7 +11,7 @@ pub(super) struct Account {
     passed: usize,
     failed: usize,
     ignored: usize,
-    /// Name and reason.
+    /// The names and reasons of skipped tests.
     pub(super) left_out: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Account {
         self.ignored += count("ignored");
     }
 
-    /// A test that was left out counts as passed for the harness, not here.
+    /// The sum as text. The test harness counts a skipped test as passed; this does not.
     pub(super) fn sum(&self) -> String {
         let not_run = self.left_out.len() + self.ignored;
         let rest = if not_run == 0 { String::new() } else { format!(", {not_run} not run") };

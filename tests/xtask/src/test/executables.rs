@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::command;
 
-/// What is built: unit tests, integration tests, programs.
+/// The targets that are built: unit tests, integration tests, programs.
 pub(super) const EVERYTHING: &[&str] = &["--lib", "--bins", "--tests"];
 
 /// One test executable.
@@ -17,14 +17,14 @@ pub(super) struct Executable {
     pub(super) package: String,
     /// `lib`, `bin` or `test`.
     pub(super) kind: String,
-    /// Of the target: `all`, `fleet`, or the crate's name.
+    /// The name of the target: `all`, `fleet`, or the crate's name.
     pub(super) target: String,
     folder: PathBuf,
     path: PathBuf,
 }
 
 impl Executable {
-    /// Runs it as `cargo test` does: in its crate's folder.
+    /// The command that runs it as `cargo test` does: in its crate's folder.
     pub(super) fn command(&self, background: bool) -> Command {
         let mut command = if background { Command::new("nice") } else { Command::new(&self.path) };
         if background {
@@ -50,7 +50,7 @@ impl Executable {
     }
 }
 
-/// The name in `path+file:///w/shared/bus#0.1.0` or `path+file:///w/shared/bus#name@0.1.0`.
+/// The package's name in `path+file:///w/shared/bus#0.1.0` or `path+file:///w/shared/bus#name@0.1.0`.
 fn package(id: &str) -> Option<&str> {
     let (place, version) = id.rsplit_once('#')?;
     match version.split_once('@') {
@@ -59,8 +59,8 @@ fn package(id: &str) -> Option<&str> {
     }
 }
 
-/// Builds these targets of every crate, always of the whole workspace: with fewer crates cargo would choose other features for
-/// dependencies and build them once more. Returns their test executables.
+/// Builds these targets of every crate of the workspace: with fewer crates cargo would choose other features for dependencies and build
+/// them again. Returns their test executables.
 pub(super) fn build(root: &Path, targets: &[&str]) -> anyhow::Result<Vec<Executable>> {
     let mut cargo = command::cargo(root);
     cargo.args(["test", "--locked", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]).args(targets);

@@ -1,4 +1,4 @@
-//! Runs lanes of jobs side by side: the jobs of a lane one after the other, their output passed on line by line under their names.
+//! Runs lanes of jobs at the same time: the jobs of a lane one after the other, their output passed on line by line with the stage's name.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::command;
 
 /// A program that runs tests.
 pub(super) struct Job {
-    /// Of the stage; several jobs may be one.
+    /// The name of the stage; several jobs may have the same.
     pub(super) stage: String,
     pub(super) command: Command,
 }
@@ -31,7 +31,7 @@ pub(super) struct Finished {
     pub(super) succeeded: bool,
 }
 
-/// Runs all lanes at the same time; every job runs, also after one failed. Returns the stages in the order of the lanes.
+/// Runs all lanes at the same time; every job runs, also after one has failed. Returns the stages in the order of the lanes.
 pub(super) fn run(lanes: Vec<Vec<Job>>) -> anyhow::Result<Vec<Finished>> {
     let lock = Mutex::new(());
     let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn run_lane(lane: Vec<Job>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
     Ok(finished)
 }
 
-/// Runs a program with its output passed on, and listens to it.
+/// Runs a program, passes its output on, and counts its tests.
 fn watch(stage: &str, job: &mut Command, lock: &Mutex<()>) -> anyhow::Result<(Account, bool)> {
     let shown = command::shown(job);
     pass_on(stage, format!("$ {shown}\n").as_bytes(), &mut std::io::stderr(), lock);
@@ -80,7 +80,7 @@ fn watch(stage: &str, job: &mut Command, lock: &Mutex<()>) -> anyhow::Result<(Ac
     Ok((account, status.success()))
 }
 
-/// Passes lines on as they are, each behind the name of its stage, one at a time.
+/// Passes lines on one at a time, each after the name of its stage.
 fn pass_on(stage: &str, from: impl Read, to: &mut impl Write, lock: &Mutex<()>) -> Account {
     let mut account = Account::default();
     let mut from = BufReader::new(from);
@@ -89,7 +89,7 @@ fn pass_on(stage: &str, from: impl Read, to: &mut impl Write, lock: &Mutex<()>) 
         account.hear(&String::from_utf8_lossy(&line));
         let whole = [stage.as_bytes(), b" | ", &line].concat();
         let _one_at_a_time = lock.lock();
-        // A reader that closed our output wants no more of it; the tests go on all the same.
+        // If the reader has closed the output, the tests go on.
         let _ = to.write_all(&whole).and_then(|()| to.flush());
         line.clear();
     }
@@ -133,7 +133,7 @@ mod tests {
     fn lanes_run_at_the_same_time() {
         let folder = tempfile::tempdir().unwrap();
         let [one, two] = ["one", "two"].map(|name| folder.path().join(name).display().to_string());
-        // Each waits for the other, so neither ends if they run one after the other.
+        // Each job waits for the other, so neither ends if they run one after the other.
         let meets =
             |own: &str, other: &str| format!("touch {own}; for i in $(seq 600); do test -e {other} && exit 0; sleep 0.1; done; exit 1");
         let finished = run(vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]]).unwrap();

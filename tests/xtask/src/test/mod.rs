@@ -1,4 +1,4 @@
-//! `test`: everything that can be tested here, and a true account of what could not.
+//! `test`: runs everything that can be tested here, and reports what could not be.
 //!
 //! One call of cargo builds every test executable, with one set of features and one profile, so that nothing is built twice. Then
 //! the executables run in stages (see [`stages`]), some of them at the same time.
@@ -20,10 +20,10 @@ use self::executables::Executable;
 use self::lanes::{Finished, Job};
 use crate::{command, limits, tools};
 
-/// Lets tests that need a missing part be left out aloud; without it they fail.
+/// The variable that lets tests without their part be skipped with a message; without it they fail.
 const SKIP_MISSING: &str = "FLEETPULL_SKIP_MISSING";
 
-/// Gets the tools, builds and runs the tests that are asked for, sums up.
+/// Gets the tools, builds and runs the requested tests, and prints the sum.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     limits::raise_open_files()?;
     let mut report = Report::start();
@@ -47,7 +47,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     report.account.verdict(report.succeeded, must_have_all, &missing)
 }
 
-/// Builds and runs what can tell something within minutes of a change; see `quick`.
+/// Builds and runs the tests that can show a result within minutes of a change; see `quick`.
 pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
     limits::raise_open_files()?;
     let mut report = Report::start();
@@ -70,13 +70,13 @@ fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [
     let mut phases = stages::phases(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    // Behind the tests of single crates.
+    // The examples run after the tests of single crates.
     phases[1][0].push(Job::new("examples", examples));
     phases.iter_mut().flatten().flatten().for_each(|job| allow_missing(&mut job.command, !must_have_all));
     phases
 }
 
-/// The hash of the sources as they stand here, also where they are not committed; empty where git cannot say.
+/// The hash of the present sources, committed or not; empty if git cannot tell.
 pub(crate) fn tree(root: &Path) -> String {
     let git = |arguments: &[&str]| command::output(Command::new("git").current_dir(root).args(arguments)).unwrap_or_default();
     let changed = git(&["stash", "create"]);
@@ -92,7 +92,7 @@ fn allow_missing(command: &mut Command, allowed: bool) {
     }
 }
 
-/// What the stages came to, and how long each took.
+/// The results of the stages, with their durations.
 struct Report {
     started: Instant,
     times: Vec<(String, Duration)>,
@@ -123,7 +123,7 @@ impl Report {
         }
     }
 
-    /// Every stage with its time, what is missing, what did not run, and the sum.
+    /// Prints every stage with its duration, the missing parts, the skipped tests, and the sum.
     fn print(&self, missing: &[String]) {
         for (stage, took) in &self.times {
             println!("stage {stage:<16} {}", minutes(*took));

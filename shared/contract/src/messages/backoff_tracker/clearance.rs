@@ -1,4 +1,4 @@
-//! Clearance for a flight, and what becomes of its attempts.
+//! Clearance for a flight, and the results of its attempts.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,38 +6,38 @@ use super::{AttemptFailure, LocalKey, Refusal};
 use crate::open::open_answer;
 use crate::{AttemptId, ClearanceId, Command, Service, Stage, Target, TraceContext};
 
-/// May this image be attempted, as far as the fleet is concerned? Asked once for a flight after [`CheckBackoff`](super::CheckBackoff) was clear, and
-/// again with the same id and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] while the attempt goes on,
-/// to hear of [`Clearance::Abandoned`]. A request that is not repeated for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
+/// Asks whether the fleet allows an attempt at this image. Sent once for a flight after [`CheckBackoff`](super::CheckBackoff) was clear,
+/// again with the same id and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] during the
+/// attempt, to receive [`Clearance::Abandoned`]. A request that is not repeated for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestClearance {
     /// The same for all attempts of one flight.
     pub clearance: ClearanceId,
-    /// The attempt that would begin.
+    /// The attempt that is to begin.
     pub attempt: AttemptId,
-    /// The span of that attempt; it is sampled if the attempt will be exported should it fail.
+    /// The span of that attempt; sampled if the attempt is exported when it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_span: Option<TraceContext>,
-    /// For the local rule.
+    /// The local key of the node's own rule.
     pub key: LocalKey,
-    /// Keys of the flight's other callers, at most [`OTHER_KEYS_MOST`]: the local rule holds the flight only while it holds all keys.
-    /// Each question replaces the keys of the one before.
+    /// Keys of the flight's other callers, at most [`OTHER_KEYS_MOST`]: the own rule refuses the flight only while it refuses all keys.
+    /// Each request replaces the keys of the previous one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_keys: Vec<LocalKey>,
-    /// What is wanted.
+    /// The wanted image.
     pub target: Target,
-    /// Whether a standing pull asks: it is answered only when it may go ahead, and with [`Clearance::Waiting`] when `patience_ms` is over.
+    /// Whether a standing pull asks. It gets an answer only when it is granted, or [`Clearance::Waiting`] after `patience_ms`.
     #[serde(default)]
     pub standing: bool,
-    /// How long the answer may be held back while nothing is decided, in milliseconds.
+    /// The longest time until the answer if nothing is decided, in milliseconds.
     pub patience_ms: u64,
 }
 
 /// The most keys beside the first: kubelet runs 110 pods on a node by default.
 pub const OTHER_KEYS_MOST: usize = 110;
-/// How often an attempt under way asks whether it was abandoned.
+/// How often a running attempt asks whether it was abandoned.
 pub const CLEARANCE_WATCHED_EVERY_MS: u64 = 10_000;
-/// A request that is not repeated for so long counts as withdrawn, because its caller died.
+/// A request that is not repeated for this long counts as withdrawn, because its caller died.
 pub const CLEARANCE_LAPSES_AFTER_MS: u64 = 30_000;
 
 impl Command for RequestClearance {
@@ -50,32 +50,32 @@ impl Command for RequestClearance {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Clearance {
-    /// Go ahead, or on.
+    /// The attempt may begin, or go on.
     Granted {
         /// Whether the attempt is made on behalf of others too (lead or probe).
         for_all: bool,
-        /// `until` must have answered within so many milliseconds from now, else the attempt is to be ended as failed; none: no haste.
+        /// `until` must be answered within this many milliseconds from now, else the attempt is to be ended as failed; none: no limit.
         #[serde(default)]
         answer_within_ms: Option<u64>,
-        /// The stage that must have answered by then. What the attempt holds for all it holds until then.
+        /// The stage that must be answered by then. The attempt keeps its lease for all until it is.
         #[serde(default, skip_serializing_if = "Stage::is_default")]
         until: Stage,
-        /// The span of the attempt that succeeded, by which the entry that held this one was closed.
+        /// The span of the successful attempt that closed the entry for which this one waited.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         released_by: Option<TraceContext>,
     },
-    /// Not before its next attempt. Not said to a standing pull, and not of what is unconfirmed.
+    /// Not before the entry's next attempt. Not sent to a standing pull, and not for an unconfirmed entry.
     Refused(Refusal),
-    /// Nothing is decided yet: ask again. Somebody else is finding out, a standing pull is held, or one other node alone reports a failure.
+    /// Nothing is decided yet: ask again. Another node is finding out, a standing pull is held, or one other node alone reports a failure.
     Waiting {
-        /// What holds a standing pull, or delays any, if something does.
+        /// The entry that holds a standing pull, or delays any pull, if there is one.
         #[serde(default)]
         held: Option<Refusal>,
     },
-    /// End the attempt without a word: it hangs, while others are answered, or it waits for a permit, and others have failed. Then ask
-    /// with a new attempt.
+    /// End the attempt without reporting a result: it hangs while others are answered, or it waits for a permit and others have failed.
+    /// Then ask with a new attempt.
     Abandoned,
-    /// What a newer version answered. Never written.
+    /// An answer of a newer version. Never written.
     #[serde(skip)]
     Unknown {
         /// Its name.
@@ -85,13 +85,13 @@ pub enum Clearance {
 
 open_answer!(Clearance: "granted", "refused", "waiting", "abandoned");
 
-/// An attempt that had clearance has its permit and begins now. Until this is said its silence is the queue's and not the registry's:
-/// nobody is told that it is unanswered. And clearance that is not for all lapses if others fail meanwhile.
+/// An attempt with clearance has its permit and begins now. Before this message, its silence is due to the queue and not the registry, so
+/// no unanswered report is published; and clearance that is not for all lapses if others fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginAttempt {
-    /// Of which request for clearance.
+    /// The request for clearance.
     pub clearance: ClearanceId,
-    /// Which attempt.
+    /// The attempt.
     pub attempt: AttemptId,
 }
 
@@ -105,18 +105,18 @@ impl Command for BeginAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptBegun {}
 
-/// What an attempt with clearance has come to: sent when a stage has answered, and when the attempt fails before the stage that its clearance
+/// The result of an attempt with clearance: sent when a stage is answered, and when the attempt fails before the stage that its clearance
 /// covers. A later failure is reported by [`ReportAttempt`](super::ReportAttempt) alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolveAttempt {
-    /// Of which request for clearance.
+    /// The request for clearance.
     pub clearance: ClearanceId,
-    /// Which attempt.
+    /// The attempt.
     pub attempt: AttemptId,
-    /// None: `stage` has answered.
+    /// None: `stage` was answered.
     #[serde(default)]
     pub failure: Option<AttemptFailure>,
-    /// Which stage has answered.
+    /// The answered stage.
     #[serde(default, skip_serializing_if = "Stage::is_default")]
     pub stage: Stage,
 }
@@ -131,7 +131,7 @@ impl Command for ResolveAttempt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptResolved {}
 
-/// The request for clearance is over, fulfilled or not. To withdraw an unknown one changes nothing.
+/// The request for clearance is over, fulfilled or not. Withdrawing an unknown one changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawClearance {
     /// The request for clearance.

@@ -7,37 +7,37 @@ use serde::{Deserialize, Serialize};
 use crate::open::{UnknownText, open_text};
 use crate::{BudgetOwner, PodRef};
 
-/// What a back-off entry is about. Only the fields of its kind are set; `Display` is its text for people, the only one.
+/// What a back-off entry is about. Only the fields of its kind are set; `Display` gives its only text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EntryAbout {
-    /// Which kind of thing.
+    /// The kind.
     pub kind: EntryKind,
     /// The registry, as images name it; every kind has it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub registry: String,
-    /// `host:port` that was contacted: of a registry, token server, blobs, content.
+    /// `host:port` that was contacted. For a registry, token server, blobs, content.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
-    /// From which zone it was contacted, whose nodes share the network to it: of a registry, token server, blobs.
+    /// The zone from which it was contacted, whose nodes share the network to it. For a registry, token server, blobs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Of a budget: its owner.
+    /// For a budget: its owner.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// With its registry: of a repository, login.
+    /// With its registry. For a repository, login.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub repository: String,
-    /// Normalised: of an image, platform, content, signature. Of a node's own image as it was asked for.
+    /// For an image, platform, content, signature: normalised. For a node's own image: as it was asked for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// Of a platform: `linux/arm64`.
+    /// For a platform: `linux/arm64`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub platform: String,
-    /// Of a login: none was sent.
+    /// For a login: none was sent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub anonymous: bool,
-    /// Of a node's own image: for which pod; none: for none.
+    /// For a node's own image: its pod; none: it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
 }
@@ -51,11 +51,11 @@ pub enum EntryKind {
     TokenServer,
     /// The blobs of a registry.
     Blobs,
-    /// What a registry allows one login or address.
+    /// A registry's limit for one login or address.
     Budget,
     /// All images of a repository.
     Repository,
-    /// All images of a repository, with the login that is sent for them.
+    /// All images of a repository, with the login for them.
     Login,
     /// One image.
     Image,
@@ -67,7 +67,7 @@ pub enum EntryKind {
     Signature,
     /// One image on one node, by that node's own rule.
     NodeImage,
-    /// What a newer version knows.
+    /// A kind of a newer version.
     Unknown(UnknownText),
 }
 
@@ -95,7 +95,7 @@ impl EntryKind {
         Self::NodeImage,
     ];
 
-    /// As it is written.
+    /// The kind as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -116,13 +116,13 @@ impl EntryKind {
 }
 
 impl EntryAbout {
-    /// Of this kind, and nothing else.
+    /// An entry of this kind without other fields.
     #[must_use]
     pub fn of(kind: EntryKind, registry: &str) -> Self {
         Self { kind, registry: registry.to_owned(), ..Self::default() }
     }
 
-    /// The one image that it is about; none: it is about more than one.
+    /// The one image that it is about; none if there are several.
     #[must_use]
     pub fn one_image(&self) -> Option<&str> {
         Some(self.image.as_str()).filter(|image| !image.is_empty())
@@ -133,7 +133,7 @@ impl EntryAbout {
         if self.endpoint.is_empty() { &self.registry } else { &self.endpoint }
     }
 
-    /// The first of its names that is there: what a kind of a newer version is best called by.
+    /// The first name that is set; the best name for a kind of a newer version.
     fn any_name(&self) -> &str {
         let names = [&self.image, &self.repository, &self.endpoint, &self.registry];
         names.into_iter().find(|name| !name.is_empty()).map_or("something", String::as_str)

@@ -1,30 +1,30 @@
-//! What somebody looks for among what is held back: a key, the beginning of one, or an image.
+//! A search among back-off entries, by a key, the beginning of a key, or an image.
 
 use image::Reference;
 
 use super::{BackoffEntry, EntryKind};
 
-/// The least of a key that names it: fewer digits could be the tag of an image.
+/// The fewest digits of a key; fewer could be the tag of an image.
 const KEY_LEAST: usize = 8;
 
-/// What is looked for, read once.
+/// A parsed search.
 #[derive(Clone, Debug)]
 pub struct EntryQuery {
     text: String,
-    /// A key of what is shared, or its beginning.
+    /// The key of a shared entry, or its beginning.
     key: Option<String>,
     image: Option<Reference>,
 }
 
 impl EntryQuery {
-    /// As somebody wrote it.
+    /// Parses the text of a search.
     #[must_use]
     pub fn of(what: &str) -> Self {
         let key = is_key(what).then(|| what.to_ascii_lowercase());
         Self { text: what.to_owned(), key, image: Reference::parse(what).ok() }
     }
 
-    /// Whether it names this entry: the beginning of its key, or an image that it holds back.
+    /// Whether it finds this entry: by the beginning of its key, or by an image that it refuses.
     #[must_use]
     pub fn names(&self, entry: &BackoffEntry) -> bool {
         if entry.key == self.text {
@@ -35,7 +35,7 @@ impl EntryQuery {
     }
 }
 
-/// Whether an entry holds an image back.
+/// Whether an entry refuses an image.
 fn holds(entry: &BackoffEntry, image: &Reference) -> bool {
     let about = &entry.about;
     let is_of_what = || match about.one_image() {

@@ -1,32 +1,32 @@
-//! What operators ask: which back-offs there are; clear them; pause sharing.
+//! Commands of operators: list back-off entries, clear them, pause sharing.
 
 use serde::{Deserialize, Serialize};
 
 use super::EntryAbout;
 use crate::{Command, FailureClass, PodRef, Service, TraceContext, View};
 
-/// What this node knows of failures: its own back-offs and what the fleet shares.
+/// Asks for the failures that this node knows: its own back-offs and the shared entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListBackoffs {
-    /// Only what this names: a key as listed or its beginning, or an image that is held back. None: all.
+    /// Only what this finds: a key as listed or its beginning, or an image that is refused. None: all.
     #[serde(default)]
     pub what: Option<String>,
-    /// Only of this registry, as images name it. None: of all.
+    /// Only entries of this registry, as images name it. None: all.
     #[serde(default)]
     pub registry: Option<String>,
-    /// Only what failed for this pod, by its namespace and name, and has not succeeded since: also what its own rule does not hold back.
-    /// None: all.
+    /// Only what failed for this pod (namespace and name) and has not succeeded since, even if its own rule allows an attempt now. None:
+    /// all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// At most so many entries; none: [`LISTED_MOST`].
+    /// The most entries; none: [`LISTED_MOST`].
     #[serde(default)]
     pub limit: Option<u64>,
-    /// Of what is shared the key alone: another node has told the rest.
+    /// Of shared entries only the keys, because another node has sent the rest.
     #[serde(default)]
     pub shared_by_key: bool,
 }
 
-/// The most entries of one list: at half a kilobyte each, what a message may hold.
+/// The most entries of one list: at 0.5 KiB each they fit into a message.
 pub const LISTED_MOST: usize = 1_000;
 
 impl Command for ListBackoffs {
@@ -38,20 +38,20 @@ impl Command for ListBackoffs {
 /// The answer to [`ListBackoffs`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffList {
-    /// What is known and looked for, shared entries first. At most [`LISTED_MOST`]; see `left_out`.
+    /// The entries found, shared ones first. At most [`LISTED_MOST`]; see `left_out`.
     pub entries: Vec<BackoffEntry>,
-    /// The keys of what is shared, if no more than these was asked for.
+    /// The keys of shared entries, if only these were asked for.
     #[serde(default)]
     pub shared_keys: Vec<String>,
-    /// How many more of these there are.
+    /// How many more entries were found.
     #[serde(default)]
     pub left_out: u64,
-    /// How many others there are that were not looked for.
+    /// How many entries did not match.
     #[serde(default)]
     pub others: u64,
     /// `enforce`, `observe`, `off`.
     pub share: String,
-    /// Whether the bus is gone, so that the node goes by kubelet's rule.
+    /// Whether the node is without bus, so that it follows kubelet's rule.
     #[serde(default)]
     pub alone: bool,
     /// Pauses in force.
@@ -59,25 +59,25 @@ pub struct BackoffList {
     pub pauses: Vec<Pause>,
 }
 
-/// One failure that is known.
+/// One known failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackoffEntry {
-    /// Names it in `explain` and `clear`: 32 hex digits for what is shared, else the image, for a pod `namespace/name image`.
+    /// Its key for `explain` and `clear`: 32 hex digits for a shared entry, else the image, for a pod `namespace/name image`.
     pub key: String,
     /// What it is about.
     pub about: EntryAbout,
-    /// The node's view of the registry; none for what is this node's own.
+    /// The node's view of the registry; none for the node's own back-off.
     pub view: Option<View>,
-    /// What kind of failure.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// Who binds: `everybody`, `reporters` (not corroborated yet), `this node`.
+    /// The binding: `everybody`, `reporters` (not corroborated yet), `this node`.
     pub binds: String,
-    /// Who says so, the newest first; at most 10.
+    /// The nodes that report it, newest first; at most 10.
     pub reporters: Vec<String>,
-    /// How many say so.
+    /// How many nodes report it.
     pub reporter_count: u64,
-    /// Which failure in a row.
+    /// The number of failures in a row.
     pub step: u32,
     /// How long ago the first of them was, in milliseconds.
     pub since_ms: u64,
@@ -85,7 +85,7 @@ pub struct BackoffEntry {
     pub last_ms_ago: u64,
     /// Milliseconds until the next attempt; 0 when it is due.
     pub next_attempt_ms: u64,
-    /// Who holds the lead or the probe now, if somebody does.
+    /// The node with the lead or probe lease, if there is one.
     pub probed_by: Option<String>,
     /// `<reason>: <message>` of the last failure.
     pub cause: String,
@@ -94,14 +94,14 @@ pub struct BackoffEntry {
 }
 
 impl BackoffEntry {
-    /// Whether the fleet shares it; else it is a node's own.
+    /// Whether it is shared; else it is a node's own.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.view.is_some()
     }
 }
 
-/// Forget what holds an image or an entry, here. To every node at once it is said on the bus.
+/// Clears an image or an entry on this node. Sent over the bus to clear it on all nodes at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClearBackoff {
     /// A key as listed, or an image.
@@ -119,17 +119,17 @@ impl Command for ClearBackoff {
 /// The answer to [`ClearBackoff`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffCleared {
-    /// What was forgotten, in words; empty: nothing matched.
+    /// What was cleared, in words; empty: nothing matched.
     pub cleared: Vec<String>,
     /// What was not cleared, and why, in words.
     #[serde(default)]
     pub still_binding: Vec<String>,
 }
 
-/// Nobody is refused by shared knowledge for a while, on every node.
+/// Pauses sharing on every node: shared entries refuse nobody for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseSharing {
-    /// Of which registry (`host[:port]`); none: all.
+    /// The registry (`host[:port]`); none: all.
     #[serde(default)]
     pub registry: Option<String>,
     /// For how long, in milliseconds; 0 ends a pause.
@@ -149,7 +149,7 @@ impl Command for PauseSharing {
 pub struct SharingPaused {
     /// The pauses in force now.
     pub pauses: Vec<Pause>,
-    /// Why only this node was told, in words: it tells the others when it can. None: all are told.
+    /// Why only this node knows of it, in words: it tells the others when it can. None: all know.
     #[serde(default)]
     pub only_here: Option<String>,
 }
@@ -157,7 +157,7 @@ pub struct SharingPaused {
 /// A pause in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Of which registry; none: all.
+    /// The registry; none: all.
     #[serde(default)]
     pub registry: Option<String>,
     /// Milliseconds until it ends by itself.

@@ -1,4 +1,4 @@
-//! A pull that is asked for, and how it ended.
+//! Requests to pull, and their outcomes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The word as Kubernetes writes it.
+    /// The policy, as Kubernetes writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -48,31 +48,31 @@ impl FromStr for PullPolicy {
     }
 }
 
-/// Make sure that an image is on this node. The answer comes when it is known, however long that takes.
+/// Makes sure that an image is on this node. The answer comes when the outcome is known, however long that takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnsureImage {
     /// The image as asked for.
     pub image: String,
-    /// None: as Kubernetes sets it (Always for `latest`, else IfNotPresent).
+    /// None: Kubernetes' default (Always for `latest`, else IfNotPresent).
     #[serde(default)]
     pub policy: Option<PullPolicy>,
-    /// `os/arch[/variant]`; none for the node's own.
+    /// `os/arch[/variant]`; none: the node's own.
     #[serde(default)]
     pub platform: Option<String>,
-    /// For whom. Without one, all callers on a node are one nameless pod.
+    /// The pod. All callers on a node without one count as one nameless pod.
     #[serde(default)]
     pub pod: Option<PodRef>,
     /// How long the caller waits; its time-out ends only its own wait.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// The standing pull goes on on the node for so long, in milliseconds, until the image is there: failures and refusals do not end it. None:
-    /// the answer is kubelet's, at once.
+    /// For how long the node keeps a standing pull, in milliseconds: it goes on until the image is there, despite failures and refusals.
+    /// None: the answer is kubelet's, at once.
     #[serde(default)]
     pub wait_ms: Option<u64>,
-    /// The id of a standing pull, chosen by the asker, to ask for it again after a lost answer and to cancel it; none: the agent chooses.
+    /// The id of the standing pull, chosen by the asker, to ask again after a lost answer and to cancel it; none: the agent chooses one.
     #[serde(default)]
     pub standing_pull: Option<StandingPullId>,
-    /// Answer as soon as the standing pull is kept, instead of when it is over.
+    /// Whether to answer as soon as the standing pull is kept, instead of when it is over.
     #[serde(default)]
     pub detach: bool,
 }
@@ -83,19 +83,19 @@ impl Command for EnsureImage {
     const VERB: &'static str = "ensure";
 }
 
-/// How it ended.
+/// The kind of an outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutcomeKind {
     /// Pulled just now.
     Pulled,
-    /// It was there already.
+    /// The image was there already.
     Present,
-    /// It was tried, or could not be tried.
+    /// The pull failed, or could not be tried.
     #[default]
     Failed,
-    /// Not tried: too soon after a failure.
+    /// Not tried, because the last failure is too recent.
     Backoff,
-    /// What a newer version wrote.
+    /// A kind of a newer version.
     Unknown(UnknownText),
 }
 
@@ -105,7 +105,7 @@ impl OutcomeKind {
     /// Every kind that this version writes.
     pub const ALL: [Self; 4] = [Self::Pulled, Self::Present, Self::Failed, Self::Backoff];
 
-    /// As it is written.
+    /// The kind as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -123,24 +123,24 @@ impl OutcomeKind {
 pub struct PullOutcome {
     /// How it ended.
     pub outcome: OutcomeKind,
-    /// Kubelet's word; none on success and on a time-out.
+    /// Kubelet's reason; none on success and on a time-out.
     #[serde(default)]
     pub reason: Option<Reason>,
     /// Kubelet's message, letter for letter; empty after a successful pull.
     pub message: String,
-    /// What the failure is about; none on success.
+    /// The class of the failure; none on success.
     #[serde(default)]
     pub class: Option<FailureClass>,
     /// The runtime's name for the image; empty on failure.
     #[serde(default)]
     pub image_ref: String,
-    /// The manifest's digest, if the runtime says it.
+    /// The manifest's digest, if the runtime reports it.
     #[serde(default)]
     pub digest: Option<String>,
-    /// `os/arch[/variant]`, if the runtime says it.
+    /// `os/arch[/variant]`, if the runtime reports it.
     #[serde(default)]
     pub platform: Option<String>,
-    /// The image's size; 0 when unknown.
+    /// The image's size; 0: unknown.
     #[serde(default)]
     pub size_bytes: u64,
     /// How long the pull itself took.
@@ -152,16 +152,16 @@ pub struct PullOutcome {
     /// Milliseconds until the next attempt is allowed, after a failure.
     #[serde(default)]
     pub next_attempt_ms: Option<u64>,
-    /// Which login was used, by its entry and file, never its user; empty when none was needed.
+    /// Which login was used, by its entry and file, never its user; empty: none was needed.
     #[serde(default)]
     pub auth: String,
     /// 32 hex digits.
     #[serde(default)]
     pub trace_id: String,
-    /// The caller's time was over first. The pull goes on if somebody else wants it.
+    /// The caller's time-out ended first. The pull goes on if another caller waits for it.
     #[serde(default)]
     pub timed_out: bool,
-    /// On a refusal, which node found out; none: this one.
+    /// On a refusal, which node learned of the failure; none: this one.
     #[serde(default)]
     pub learned_by: Option<String>,
     /// How long ago that was, in milliseconds.
@@ -170,10 +170,10 @@ pub struct PullOutcome {
     /// The trace of the attempt that failed, 32 hex digits.
     #[serde(default)]
     pub learned_trace_id: Option<String>,
-    /// The standing pull that was kept, if it was one.
+    /// The standing pull, if one was kept.
     #[serde(default)]
     pub standing_pull: Option<StandingPullId>,
-    /// The standing pull is kept and stands, and this is all that was to be waited for: `outcome` says nothing. Only after `detach`.
+    /// The standing pull is kept, and nothing more is awaited: `outcome` has no meaning. Only after `detach`.
     #[serde(default)]
     pub stands: bool,
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, Service};
 
-/// The most images that an answer lists, so that it fits a message of NATS: 1,000 of the longest names take 700 KiB.
+/// The most images in one answer, so that it fits into a NATS message: 1,000 of the longest names take 700 KiB.
 pub const IMAGES_MOST: usize = 1_000;
 
-/// Which images are on this node.
+/// Asks for the images on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListImages {}
 
@@ -20,7 +20,7 @@ impl Command for ListImages {
 /// The answer to [`ListImages`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageList {
-    /// By name. At most [`IMAGES_MOST`]; see `left_out`.
+    /// Sorted by name. At most [`IMAGES_MOST`]; see `left_out`.
     pub images: Vec<ListedImage>,
     /// How many more there are.
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct ImageList {
 /// One image, for one platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedImage {
-    /// As it was asked for; none if it has no name.
+    /// Its name as it was asked for; none if it has no name.
     pub image: Option<String>,
     /// The digest of the manifest, or of the manifest list if the name stands for one; none if unknown.
     pub digest: Option<String>,
@@ -41,6 +41,6 @@ pub struct ListedImage {
     pub platform: Option<String>,
     /// Bytes, as the runtime counts them; none if unknown.
     pub size_bytes: Option<u64>,
-    /// How long ago a pull entered it last; none if unknown.
+    /// How long ago a pull stored it last, in milliseconds; none if unknown.
     pub pulled_ms_ago: Option<u64>,
 }

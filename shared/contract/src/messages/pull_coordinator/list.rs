@@ -1,4 +1,4 @@
-//! Pulls that run and wait on a node, and how those that ended did.
+//! Running and waiting pulls of a node, and counts of those that ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{OutcomeKind, PullOutcome};
 use crate::open::{UnknownText, open_text};
 use crate::{ClassCounts, Command, PodRef, Service};
 
-/// What is in flight and queued on this node.
+/// Asks for the running and waiting pulls of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPulls {}
 
@@ -21,7 +21,7 @@ impl Command for ListPulls {
 pub struct PullList {
     /// In the order in which they began.
     pub pulls: Vec<PullStatus>,
-    /// How the requests ended that were answered since start.
+    /// Counts of the requests that were answered since start.
     #[serde(default)]
     pub answered: AnswerCounts,
     /// How many standing pulls there are.
@@ -29,29 +29,29 @@ pub struct PullList {
     pub standing: u64,
 }
 
-/// How many requests ended in which way since start; a standing pull that nobody waits for any more counts as one.
+/// Requests since start by outcome; a standing pull without a caller counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerCounts {
     /// The image was pulled.
     pub pulled_total: u64,
-    /// It was there already.
+    /// The image was there already.
     pub present_total: u64,
-    /// It failed, the caller's time-out aside.
+    /// It failed; time-outs of callers are not included.
     pub failed_total: u64,
     /// It was too soon after a failure.
     pub backoff_total: u64,
-    /// The caller's time was over first.
+    /// The caller's time-out ended first.
     pub timed_out_total: u64,
-    /// The caller had gone before there was an answer.
+    /// The caller was abandoned before there was an answer.
     #[serde(default)]
     pub abandoned_total: u64,
-    /// Of those that failed, by class.
+    /// Failures by class.
     #[serde(default)]
     pub failed: ClassCounts,
 }
 
 impl AnswerCounts {
-    /// Counts one answer; that a standing pull goes on is none yet.
+    /// Counts one answer. The answer that a standing pull goes on does not count.
     pub fn count(&mut self, outcome: &PullOutcome) {
         let counter = match outcome.outcome {
             _ if outcome.stands => return,
@@ -68,7 +68,7 @@ impl AnswerCounts {
         *counter += 1;
     }
 
-    /// These and those.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -83,28 +83,28 @@ impl AnswerCounts {
     }
 }
 
-/// The most pods of one pull that are named: nearly as many as kubelet runs on a node (110).
+/// The most pods of one pull that are listed: nearly as many as kubelet runs on a node (110).
 pub const PODS_MOST: usize = 100;
 
-/// How far one pull is.
+/// The state of one pull.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullStatus {
     /// The image as first asked for.
     pub image: String,
-    /// `waiting` for its turn or `pulling`.
+    /// `waiting` or `pulling`.
     pub state: PullState,
-    /// For how long it is in this state.
+    /// For how long it has been in this state.
     pub since_ms: u64,
     /// How many callers wait for it.
     pub callers: u32,
     /// The pods among them, each once; at most [`PODS_MOST`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodRef>,
-    /// Bytes there by now.
+    /// Bytes fetched so far.
     pub done_bytes: u64,
-    /// Bytes in all; 0 while unknown.
+    /// All bytes; 0: unknown.
     pub total_bytes: u64,
-    /// Each layer: digest, bytes there, bytes in all.
+    /// Each layer: digest, fetched bytes, all bytes.
     #[serde(default)]
     pub layers: Vec<LayerStatus>,
 }
@@ -112,11 +112,11 @@ pub struct PullStatus {
 /// What a pull is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullState {
-    /// It waits for its turn.
+    /// It waits for a permit.
     Waiting,
-    /// The runtime is at work.
+    /// The runtime is pulling.
     Pulling,
-    /// What a newer version does.
+    /// A state of a newer version.
     Unknown(UnknownText),
 }
 
@@ -126,7 +126,7 @@ impl PullState {
     /// Every state that this version writes.
     pub const ALL: [Self; 2] = [Self::Waiting, Self::Pulling];
 
-    /// As it is written.
+    /// The state as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -137,12 +137,12 @@ impl PullState {
     }
 }
 
-/// How far one layer is.
+/// The progress of one layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerStatus {
-    /// Its digest.
+    /// Bytes fetched so far.
     pub digest: String,
-    /// Bytes there by now.
+    /// All bytes; 0: unknown.
     pub done_bytes: u64,
     /// Bytes in all; 0 while unknown.
     pub total_bytes: u64,

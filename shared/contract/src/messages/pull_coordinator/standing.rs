@@ -1,10 +1,10 @@
-//! Pulls that go on until their image is there.
+//! Pulls that are retried until their image is there.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, FailureClass, PodRef, Service, StandingPullId};
 
-/// The standing pulls that stand on this node.
+/// Asks for the standing pulls of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListStandingPulls {}
 
@@ -17,18 +17,18 @@ impl Command for ListStandingPulls {
 /// The answer to [`ListStandingPulls`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingPullList {
-    /// The oldest first.
+    /// Oldest first.
     pub standing_pulls: Vec<StandingPullStatus>,
 }
 
 /// The state of one standing pull.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingPullStatus {
-    /// Names it in `cancel`.
+    /// Its id, for `cancel`.
     pub standing_pull: StandingPullId,
     /// The image as asked for.
     pub image: String,
-    /// For whom.
+    /// The pod, if one was named.
     #[serde(default)]
     pub pod: Option<PodRef>,
     /// Which platform, if one was named.
@@ -37,20 +37,20 @@ pub struct StandingPullStatus {
     /// What it is doing.
     #[serde(default)]
     pub state: StandingPullState,
-    /// For how long it stands.
+    /// For how long it has existed, in milliseconds.
     #[serde(default)]
     pub since_ms: u64,
-    /// For how long it still stands.
+    /// For how long it will still be kept, in milliseconds.
     #[serde(default)]
     pub left_ms: u64,
-    /// How many callers wait for it; a standing pull goes on without any.
+    /// How many callers wait for it; it goes on without any.
     #[serde(default)]
     pub callers: u32,
     /// How often it was tried or refused so far.
     #[serde(default)]
     pub attempts: u64,
-    /// What holds it, held it last, or why its last try failed: `<reason>: <message>`. Without a class, what it waits for in words;
-    /// empty while it waits for nothing but its node.
+    /// What holds it, held it last, or why its last attempt failed: `<reason>: <message>`. Without a class, what it waits for in words;
+    /// empty while it waits only for its node.
     #[serde(default)]
     pub cause: String,
     /// The class of that cause.
@@ -59,7 +59,7 @@ pub struct StandingPullStatus {
     /// Milliseconds until the next attempt, by any node.
     #[serde(default)]
     pub next_attempt_ms: Option<u64>,
-    /// Which node found out; none: this one.
+    /// Which node learned of the failure; none: this one.
     #[serde(default)]
     pub learned_by: Option<String>,
     /// How long ago that was, in milliseconds.
@@ -74,22 +74,22 @@ pub struct StandingPullStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StandingPullState {
-    /// A failure holds it back.
+    /// A failure prevents the next attempt.
     Held,
-    /// The runtime is at work.
+    /// The runtime is pulling.
     Pulling,
-    /// It waits for its turn, and whatever a newer version does.
+    /// It waits for a permit. Also stands for states of a newer version.
     #[default]
     #[serde(other)]
     Waiting,
 }
 
-/// End standing pulls. Their callers are answered; the pull goes on if somebody else wants it.
+/// Cancels standing pulls. Their callers are answered; a running pull goes on if another caller waits for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelStandingPull {
-    /// The id of a standing pull, or an image: all its standing pulls.
+    /// The id of a standing pull, or an image, for all its standing pulls.
     pub what: String,
-    /// Who ends them, `user@host`; empty: an older version does not say.
+    /// Who cancels, `user@host`; empty: an older version does not say.
     #[serde(default)]
     pub by: String,
 }
@@ -103,6 +103,6 @@ impl Command for CancelStandingPull {
 /// The answer to [`CancelStandingPull`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingPullsCancelled {
-    /// As they stood; empty: nothing matched.
+    /// The cancelled ones; empty: nothing matched.
     pub cancelled: Vec<StandingPullStatus>,
 }

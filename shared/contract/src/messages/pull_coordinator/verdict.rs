@@ -1,9 +1,9 @@
-//! What would happen to a pull now, in a sentence.
+//! The verdict: what a pull would do now, in one sentence.
 
 use super::{BudgetHold, Explanation, PullPolicy};
 
 impl Explanation {
-    /// The verdict, made from the other fields.
+    /// Makes the verdict from the other fields.
     #[must_use]
     pub fn in_one_sentence(&self) -> String {
         let looks = self.policy != PullPolicy::Always.as_str();

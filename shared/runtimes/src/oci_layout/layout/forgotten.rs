@@ -1,4 +1,4 @@
-//! Files of our own that an interrupted pull left.
+//! Our own files that an interrupted pull left.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use safe_dir::SafeDir;
 
-/// Calls `hear` with the name and the bytes of each file that has not changed for longer than `age` and that no pull holds. The file is locked
+/// Calls `hear` with the name and size of each file that has not changed for longer than `age` and that no pull holds. The file is locked
 /// meanwhile, so that no pull resumes it.
 pub(super) fn for_each_forgotten(folder: &SafeDir, wall: Duration, age: Duration, mut hear: impl FnMut(&str, u64)) -> io::Result<()> {
     for name in folder.names()? {
@@ -17,7 +17,7 @@ pub(super) fn for_each_forgotten(folder: &SafeDir, wall: Duration, age: Duration
         if !is_old || file.try_lock().is_err() {
             continue;
         }
-        // Before the lock was had, a pull may have stored the file as a blob, and another begun a new one of that name.
+        // Before it was locked, a pull may have stored the file as a blob, and another pull may have begun a new one of that name.
         if folder.metadata(&name)?.is_some_and(|named| named.ino() == entry.ino()) {
             hear(&name, entry.len());
         }

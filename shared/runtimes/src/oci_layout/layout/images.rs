@@ -1,4 +1,4 @@
-//! The images of the index, for people.
+//! Lists the images of the index, for people.
 
 use std::io;
 
@@ -14,7 +14,7 @@ impl Layout {
         index.entries().filter(|entry| is_listed(entry)).map(|entry| self.stored_image(&entry)).collect()
     }
 
-    /// What an entry says of its image. The size is unknown if the manifest is missing, damaged or another program's list.
+    /// The image of an entry. The size is unknown if the manifest is missing, damaged or another program's list.
     pub(in crate::oci_layout) fn stored_image(&self, entry: &Entry) -> Result<StoredImage, IndexProblem> {
         let manifest = entry.manifest();
         let unreadable = |source: io::Error| IndexProblem::Unreadable { path: self.blob_path(&manifest), source };

@@ -21,7 +21,7 @@ const STILL_MAX: Duration = Duration::from_secs(60);
 /// The file's size and modification time, which a live holder changes.
 type Sign = Option<(u64, i64, i64)>;
 
-/// Waits until the file is locked. `waiting` is called with the file's size after each failed try. The new holder calls [`touch`] as soon
+/// Waits until the file is locked. `waiting` is called with the file's size after each failure. The new holder calls [`touch`] as soon
 /// as it knows that the file still has its name.
 ///
 /// # Errors

@@ -55,7 +55,7 @@ const MARKER_MAX_BYTES: u64 = 64 * 1024;
 const FILE_MODE: u32 = 0o644;
 /// The log target for the order of disk operations; tests check there what outlives a power failure.
 const STEPS: &str = "runtimes::store_steps";
-/// What an interrupted pull left, and what has not changed for this long, is removed.
+/// Files that an interrupted pull left are removed if they have not changed for this long.
 const LEFT_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// An opened store. No symbolic link below its root is followed.

@@ -1,8 +1,8 @@
 //! Removes blobs that nothing needs.
 //!
-//! Blobs are removed a few at a time. Each time the store is locked, and it is looked anew what the running pulls and the index need, in this
-//! order: a pull that has ended since is in the index. An image leaves the index before its blobs are removed, so that a process that is
-//! killed leaves whole images and perhaps blobs for the next prune.
+//! Blobs are removed a few at a time. Each time the store is locked, and the needs of the running pulls and then of the index are read
+//! again, in this order because a pull that has ended since is in the index. An image leaves the index before its blobs are removed, so a
+//! killed process leaves whole images and perhaps blobs for the next prune.
 
 use std::io;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::unreferenced::Unreferenced;
 use super::{Entry, Layout, PARTIALS, for_each_forgotten, found};
 use crate::oci_layout::upkeep::{Freed, UpkeepError};
 
-/// The most blobs that are removed while the store is locked once: a pull that begins meanwhile waits for milliseconds.
+/// The most blobs that are removed during one lock of the store, so that a pull that begins waits only for milliseconds.
 const BLOBS_AT_ONCE: usize = 16;
-/// How long the store stays unlocked in between: long enough for every pull that waits, which tries again each 20 ms.
+/// How long the store stays unlocked in between: long enough for every waiting pull, which tries again every 20 ms.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A partial blob that has not grown for this long is removed; an interrupted pull goes on from a younger one.
+/// A partial blob that has not grown for this long is removed; a younger one can be resumed.
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Layout {
-    /// Removes the blobs that neither an image nor a running pull needs. `hear` gets the sum after each few.
+    /// Removes the blobs that neither an image nor a running pull needs. `hear` gets the sum after each batch.
     pub(in crate::oci_layout) async fn remove_unreferenced(&self, mut hear: impl FnMut(Freed)) -> Result<Freed, UpkeepError> {
         let failed = |doing: &'static str| move |source: io::Error| UpkeepError::store(doing, self.root(), source);
         let mut freed = Freed::default();
@@ -32,7 +32,7 @@ impl Layout {
             for _ in 0..BLOBS_AT_ONCE {
                 let Some((digest, bytes)) = unreferenced.blobs.pop_first() else { break };
                 let folder = self.blob_folder(digest.algorithm()).map_err(failed("read"))?;
-                // It is gone if another prune runs.
+                // The folder is missing if another prune runs.
                 let removed = folder.map(|folder| folder.remove_file(digest.hex())).transpose();
                 if found(removed).map_err(failed("remove a blob of"))?.flatten().is_some() {
                     freed.add(bytes);
@@ -47,7 +47,7 @@ impl Layout {
         Ok(freed)
     }
 
-    /// The blobs that neither a running pull nor an image needs, if the entries for which this holds were removed.
+    /// The blobs that neither a running pull nor an image needs, if the entries for which `is_removed` holds were removed.
     pub(in crate::oci_layout) fn unreferenced(&self, is_removed: impl Fn(&Entry) -> bool) -> Result<Unreferenced, UpkeepError> {
         let failed = |source| UpkeepError::store("read", self.root(), source);
         let mut unreferenced = self.all_blobs().map_err(failed)?;
@@ -56,7 +56,7 @@ impl Layout {
         Ok(unreferenced)
     }
 
-    /// Without an index nothing says what is needed: that is no reason to remove all.
+    /// Leaves out blobs that the index refers to. Without an index it is unknown which blobs are needed, so none may be removed.
     fn leave_out_referenced(&self, unreferenced: &mut Unreferenced, is_removed: impl Fn(&Entry) -> bool) -> Result<(), UpkeepError> {
         match self.read_existing_index()? {
             Some(mut index) => {
@@ -69,7 +69,7 @@ impl Layout {
         }
     }
 
-    /// Partial blobs that no pull has resumed for a day: removes them, or only sums them up.
+    /// Removes, or only counts, partial blobs that no pull has resumed for a day.
     pub(in crate::oci_layout) fn old_partials(&self, wall: Duration, is_dry_run: bool) -> io::Result<Freed> {
         let mut freed = Freed::default();
         let Some(folder) = found(self.own_folder().and_then(|own| own.dir(PARTIALS)))? else { return Ok(freed) };

@@ -1,11 +1,11 @@
-//! Which blobs the running pulls need.
+//! The blobs that running pulls need.
 //!
-//! Before its first look at a blob of the image, a pull writes the digests of all of them into a file of its own below `.fleetpull/pulls`. It
-//! holds that file locked until the image is in the index. So from the moment when a pull may count a blob as present, until an image names
-//! it, one or the other shows that it is needed. The lock of a killed process ends with it.
+//! Before a pull checks for any blob of its image, it writes the digests of all of them into its own file below `.fleetpull/pulls`, and
+//! holds that file locked until the image is in the index. So from the moment when a pull may count a blob as present, either this file or
+//! the index shows that it is needed. The lock of a killed process ends with the process.
 //!
-//! The store lock puts both sides in an order. A pull holds it shared while it writes its file, prune exclusively while it looks at what is
-//! needed and removes the rest. Each holds it for milliseconds: no pull waits for a prune, and no prune for a pull.
+//! The store lock orders pulls and prunes. A pull holds it shared while it writes its file; a prune holds it exclusively while it reads
+//! what is needed and removes some blobs. Each holds it for milliseconds: no pull waits for a whole prune, and no prune for a pull.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -16,7 +16,7 @@ use safe_dir::SafeDir;
 
 use super::{FILE_MODE, Layout, PULLS, found, lock, new_file_in};
 
-/// The file that is locked while a pull notes what it needs, and while blobs are removed.
+/// The file that is locked while a pull writes what it needs, and while blobs are removed.
 const STORE_LOCK: &str = "store.lock";
 /// The longest file of a pull: 1,000 layers with the longest digests take 137 KiB.
 const PULL_MAX_BYTES: u64 = 1024 * 1024;
@@ -49,7 +49,7 @@ impl Layout {
         Ok(pull)
     }
 
-    /// Locks the store until the file is dropped: no pull begins meanwhile.
+    /// Locks the store until the file is dropped; no pull can begin meanwhile.
     pub(super) async fn lock_to_remove(&self) -> io::Result<File> {
         let own = self.own_folder()?;
         let store_lock = own.open_to_write(STORE_LOCK, FILE_MODE)?;
@@ -63,7 +63,7 @@ impl Layout {
         let mut needed = BTreeSet::new();
         let Some(folder) = found(self.own_folder().and_then(|own| own.dir(PULLS)))? else { return Ok(needed) };
         for name in folder.names()? {
-            // It is gone if the pull has just ended.
+            // The file is missing if the pull has just ended.
             let Some(file) = found(folder.open_file(&name))? else { continue };
             match file.try_lock_shared() {
                 // Its process was killed.
@@ -98,14 +98,14 @@ mod tests {
         let digests = [b"one", b"two"].map(|content| Hasher::sha256(content));
         let pull = layout.lock_for_pull(&digests).await.unwrap();
         assert_eq!(other.needed_by_pulls().unwrap(), BTreeSet::from(digests));
-        // The file of a process that was killed: nobody holds it.
+        // The file of a killed process, which nobody holds.
         std::fs::write(folder.path().join(".fleetpull/pulls/pull-1-0"), Hasher::sha256(b"three").as_str()).unwrap();
         assert_eq!(other.needed_by_pulls().unwrap().len(), 2);
         drop(pull);
         assert_eq!(other.needed_by_pulls().unwrap(), BTreeSet::new());
     }
 
-    /// Else a pull could count a blob as present between the look at the pulls and the removal.
+    /// Otherwise a pull could count a blob as present between the reading of the pulls' files and the removal.
     #[tokio::test(start_paused = true)]
     async fn no_pull_begins_while_blobs_are_removed() {
         let folder = tempfile::tempdir().unwrap();

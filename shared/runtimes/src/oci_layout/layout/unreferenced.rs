@@ -1,4 +1,4 @@
-//! Which blobs no image of the index refers to.
+//! The blobs that no image of the index refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,16 +11,16 @@ use super::index::MANIFEST_ANNOTATION;
 use super::{ALGORITHMS, Hasher, Index, Layout};
 use crate::oci_layout::manifest::MANIFEST_MAX_BYTES;
 
-/// Blobs of the store that nothing refers to, as far as was looked.
+/// Blobs of the store to which no reference was found so far.
 pub(in crate::oci_layout) struct Unreferenced {
-    /// With their sizes in bytes.
+    /// The blobs, with their sizes in bytes.
     pub(in crate::oci_layout) blobs: BTreeMap<Digest, u64>,
-    /// The manifests of which everything is known to be referred to.
+    /// The manifests whose references were all found.
     walked: BTreeSet<Digest>,
 }
 
 impl Layout {
-    /// All blobs of the store, before anything is known of them.
+    /// All blobs of the store, before any reference is read.
     pub(super) fn all_blobs(&self) -> io::Result<Unreferenced> {
         let mut blobs = BTreeMap::new();
         for algorithm in ALGORITHMS {
@@ -44,8 +44,8 @@ impl Unreferenced {
         }
     }
 
-    /// Leaves out what the index refers to, also through manifests and lists of other programs. A manifest that was read before is not read
-    /// again.
+    /// Leaves out the blobs that the index refers to, also through manifests and lists of other programs. A manifest that was read before
+    /// is not read again.
     pub(super) fn leave_out_referenced(&mut self, layout: &Layout, index: &Index) -> io::Result<()> {
         let (mut manifests, mut seen) = (Vec::new(), BTreeSet::new());
         index.descriptors().iter().for_each(|entry| self.leave_out_named(entry, &mut manifests));
@@ -54,11 +54,11 @@ impl Unreferenced {
                 continue;
             }
             let Some(text) = layout.read_blob(&digest, MANIFEST_MAX_BYTES)? else { continue };
-            // A damaged manifest may be put right meanwhile, and name other blobs then.
+            // A damaged manifest may be repaired later, and then name other blobs.
             if Hasher::verifies(&text, &digest) {
                 self.walked.insert(digest);
             }
-            // What cannot be read refers to nothing: its image counts as missing already.
+            // An unreadable manifest refers to nothing: its image already counts as missing.
             if let Ok(manifest) = serde_json::from_slice(&text) {
                 self.leave_out_named(&manifest, &mut manifests);
             }
@@ -66,7 +66,7 @@ impl Unreferenced {
         Ok(())
     }
 
-    /// Leaves out what a document names anywhere in it, and notes the manifests among it.
+    /// Leaves out every digest in a document, and collects the manifests among them.
     fn leave_out_named(&mut self, document: &Value, manifests: &mut Vec<Digest>) {
         match document {
             Value::Array(items) => items.iter().for_each(|item| self.leave_out_named(item, manifests)),
@@ -85,7 +85,7 @@ impl Unreferenced {
     }
 }
 
-/// Whether a descriptor may stand for a document that names other blobs. One without a media type may.
+/// Whether a descriptor may be of a document that names other blobs. One without a media type may.
 fn may_be_manifest(descriptor: &Map<String, Value>) -> bool {
     let media_type = descriptor.get("mediaType").and_then(Value::as_str);
     media_type.is_none_or(|media_type| ["manifest", "index"].iter().any(|kind| media_type.contains(kind)))
