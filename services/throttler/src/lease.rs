@@ -14,7 +14,7 @@ use lease::{Held, LeaseParts, LeaseStore, Looked};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{BUCKET_ANSWERS_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term};
+use crate::core::budget::{BUCKET_ANSWERS_WITHIN, CAMPAIGN_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term};
 
 /// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
@@ -86,7 +86,7 @@ impl Leases {
     pub(crate) async fn campaign(&self, owner: String, leads: bool, may_take: bool) -> Input {
         let asked = self.now();
         self.found().await;
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.look_or_take(&owner, leads, may_take)).await {
+        match tokio::time::timeout(CAMPAIGN_WITHIN, self.look_or_take(&owner, leads, may_take)).await {
             Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
             Ok(Ok(Campaign::Elected(term))) => {
                 // The lease is taken: whatever becomes of this, the node leads.

@@ -1,5 +1,6 @@
 //! The throttler's part in the fleet's budgets: what the core wants is carried to the bus, and what comes of it back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(crate) struct Sharing {
     fleet: Fleet,
     random: Random,
     pub(crate) leases: Arc<Leases>,
+    /// The owners whose lease is being looked at. A second look at the same time would take a lease that the first is taking.
+    campaigns: BTreeSet<String>,
     /// Whether the bus was there since the start, and fit for budgets.
     was_connected: bool,
     /// The fleet policy says so: no pull is held back by a budget of the fleet's.
@@ -66,7 +69,7 @@ impl Sharing {
             .with_slots(slots)
             .with_registries(registry_of)
             .with_planted_bug(planted_bug);
-        Self { core, bus, fleet, random, leases, was_connected: false, observes: false, knows_policy: false, leads_from }
+        Self { core, bus, fleet, random, leases, campaigns: BTreeSet::new(), was_connected: false, observes: false, knows_policy: false, leads_from }
     }
 
     /// How the bus is, as it changes.
@@ -169,10 +172,20 @@ impl Throttler {
                 context.spawn(wrap_future(told).map(|_, _: &mut Self, _| ()));
             }
             Effect::Campaign { owner } => {
+                // The core asks again each second, and a slow bus takes longer.
+                if !sharing.campaigns.insert(owner.clone()) {
+                    return;
+                }
                 let leads = sharing.core.led().any(|(led, _)| led == owner);
                 let may_take = sharing.knows_policy || self.clock.monotonic() >= sharing.leads_from;
                 let leases = Arc::clone(&sharing.leases);
-                self.ask_for_lease(async move { leases.campaign(owner, leads, may_take).await }, context);
+                let asking = async move { (leases.campaign(owner.clone(), leads, may_take).await, owner) };
+                context.spawn(wrap_future(asking).map(|(answer, owner), throttler: &mut Self, context| {
+                    if let Some(sharing) = throttler.sharing.as_mut() {
+                        sharing.campaigns.remove(&owner);
+                    }
+                    throttler.lease_answered(answer, context);
+                }));
             }
             Effect::KeepLease { owner, epoch } => {
                 let leases = Arc::clone(&sharing.leases);

@@ -15,6 +15,9 @@ use tokio::sync::OnceCell;
 
 use crate::outlived::Outlived;
 
+/// How many released leases are remembered. One more takes the place of another, which then takes two round trips.
+const RELEASED_MAX: usize = 4_096;
+
 /// The parts of a [`LeaseStore`].
 pub struct LeaseParts {
     /// Opens the bucket.
@@ -42,6 +45,8 @@ pub struct LeaseStore {
     outlived: Mutex<Outlived>,
     /// What this process holds, as far as it knows; removed when its term is over.
     held: Mutex<BTreeMap<String, Own>>,
+    /// The revision at which each lease was released, if [`LeaseStore::saw_released`] was told.
+    released: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A lease that was taken or renewed.
@@ -103,7 +108,14 @@ impl LeaseStore {
     #[must_use]
     pub fn new(parts: LeaseParts) -> Self {
         let outlived = Mutex::new(Outlived::of_term(parts.term));
-        Self { parts, version: AtomicU32::new(FIRST), bucket: OnceCell::new(), outlived, held: Mutex::default() }
+        Self {
+            parts,
+            version: AtomicU32::new(FIRST),
+            bucket: OnceCell::new(),
+            outlived,
+            held: Mutex::default(),
+            released: Mutex::default(),
+        }
     }
 
     /// The node that holds the leases taken here.
@@ -124,6 +136,21 @@ impl LeaseStore {
     pub async fn bucket(&self) -> Result<Arc<dyn KeyValue>, KeyValueError> {
         let open = || async { Ok(self.parts.state.bucket(&self.parts.bucket).await?) };
         self.bucket.get_or_try_init(open).await.cloned()
+    }
+
+    /// Takes note that a lease was released at this revision of its key. Then [`LeaseStore::create`] takes it in one round trip; without the
+    /// revision it takes two, because the server keeps a marker under the key.
+    pub fn saw_released(&self, key: &str, revision: u64) {
+        let mut released = locked(&self.released);
+        if released.len() >= RELEASED_MAX && !released.contains_key(key) {
+            released.pop_first();
+        }
+        released.insert(key.to_owned(), revision);
+    }
+
+    /// Takes note that somebody holds a lease.
+    pub fn saw_taken(&self, key: &str) {
+        locked(&self.released).remove(key);
     }
 
     /// Who holds a lease; `of`: what the key is a hash of, else empty. A key that stays for two terms without a sign of its holder was
@@ -160,6 +187,14 @@ impl LeaseStore {
     pub async fn create(&self, key: &str, of: &str, bucket_made_s: u64) -> Result<Option<Held>, KeyValueError> {
         let bucket = self.bucket().await?;
         let (asked, lease) = (self.now(), self.own(of, 0, bucket_made_s));
+        let released = locked(&self.released).remove(key);
+        if let Some(revision) = released {
+            let updated = bucket.update(key, self.encoded(&lease), revision, Some(self.parts.term)).await;
+            if let Some(held) = self.written(key, asked, &lease, updated)? {
+                return Ok(Some(held));
+            }
+            // Somebody else took it, or its marker has expired.
+        }
         let created = bucket.create(key, self.encoded(&lease), Some(self.parts.term)).await;
         self.written(key, asked, &lease, created)
     }

@@ -7,8 +7,8 @@ mod store;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::BucketSpec;
 use bus::memory::MemoryBus;
+use bus::{BucketSpec, SharedStateRef};
 use clock::Clock;
 use lease::{LeaseParts, LeaseStore};
 
@@ -22,8 +22,12 @@ fn bucket() -> BucketSpec {
 
 /// The leases of a process, on its own connection.
 fn store_of(bus: &MemoryBus, clock: &Clock, node: &str, instance: &str) -> LeaseStore {
+    store_in(Arc::new(bus.connect()), clock, node, instance)
+}
+
+fn store_in(state: SharedStateRef, clock: &Clock, node: &str, instance: &str) -> LeaseStore {
     LeaseStore::new(LeaseParts {
-        state: Arc::new(bus.connect()),
+        state,
         bucket: bucket(),
         holder: node.parse().unwrap(),
         instance: instance.to_owned(),

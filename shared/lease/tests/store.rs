@@ -1,16 +1,17 @@
 //! The keys in a bucket: one holder, an end, removal of strangers' keys, and lost answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bus::memory::MemoryBus;
-use bus::{KeyValue, SharedState as _};
+use bus::{BucketSpec, BucketStatus, BusError, Entry, KeyValue, KeyValueError, SharedState, Snapshot};
 use bytes::Bytes;
 use clock::Clock;
 use contract::know::{StoredLease, decode, encode};
 use lease::{Held, LeaseStore, Looked, Taken};
 
-use crate::{KEY, TERM, bucket, store_of};
+use crate::{KEY, TERM, bucket, store_in, store_of};
 
 const OF: &str = "";
 
@@ -34,6 +35,55 @@ impl World {
 
     async fn stored(&self) -> Option<StoredLease> {
         Some(decode(&self.bucket.get(KEY).await.unwrap()?.value).unwrap())
+    }
+}
+
+/// A bucket that notes how leases are written.
+struct Writes {
+    bucket: Arc<dyn KeyValue>,
+    done: Mutex<Vec<&'static str>>,
+}
+
+/// Opens that bucket.
+struct Noting(Arc<Writes>);
+
+#[async_trait]
+impl SharedState for Noting {
+    async fn bucket(&self, _: &BucketSpec) -> Result<Arc<dyn KeyValue>, BusError> {
+        Ok(Arc::clone(&self.0) as Arc<dyn KeyValue>)
+    }
+}
+
+#[async_trait]
+impl KeyValue for Writes {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
+        self.bucket.get(key).await
+    }
+
+    async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.bucket.put(key, value, ttl).await
+    }
+
+    async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.done.lock().unwrap().push("create");
+        self.bucket.create(key, value, ttl).await
+    }
+
+    async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+        self.done.lock().unwrap().push("update");
+        self.bucket.update(key, value, revision, ttl).await
+    }
+
+    async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+        self.bucket.delete(key, revision).await
+    }
+
+    async fn status(&self) -> Result<BucketStatus, KeyValueError> {
+        self.bucket.status().await
+    }
+
+    async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
+        self.bucket.snapshot(since).await
     }
 }
 
@@ -73,6 +123,39 @@ async fn one_holds_it_until_its_term_is_over_or_it_is_given_back() {
     assert!(take(&a).await.unwrap().epoch > second.epoch);
     assert!(b.delete(&owned).await.is_err(), "what is somebody else's by now stays");
     assert_eq!(world.stored().await.unwrap().holder, "a".parse().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_seen_released_is_taken_by_one_write_and_a_wrong_revision_costs_a_second() {
+    let world = World::new().await;
+    let a = world.store("a", "1");
+    let writes = Arc::new(Writes { bucket: Arc::clone(&world.bucket), done: Mutex::default() });
+    let b = store_in(Arc::new(Noting(Arc::clone(&writes))), &world.clock, "b", "2");
+    let mut released_at = 0;
+    // What `b` was told of the release.
+    for told in ["the revision", "an older revision", "nothing"] {
+        let held = take(&a).await.unwrap();
+        a.delete(&a.give_up(KEY, Some(held.epoch)).unwrap()).await.unwrap();
+        let before = released_at;
+        released_at = held.revision + 1;
+        match told {
+            "the revision" => b.saw_released(KEY, released_at),
+            "an older revision" => b.saw_released(KEY, before),
+            _ => {
+                b.saw_released(KEY, released_at);
+                b.saw_taken(KEY);
+            }
+        }
+        writes.done.lock().unwrap().clear();
+        let taken = b.create(KEY, OF, 0).await.unwrap().unwrap();
+        let expected: &[&str] = match told {
+            "the revision" => &["update"],
+            "an older revision" => &["update", "create"],
+            _ => &["create"],
+        };
+        assert_eq!(*writes.done.lock().unwrap(), expected, "{told}");
+        b.delete(&b.give_up(KEY, Some(taken.epoch)).unwrap()).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
