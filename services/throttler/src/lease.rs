@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketStatus, BusRef, KeyValue, KeyValueError};
+use bus::{BucketStatus, BusError, BusRef, KeyValue, KeyValueError};
 use clock::Clock;
 use contract::NodeName;
 use contract::know::SharedBucket;
@@ -85,8 +85,11 @@ impl Leases {
     /// Who leads; this node, if nobody else does and it may. `leads`: this node does, as far as it knows.
     pub(crate) async fn campaign(&self, owner: String, leads: bool, may_take: bool) -> Input {
         let asked = self.now();
-        self.found().await;
-        match tokio::time::timeout(CAMPAIGN_WITHIN, self.look_or_take(&owner, leads, may_take)).await {
+        let looking = async {
+            self.found().await;
+            self.look_or_take(&owner, leads, may_take).await
+        };
+        match tokio::time::timeout(CAMPAIGN_WITHIN, looking).await {
             Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
             Ok(Ok(Campaign::Elected(term))) => {
                 // The lease is taken: whatever becomes of this, the node leads.
@@ -162,7 +165,8 @@ impl Leases {
             None => {}
             Some(answer) => return Ok(answer),
         }
-        let (status, past, replaced) = futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER))?;
+        let (status, past, replaced) =
+            within_its_time(async { futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER)) }).await?;
         let lost_for = self.lost_for(&status).await;
         if replaced.is_none() && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST) {
             self.say_replaced(&bucket).await;
@@ -170,7 +174,7 @@ impl Leases {
         if lost_for.is_some_and(|age| age < LEADER_LEASE) {
             return Ok(Campaign::Unsaid);
         }
-        match self.store.create(&keys.lead, owner, status.made_at.as_secs()).await? {
+        match within_its_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
             Some(held) => {
                 // A revision that starts over shows that it was lost just now.
                 let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && held.revision > status.sequence;
@@ -185,12 +189,13 @@ impl Leases {
     /// ask: it is left to run out, as one that cannot be read.
     async fn look(&self, owner: &str, leads: bool) -> Result<Option<Campaign>, KeyValueError> {
         let keys = self.keys(owner);
-        Ok(match self.store.look(&keys.lead, owner).await? {
+        Ok(match within_its_time(self.store.look(&keys.lead, owner)).await? {
             Looked::Free => None,
             Looked::Mine { .. } if leads => Some(Campaign::Led(None)),
             Looked::Mine { revision } => {
-                let made_s = self.store.bucket().await?.status().await?.made_at.as_secs();
-                let regained = self.store.regain(&keys.lead, owner, revision, made_s).await?;
+                let bucket = self.store.bucket().await?;
+                let made_s = within_its_time(bucket.status()).await?.made_at.as_secs();
+                let regained = within_its_time(self.store.regain(&keys.lead, owner, revision, made_s)).await?;
                 Some(regained.map_or(Campaign::Led(None), |held| self.elected(owner, held, false)))
             }
             Looked::Theirs { holder, .. } if holder == *self.store.holder() => Some(Campaign::Unsaid),
@@ -237,6 +242,12 @@ impl Leases {
     fn now(&self) -> Duration {
         self.clock.now().monotonic
     }
+}
+
+/// An answer of the bucket, or the error that it did not come.
+async fn within_its_time<T>(asking: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
+    let late = |_| Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout: BUCKET_ANSWERS_WITHIN }.into());
+    tokio::time::timeout(BUCKET_ANSWERS_WITHIN, asking).await.unwrap_or_else(late)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

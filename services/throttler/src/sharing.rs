@@ -69,7 +69,18 @@ impl Sharing {
             .with_slots(slots)
             .with_registries(registry_of)
             .with_planted_bug(planted_bug);
-        Self { core, bus, fleet, random, leases, campaigns: BTreeSet::new(), was_connected: false, observes: false, knows_policy: false, leads_from }
+        Self {
+            core,
+            bus,
+            fleet,
+            random,
+            leases,
+            campaigns: BTreeSet::new(),
+            was_connected: false,
+            observes: false,
+            knows_policy: false,
+            leads_from,
+        }
     }
 
     /// How the bus is, as it changes.

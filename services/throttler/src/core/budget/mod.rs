@@ -54,8 +54,9 @@ pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// How long the bucket of leases may take to answer; a leader renews its lease three times within it.
 pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// How long it may take to find out who leads a budget, or to become its leader: up to four answers of the bucket, one after the other.
-pub const CAMPAIGN_WITHIN: Duration = Duration::from_secs(2);
+/// How long it may take to find out who leads a budget, or to become its leader: up to five answers of the bucket, one after the other, and
+/// less than a lease lasts.
+pub const CAMPAIGN_WITHIN: Duration = Duration::from_millis(2_500);
 /// How long a leader's answer is waited for: twice as long as it usually takes, within these.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 const ANSWER_WITHIN_MOST: Duration = Duration::from_secs(2);

@@ -19,7 +19,7 @@ use super::planted_bug::PlantedBug;
 use super::policies::Policies;
 use super::rate::Told;
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
-use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BUCKET_ANSWERS_WITHIN, BudgetPolicy, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
+use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, CAMPAIGN_WITHIN, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
 /// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
 const OWNERS_MAX: usize = 1_000;
@@ -29,7 +29,7 @@ const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
 const RENEWED_AGAIN: Duration = Duration::from_millis(250);
 /// Of a budget leader's lease.
 const TERMS: Terms =
-    Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: BUCKET_ANSWERS_WITHIN };
+    Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: CAMPAIGN_WITHIN };
 /// Never is it ticked again sooner, whatever is due.
 const TICK_LEAST: Duration = Duration::from_micros(500);
 

@@ -38,9 +38,10 @@ impl Budgets {
         let answer = Answer::Held { epoch: term.epoch };
         let asked = term.until.saturating_sub(LEADER_LEASE);
         let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
-        if self.clients.contains_key(&owner) {
-            // Who takes part is as good a leader as any, though it may have heard meanwhile that there was another.
-            drop(self.lease(now, &owner, lease::Input::Acquire, &mut Vec::new()));
+        let is_held = self.leases.get(&owner).is_some_and(|lease| lease.until().is_some());
+        if self.clients.contains_key(&owner) && !is_held {
+            // A node that takes part leads, although it may have heard meanwhile of another leader. Its request counts from when it was sent.
+            drop(self.lease(asked.min(now), &owner, lease::Input::Acquire, &mut Vec::new()));
         }
         let is_new = self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).iter().any(is_won);
         let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(term.epoch));
