@@ -85,6 +85,24 @@ fn a_lease_is_renewed_each_second_and_soon_after_a_renewal_that_failed_and_ends_
     assert_eq!(node.kept(5_060, 3_310), ["drop"], "it comes too late, and nobody leads by it");
 }
 
+/// On a bus whose round trips take 400 ms a campaign takes up to 2 s.
+#[test]
+fn a_node_leads_although_the_bus_takes_two_seconds_to_elect_it_and_another_leader_was_named_meanwhile() {
+    for named_meanwhile in [false, true] {
+        let mut node = Node::new();
+        assert_eq!(node.want(1_000), ["campaign"]);
+        for at in [1_500, 2_000, 2_500] {
+            node.step(at, Input::Tick);
+        }
+        if named_meanwhile {
+            node.step(2_600, Input::Lead { owner: OWNER.to_owned(), leader: Some(("n8".parse().unwrap(), 6)) });
+        }
+        node.elected(2_700, 1_900);
+        assert!(node.leads(), "another leader was named: {named_meanwhile}");
+        assert_eq!(node.step(2_900, Input::Tick), ["keep"], "a second after it was asked for");
+    }
+}
+
 #[test]
 fn a_lease_whose_taking_was_heard_of_too_late_is_led_by_nobody() {
     let mut node = Node::new();
