@@ -23,7 +23,7 @@ use crate::output;
 /// How long one agent may take to answer. A running agent takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Agents that are asked at the same time, because each request is held open.
-const ASKED_AT_ONCE: usize = 100;
+pub const ASKED_AT_ONCE: usize = 100;
 
 /// The answer of a node, or a message that says why there is none.
 pub type Answer<R> = (NodeName, Result<R, String>);

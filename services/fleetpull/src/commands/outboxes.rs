@@ -11,15 +11,13 @@ use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::history::{History, Ordered};
-use crate::fleet::{ANSWER_WITHIN, FleetClient};
+use crate::fleet::{ANSWER_WITHIN, ASKED_AT_ONCE, FleetClient};
 
 /// Events of all agents together that are held in memory.
 const HELD: usize = 20_000;
 /// The smallest and the largest page of one agent, in events.
 const PAGE_LEAST: usize = 10;
 const PAGE_MOST: usize = 500;
-/// Agents that are asked at the same time.
-const ASKED_AT_ONCE: usize = 100;
 
 /// The number of shown events, and the agents that did not answer.
 pub(super) struct Shown {

@@ -6,14 +6,14 @@ use anyhow::{Context as _, Result};
 use clock::Clock;
 use contract::messages::event_recorder::ListEvents;
 use contract::{EventReason, EventType, NodeName, PodRef, PullEvent, cloud_event};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::history::{History, nodes_meant};
 use super::outboxes;
 use crate::cli::{EventsArgs, OutputFormat};
 use crate::exit::{Exit, UsageError};
-use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
+use crate::fleet::{ANSWER_WITHIN, ASKED_AT_ONCE, FleetClient, ask_fleet};
 use crate::output;
 
 /// How often an agent is polled for new events through its socket, which has no subscriptions.
@@ -74,8 +74,10 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = Wanted::of(args, None)?;
     let mut exit = Exit::Success;
     let mut events = Vec::new();
-    for node in client.meant(&args.asked).await? {
-        match kept(args, client, &node, 0).await {
+    let ask = |node: NodeName| async move { (kept(args, client, &node, 0).await, node) };
+    let mut answers = stream::iter(client.meant(&args.asked).await?).map(ask).buffered(ASKED_AT_ONCE);
+    while let Some((kept, node)) = answers.next().await {
+        match kept {
             Ok((kept, _)) => events.extend(kept),
             Err(silence) => {
                 output::remark(&format!("{node}: {silence}"));
