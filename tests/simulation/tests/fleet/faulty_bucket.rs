@@ -50,6 +50,21 @@ impl FaultyBucket {
         answer
     }
 
+    /// Performs a write that takes a lease if it succeeds, and records that.
+    async fn take(
+        &self,
+        key: &str,
+        ttl: Option<Duration>,
+        writing: impl Future<Output = Result<u64, KeyValueError>>,
+    ) -> Result<u64, KeyValueError> {
+        let asked = self.weather.leases(|_, now| now);
+        let written = self.ask(writing).await;
+        if let (true, Some(ttl), true) = (self.of_leases, ttl, written.is_ok()) {
+            self.weather.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
+        }
+        written
+    }
+
     /// Ends a request without an answer, after its time-out.
     async fn unheard<T>(&self, began: Duration) -> Result<T, KeyValueError> {
         tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
@@ -68,16 +83,11 @@ impl KeyValue for FaultyBucket {
     }
 
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        let asked = self.weather.leases(|_, now| now);
-        let created = self.ask(self.inner.create(key, value, ttl)).await;
-        if let (true, Some(ttl), true) = (self.of_leases, ttl, created.is_ok()) {
-            self.weather.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
-        }
-        created
+        self.take(key, ttl, self.inner.create(key, value, ttl)).await
     }
 
     async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.ask(self.inner.update(key, value, revision, ttl)).await
+        self.take(key, ttl, self.inner.update(key, value, revision, ttl)).await
     }
 
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
