@@ -19,6 +19,9 @@ const LATE: Duration = Duration::from_millis(400);
 const IN_TIME: Duration = Duration::from_millis(100);
 /// The round trip of a bus that is slow from the beginning.
 const ROUND_TRIP: Duration = Duration::from_millis(400);
+/// Added to one and a half times the bar of a quick bus, because a busy machine answers late: the first pull after an outage takes five
+/// round trips (probe lease, gate, permit of another node's leader, report). Measured alone, all cases stay within one and a half times.
+const BUSY_MACHINE: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_slow_bus_is_no_worse_than_kubelets_rule_and_soon_over_when_it_is_fast_again() {
@@ -35,7 +38,7 @@ fn throughout(case: Case) {
     let outage = Outage::begin_far_away(ROUND_TRIP, &place, case, NODES);
     let command = outage.standing_pull();
     let healed = outage.heals_after(case.failing_at_most() * 3 / 2);
-    outage.all_stored_within(outage.left_alone(healed) + case.served_within() * 3 / 2, healed);
+    outage.all_stored_within(outage.left_alone(healed) + case.served_within() * 3 / 2 + BUSY_MACHINE, healed);
     drop(command);
 }
 

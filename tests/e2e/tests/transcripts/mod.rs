@@ -143,9 +143,11 @@ fn take(name: &str, incident: &Incident<'_>, status: &Names, explain: &Names) {
         let _ = look_until_known(golden, &incident.live_prompt(), || Look::at(&incident.live, Kind::Live, *columns));
         golden.end();
     }
-    // At this width the output is hard to read, but no line may be broken.
+    // At this width the output is hard to read, but no line may be broken except within a word that is wider, such as a URL.
     for arguments in incident.commands().iter().filter(|arguments| !["explain", "events"].contains(&arguments[0])) {
         let mut terminal = incident.start(arguments, (LIST_ROWS, NARROWEST));
-        assert_eq!((terminal.wait(), terminal.broken_rows()), (0, Vec::new()), "{arguments:?}: {:#?}", terminal.rows());
+        let status = terminal.wait();
+        let broken: Vec<String> = terminal.broken_rows().into_iter().filter(|row| row.trim().contains(' ')).collect();
+        assert_eq!((status, broken), (0, Vec::new()), "{arguments:?}: {:#?}", terminal.rows());
     }
 }
