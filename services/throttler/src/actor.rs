@@ -1,4 +1,4 @@
-//! The actix shell: a mailbox, a clock, the cores, and the answers that are held back.
+//! The actix shell: a mailbox, a clock, the cores and the deferred replies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::counting::Counting;
 use crate::recording::Recording;
 use crate::sharing::{FleetParts, Sharing};
 
-/// Is shown what the budgets decide, and when by the monotonic clock.
+/// Is called with the monotonic time and each effect of the budgets.
 pub type Watch = Box<dyn Fn(Duration, &budget::Effect)>;
 
 /// The actor that gives permits.
@@ -33,13 +33,13 @@ pub struct Throttler {
     pub(crate) sharing: Option<Sharing>,
     pub(crate) watch: Option<Watch>,
     answers: BTreeMap<PermitId, Waiting>,
-    /// Those that are counted on a budget, to take their place in the node's own queue once the fleet lets them go.
+    /// Pulls that are counted on a budget. Each joins the node's own queue once the fleet has granted its permit.
     requests: BTreeMap<PermitId, Request>,
-    /// Refused by the node's own queue: the fleet has to know.
+    /// Permits that the node's own queue refused and that the budgets were not told of yet.
     pub(crate) refused: Vec<PermitId>,
     pub(crate) counting: Counting,
     pub(crate) recording: Option<Recording>,
-    /// When it is to be woken.
+    /// The timer of the next tick, and when it is due.
     alarm: Option<(SpawnHandle, Duration)>,
     _panic_guard: PanicGuard,
 }
@@ -47,18 +47,18 @@ pub struct Throttler {
 /// A pull that is counted on a budget.
 struct Request {
     image: String,
-    /// It was told once that the wait is longer than its patience; asked again, it is patient.
+    /// The caller was answered early because its wait exceeds its patience. When it asks again, it waits until its patience is over.
     told: bool,
 }
 
-/// An answer that is held back.
+/// A deferred reply.
 struct Waiting {
     answer: oneshot::Sender<PermitAnswer>,
     patience: Duration,
 }
 
 impl Throttler {
-    /// Ready to be started, on its own: the node's bucket and slots decide alone.
+    /// A throttler without a fleet: the node's bucket and slots alone decide.
     #[must_use]
     pub fn new(policy: ThrottlePolicy, clock: Clock, panic_guard: PanicGuard) -> Self {
         Self {
@@ -76,26 +76,26 @@ impl Throttler {
         }
     }
 
-    /// Ready to be started, as one of a fleet: what is asked for on somebody's budget needs the fleet's permit first.
+    /// A throttler in a fleet: a pull that is counted on a budget needs the fleet's permit first.
     #[must_use]
     pub fn sharing(policy: ThrottlePolicy, clock: Clock, panic_guard: PanicGuard, fleet: FleetParts) -> Self {
         let sharing = Some(Sharing::new(fleet, policy.slots, clock.clone()));
         Self { sharing, ..Self::new(policy, clock, panic_guard) }
     }
 
-    /// What becomes of the budgets that it leads becomes an event of this node. To be said before it is started.
+    /// Records an event of this node when the rate of a budget that it leads changes. Call this before the actor is started.
     #[must_use]
     pub fn recording(self, recording: Recording) -> Self {
         Self { recording: Some(recording), ..self }
     }
 
-    /// Counts for these metrics. To be said before it is started.
+    /// Counts in these metrics. Call this before the actor is started.
     #[must_use]
     pub fn counting(self, instruments: Instruments) -> Self {
         Self { counting: Counting::of(instruments), ..self }
     }
 
-    /// Shows whatever the budgets decide to somebody, for tests.
+    /// Shows each effect of the budgets to `watch`, for tests.
     #[must_use]
     pub fn watched(self, watch: Watch) -> Self {
         Self { watch: Some(watch), ..self }
@@ -130,7 +130,7 @@ impl Throttler {
         }
     }
 
-    /// The fleet lets it go: now it is the node's bucket and slots that decide.
+    /// The fleet has granted the permit, so the pull joins the node's own queue.
     pub(crate) fn fleet_granted(&mut self, permit: PermitId) {
         if let Some(image) = self.requests.get(&permit).map(|request| request.image.clone()) {
             self.counting.permit_given(self.clock.now().monotonic, permit);
@@ -138,7 +138,7 @@ impl Throttler {
         }
     }
 
-    /// Its asker died.
+    /// The request lapsed because its caller died.
     pub(crate) fn fleet_forgot(&mut self, permit: PermitId) {
         self.requests.remove(&permit);
     }
@@ -149,7 +149,7 @@ impl Throttler {
         self.answer(permit, PermitAnswer::Refused { text });
     }
 
-    /// Who is known to wait for the fleet longer than it may is told so at once.
+    /// Answers a caller at once if its wait for the fleet is known to exceed its patience.
     pub(crate) fn answer_long_waits(&mut self) {
         let Some(sharing) = &self.sharing else { return };
         let now = self.clock.now();
@@ -188,20 +188,21 @@ impl Throttler {
         });
     }
 
-    /// Where a permit stands that is not granted yet.
+    /// The answer for a permit that is not granted yet.
     fn standing(&self, permit: PermitId) -> PermitAnswer {
         let of_fleet = self.sharing.as_ref().and_then(|sharing| sharing.core.wait_of(self.clock.now(), permit));
         let ahead = self.core.ahead_of(permit).unwrap_or_default();
         of_fleet.map_or(PermitAnswer::Queued { ahead, budget_wait_ms: None }, queued)
     }
 
-    /// Whether a pull that has a budget is counted on it: one that has begun, if it was when it began; else unless the fleet only observes.
+    /// Whether a pull with a budget is counted on it. A pull that has begun is counted if it was when it began; any other is counted unless
+    /// the fleet only observes.
     fn is_counted(&self, permit: PermitId) -> bool {
         let Some(sharing) = &self.sharing else { return false };
         if self.core.is_granted(permit) { self.requests.contains_key(&permit) } else { !sharing.observes }
     }
 
-    /// Answers another node as the leader of a budget.
+    /// Answers another node as the budget leader.
     fn lead(&mut self, call: BudgetRequest, context: &mut Context<Self>) -> Option<BudgetReply> {
         self.share(budget::Input::Called { token: 0, call }, context)
     }
@@ -229,7 +230,7 @@ impl StreamHandler<BusHealth> for Throttler {
         self.bus_changed(&health, context);
     }
 
-    /// The bus was drained. The node goes on.
+    /// The bus was drained. Does nothing, because the default would stop the actor.
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
@@ -240,7 +241,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
         let AcquirePermit { permit, image, patience_ms, budget } = acquire.body;
         let budget = budget.filter(|_| self.is_counted(permit));
         if budget.is_none() && self.requests.remove(&permit).is_some() {
-            // It has waited for the fleet, which holds it back no more.
+            // The pull has waited for the fleet's permit and does not need it any more.
             self.share(budget::Input::Release { permit, limits: Vec::new(), served: None }, context);
         }
         if !self.core.is_granted(permit) {
@@ -265,7 +266,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
         Box::pin(async move {
             match tokio::time::timeout(patience, answered).await {
                 Ok(Ok(answer)) => Ok(answer),
-                // The sender is dropped when the same permit is asked for again or the actor ends; then the newer ask has the answer.
+                // The sender is dropped when the actor ends or the same permit is requested again; then the newer request gets the answer.
                 Ok(Err(_)) => Ok(standing),
                 Err(_) => Ok(address.send(Standing(permit)).await.unwrap_or(standing)),
             }
@@ -273,7 +274,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
     }
 }
 
-/// Where does a permit stand now? Its asker's patience is over.
+/// Asks for the state of a permit when its caller's patience is over.
 struct Standing(PermitId);
 
 impl actix::Message for Standing {
@@ -284,7 +285,7 @@ impl Handler<Standing> for Throttler {
     type Result = MessageResult<Standing>;
 
     fn handle(&mut self, Standing(permit): Standing, _: &mut Self::Context) -> Self::Result {
-        // It may have been asked for again meanwhile.
+        // If the permit was requested again meanwhile, the newer caller still waits.
         if self.answers.get(&permit).is_some_and(|waiting| waiting.answer.is_closed()) {
             self.answers.remove(&permit);
         }

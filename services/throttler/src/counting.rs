@@ -1,4 +1,4 @@
-//! What the node's metrics count of waits, as the shell sees it: the cores know nothing of metrics.
+//! Measures waits for the node's metrics, in the shell: the cores know nothing of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use contract::{PermitId, TraceContext};
 use metrics::{Cause, Instruments, Lease};
 
-/// Pulls whose wait is measured at a time. One that is given up is forgotten when there are more: of a node's queue of a thousand that
-/// is seldom.
+/// The most waits that are measured at once. When there are more, the oldest is forgotten; this is rare, because a node's queue holds
+/// 1,000.
 const MEASURED_MOST: usize = 2_000;
 
-/// The instruments, and who waits for what since when.
+/// The instruments, and the pulls that wait: for what, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     instruments: Instruments,
     waits: BTreeMap<PermitId, Wait>,
-    /// The same by the time since when each waits.
+    /// The same pulls, ordered by the start of their wait.
     since: BTreeSet<(Duration, PermitId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// Whether it waits for the fleet first.
+    /// True while it waits for the fleet's permit; then it waits for a slot of the node.
     for_permit: bool,
     since: Duration,
     trace: TraceContext,
@@ -32,7 +32,7 @@ impl Counting {
         Self { instruments, ..Self::default() }
     }
 
-    /// A pull asks for its turn, maybe again.
+    /// A pull asks for a permit. Asking again changes nothing.
     pub(crate) fn asked(&mut self, now: Duration, permit: PermitId, for_permit: bool, trace: TraceContext) {
         if self.waits.contains_key(&permit) {
             return;
@@ -46,7 +46,7 @@ impl Counting {
         self.waits.insert(permit, Wait { for_permit, since: now, trace });
     }
 
-    /// The fleet lets it go: now it waits for the node.
+    /// The fleet has granted the permit: from now on the pull waits for the node.
     pub(crate) fn permit_given(&mut self, now: Duration, permit: PermitId) {
         let Some(wait) = self.waits.get_mut(&permit).filter(|wait| wait.for_permit) else { return };
         self.instruments.waited(Cause::Permit, now.saturating_sub(wait.since), wait.trace);
@@ -55,14 +55,14 @@ impl Counting {
         (wait.for_permit, wait.since) = (false, now);
     }
 
-    /// The node lets it go.
+    /// The node lets the pull begin.
     pub(crate) fn slot_given(&mut self, now: Duration, permit: PermitId) {
         if let Some(Wait { since, trace, .. }) = self.take(permit) {
             self.instruments.waited(Cause::Slot, now.saturating_sub(since), trace);
         }
     }
 
-    /// It does not wait any more: it was refused, or given up.
+    /// The wait ends without a grant: the pull was refused or given up.
     pub(crate) fn ended(&mut self, now: Duration, permit: PermitId) {
         if let Some(Wait { for_permit, since, trace }) = self.take(permit) {
             let cause = if for_permit { Cause::Permit } else { Cause::Slot };

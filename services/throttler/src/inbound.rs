@@ -1,4 +1,4 @@
-//! From the bus to the actor.
+//! Passes commands from the bus to the actor.
 
 use actix::Addr;
 use actors::{Served, Wiring};
@@ -11,12 +11,12 @@ use futures::future::try_join_all;
 
 use crate::actor::Throttler;
 
-/// Takes this service's commands from the bus until what is returned is dropped.
+/// Serves this service's commands from the bus until the returned values are dropped.
 ///
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<Throttler>) -> Result<Vec<Served>, BusError> {
-    // At once, because each waits for the server to confirm it.
+    // Concurrently, because each waits for the server to confirm it.
     try_join_all([
         actors::serve::<AcquirePermit>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ReleasePermit>(wiring, actor.clone().recipient()).boxed_local(),

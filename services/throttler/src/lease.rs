@@ -1,4 +1,4 @@
-//! The lease of a budget's leader, in the fleet's bucket of leaders.
+//! The lease of a budget leader, in the fleet's bucket of leaders.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,39 +16,40 @@ use tokio::sync::OnceCell;
 
 use crate::core::budget::{BUCKET_ANSWERS_WITHIN, CAMPAIGN_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term};
 
-/// How long it is remembered that somebody has led a budget, which is written anew at a third of it. Much longer than permits last.
+/// How long the bucket remembers that a budget was led, much longer than permits last. The record is renewed at a third of this.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
-/// There for a while in a bucket that was made in place of one that was lost: who has just begun cannot know that there was another.
+/// A key that exists for a while in a bucket that replaces a lost one, because a node that has just started cannot know that there was
+/// another.
 const REPLACES_ANOTHER: &str = "budget.replaced";
-/// So long permits by the bucket before may be out: until its leader's lease is over, and what it gave out at last.
+/// How long permits of a lost bucket may be out: until its leader's lease is over, and then the last permits that it granted.
 const LOST_PERMITS_LAST: Duration = Duration::from_secs(LEADER_LEASE.as_secs() + FLEET_PERMIT_LEASE.as_secs());
-/// The keys of so many owners are remembered: as many as a node takes part in.
+/// The most owners whose keys are remembered: as many as a node has budgets.
 const KEYS_MAX: usize = 1_000;
 
 /// The bucket of leaders, as the throttlers of a fleet use it.
 pub(crate) struct Leases {
     store: LeaseStore,
     clock: Clock,
-    /// Which bucket was there when this node found the bus first; none: that could not be said.
+    /// The bucket that existed when this node first found the bus; none if it could not be read.
     found: OnceCell<Option<String>>,
     keys: Mutex<BTreeMap<String, Keys>>,
-    /// When it was written last that somebody leads, by owner; as many as [`Leases::keys`].
+    /// When the record that a budget is led was last written, by owner; as many as [`Leases::keys`].
     remembered: Mutex<BTreeMap<String, Duration>>,
 }
 
-/// Where the lease of an owner stands.
+/// The keys of an owner's lease.
 #[derive(Clone)]
 struct Keys {
     lead: String,
-    /// There while somebody has led the budget in the last minutes.
+    /// Exists while there was a leader of the budget in the last minutes.
     past: String,
 }
 
-/// What a look at the lease comes to.
+/// The result of a look at the lease.
 enum Campaign {
-    /// The core is told who leads.
+    /// The leader, for the core.
     Led(Option<(NodeName, u64)>),
-    /// This node has it.
+    /// This node has taken the lease.
     Elected(Term),
     /// Unknown: no node leads and this one may not, the holder cannot be asked, or a leader by a lost bucket may still lead.
     Unsaid,
@@ -61,7 +62,7 @@ impl Leases {
         Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default() }
     }
 
-    /// Looks which bucket is there, once: the bus was found. Another one later shows that this one was lost.
+    /// Reads once, when the bus is found, which bucket exists. Another one later shows that this one was lost.
     pub(crate) async fn found(&self) -> Option<&str> {
         let look = || async {
             let status = async { self.store.bucket().await?.status().await };
@@ -77,12 +78,12 @@ impl Leases {
         self.found.get_or_init(look).await.as_deref()
     }
 
-    /// Leases are written in this version from now on.
+    /// Sets the version in which leases are written.
     pub(crate) fn write_in(&self, version: u32) {
         self.store.write_in(version);
     }
 
-    /// Who leads; this node, if nobody else does and it may. `leads`: this node does, as far as it knows.
+    /// Finds the leader, or takes the lease if nobody has it and this node may. `leads`: this node leads, as far as it knows.
     pub(crate) async fn campaign(&self, owner: String, leads: bool, may_take: bool) -> Input {
         let asked = self.now();
         let looking = async {
@@ -92,7 +93,7 @@ impl Leases {
         match tokio::time::timeout(CAMPAIGN_WITHIN, looking).await {
             Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
             Ok(Ok(Campaign::Elected(term))) => {
-                // The lease is taken: whatever becomes of this, the node leads.
+                // The lease is taken, so the node leads even if the record is not written.
                 self.remember(&owner, term.epoch).await;
                 return Input::Elected { owner, term };
             }
@@ -119,7 +120,7 @@ impl Leases {
         }
     }
 
-    /// Gives a lease back. `in_good_order`: nobody holds a permit, so who leads next has nothing to learn.
+    /// Gives a lease back. `in_good_order`: nobody holds a permit, so the next leader has nothing to learn.
     pub(crate) async fn release(&self, owner: &str, epoch: u64, in_good_order: bool) {
         let keys = self.keys(owner);
         let Some(owned) = self.store.give_up(&keys.lead, Some(epoch)) else { return };
@@ -135,7 +136,7 @@ impl Leases {
         }
     }
 
-    /// Writes that somebody leads, unless that was done lately. What does not come through is done with the next renewal.
+    /// Records that there is a leader, unless that was done lately. If it fails, the next renewal repeats it.
     async fn remember(&self, owner: &str, epoch: u64) {
         let asked = self.now();
         if locked(&self.remembered).get(owner).is_some_and(|at| asked < *at + LED_REMEMBERED / 3) {
@@ -176,7 +177,7 @@ impl Leases {
         }
         match within_its_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
             Some(held) => {
-                // A revision that starts over shows that it was lost just now.
+                // A revision that starts over shows that the bucket was lost just now.
                 let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && held.revision > status.sequence;
                 Ok(self.elected(owner, held, past.is_none() && replaced.is_none() && remembers))
             }
@@ -184,9 +185,9 @@ impl Leases {
         }
     }
 
-    /// Who leads; none: nobody. A lease of this process's own that it does not know of, as the answer was lost, is taken anew: under a new
-    /// epoch, by a leader that learns first. One of another process of this node's name, living or dead, is another's, which is nobody to
-    /// ask: it is left to run out, as one that cannot be read.
+    /// Returns the leader; none if there is none. This process's own lease that it does not know of, because an answer was lost, is taken
+    /// again, under a new epoch and by a leader that learns first. A lease of another process of the same node name, living or dead, names
+    /// nobody to ask, so it is left to expire, like one that cannot be read.
     async fn look(&self, owner: &str, leads: bool) -> Result<Option<Campaign>, KeyValueError> {
         let keys = self.keys(owner);
         Ok(match within_its_time(self.store.look(&keys.lead, owner)).await? {
@@ -207,19 +208,19 @@ impl Leases {
     fn elected(&self, owner: &str, held: Held, first: bool) -> Campaign {
         let Held { epoch, asked, .. } = held;
         tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
-        // It is written anew that somebody leads.
+        // The record that there is a leader is written again.
         locked(&self.remembered).remove(owner);
         Campaign::Elected(Term { epoch, first, until: asked + LEADER_LEASE })
     }
 
-    /// Tells those who have just begun that the bucket replaces another. One who does so is enough.
+    /// Tells nodes that have just started that the bucket replaces another. One node that does so is enough.
     async fn say_replaced(&self, bucket: &Arc<dyn KeyValue>) {
         if let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LOST_PERMITS_LAST)).await {
             tracing::debug!(%error, "that the bucket of leaders was lost is not written: another node may have done so");
         }
     }
 
-    /// How long ago the bucket was lost that this node has known, at most; none: as far as it knows, there was no other than this one.
+    /// At most how long ago the bucket that this node has known was lost; none if, as far as it knows, there was no other than this one.
     async fn lost_for(&self, status: &BucketStatus) -> Option<Duration> {
         (self.found().await != Some(status.created.as_str())).then_some(status.age)
     }
@@ -229,7 +230,7 @@ impl Leases {
         if let Some(known) = keys.get(owner) {
             return known.clone();
         }
-        // An owner's name has no bound and any characters; 128 bits of its hash are a token.
+        // An owner's name has any length and any characters; 128 bits of its hash are a token.
         let hashed: String = Sha256::digest(owner.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let fresh = Keys { lead: format!("budget.{hashed}.lead"), past: format!("budget.{hashed}.past") };
         if keys.len() >= KEYS_MAX {
@@ -244,7 +245,7 @@ impl Leases {
     }
 }
 
-/// An answer of the bucket, or the error that it did not come.
+/// The answer of the bucket, or an error if it does not come in time.
 async fn within_its_time<T>(asking: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
     let late = |_| Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout: BUCKET_ANSWERS_WITHIN }.into());
     tokio::time::timeout(BUCKET_ANSWERS_WITHIN, asking).await.unwrap_or_else(late)
@@ -263,7 +264,7 @@ mod tests {
 
     const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-    /// A node's leases; `process` names one of several with the node's name.
+    /// A node's leases. `process` identifies one of several processes with the same node name.
     fn of(bus: &MemoryBus, clock: &Clock, name: &str, process: &str) -> Leases {
         let fleet = Fleet::named("test").expect("a fleet");
         let bus: BusRef = Arc::new(bus.connect());
@@ -336,7 +337,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_nobody_renews_and_that_does_not_end_is_deleted_after_two_terms() {
-        // What stands there, whether it is written anew each second, and whether somebody leads after 7 s.
+        // Whether the lease is readable, whether it is renewed each second, and whether the node leads after 7 s.
         for (readable, renewed, leads) in [(true, false, true), (false, false, true), (true, true, false), (false, true, false)] {
             let clock = Clock::simulated(WALL);
             let bus = MemoryBus::new(clock.clone());
@@ -358,14 +359,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn in_a_bucket_that_was_lost_nobody_leads_for_a_lease_and_who_leads_then_learns() {
-        // After how many seconds somebody asks: who leads, and learns nothing.
+        // After how many seconds the node asks, whether it leads, and whether it has nothing to learn.
         for (waited, leads, first) in [(0, false, false), (2, false, false), (3, true, false), (5, true, false), (6, true, true)] {
             let clock = Clock::simulated(WALL);
             let bus = MemoryBus::new(clock.clone());
             let a = of(&bus, &clock, "a", "1");
             assert!(a.found().await.is_some());
             lose(&bus);
-            // Somebody else makes it anew.
+            // Another node makes the bucket again.
             let b = of(&bus, &clock, "b", "2");
             b.found().await;
             later(waited).await;
@@ -376,7 +377,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_begins_in_a_bucket_that_was_just_lost_learns_if_anybody_knew_the_one_before() {
-        // Whether somebody looks who has known the bucket before; after how many seconds one who has not asks: who leads, and learns nothing.
+        // Whether a node that has known the earlier bucket looks first; after how many seconds a new node asks; whether it has nothing to
+        // learn.
         for (known, waited, first) in [(true, 0, false), (true, 5, false), (true, 7, true), (false, 0, true), (false, 5, true)] {
             let clock = Clock::simulated(WALL);
             let bus = MemoryBus::new(clock.clone());

@@ -1,8 +1,7 @@
-//! The node's share of pulls: how many begin in a second and how many run at once; and the fleet's budget for each registry.
+//! Limits the pulls of this node, by rate and by number at once, and takes part in the fleet's budget for each registry.
 //!
-//! [`core`] decides; the shell around it is an actor that takes the commands of
-//! [`contract::messages::throttler`] (served in `inbound`): permits and counts from its own node, and, for a budget that the node leads,
-//! what other nodes ask.
+//! [`core`] decides. The shell is an actor that handles the commands of [`contract::messages::throttler`] (see `inbound`): permits and
+//! counts for its own node, and requests of other nodes for the budgets that this node leads.
 
 pub mod core;
 

@@ -1,4 +1,4 @@
-//! The throttler goes by the fleet policy.
+//! Applies the fleet policy to the throttler.
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
 use actix::{AsyncContext as _, Context, StreamHandler};
@@ -8,7 +8,7 @@ use crate::actor::Throttler;
 use crate::core::budget::Input;
 
 impl Throttler {
-    /// Begins to follow the fleet policy: the first permit is given by what it says, if the bus answers in time.
+    /// Starts to follow the fleet policy. If the bus answers in time, the policy is known before the first permit is granted.
     pub(crate) fn follow_policy(&self, mut follower: PolicyFollower, context: &mut Context<Self>) {
         let first = async move {
             let followed = follower.first().await;
@@ -35,6 +35,6 @@ impl StreamHandler<Followed> for Throttler {
         self.go_by(followed, context);
     }
 
-    /// The bus was drained. The node goes on.
+    /// The bus was drained. Does nothing, because the default would stop the actor.
     fn finished(&mut self, _: &mut Self::Context) {}
 }

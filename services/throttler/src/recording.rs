@@ -1,4 +1,4 @@
-//! What becomes of a budget's rate, as events of the node that leads it.
+//! Records changes of a budget's rate as events of the node that leads the budget.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::core::budget::{Rate, RateCause};
 /// How long the recorder may take before an event is given up.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where events go, whose they are, and how a budget is called.
+/// Where events are sent, which node they are of, and how a budget is named.
 pub struct Recording {
     /// The node.
     pub node: NodeName,
     /// Its recorder.
     pub record: Sender<RecordEvent>,
-    /// The registry that an owner's budget is of.
+    /// The registry of an owner's budget.
     pub registry_of: fn(&str) -> String,
-    /// An owner's budget in words.
+    /// The name of an owner's budget for people.
     pub in_words: fn(&str) -> String,
 }
 
 impl Throttler {
-    /// Tells people that the budget that this node leads lets more or fewer pulls go.
+    /// Records that a budget that this node leads lets more or fewer pulls begin.
     pub(crate) fn tell_rate(&mut self, owner: &str, rate: Rate, before: Rate, context: &mut Context<Self>) {
         let Some(recording) = &self.recording else { return };
         let mut random = Random::from_system();

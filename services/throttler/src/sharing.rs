@@ -1,4 +1,4 @@
-//! The throttler's part in the fleet's budgets: what the core wants is carried to the bus, and what comes of it back.
+//! The throttler's part in the fleet's budgets: carries the core's effects to the bus, and the results back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::actor::Throttler;
 use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug};
 use crate::lease::Leases;
 
-/// So long a node leaves it to others to lead that does not know yet what the fleet policy says. The bucket of leases answers at that time
-/// or nobody leads: so that of policies mostly does.
+/// How long a node that does not know the fleet policy yet leaves it to other nodes to lead. If the bucket of leases answers, which leading
+/// needs, the bucket of policies mostly does as well.
 const POLICY_AWAITED: Duration = Duration::from_secs(5);
 
-/// What a throttler that shares its budgets is made of, besides the node's own.
+/// The parts of a throttler in a fleet, besides the node's own.
 pub struct FleetParts {
     /// The bus.
     pub bus: BusRef,
@@ -29,34 +29,34 @@ pub struct FleetParts {
     pub fleet: Fleet,
     /// The node's name.
     pub node: NodeName,
-    /// Different for each start of the node: the leases that it takes name it.
+    /// Different for each start of the node; the leases that it takes contain it.
     pub instance: String,
     /// The budget of each owner.
     pub budget: BudgetPolicy,
-    /// The registry that an owner's budget is of, as the fleet policy names it.
+    /// The registry of an owner's budget, as the fleet policy names it.
     pub registry_of: fn(&str) -> String,
-    /// Chance, for ids and for spreading.
+    /// Random numbers, for ids and for spreading requests over time.
     pub random: Random,
-    /// A rule broken on purpose, for tests of tests.
+    /// A bug that is planted to test the checkers.
     pub planted_bug: Option<PlantedBug>,
 }
 
-/// The state of sharing.
+/// The state of a throttler in a fleet.
 pub(crate) struct Sharing {
     pub(crate) core: Budgets,
     bus: BusRef,
     fleet: Fleet,
     random: Random,
     pub(crate) leases: Arc<Leases>,
-    /// The owners whose lease is being looked at. A second look at the same time would take a lease that the first is taking.
+    /// The owners whose lease is being looked at. A second look at the same time would take a lease that the first one is taking.
     campaigns: BTreeSet<String>,
-    /// Whether the bus was there since the start, and fit for budgets.
+    /// Whether the bus was connected and fit for budgets at any time since the start.
     was_connected: bool,
-    /// The fleet policy says so: no pull is held back by a budget of the fleet's.
+    /// Whether the fleet policy only observes: then no budget of the fleet holds back a pull.
     pub(crate) observes: bool,
     /// Whether the bus has said what the fleet policy is, or that there is none.
     pub(crate) knows_policy: bool,
-    /// From then on it leads a budget all the same.
+    /// From this time on, the node may lead even if it does not know the fleet policy.
     leads_from: Duration,
 }
 
@@ -83,12 +83,12 @@ impl Sharing {
         }
     }
 
-    /// How the bus is, as it changes.
+    /// The changes of the bus's health.
     pub(crate) fn health(&self) -> bus::HealthChanges {
         self.bus.health_changes()
     }
 
-    /// Who follows the fleet policy.
+    /// Creates the follower of the fleet policy.
     pub(crate) fn follower(&mut self) -> PolicyFollower {
         PolicyFollower::new(Arc::clone(&self.bus), self.fleet.clone(), Random::seeded(self.random.word()))
     }
@@ -103,7 +103,7 @@ impl Sharing {
 }
 
 impl Throttler {
-    /// Gives the core an input and does what follows. Returns the answer if the input was a leader's question.
+    /// Gives an input to the core and carries out its effects. Returns the reply if the input was a call to this node as a leader.
     pub(crate) fn share(&mut self, input: Input, context: &mut Context<Self>) -> Option<BudgetReply> {
         let now = self.clock.now();
         let effects = self.sharing.as_mut()?.core.step(now, input);
@@ -134,7 +134,7 @@ impl Throttler {
         let was_there = self.sharing.as_ref().is_some_and(|sharing| sharing.was_connected);
         match health {
             BusHealth::Connected => {}
-            // It is mostly lost for the seconds in which a server restarts, or its cluster elects a leader.
+            // A bus that was there is mostly lost for the seconds in which a server restarts or its cluster elects a leader.
             BusHealth::Disconnected { .. } | BusHealth::Degraded { transient: true, .. } if was_there => {
                 self.share(Input::BusGone, context);
                 return;
@@ -171,7 +171,7 @@ impl Throttler {
                         Box::pin(async { asked.await.map(BudgetReply::Returned) })
                     }
                 };
-                // No answer is nothing to tell: the core counts the time itself.
+                // A missing answer is not passed on, because the core measures the time itself.
                 context.spawn(wrap_future(answer).map(move |answer, throttler: &mut Self, context| {
                     if let Ok(reply) = answer {
                         throttler.share(Input::Replied { asked, call, reply }, context);
@@ -183,7 +183,7 @@ impl Throttler {
                 context.spawn(wrap_future(told).map(|_, _: &mut Self, _| ()));
             }
             Effect::Campaign { owner } => {
-                // The core asks again each second, and a slow bus takes longer.
+                // The core repeats this each second, and a slow bus takes longer.
                 if !sharing.campaigns.insert(owner.clone()) {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! The lease of a budget's leader, as the core asks for it, renews it, loses it and gives it back.
+//! The lease of a budget leader, as the core requests, renews, loses and returns it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use throttler::core::budget::{BudgetPolicy, BudgetRequest, Budgets, Effect, Inpu
 
 const OWNER: &str = "hub";
 
-/// What the core does about leases, in a few letters.
+/// The core's effects on leases, in one word each.
 fn told(effects: &[Effect]) -> Vec<&'static str> {
     let of_lease = |effect: &Effect| match effect {
         Effect::Campaign { .. } => Some("campaign"),
@@ -85,7 +85,7 @@ fn a_lease_is_renewed_each_second_and_soon_after_a_renewal_that_failed_and_ends_
     assert_eq!(node.kept(5_060, 3_310), ["drop"], "it comes too late, and nobody leads by it");
 }
 
-/// On a bus whose round trips take 400 ms a campaign takes up to 2 s.
+/// On a bus whose round trips take 400 ms, a campaign takes up to 2 s.
 #[test]
 fn a_node_leads_although_the_bus_takes_two_seconds_to_elect_it_and_another_leader_was_named_meanwhile() {
     for named_meanwhile in [false, true] {
@@ -132,8 +132,8 @@ fn a_leader_that_nobody_needs_gives_the_lease_back_in_good_order_and_what_comes_
     assert_eq!(node.kept(at + 10, at - 500), ["drop"], "somebody else's permits may be out by now");
 }
 
-/// A whole fleet may lose the bus for longer than nodes look whether a leader knows of their pulls; then the one that leads next may have
-/// been elected by nodes that have not pulled, and the node that knows what is left of the quota wants nothing more.
+/// A whole fleet may lose the bus for longer than nodes check whether a leader knows of their pulls. Then nodes that have not pulled may
+/// have elected the next leader, and the node that knows what is left of the quota wants no more permits.
 #[test]
 fn a_node_that_wants_nothing_tells_the_leader_that_it_finds_when_the_bus_is_back_what_is_left_of_a_quota() {
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! The throttler: leases, shares, the fleet policy, properties, fleets of its core.
+//! The throttler: leases, shares, the fleet policy, properties, and simulated fleets of its core.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fleet;

@@ -1,8 +1,8 @@
-//! The fleet policy in the core of the throttler, by time that is counted here.
+//! The fleet policy in the core of the throttler, in simulated time.
 //!
-//! Contracts: a leader goes by the policy's cap, whatever its own settings say, and so does a node that is alone; a policy that changes is
-//! gone by at once, and takes no permit back; a node whose own settings say less keeps to less, for itself alone; without a word of the
-//! policy the leader's settings count.
+//! Contracts: a leader uses the policy's cap, whatever its own settings are, and so does a node without a leader. A changed policy applies
+//! at once and takes no permit back. A node whose own settings are lower keeps to them, for itself alone. If the policy sets no cap, the
+//! leader's settings apply.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets,
 
 use crate::shares::{Node, OWNER, SECOND, most_in_a_second};
 
-/// Of a leader that goes by the fleet's rate, so much of it is used within a second (see `RateLimiter`), at least.
+/// The smallest share of the fleet's rate that a leader uses within a second (see `RateLimiter`).
 const USED: f64 = 0.8;
 
 fn settings(per_second: f64, own: Caps) -> BudgetPolicy {
@@ -32,7 +32,7 @@ fn at_once(most: u64) -> Caps {
     Caps { pulls_at_once: Some(most), ..Caps::NONE }
 }
 
-/// The policy for this one registry, as its name is read in these tests.
+/// The policy for one registry, whose name is the owner's in these tests.
 fn policy(caps: Caps) -> Input {
     let registry = BTreeMap::from([(OWNER.to_owned(), caps)]);
     Input::Policy { policy: FleetPolicy { registry, ..FleetPolicy::default() }, revision: 7 }
@@ -44,7 +44,7 @@ fn none() -> Input {
 
 #[test]
 fn a_leader_with_any_settings_lets_go_what_the_policy_says() {
-    // The leader's settings, the policy's cap: the rate that counts.
+    // The leader's settings, the policy's cap, and the rate in force.
     for (of_leader, said, counts) in [(1.0, Some(100.0), 100.0), (200.0, Some(20.0), 20.0), (0.0, Some(20.0), 20.0), (20.0, None, 20.0)] {
         let mut node = Node::leading(200, settings(of_leader, Caps::NONE));
         node.give(said.map_or_else(none, |cap| policy(per_second(cap))));
@@ -65,7 +65,7 @@ fn a_policy_that_changes_is_gone_by_at_once_and_one_of_another_registry_changes_
         node.give(policy(per_second(caps)));
         let let_go = node.lets_go_in_a_second() as f64;
         assert!(let_go <= caps && let_go >= caps * USED, "{let_go} of {caps}");
-        // Those that still wait give up.
+        // The requests that still wait lapse.
         node.until(node.now + 40 * SECOND);
     }
     let registry = BTreeMap::from([("other.example".to_owned(), per_second(1.0))]);
@@ -82,7 +82,7 @@ fn permits_that_are_out_stay_out_when_fewer_may_be_and_more_go_at_once_when_more
         asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).map(|(ask, _)| ask).collect();
     assert_eq!(out.len(), 8);
     node.give(policy(at_once(3)));
-    // One after the other comes back: nobody goes before the sixth has.
+    // The permits come back one after the other: none is granted before the sixth is back.
     for back in 1..=6 {
         let GrantBudget { owner, node: holder, permit, .. } = out.pop().unwrap().clone();
         let back_call = ReturnBudget { owner, node: holder, permit, used: true, told: None, served: Some(true) };
@@ -108,7 +108,7 @@ fn a_nodes_lower_rate_binds_that_node_and_no_other() {
     let times: Vec<Duration> = node.granted[mine..].iter().map(|(at, ..)| *at).collect();
     assert!(most_in_a_second(&times) <= 2, "{times:?}");
     assert!(times.len() >= 12, "{} in 8 s by 2 a second", times.len());
-    // Without the policy the same settings are the fleet's cap.
+    // Without the policy, the same settings are the fleet's cap.
     node.give(none());
     assert!(node.lets_go_in_a_second() <= 2);
 }
@@ -129,7 +129,7 @@ fn a_nodes_lower_number_at_once_binds_that_node_and_no_other() {
 
 #[test]
 fn who_is_alone_goes_by_its_share_of_the_policy_and_by_its_own_lower_cap() {
-    // Ten nodes share 20 a second: two each; and one that says 1 of its own.
+    // Ten nodes share 20 a second, two each; the second row has its own cap of 1.
     for (own, most) in [(Caps::NONE, 2), (per_second(1.0), 1)] {
         let mut node = Node::alone(1, 10, settings(500.0, own));
         node.give(policy(per_second(20.0)));
@@ -143,7 +143,7 @@ fn who_is_alone_goes_by_its_share_of_the_policy_and_by_its_own_lower_cap() {
     }
 }
 
-/// What may happen next.
+/// One random action.
 #[derive(Clone, Debug)]
 enum Act {
     Policy(Option<(f64, Option<u64>)>),
@@ -164,7 +164,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Whether a pull is let go: one of this node, or of another that is called, or that asks at the right moment.
+/// Whether a pull is granted: one of this node, or one of another node that is called or that asks at the right moment.
 fn goes(effect: &Effect) -> bool {
     let granted = |reply: &BudgetReply| matches!(reply, BudgetReply::Granted(BudgetAnswer::Granted { .. }));
     matches!(effect, Effect::Turn { .. } | Effect::Granted { .. }) || matches!(effect, Effect::Reply { reply, .. } if granted(reply))
@@ -173,8 +173,8 @@ fn goes(effect: &Effect) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever becomes of the policy while permits are out and wanted: after a change no grant goes beyond what it says at once, and no
-    /// second that began after the change has more than its rate. The core's own invariants are looked at in each step.
+    /// The policy changes while permits are out and requested. After a change no grant exceeds its limit of pulls at once, and no second
+    /// that began after the change has more pulls than its rate. Each step checks the core's own invariants.
     #[test]
     fn nothing_that_begins_after_a_change_is_beyond_the_policy(acts in proptest::collection::vec(act(), 1..150), own in 1.0..300.0_f64) {
         let mut random = Random::seeded(1);
@@ -185,7 +185,7 @@ proptest! {
         core.step(at(now), Input::Fleet { alive: 6 });
         core.step(at(now), Input::Want { owner: owner.clone(), permit: first });
         core.step(at(now), Input::Elected { owner: owner.clone(), term: Term { epoch: 1, first: true, until: 1_000_000 * SECOND } });
-        // The rate, the most at once, and how many had begun when the rate was changed.
+        // The rate, the most pulls at once, and how many pulls had begun when the rate was changed.
         let (mut rate, mut most, mut changed) = (own, None, 0);
         let (mut mine, mut begun): (Vec<PermitId>, Vec<Duration>) = (vec![first], Vec::new());
         for act in acts {

@@ -1,7 +1,7 @@
-//! The queue under random asks, renewals, releases and silences.
+//! The queue under random requests, renewals, releases and silences.
 //!
-//! Contracts: never more permits out than slots; never more begun than the bucket has held; a node that keeps asking gets its turn; who
-//! falls silent loses permit and place; the counters are right; the alarm is never too late.
+//! Contracts: never more permits out than slots; never more pulls begun than the bucket has held; a node that keeps asking gets its turn; a
+//! silent node loses permit and place; the counters are right; the alarm is never too late.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ struct Node {
     queue: Queue,
     now: Now,
     random: Random,
-    /// Asked for and neither refused nor released: some may have expired.
+    /// Requested, and neither refused nor released. Some may have expired.
     known: Vec<(PermitId, String)>,
     granted: BTreeSet<PermitId>,
     begun: u64,
@@ -82,7 +82,7 @@ impl Node {
     fn ask(&mut self, permit: PermitId, image: String) {
         let effects = self.step(Input::Acquire { permit, image });
         if self.granted.contains(&permit) && !effects.contains(&Effect::Grant { permit }) {
-            // Its lease had ended: it is in the queue again, or refused.
+            // Its lease had ended, so it is in the queue again, or refused.
             self.granted.remove(&permit);
         }
     }
@@ -141,7 +141,7 @@ proptest! {
         for one in &moves {
             node.make(one);
         }
-        // Everybody falls silent: permits and places are free again.
+        // All nodes fall silent, so permits and places become free again.
         node.pass(PERMIT_LEASE * 2 + Duration::from_secs(60));
         let counts = node.queue.counts();
         prop_assert_eq!((counts.granted, counts.queued), (0, 0));
@@ -156,7 +156,7 @@ proptest! {
             node.make(&Move::Ask { image: *image });
         }
         let mut served = 0;
-        // A turn each, a second of work each, asking again meanwhile.
+        // Each pull gets a turn and takes 1 s; waiting ones ask again meanwhile.
         for _ in 0..200 {
             let holders: Vec<PermitId> = node.granted.iter().copied().collect();
             for permit in holders {

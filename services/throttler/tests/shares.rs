@@ -1,8 +1,8 @@
-//! Shares of a budget, by time that is counted here.
+//! Shares of a budget, in simulated time.
 //!
-//! Contracts: who reaches no leader takes its share of rate and pulls at once, and what it does about a quota that is used up is
-//! `budget.alone`: it goes on (`open`), or waits until the window is over (`share`). A leader keeps back the share of nodes that have
-//! been silent for less than ten minutes, in rate and in pulls at once.
+//! Contracts: a node that reaches no leader takes its share of the rate and of pulls at once. If a quota is used up, `budget.alone`
+//! decides: the node continues (`open`), or waits until the window is over (`share`). A leader keeps the share of nodes that have been
+//! silent for less than ten minutes, in rate and in pulls at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -16,17 +16,17 @@ use throttler::core::budget::{
 
 pub(crate) const OWNER: &str = "default registry.example/anonymous@egress";
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// Between two looks at what is due: timers have whole milliseconds.
+/// The time between two ticks, because timers have whole milliseconds.
 const TICK: Duration = Duration::from_millis(5);
 
-/// One node, and a clock that goes as it is told.
+/// One node with a simulated clock.
 pub(crate) struct Node {
     pub(crate) core: Budgets,
     random: Random,
     pub(crate) now: Duration,
     /// When each permit was granted to this node, and whether without a leader.
     pub(crate) granted: Vec<(Duration, PermitId, bool)>,
-    /// When a node was called, as this one leads: a permit went out then.
+    /// When a node was called by this one as the leader: a permit was granted then.
     called: Vec<Duration>,
 }
 
@@ -36,7 +36,7 @@ impl Node {
         Self { core, random: Random::seeded(1_000 + number), now: SECOND, granted: Vec::new(), called: Vec::new() }
     }
 
-    /// One of so many, without a bus from the beginning.
+    /// One of `alive` nodes, without a bus from the beginning; 0 if it was never told how many there are.
     pub(crate) fn alone(number: u64, alive: u64, policy: BudgetPolicy) -> Self {
         let mut node = Self::new(number, policy);
         if alive > 0 {
@@ -46,7 +46,7 @@ impl Node {
         node
     }
 
-    /// The leader of a fleet of so many, from now on and for hours.
+    /// The leader of a fleet of `alive` nodes, from now on and for hours.
     pub(crate) fn leading(alive: u64, policy: BudgetPolicy) -> Self {
         let mut node = Self::new(0, policy);
         node.give(Input::Fleet { alive });
@@ -66,7 +66,7 @@ impl Node {
         let mut replies = Vec::new();
         for effect in self.core.step(now, input) {
             match effect {
-                // Who asks again for what it has is told so again.
+                // A node that asks again for a granted permit is told again that it has it.
                 Effect::Granted { permit, alone, .. } if self.granted.iter().all(|(_, known, _)| *known != permit) => {
                     self.granted.push((self.now, permit, alone));
                 }
@@ -94,7 +94,7 @@ impl Node {
     /// Another node asks this one for a permit.
     pub(crate) fn asked(&mut self, by: u64) -> (GrantBudget, BudgetAnswer) {
         let (owner, node) = (OWNER.to_owned(), format!("other{by}").parse().unwrap());
-        // The registry has told nobody of a quota, so that rate and pulls at once are all there is to keep.
+        // The registry has told nobody of a quota, so that only the rate and pulls at once limit grants.
         let known = KnownLimits { none_told: true, limits: Vec::new() };
         let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known };
         let replies = self.give(Input::Called { token: 1, call: BudgetRequest::Grant(ask.clone()) });
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// How many pulls at once this node lets others begin as a leader. All of them are over then.
+    /// How many pulls at once this leader lets other nodes begin. All of them have ended afterwards.
     pub(crate) fn lets_go_at_once(&mut self) -> usize {
         let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..100).map(|other| self.asked(other)).collect();
         for (GrantBudget { owner, node, permit, .. }, _) in &asked {
@@ -115,7 +115,7 @@ impl Node {
         asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).count()
     }
 
-    /// Others pull all the time, and nothing fails: so the rate doubles up to its cap.
+    /// Other nodes pull all the time and nothing fails, so the rate doubles up to its cap.
     pub(crate) fn warms_up(&mut self) {
         for other in 0..2_000 {
             self.until(self.now + TICK);
@@ -131,7 +131,7 @@ impl Node {
         self.called.len()
     }
 
-    /// In the next two seconds, in each on average, while two hundred nodes want one more each.
+    /// How many calls a second are made in the next 2 s, while 200 nodes want one more permit each.
     pub(crate) fn lets_go_in_a_second(&mut self) -> usize {
         self.warms_up();
         for other in 0..200 {
@@ -147,7 +147,7 @@ pub(crate) fn most_in_a_second(at: &[Duration]) -> usize {
     at.iter().map(|from| at.iter().filter(|at| *at >= from && **at < *from + SECOND).count()).max().unwrap_or_default()
 }
 
-/// A registry's word that nothing is left of a quota, for so long.
+/// The registry's answer that nothing is left of a quota with this window.
 fn used_up(window: Duration) -> Vec<RegistryLimit> {
     vec![RegistryLimit { limit: 6, remaining: 0, window_ms: window.as_millis() as u64, ..RegistryLimit::default() }]
 }
@@ -204,7 +204,7 @@ fn a_quota_that_is_used_up_holds_who_shares_it_alone_until_its_window_is_over_an
         node.give(Input::Release { permit: first, limits: used_up(window), served: Some(true) });
         let told = node.now;
         let request = node.want();
-        // Its asker asks again while it waits, as it does.
+        // The caller repeats its request while it waits.
         while node.now < told + window - SECOND {
             node.until((node.now + 5 * SECOND).min(told + window - SECOND));
             node.give(Input::Want { owner: OWNER.to_owned(), permit: request });
@@ -225,7 +225,7 @@ fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
     let silent = slots.now;
     for node in [&mut slots, &mut paced] {
         node.now = silent + 10 * SECOND;
-        // Each digest says so again.
+        // Each digest repeats the number.
         for after in [10, 60, 300, 590] {
             node.now = node.now.max(silent + after * SECOND);
             node.give(Input::Fleet { alive: 5 });
@@ -248,13 +248,13 @@ fn who_is_elected_while_nodes_are_silent_keeps_their_share_as_well() {
     }
     node.lead();
     assert_eq!(node.lets_go_at_once(), 8, "of 20, for 4 of 10");
-    // They are back.
+    // The silent nodes are back.
     node.give(Input::Fleet { alive: 10 });
     assert_eq!(node.lets_go_at_once(), 20);
 }
 
-/// How long pulls wait for a bus, by what has become of it, how long ago, and who has asked before: one that is lost comes back mostly, and
-/// is waited for by all; one that was never there or cannot do this is waited for shortly, and once.
+/// How long pulls wait for a bus, by its state, since when it is so, and whether a pull waited before. A lost bus mostly comes back, so all
+/// pulls wait for it. A bus that was never there, or that is unusable, is awaited shortly and once.
 #[test]
 fn a_bus_that_was_never_there_or_cannot_do_this_is_waited_for_shortly_and_once() {
     let second = Duration::from_secs;

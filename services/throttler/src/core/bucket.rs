@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Starts full. Time is monotonic; going backwards counts as standing still.
+/// Starts full. Time is monotonic; if it goes backwards, no tokens are added.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     per_second: f64,
@@ -12,13 +12,13 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// `per_second` tokens flow in, up to `burst`.
+    /// A full bucket. `per_second` tokens are added each second, up to `burst`.
     #[must_use]
     pub fn full(per_second: f64, burst: u32) -> Self {
         Self { per_second, burst, tokens: f64::from(burst), last: Duration::ZERO }
     }
 
-    /// Takes one token if there is one. What is refused costs nothing.
+    /// Takes one token if there is one. A refusal costs nothing.
     pub fn take(&mut self, now: Duration) -> bool {
         let tokens = self.tokens_at(now) - 1.0;
         if self.burst == 0 || tokens < 0.0 {
@@ -29,14 +29,14 @@ impl TokenBucket {
         true
     }
 
-    /// How long until a token is there; none if there never will be.
+    /// How long until a token is available; none if there never will be one.
     #[must_use]
     pub fn ready_in(&self, now: Duration) -> Option<Duration> {
         if self.burst == 0 {
             return None;
         }
         let missing = (1.0 - self.tokens_at(now)).max(0.0);
-        // A nanosecond more, so that rounding never wakes the waiter just too early.
+        // One nanosecond more, so that rounding never wakes a waiter too early.
         Some(if missing > 0.0 { Duration::from_secs_f64(missing / self.per_second) + Duration::from_nanos(1) } else { Duration::ZERO })
     }
 

@@ -1,4 +1,4 @@
-//! Who may pull now: slots, the bucket and a fair queue.
+//! Which pulls may run now: slots, a token bucket and a fair queue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use contract::messages::throttler::PermitCounts;
 use super::bucket::TokenBucket;
 use super::waiters::{Waiter, Waiters};
 
-/// How long a permit lasts without a renewal, and a place in the queue without being asked for again. Long enough for a holder
-/// that is paused for seconds, short enough that a dead one's slot is back before anybody calls.
+/// How long a permit lasts without a renewal, and a place in the queue without a repeated request. It is long enough for a holder that
+/// stalls for seconds, and short enough that a dead holder's slot is soon free.
 pub const PERMIT_LEASE: Duration = Duration::from_secs(30);
-/// Kubelet's text, letter for letter.
+/// Kubelet's error text, unchanged.
 const QPS_EXCEEDED: &str = "pull QPS exceeded";
 
 /// What happens to a pull when the bucket is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExhausted {
-    /// It waits for its turn.
+    /// It waits for a token.
     #[default]
     Wait,
     /// It fails with `pull QPS exceeded`, as in kubelet.
     Fail,
 }
 
-/// The node's budget.
+/// The node's own limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottlePolicy {
-    /// Pulls that begin in a second; 0 for no limit.
+    /// Pulls that may begin in a second; 0 for no limit.
     pub per_second: f64,
     /// Pulls that may begin at once.
     pub burst: u32,
@@ -37,18 +37,18 @@ pub struct ThrottlePolicy {
     pub slots: usize,
     /// What happens when the bucket is empty.
     pub on_exhausted: OnExhausted,
-    /// Pulls that may wait; the next is refused.
+    /// Pulls that may wait; further ones are refused.
     pub queue: usize,
 }
 
-/// What happens to the queue.
+/// An input of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Somebody wants a permit, or renews one.
+    /// A caller requests a permit, or renews one.
     Acquire {
-        /// Chosen by the asker.
+        /// Chosen by the caller.
         permit: PermitId,
-        /// For which image.
+        /// The image to pull.
         image: String,
     },
     /// A permit is not needed any more.
@@ -60,24 +60,24 @@ pub enum Input {
     Tick,
 }
 
-/// What the queue decides.
+/// A decision of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Go ahead.
+    /// The pull may begin.
     Grant {
-        /// Who.
+        /// The permit.
         permit: PermitId,
     },
-    /// No.
+    /// The pull may not begin.
     Refuse {
-        /// Who.
+        /// The permit.
         permit: PermitId,
-        /// In kubelet's words where it has some.
+        /// The reason, in kubelet's words if kubelet has some.
         text: String,
     },
 }
 
-/// The state machine.
+/// The state machine of the node's queue.
 #[derive(Debug)]
 pub struct Queue {
     policy: ThrottlePolicy,
@@ -100,14 +100,14 @@ impl From<Waiter> for Held {
 }
 
 impl Queue {
-    /// Nobody pulls yet and the bucket is full.
+    /// An empty queue with a full bucket.
     #[must_use]
     pub fn new(policy: ThrottlePolicy) -> Self {
         let bucket = (policy.per_second > 0.0).then(|| TokenBucket::full(policy.per_second, policy.burst));
         Self { policy, bucket, granted: BTreeMap::new(), waiting: Waiters::default(), counts: PermitCounts::default() }
     }
 
-    /// Takes one input and says what follows from it.
+    /// Handles one input and returns the resulting effects.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let now = now.monotonic;
         let mut effects = Vec::new();
@@ -125,7 +125,7 @@ impl Queue {
         effects
     }
 
-    /// What holds after each step.
+    /// Checks what must hold after each step.
     fn assert_invariants(&self) {
         if !cfg!(debug_assertions) {
             return;
@@ -137,7 +137,7 @@ impl Queue {
         self.waiting.assert_invariants();
     }
 
-    /// When to tick next at the latest; none when nothing is pending.
+    /// How long until the next tick is due at the latest; none if nothing is pending.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let heard = self.granted.values().map(|held| held.heard).chain(self.waiting.silent_since()).min();
@@ -149,13 +149,13 @@ impl Queue {
         expiry.into_iter().chain(token).min()
     }
 
-    /// How many wait before this one; none if it does not wait.
+    /// How many pulls wait before this one; none if it does not wait.
     #[must_use]
     pub fn ahead_of(&self, permit: PermitId) -> Option<u64> {
         self.waiting.ahead_of(permit)
     }
 
-    /// Whether this permit is out.
+    /// Whether this permit is granted.
     #[must_use]
     pub fn is_granted(&self, permit: PermitId) -> bool {
         self.granted.contains_key(&permit)
@@ -197,7 +197,7 @@ impl Queue {
         }
     }
 
-    /// The first in the queue whose image nobody pulls now; else the first. So one image that is wanted again and again does not
+    /// The first waiting pull whose image nobody pulls now, otherwise the first. So an image that is requested again and again does not
     /// hold back the others.
     fn next_turn(&self) -> Option<PermitId> {
         let nobody_pulls = |waiter: &&Waiter| self.granted.values().all(|held| held.image != waiter.image);

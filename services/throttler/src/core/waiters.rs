@@ -1,21 +1,21 @@
-//! Who waits for the node's own turn, in the order of coming; of thousands that wait, each message concerns one.
+//! Pulls that wait in the node's own queue, in order of arrival. Each is found by permit and by time, because thousands may wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::PermitId;
 
-/// Those that wait.
+/// The waiting pulls.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     last_number: u64,
     by_number: BTreeMap<u64, Waiter>,
     numbers: BTreeMap<PermitId, u64>,
-    /// By the time when each was heard of last.
+    /// Ordered by the time when each was requested last.
     heard: BTreeSet<(Duration, PermitId)>,
 }
 
-/// One of them.
+/// A waiting pull.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) permit: PermitId,
@@ -36,7 +36,7 @@ impl Waiters {
         self.numbers.contains_key(&permit)
     }
 
-    /// Comes last. None waits with this permit yet.
+    /// Adds a pull at the end. No pull waits with this permit yet.
     pub(super) fn push(&mut self, now: Duration, permit: PermitId, image: String) {
         self.last_number += 1;
         self.numbers.insert(permit, self.last_number);
@@ -44,7 +44,7 @@ impl Waiters {
         self.by_number.insert(self.last_number, Waiter { permit, image, heard: now });
     }
 
-    /// Asks again, and keeps its place. False: it does not wait.
+    /// Repeats the request of a waiting pull, which keeps its place; false if it does not wait.
     pub(super) fn hear(&mut self, now: Duration, permit: PermitId) -> bool {
         let Some(waiter) = self.numbers.get(&permit).and_then(|number| self.by_number.get_mut(number)) else { return false };
         self.heard.remove(&(waiter.heard, permit));
@@ -59,23 +59,23 @@ impl Waiters {
         Some(waiter)
     }
 
-    /// In the order of their coming.
+    /// All waiting pulls, in order of arrival.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter> {
         self.by_number.values()
     }
 
-    /// How many came before it; none if it does not wait.
+    /// How many wait before it; none if it does not wait.
     pub(super) fn ahead_of(&self, permit: PermitId) -> Option<u64> {
         let number = self.numbers.get(&permit)?;
         Some(self.by_number.range(..number).count() as u64)
     }
 
-    /// When the one was heard of that was not for the longest.
+    /// When the pull that was silent for the longest time was requested last.
     pub(super) fn silent_since(&self) -> Option<Duration> {
         self.heard.first().map(|(heard, _)| *heard)
     }
 
-    /// Forgets those that were not heard of for so long.
+    /// Removes the pulls that were not requested again within `after`.
     pub(super) fn expire(&mut self, now: Duration, after: Duration) {
         while let Some((heard, permit)) = self.heard.first().copied() {
             if now.saturating_sub(heard) < after {

@@ -1,7 +1,7 @@
 //! The fleet's budgets in a small simulated fleet.
 //!
-//! Contracts, among nodes that reach a leader: never more pulls at once than the budget, never more begun in any second, never one
-//! more than a quota leaves; everybody is served in the end; and each checker finds the bug that is planted for it.
+//! Contracts, among nodes that reach a leader: never more pulls at once than the budget, never more begun in any second, never one more
+//! than a quota leaves; all pulls are served in the end; and each checker finds the bug that is planted for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod world;
@@ -29,7 +29,7 @@ fn a_healthy_fleet_begins_at_the_rate_and_everybody_is_served() {
     assert_eq!((seen.served, seen.alone, seen.refused, seen.leaders), (900, 0, 0, 1));
     assert!(most_in_a_second(&seen.begun) <= 200, "{} in a second", most_in_a_second(&seen.begun));
     let last = *seen.begun.last().expect("somebody began");
-    // A budget begins at a twentieth of its rate, and doubles that within 2 s as long as nothing fails.
+    // A budget begins at a twentieth of its rate, which doubles up to the cap within 2 s as long as nothing fails.
     assert!(last < Duration::from_millis(1_500 + 2_000 + 900 * 1_000 / 185), "the last began at {last:?}");
 }
 
@@ -42,7 +42,8 @@ fn a_quota_of_a_hundred_lets_a_hundred_go_and_states_the_wait_to_the_rest() {
     assert!(seen.longest_stated > hours && seen.longest_stated < 3 * hours, "{:?}", seen.longest_stated);
 }
 
-/// Two addresses of one egress, each with a quota of six: the fleet uses both, and no node is held by the other's.
+/// Two addresses of one egress, each with a quota of six. The fleet uses both, and the quota of one address holds back no node of the
+/// other.
 #[test]
 fn a_quota_counts_for_the_nodes_behind_one_address() {
     let hours = Duration::from_secs(6 * 3_600);
@@ -54,7 +55,7 @@ fn a_quota_counts_for_the_nodes_behind_one_address() {
     }
 }
 
-/// What a node alone takes of a quota no leader knows: one that is let go for it is refused, and nobody else for the same.
+/// No leader knows what a node without a leader uses of a quota: one pull that is granted for it is refused, and no other for the same.
 #[test]
 fn a_leader_lets_no_more_go_than_are_left_though_a_node_alone_has_taken_some() {
     let (quota, requested_within) = (Some((15, Duration::from_secs(600))), Duration::from_secs(50));
@@ -79,7 +80,7 @@ fn no_more_at_once_than_allowed() {
     assert_eq!((seen.served, seen.most_at_once), (40, 5));
 }
 
-/// Where each answer takes long, it is waited for as long: a leader that is slow to reach is better than none.
+/// If each answer takes long, it is awaited for as long, because a leader that is slow to reach is better than none.
 #[test]
 fn a_slow_bus_slows_and_starves_nobody() {
     let ways = [2, 20, 100, 200, 400, 800].map(Duration::from_millis);
@@ -92,7 +93,7 @@ fn a_slow_bus_slows_and_starves_nobody() {
             assert_eq!((seen.served, seen.alone), (18, 0), "{said}");
             let (most, last) = (most_in_a_second(&seen.begun), *seen.begun.last().expect("somebody began"));
             assert!(last <= Duration::from_secs(12) + one_way * 30, "{said}: the last began at {last:?}");
-            // Answers that come late begin what was granted in another second.
+            // After late answers, pulls begin in another second than the one in which they were granted.
             assert!(most as f64 <= per_second * 2.0, "{said}: {most} began within a second");
         }
     }
@@ -108,7 +109,7 @@ fn a_leader_of_a_bucket_that_was_wiped_hears_itself() {
     }
 }
 
-/// Loss, doubles, crashes, partitions and stalls, a tight budget and a quota.
+/// Loss, doubled messages, crashes, partitions and stalls, with a tight budget and a quota.
 fn troubled(planted_bug: Option<PlantedBug>) -> Plan {
     let policy = BudgetPolicy { per_second: 20.0, at_once: 6, ..BudgetPolicy::default() };
     Plan {
@@ -119,7 +120,7 @@ fn troubled(planted_bug: Option<PlantedBug>) -> Plan {
         sources: 1,
         requests_per_node: 12,
         requested_within: Duration::from_secs(60),
-        // Some take longer than a permit lasts that is not renewed.
+        // Some pulls take longer than a permit lasts without a renewal.
         pull_takes: Duration::from_millis(2_500),
         loss: 0.02,
         doubling: 0.05,
@@ -136,14 +137,14 @@ fn troubled(planted_bug: Option<PlantedBug>) -> Plan {
     }
 }
 
-/// The same troubles while all nodes want much at once of a registry without limits.
+/// The same troubles while all nodes make many requests at once to a registry without limits.
 fn rush(planted_bug: Option<PlantedBug>) -> Plan {
     let policy = BudgetPolicy { per_second: 20.0, ..BudgetPolicy::default() };
     let requested_within = Duration::from_secs(40);
     Plan { policy, quota: None, requests_per_node: 60, requested_within, pull_takes: Duration::from_millis(50), ..troubled(planted_bug) }
 }
 
-/// What one seed shows of broken promises.
+/// The broken promises that one seed shows.
 fn broken(seen: &Seen, plan: &Plan) -> Vec<String> {
     let mut broken = Vec::new();
     let at_once = plan.policy.at_once;
@@ -154,19 +155,19 @@ fn broken(seen: &Seen, plan: &Plan) -> Vec<String> {
     if at_once > 0 && seen.most_at_once > at_once {
         broken.push(format!("{} ran at once, {at_once} may", seen.most_at_once));
     }
-    // When a node that was just let go and the leader are lost together, nobody knows of that pull.
+    // If a node with a new grant and the leader are lost together, no node knows of that pull.
     if seen.over_quota > seen.struck {
         broken.push(format!("{} were refused by the registry", seen.over_quota));
     }
     broken
 }
 
-/// Runs of all seeds, on all cores.
+/// The seeds of a run, on all cores.
 const SEEDS: u64 = 80;
-/// A planted bug shows sooner.
+/// Fewer seeds find a planted bug.
 const SEEDS_TO_FIND: u64 = 50;
 
-/// What comes of each seed, in the order of the seeds.
+/// The result of each seed, in the order of the seeds.
 fn each_of<T: Send>(seeds: u64, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let (next, all) = (AtomicU64::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
@@ -201,7 +202,7 @@ fn whatever_goes_wrong_the_budget_holds_and_all_are_served() {
     assert!(troubles >= 8 * SEEDS as usize && leaders > SEEDS as usize, "{troubles} troubles, {leaders} leaders");
 }
 
-/// The budget holds for these seeds, and all are served.
+/// Asserts that the budget holds for these seeds and that all pulls are served.
 fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
     let hold = |seed| {
         let seen = World::run(plan.clone(), seed);
@@ -212,7 +213,7 @@ fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
     seeds.map(hold).collect()
 }
 
-/// Of leaders whose settings say 1, 20 or 500 a second, or no limit at all, each goes by the policy; and so do nodes that are alone.
+/// The leaders' settings say 1, 20 or 500 a second, or no limit, but each uses the policy, and so do nodes without a leader.
 #[test]
 fn the_fleet_policy_counts_whatever_the_settings_of_nodes_say() {
     holds(0..12, &Plan { by_policy: true, ..troubled(None) });
@@ -224,7 +225,7 @@ fn of_two_leaders_one_learns_while_the_other_goes_on() {
     let plan = Plan { troubles: 0, thefts: 8, ..troubled(None) };
     let seen = holds(0..10, &plan);
     assert!(seen.iter().all(|seen| seen.thefts >= 6 && seen.leaders > 3), "{seen:?}");
-    // Not so, where who takes the lease learns nothing.
+    // The checkers find it if a new leader learns nothing.
     let plan = Plan { planted_bug: Some(PlantedBug::LearnsNothing), ..plan };
     assert!((0..10).any(|seed| !broken(&World::run(plan.clone(), seed), &plan).is_empty()));
 }
@@ -241,7 +242,7 @@ fn clocks_that_jump_by_minutes_break_no_budget() {
     holds(0..5, &Plan { troubles: 0, jumps: 8, ..rush(None) });
 }
 
-/// Messages come again after seconds, when their permits are used, returned, or another leader's.
+/// Messages come again after seconds, when their permits are used, returned, or granted by another leader.
 #[test]
 fn permits_that_are_replayed_break_no_budget() {
     holds(0..10, &Plan { troubles: 0, thefts: 2, doubling: 0.5, ..troubled(None) });
@@ -259,7 +260,7 @@ fn at(ms: u64) -> Now {
     Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO }
 }
 
-/// Wants a permit itself, and leads the budget from the first second on.
+/// A node that wants a permit itself and leads the budget from the first second on.
 fn elected() -> (Budgets, Random) {
     let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
@@ -272,7 +273,7 @@ fn in_term() -> Input {
     Input::Elected { owner: world::OWNER.to_owned(), term: Term { epoch: 7, first: false, until: Duration::from_secs(60) } }
 }
 
-/// Another node asks for a permit, and has heard of a leader before that so many pulls are left.
+/// Another node asks for a permit, and has heard from an earlier leader that `remaining` pulls are left.
 fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
     let known = KnownLimits { none_told: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
     let permit = PermitId::random(random);
@@ -280,13 +281,13 @@ fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
     Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
 }
 
-/// How many a node lets go from then on, itself included, within a minute.
+/// How many pulls a node grants from then on within a minute, its own included.
 fn lets_go(node: &mut Budgets, from: u64) -> usize {
     let effects = (from..60_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)).collect::<Vec<_>>();
     effects.iter().filter(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })).count()
 }
 
-/// A leader knows by what nodes report that nothing is left, which nobody tells it twice.
+/// A leader knows from nodes' reports that nothing is left, and no node reports that twice.
 #[test]
 fn news_of_an_election_that_come_again_make_no_leader_forget() {
     let (mut node, mut random) = elected();
@@ -297,7 +298,7 @@ fn news_of_an_election_that_come_again_make_no_leader_forget() {
     assert_eq!(lets_go(&mut node, 2_000), 0);
 }
 
-/// Who waits asks every five seconds, and the last to ask its leader before knows the most.
+/// A waiting node asks every 5 s, and the last one that asked the earlier leader knows most.
 #[test]
 fn a_new_leader_hears_all_who_wait_under_a_quota_before_it_lets_anybody_go() {
     let (mut node, mut random) = elected();
@@ -323,7 +324,7 @@ fn who_leads_no_more_tells_the_next_leader_what_it_knew_as_one() {
     assert_eq!(told.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
 }
 
-/// What a node comes to in a minute whose leader gives each answer so late: how often it asked, and when it went.
+/// How often a node asks in a minute if its leader gives each answer `late_ms` late, and when the node goes alone.
 fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
     let (mut random, owner, leader) = (Random::seeded(1), world::OWNER.to_owned(), "n9".parse::<NodeName>().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
@@ -353,7 +354,7 @@ fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize
     (asked_in_all, went)
 }
 
-/// Its line is slow, or it has many to answer.
+/// The leader's connection is slow, or it has many requests to answer.
 #[test]
 fn who_is_told_late_to_wait_waits_and_does_not_ask_the_more() {
     let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
@@ -371,8 +372,8 @@ fn whose_grants_all_come_too_late_goes_alone() {
     assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
 }
 
-/// The first call to the node that leads from then on, and when, of a node whose leader answers so much and no more. It pulls when it may,
-/// and is told then that the quota is used up.
+/// The first call to the next leader, which leads from `leads_from` on, and its time in ms, if the first leader answers only by `answer`.
+/// The node pulls when it may, and then learns that the quota is used up.
 fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetRequest) -> Option<BudgetReply>) -> Option<(u64, BudgetRequest)> {
     let (mut random, owner) = (Random::seeded(1), world::OWNER.to_owned());
     let [first, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
@@ -403,8 +404,8 @@ fn used_up() -> RegistryLimit {
     RegistryLimit { limit: 6, window_ms: 60_000, reset_ms: Some(50_000), ..RegistryLimit::default() }
 }
 
-/// A leader that does not answer is asked less and less often, but whether it still leads is not: seen in a fleet whose leaders were cut
-/// off one after the other.
+/// A leader that does not answer is asked less and less often, but the lease is still looked up. This was seen in a fleet whose leaders
+/// were cut off one after the other.
 #[test]
 fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
     let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
@@ -419,7 +420,7 @@ fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
     }
 }
 
-/// Its leader took its word and died: none of those who wait had asked since.
+/// The leader took the node's report and died before any waiting node asked again.
 #[test]
 fn who_has_used_up_a_quota_tells_the_next_leader() {
     let answer = |ms, call: &BudgetRequest| match call {
@@ -449,7 +450,7 @@ fn each_planted_bug_is_found() {
         PlantedBug::PolicyIgnored,
     ];
     for planted_bug in all {
-        // A new leader begins at a low rate: that it has learned nothing shows where two lead one after the other again and again.
+        // A new leader begins at a low rate, so it shows only after many changes of leaders that it has learned nothing.
         let thefts = if planted_bug == PlantedBug::LearnsNothing { 8 } else { 0 };
         let found = (0..SEEDS_TO_FIND).find(|seed| {
             let plan = Plan { thefts, by_policy: planted_bug == PlantedBug::PolicyIgnored, ..drawn(*seed, Some(planted_bug)) };

@@ -1,4 +1,4 @@
-//! A small fleet in simulated time: nodes, a bus that loses, doubles, delays and cuts off, leases by compare-and-set, and a
+//! A small fleet in simulated time: nodes, a bus that loses, doubles, delays and cuts off messages, leases by compare-and-set, and a
 //! registry that counts.
 
 mod server;
@@ -14,38 +14,38 @@ use contract::{NodeName, PermitId};
 use server::Lease;
 use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, FLEET_PERMIT_LEASE, Input, PlantedBug, Term};
 
-/// The owner that everybody asks for.
+/// The owner of all requests.
 pub(crate) const OWNER: &str = "default/registry.example/anonymous";
 
-/// What may go wrong and what is asked for.
+/// What goes wrong, and what is requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) policy: BudgetPolicy,
-    /// The fleet policy says so, and nodes' settings say something else each.
+    /// The fleet policy sets `policy`, and each node's settings differ from it.
     pub(crate) by_policy: bool,
-    /// Pulls in a window, and how long it is.
+    /// Pulls in a window, and the length of the window.
     pub(crate) quota: Option<(u64, Duration)>,
-    /// By so many addresses the registry knows the fleet, and counts each apart; it names them if there are several.
+    /// The number of addresses by which the registry knows the fleet. It counts each apart, and names them if there are several.
     pub(crate) sources: usize,
     pub(crate) requests_per_node: usize,
-    /// Over which time the requests come.
+    /// The time over which the requests come.
     pub(crate) requested_within: Duration,
     pub(crate) pull_takes: Duration,
     pub(crate) loss: f64,
     pub(crate) doubling: f64,
     pub(crate) delay_most: Duration,
-    /// What each message takes at least of the nodes that are far from the server, a node's to itself as well: it goes by the bus.
+    /// The least time that each message of a far node takes, its messages to itself included, because they use the bus.
     pub(crate) one_way: Duration,
-    /// So many nodes, the last, are far from the server.
+    /// How many nodes, counted from the last, are far from the server.
     pub(crate) far_nodes: usize,
-    /// How many crashes, partitions and stalls in the first minute.
+    /// How many crashes, partitions and stalls there are in the first minute.
     pub(crate) troubles: usize,
-    /// The first node is cut off for so long from the beginning.
+    /// How long the first node is cut off from the beginning.
     pub(crate) first_cut_for: Duration,
-    /// When the bucket of leases is wiped: revisions start over.
+    /// When the bucket of leases is wiped, so that revisions start over.
     pub(crate) wiped_at: Option<Duration>,
-    /// How often somebody takes the leader's lease away in the first minute: two lead.
+    /// How often the leader's lease is taken away in the first minute, so that there are two leaders.
     pub(crate) thefts: usize,
     /// How often a clock jumps by five minutes in the first minute.
     pub(crate) jumps: usize,
@@ -80,22 +80,22 @@ impl Default for Plan {
     }
 }
 
-/// What was seen.
+/// The observations of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// When each pull of a node that reaches a leader began.
     pub(crate) begun: Vec<Duration>,
     pub(crate) alone: usize,
     pub(crate) served: usize,
-    /// Pulls under way on a node when it crashed, stalled or was cut off.
+    /// Pulls that ran on a node when it crashed, stalled or was cut off.
     pub(crate) struck: usize,
-    /// Pulls that the registry refused, of nodes that had a permit.
+    /// Pulls with a permit that the registry refused.
     pub(crate) over_quota: usize,
     /// The most pulls at once whose permits had not run out.
     pub(crate) most_at_once: usize,
     pub(crate) refused: usize,
     pub(crate) leaders: usize,
-    /// Troubles that acted.
+    /// Troubles that happened.
     pub(crate) troubles: usize,
     /// Leases that were taken away from their leaders.
     pub(crate) thefts: usize,
@@ -135,7 +135,7 @@ struct Node {
     up: bool,
     cut: bool,
     stalled_until: Duration,
-    /// So far its monotonic clock has jumped.
+    /// How far its monotonic clock has jumped.
     ahead: Duration,
     wake: u64,
     wants: BTreeSet<PermitId>,
@@ -145,7 +145,7 @@ struct Node {
 struct Pull {
     until: Duration,
     alone: bool,
-    /// Its permit ran out while it went on.
+    /// The permit ran out while the pull continued.
     ran_out: bool,
     said: Option<RegistryLimit>,
 }
@@ -159,11 +159,11 @@ pub(crate) struct World {
     nodes: Vec<Node>,
     lease: Lease,
     pulls: BTreeMap<(usize, PermitId), Pull>,
-    /// Of each source: since when, and how many pulls.
+    /// For each source, when its window began and how many pulls it has.
     windows: BTreeMap<usize, (Duration, u64)>,
     seen: Seen,
     events: u64,
-    /// Events at the same time.
+    /// How many events happened at the same time.
     same: u64,
 }
 
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// What a node is told when it has found the bus.
+    /// Tells a node what it learns when it has found the bus.
     fn tell_of_fleet(&mut self, at: usize) {
         let alive = self.plan.nodes as u64;
         self.give(at, Input::Fleet { alive });
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// What a node's clock says.
+    /// The time by a node's clock.
     fn clock(&self, at: usize) -> Now {
         Now { monotonic: self.now + self.nodes[at].ahead, wall: self.now }
     }
@@ -349,7 +349,7 @@ impl World {
         }
     }
 
-    /// From a node, or from the server (`usize::MAX`).
+    /// Sends a message from a node, or from the server (`usize::MAX`).
     fn send(&mut self, from: usize, to: usize, letter: Letter) {
         let cut = |at: usize| at != usize::MAX && self.nodes[at].cut;
         if cut(from) || cut(to) || self.random.fraction() < self.plan.loss {
@@ -418,7 +418,7 @@ impl World {
         self.later(takes, Event::PullEnds(at, incarnation, permit));
     }
 
-    /// Whether a node's permits may have run out: it is cut off, dead or stalled, or was lately. Its pulls are counted apart.
+    /// Whether a node's permits may have run out, because it is cut off, down, or was stalled lately. Its pulls are counted apart.
     fn lapsed(&self, at: usize) -> bool {
         let node = &self.nodes[at];
         !node.up || node.cut || node.stalled_until + FLEET_PERMIT_LEASE > self.now

@@ -1,4 +1,4 @@
-//! The rate in force: what a registry turns out to be able to do, and at most the cap.
+//! The rate in force: what a registry turns out to sustain, and at most the cap.
 //!
 //! | phase | what it means | the rate |
 //! |---|---|---|
@@ -7,11 +7,12 @@
 //! | `Growing` | fewer failed after the cut: the registry was overloaded | grows, the faster the longer nothing fails, until the next cut |
 //! | `Chance` | as many failed after the cut: requests fail by chance | doubles again, and is not cut as long as they do |
 //!
-//! An overloaded registry serves in a second what it can, whatever more it is asked: so what it served while requests failed is the rate
-//! to ask it at.
+//! An overloaded registry serves in a second what it can, however much more it is asked. So what it served while requests failed is the
+//! rate at which to ask it.
 //!
-//! One node's failures never move it: a cut wants three nodes, or all that ask. A node that failed several times in a row while others were
-//! served may itself be the cause, and what it fails after that causes no cut: a rack without a network slows nobody else.
+//! One node's failures never change the rate: a cut needs three failing nodes, or all nodes that ask. A node that failed several times in a
+//! row while others were served may itself be the cause, so its further failures cause no cut: a rack without a network slows no other
+//! node.
 
 #[cfg(test)]
 mod tests;
@@ -23,85 +24,85 @@ use contract::NodeName;
 
 /// The cap divided by this is the first rate.
 const START_SHARE: f64 = 20.0;
-/// No first rate is lower than this, unless the cap is, in pulls a second.
+/// The lowest first rate in pulls a second, unless the cap is lower.
 const START_LEAST: f64 = 5.0;
 /// The cap divided by this is the lowest rate.
 const FLOOR_SHARE: f64 = 200.0;
-/// No cut goes below this, in pulls a second: a lower rate takes too long to show anything, and where few of them succeed, nobody is served
-/// meanwhile.
+/// No cut goes below this rate, in pulls a second. A lower rate takes too long to show anything, and if few requests succeed, nobody is
+/// served meanwhile.
 const FLOOR_LEAST: f64 = 2.0;
-/// A budget that nobody asked for so long begins anew.
+/// A budget that nobody asked for this long begins anew.
 const IDLE: Duration = Duration::from_secs(30);
-/// A registry that served nobody for so long begins anew with its first answer: whatever was found is of before.
+/// A registry that served nobody for this long begins anew with its first answer, because what was found is out of date.
 const DOWN: Duration = Duration::from_secs(10);
-/// So does one where so many of those that asked failed.
+/// A registry also begins anew with its first answer if this share of the answers failed before a cut and none was served since.
 const NEARLY_ALL: f64 = 0.9;
 /// How often the rate doubles.
 const DOUBLES_EVERY: Duration = Duration::from_millis(400);
-/// How often it grows otherwise.
+/// How often the rate grows otherwise.
 const GROWS_EVERY: Duration = Duration::from_secs(1);
-/// By how much at first, as a share of it; twice as much after each [`GROWS_FASTER_AFTER`] steps in a row that were clean, up to the last.
+/// The share by which the rate grows. It doubles after each [`GROWS_FASTER_AFTER`] clean steps, at most [`GROWS_FASTER_MOST`] times.
 const GROWTH: f64 = 0.05;
 const GROWS_FASTER_AFTER: u32 = 5;
 const GROWS_FASTER_MOST: u32 = 4;
-/// A cut leaves so much of what was served in the last second,
+/// A cut leaves at most this share of what was served in the last second.
 const OF_SERVED: f64 = 0.9;
-/// and of the rate no more than this while it is being found, or this once it has been.
+/// A cut also leaves at most this share of the rate: the first while the rate is being found, the second once it was found.
 const CUT_FIRST: f64 = 0.45;
 const CUT: f64 = 0.9;
-/// While it is being found, so much of it is left in any case: what was served in a second may be few by chance.
+/// While the rate is being found, a cut leaves at least this share of it, because few may be served in a second by chance.
 const CUT_MOST: f64 = 0.25;
-/// What was served in the last second is counted in so many parts.
+/// What was served in the last second is counted in this many parts.
 const PARTS: usize = 4;
 const PART: Duration = Duration::from_millis(250);
-/// How many of the last answers are looked at, or those of [`RECENT_S`] at a higher rate: then a few that fail by chance are not many.
+/// How many of the last answers are looked at. At a higher rate it is those of [`RECENT_S`], so that a few chance failures are not many.
 const RECENT: usize = 10;
 const RECENT_S: f64 = 0.25;
-/// None of them is older than this, or than so many take at the rate in force: a load shows within seconds, and a few probes of a registry
-/// that is down say nothing of it.
+/// No answer that is looked at is older than this, or than the time of [`RECENT`] answers at the rate in force if that is longer. A load
+/// shows within seconds, and a few probes of a registry that is down do not show one.
 const RECENT_FOR: Duration = Duration::from_secs(3);
-/// So much of them must have failed,
+/// A cut needs this share of the recent answers to have failed.
 const FAILING_SHARE: f64 = 0.35;
-/// of so many nodes, or of all that ask.
+/// A cut needs this many failing nodes, or that all nodes that ask fail.
 const FAILING_NODES: usize = 3;
-/// Where fewer nodes ask: so many answers at least.
+/// If fewer nodes ask, a cut needs at least this many answers.
 const RECENT_LEAST: usize = 4;
-/// So many failures of one node count in a row, if others were served meanwhile.
+/// Further failures of a node cause no cut after this many in a row, if others were served meanwhile.
 const FAILURES_IN_A_ROW: u32 = 3;
-/// Nodes whose failures are counted so: as many as a fleet has. Those beyond it count each time.
+/// The most nodes whose failures in a row are counted: a large fleet. Failures of further nodes always count.
 const FAILING_MAX: usize = 10_000;
-/// What was let go within this time after a cut does not count: a registry that counts by the second refuses the rest of that.
+/// Answers to pulls granted within this time after a cut do not count, because a registry that counts by the second refuses the rest of it.
 const SETTLES: Duration = Duration::from_secs(1);
-/// From then on a cut is judged by the answers of so long, and so many, one of them served,
+/// A cut is judged after this time beyond [`SETTLES`], by [`JUDGED_BY`] answers if none failed.
 const JUDGED_FOR: Duration = Duration::from_millis(500);
 const JUDGED_BY: u32 = 8;
-/// so many if any failed,
+/// If any failed, a cut is judged by this many answers, at least one of them served.
 const JUDGED_BY_IF_SOME_FAIL: u32 = 18;
-/// or so many in any case.
+/// A cut is judged by this many answers in any case.
 const JUDGED_BY_AT_MOST: u32 = 24;
-/// A cut that could not be judged for so long, because less than [`USED`] of the rate was asked for, is taken back.
+/// A cut that could not be judged within this time, because less than [`USED`] of the rate was asked for, is taken back.
 const JUDGED_WITHIN: Duration = Duration::from_secs(10);
-/// The registry was overloaded if no more than this part of the failing share is left.
+/// The registry was overloaded if at most this part of the failing share is left.
 const STILL_FAILING: f64 = 0.4;
-/// So many cuts in a row are made before it is said to fail by chance: what a registry served in a second may be twice what it can do, where
-/// it counts by the second.
+/// This many cuts in a row are made before failures count as chance: a registry that counts by the second may have served twice what it can
+/// sustain.
 const CUTS: u32 = 2;
-/// One cut is enough where so many failed before it, and no more after it;
+/// One cut is enough if this share failed before it and no larger share after it.
 const PLAIN_SHARE: f64 = 0.42;
-/// and after a cut of the first rate, which had not been doubling, if this part of the failing share is left: an overloaded registry would fail
+/// One cut of the first rate is also enough if at least this part of the failing share is left, because an overloaded registry would fail
 /// far fewer.
 const AS_MANY: f64 = 0.8;
-/// It fails by chance if about as many fail as before: if more do, it can do less than was supposed.
+/// Requests fail by chance if about as many fail as before. If more fail, the registry can do less than was assumed.
 const AS_BEFORE: f64 = 1.3;
 const AS_BEFORE_AND: f64 = 0.1;
-/// What looked like chance was none if, of so many answers at the higher rate, this part of those fail that did not before.
+/// A chance is withdrawn if, after this many answers at the higher rate, [`MORE_FAILING`] of the share that succeeded before fails.
 const CHANCE_JUDGED_BY: u32 = 30;
 const MORE_FAILING: f64 = 0.6;
 /// A step up is clean if no more than this share of its answers failed.
 const CLEAN_SHARE: f64 = 0.17;
-/// For so long at least no cut is made where requests fail by chance.
+/// Where requests fail by chance, no cut is made for at least this long.
 const CHANCE_FOR: Duration = Duration::from_secs(60);
-/// A step up needs that so much of the rate was used: else it shows nothing.
+/// The rate is raised only if this share of it was used, because otherwise the step shows nothing.
 const USED: f64 = 0.5;
 
 /// How a registry answered a pull, as far as the rate is concerned.
@@ -124,9 +125,9 @@ pub struct AdaptiveRate {
     step: Step,
     served: Served,
     granted_last: Option<Duration>,
-    /// That it fails by chance has been found wrong.
+    /// Until then, no failures count as chance, because that was found wrong.
     no_chance_until: Duration,
-    /// When the first failure since the last success was.
+    /// When the first failure since the last success came.
     failing_since: Option<Duration>,
     served_last: Option<Duration>,
     /// Failures of each node since it was served.
@@ -156,10 +157,10 @@ enum Phase {
     Chance { until: Duration, share: f64, answered: u32, failed: u32 },
 }
 
-/// A cut and what came of it.
+/// A cut and its results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Judgement {
-    /// Of the last cut.
+    /// When the last cut was made.
     since: Duration,
     /// The rate before the first cut.
     before: f64,
@@ -171,7 +172,7 @@ struct Judgement {
     failed: u32,
 }
 
-/// What happened since the rate was looked at last.
+/// Counts since the rate was last checked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Step {
     since: Duration,
@@ -211,7 +212,7 @@ impl Step {
 }
 
 impl AdaptiveRate {
-    /// A cap above 0, in pulls a second.
+    /// `cap`: above 0, in pulls a second.
     #[must_use]
     pub fn new(now: Duration, cap: f64) -> Self {
         let step = Step { since: now, ..Step::default() };
@@ -231,7 +232,7 @@ impl AdaptiveRate {
         }
     }
 
-    /// Another cap, above 0. What was found by the cap before is looked for anew, from no higher than where it stands.
+    /// Sets another cap, above 0. The search begins anew from the present rate, raised to the first rate of the new cap if it is lower.
     pub fn set_cap(&mut self, now: Duration, cap: f64) {
         let rate = self.rate;
         self.cap = cap;
@@ -245,13 +246,13 @@ impl AdaptiveRate {
         self.rate
     }
 
-    /// Whether the registry is known or supposed to be unable to do what the cap allows.
+    /// Whether the registry is known or assumed to sustain less than the cap.
     #[must_use]
     pub fn is_found(&self) -> bool {
         self.rate < self.cap && matches!(self.phase, Phase::Judging(_) | Phase::Growing { .. })
     }
 
-    /// A pull was let go.
+    /// A pull was granted.
     pub fn granted(&mut self, now: Duration) {
         if self.granted_last.is_some_and(|last| now > last + IDLE) {
             self.begin_anew(now);
@@ -260,7 +261,7 @@ impl AdaptiveRate {
         self.step.granted = self.step.granted.saturating_add(1);
     }
 
-    /// The registry answered a pull of `node` that was let go at `granted`, if that is known.
+    /// The registry answered a pull of `node` that was granted at `granted`, if that is known.
     pub fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, answer: RegistryAnswer) {
         let failed = answer == RegistryAnswer::Failed;
         if failed {
@@ -343,7 +344,7 @@ impl AdaptiveRate {
         }
     }
 
-    /// Counts a failure; whether the node has failed often in a row, while others were served.
+    /// Counts a failure. Returns whether the node has failed often in a row while others were served.
     fn fails_alone(&mut self, now: Duration, node: &NodeName) -> bool {
         if self.failing.len() >= FAILING_MAX && !self.failing.contains_key(node) {
             return false;
@@ -353,7 +354,8 @@ impl AdaptiveRate {
         failing.failures > FAILURES_IN_A_ROW && self.served_last.is_some_and(|served| served >= failing.since)
     }
 
-    /// The rate was cut because all that asked failed, and nothing was served since: nodes that are sick say nothing of what it can do.
+    /// Whether the rate was cut because nearly all requests failed, and nothing was served since. Sick nodes do not show what a registry
+    /// sustains.
     fn nothing_was_served(&self) -> bool {
         matches!(self.phase, Phase::Judging(Judgement { share, served: 0, .. }) if share >= NEARLY_ALL)
     }
@@ -369,7 +371,7 @@ impl AdaptiveRate {
         self.step = Step { since: now, ..Step::default() };
     }
 
-    /// The failing share of the last answers, if it is large, and of several nodes or of all that ask.
+    /// The failing share of the last answers, if it is large and several nodes fail, or all that ask.
     fn failing_share(&self) -> Option<f64> {
         let nodes = |failed: bool| {
             let of = self.recent.iter().filter(|recent| recent.failed || !failed);
@@ -377,16 +379,16 @@ impl AdaptiveRate {
         };
         let (asking, failing) = (nodes(false), nodes(true));
         let all_fail = asking > 1 && failing == asking;
-        // A few answers may by chance be those of nodes that are sick.
+        // A few answers may by chance be those of sick nodes.
         let least = if asking < FAILING_NODES { RECENT_LEAST } else { RECENT };
         let share = self.recent.iter().filter(|recent| recent.failed).count() as f64 / self.recent.len().max(least) as f64;
         (share >= FAILING_SHARE && (failing >= FAILING_NODES || (all_fail && self.recent.len() >= RECENT_LEAST))).then_some(share)
     }
 
-    /// Leaves what was served in the last second, and no more of the rate than `left`.
+    /// Cuts the rate to what was served in the last second, and to at most the share `left` of itself.
     fn cut(&mut self, now: Duration, left: f64, judgement: Judgement) {
         let served = self.served.in_a_second(now);
-        // At the first rate little was served so far, whatever the registry can do.
+        // At the first rate, little was served so far, whatever the registry can do.
         let goodput = if self.rate <= start(self.cap) { served.max(self.rate * (1.0 - judgement.share)) } else { served };
         let least = if left == CUT_FIRST { self.rate * CUT_MOST } else { 0.0 };
         self.rate = (goodput * OF_SERVED).min(self.rate * left).max(floor(self.cap)).max(least).min(self.rate);
@@ -420,7 +422,7 @@ impl AdaptiveRate {
         }
     }
 
-    /// Whether so much of the rate was asked for in this step that it shows something.
+    /// Whether enough of the rate was asked for in this step to show something.
     fn is_used(&self, now: Duration) -> bool {
         let lasted = now.saturating_sub(self.step.since).as_secs_f64();
         f64::from(self.step.granted) >= self.rate * lasted * USED
@@ -431,7 +433,7 @@ impl AdaptiveRate {
         judgement.before <= start(self.cap) && share >= judgement.share * AS_MANY
     }
 
-    /// Raises the rate if enough of it was used and the step was good; whether it was, once a step is over.
+    /// Raises the rate if enough of it was used and the step was good. When a step is over, returns whether it was good.
     fn step_up(&mut self, now: Duration, every: Duration, by: f64, is_good: impl FnOnce(Step) -> bool) -> Option<bool> {
         let lasted = now.saturating_sub(self.step.since);
         if lasted < every {

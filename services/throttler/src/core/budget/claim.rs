@@ -1,4 +1,4 @@
-//! One permit that a node wants or has, and how far it is.
+//! One permit that a node wants or has, and its state.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use contract::{NodeName, PermitId};
 
 use super::BudgetRequest;
 
-/// What a budget client does next about a permit.
+/// What a budget client wants done next.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wanted {
     Call(NodeName, BudgetRequest),
@@ -20,7 +20,7 @@ pub(super) enum Wanted {
         permit: PermitId,
         at: Duration,
     },
-    /// The request was not repeated: its caller died.
+    /// The request was not repeated, because its caller died.
     Lapsed {
         permit: PermitId,
     },
@@ -40,25 +40,25 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) stage: Stage,
-    /// In the order of coming.
+    /// In order of arrival.
     pub(super) number: u64,
-    /// When somebody on this node asked for it last.
+    /// When it was requested last on this node.
     pub(super) wanted: Duration,
     /// When the leader is asked next.
     pub(super) ask_at: Duration,
     pub(super) asked: Option<Duration>,
-    /// The wait as the leader said it, and when it is over.
+    /// How many are ahead, as the leader stated; `turn_at` is when the stated wait is over.
     pub(super) ahead: u64,
     pub(super) turn_at: Option<Duration>,
     pub(super) told: Option<Vec<RegistryLimit>>,
     pub(super) told_sent: bool,
     pub(super) overran: bool,
-    /// Grants of it that came too late.
+    /// How many of its grants came too late.
     pub(super) late: u8,
 }
 
 impl Claim {
-    /// One that waits from now on.
+    /// A claim that waits from now on.
     pub(super) fn new(number: u64, now: Duration) -> Self {
         Self {
             stage: Stage::Waiting,
@@ -75,7 +75,7 @@ impl Claim {
         }
     }
 
-    /// Whether it waits and the leader has said when its turn is.
+    /// Whether it waits and the leader has stated when its turn is.
     pub(super) fn is_placed(&self) -> bool {
         self.stage == Stage::Waiting && self.turn_at.is_some()
     }
@@ -106,8 +106,8 @@ impl Return {
 /// How long a request has to wait, as far as is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetWait {
-    /// How many are before it in the fleet.
+    /// How many requests are before it in the fleet.
     pub ahead: u64,
-    /// For how long; none: nobody could say yet.
+    /// How long; none if nobody could say yet.
     pub wait: Option<Duration>,
 }

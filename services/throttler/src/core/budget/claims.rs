@@ -1,4 +1,4 @@
-//! A node's claims on one budget. Thousands may wait, of which each message concerns few: those are found without a look at the others.
+//! A node's claims on one budget. Thousands may wait, but each message concerns few: those are found without a look at the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use contract::PermitId;
 
 use super::claim::{Claim, Stage};
 
-/// Counts of no more than this are counted anew after each step, where assertions are on.
+/// Up to this many are counted again after each step, if assertions are on.
 const COUNTED_ANEW: usize = 64;
 
 /// All claims of a node.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     all: BTreeMap<PermitId, Claim>,
-    /// Those that wait for the fleet, in the order of their coming.
+    /// Claims that wait for the fleet, in order of arrival.
     waiting: BTreeSet<(u64, PermitId)>,
-    /// Those that wait and know their turn.
+    /// Waiting claims whose turn the leader has stated.
     placed: BTreeSet<PermitId>,
-    /// Those that may pull: as many as the node pulls at once.
+    /// Claims whose pulls may run, as many as the node pulls at once.
     in_flight: BTreeSet<PermitId>,
-    /// Those that the leader was asked for and has not answered.
+    /// Claims that the leader was asked for and has not answered.
     asked: BTreeSet<PermitId>,
-    /// Those with limits that the leader was not told.
+    /// Claims with limits that the leader was not told.
     unsent: BTreeSet<PermitId>,
-    /// By the time when somebody on this node asked for each last.
+    /// Ordered by the time when each was requested last on this node.
     wanted: BTreeSet<(Duration, PermitId)>,
     /// How many claims were looked at.
     #[cfg(test)]
@@ -45,7 +45,7 @@ impl Claims {
         self.all.get(&permit)
     }
 
-    /// One more. None has this permit yet.
+    /// Adds a claim. None has this permit yet.
     pub(super) fn insert(&mut self, permit: PermitId, claim: Claim) {
         self.look();
         self.enter(permit, &claim);
@@ -67,13 +67,13 @@ impl Claims {
         Some(result)
     }
 
-    /// The same for one that waits for the fleet.
+    /// Changes a claim, if it waits for the fleet.
     pub(super) fn change_waiting<T>(&mut self, permit: PermitId, change: impl FnOnce(&mut Claim) -> T) -> Option<T> {
         self.get(permit).filter(|claim| claim.stage == Stage::Waiting)?;
         self.change(permit, change)
     }
 
-    /// Changes all of them: for what happens seldom.
+    /// Changes all claims, for rare events.
     pub(super) fn change_all(&mut self, change: impl Fn(&mut Claim)) {
         let all: Vec<PermitId> = self.all.keys().copied().collect();
         for permit in all {
@@ -81,7 +81,6 @@ impl Claims {
         }
     }
 
-    /// Those that wait for the fleet, in the order of their coming.
     pub(super) fn waiting(&self) -> impl Iterator<Item = PermitId> {
         self.waiting.iter().inspect(|_| self.look()).map(|(_, permit)| *permit)
     }
@@ -90,12 +89,10 @@ impl Claims {
         self.waiting.len()
     }
 
-    /// Those that wait and know their turn.
     pub(super) fn placed(&self) -> impl Iterator<Item = PermitId> {
         self.placed.iter().inspect(|_| self.look()).copied()
     }
 
-    /// Those that may pull.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = PermitId> {
         self.in_flight.iter().inspect(|_| self.look()).copied()
     }
@@ -104,17 +101,15 @@ impl Claims {
         self.in_flight.len()
     }
 
-    /// Those that the leader was asked for and has not answered.
     pub(super) fn asked(&self) -> impl Iterator<Item = PermitId> {
         self.asked.iter().inspect(|_| self.look()).copied()
     }
 
-    /// Those with limits that the leader was not told.
     pub(super) fn unsent(&self) -> impl Iterator<Item = PermitId> {
         self.unsent.iter().inspect(|_| self.look()).copied()
     }
 
-    /// Those that nobody has asked for since then.
+    /// Claims that were not requested after `since`.
     pub(super) fn unwanted_since(&self, since: Duration) -> impl Iterator<Item = PermitId> {
         self.wanted.iter().take_while(move |(wanted, _)| *wanted <= since).inspect(|_| self.look()).map(|(_, permit)| *permit)
     }
@@ -159,7 +154,7 @@ impl Claims {
         self.looked_at.set(self.looked_at.get() + 1);
     }
 
-    /// How many claims were looked at since this was asked last.
+    /// How many claims were looked at since the last call.
     #[cfg(test)]
     pub(super) fn take_looked_at(&self) -> usize {
         self.looked_at.take()

@@ -1,4 +1,4 @@
-//! What a message costs does not depend on how many of a node's pulls wait: counted in claims that are looked at.
+//! The cost of a message does not depend on how many of a node's pulls wait. It is counted in claims that are looked at.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::VecDeque;
@@ -10,12 +10,12 @@ use contract::PermitId;
 use super::{BudgetPolicy, Budgets, Effect, Input, Term};
 
 const OWNER: &str = "owner";
-/// Pulls that end while it is counted.
+/// Pulls that end while claims are counted.
 const ENDED: usize = 200;
-/// Claims that are looked at for one pull from its asking to its end, however many wait: a few tens for each of the node's slots.
+/// The most claims that are looked at for one pull from its request to its end, however many wait: a few tens for each slot of the node.
 const LOOKED_AT_MOST: usize = 200;
 
-/// A node that pulls three at a time and leads the budget.
+/// A node that runs three pulls at once and leads the budget.
 struct Node {
     now: Duration,
     random: Random,
@@ -47,13 +47,13 @@ impl Node {
                 self.pulling.push_back(permit);
             }
         }
-        // What the shell asks after each step.
+        // The shell asks this after each step.
         assert!(self.budgets.known_waits(now).count() <= 3);
         assert!(self.budgets.wake_in(now).is_some());
     }
 }
 
-/// How many claims are looked at for each pull, while so many wait.
+/// How many claims are looked at for each pull while `waiting` pulls wait.
 fn looked_at_for_a_pull(waiting: usize) -> usize {
     let mut node = Node::leading();
     while node.budgets.count(contract::messages::throttler::PermitCounts::default()).budget_waiting < waiting as u64 {

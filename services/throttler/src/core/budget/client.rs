@@ -1,4 +1,4 @@
-//! A node's side of one budget: asks the leader, holds permits, renews and returns them, and knows what to do without one.
+//! A node's side of one budget: asks the leader, holds, renews and returns permits, and decides what to do without a leader.
 
 mod replies;
 mod returning;
@@ -24,14 +24,14 @@ use super::{
     MISSES_TO_GONE, RENEW_EVERY,
 };
 
-/// How many returned permits wait to be sent. Further ones expire by themselves.
+/// The most returned permits that wait to be sent. Further ones expire.
 const RETURNS_MAX: usize = 1_000;
-/// How long a node that went alone, or has just found the bus, looks for a leader before it goes alone: until the lease of a dead leader
-/// has expired, or a leader by a lost bucket has stopped leading, and another was found, with one request and one answer lost.
+/// How long a node that went alone, or that has just found the bus, looks for a leader before it goes alone. By then the lease of a dead
+/// leader has expired, or a leader whose bucket was lost has stopped, and another one was found, even with one request and one answer lost.
 const LOOKS_FIRST: Duration = Duration::from_secs(8);
 /// How soon an answer is expected of a leader that has not answered yet.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// How often a node that has pulled under a quota, and wants nothing more, renews, so that a new leader is told of the quota.
+/// How often a node without claims renews after a pull under a quota, so that a new leader is told of the quota.
 const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
 /// How often a node that finds no leader asks for the lease.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
@@ -45,37 +45,37 @@ pub(super) struct BudgetClient {
     pub(super) leader: Option<(NodeName, u64)>,
     /// The highest epoch of a leader, and when it was heard from.
     fence: (u64, Duration),
-    /// When a leader was heard from last; at first, when one was looked for first.
+    /// When a leader was heard from last; initially, when one was first looked for.
     heard: Duration,
     misses: u32,
     missed: Option<Duration>,
-    /// Missed answers since the leader of this epoch was heard from. Each makes the next answer be waited for longer.
+    /// How many answers are missing since the leader of this epoch was heard from. Each makes the next answer be awaited for longer.
     unheard: (u64, u32),
     /// How long a leader's answers take.
     round_trips: RoundTrips,
     claims: Claims,
     returns: BTreeMap<PermitId, Return>,
     remembered: Remembered,
-    /// The epoch of the leader that was told of it.
+    /// The epoch of the leader that was told of `remembered`.
     told_epoch: u64,
-    /// Until then it tells the leader, whichever node that is, what it knows of a quota, though it wants nothing.
+    /// Until then the node tells any leader what it knows of a quota, even without claims.
     check_leader_until: Option<Duration>,
     renew_at: Duration,
     renew_asked: Option<Duration>,
     campaign_at: Option<Duration>,
     rate_alone: RateLimiter,
-    /// By the lower cap of the node's own file; without one it holds nothing back.
+    /// Applies the lower cap of the node's own file. Without one it holds nothing back.
     own_rate_limiter: RateLimiter,
     went_alone: bool,
-    /// When it last looked for a leader first because the bus came back.
+    /// When it last looked for a leader before going alone because the bus came back.
     looked_first: Option<Duration>,
     last_step: Duration,
     /// Nodes that share the budget; 0: unknown.
     pub(super) alive: u64,
-    /// In `[0, 1)`: so that not all nodes do the same at the same time.
+    /// In `[0, 1)`, so that nodes do not all act at the same time.
     stagger: f64,
     slots: usize,
-    /// How long without a leader it waits before it goes on alone.
+    /// How long it waits without a leader before it continues alone.
     pub(super) alone_after: Duration,
     numbers: u64,
     pub(super) alone_total: u64,
@@ -83,7 +83,7 @@ pub(super) struct BudgetClient {
     planted_bug: Option<PlantedBug>,
 }
 
-/// What a budget client is made of.
+/// What a budget client is made from.
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     pub(super) owner: String,
@@ -93,13 +93,13 @@ pub(super) struct Membership {
     pub(super) stagger: f64,
     /// Pulls that the node runs at once; 0 for no limit.
     pub(super) slots: usize,
-    /// How long without a leader it waits before it goes on alone.
+    /// How long it waits without a leader before it continues alone.
     pub(super) alone_after: Duration,
     pub(super) planted_bug: Option<PlantedBug>,
 }
 
 impl BudgetClient {
-    /// `since`: when the bus was heard from last, so that a node without a bus need not find it out for each owner.
+    /// `since`: when the bus was heard from last, so that a node without a bus does not have to find that out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
         let Membership { owner, node, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
         Self {
@@ -137,17 +137,17 @@ impl BudgetClient {
         }
     }
 
-    /// Takes the caps in force from now on.
+    /// Sets the caps in force.
     pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
         self.policy = policy;
         self.own_rate_limiter.begin_anew(now, policy.own.pulls_per_second.unwrap_or_default());
         self.tick(now)
     }
 
-    /// `since`: when the bus fell silent; now, if it did not.
+    /// `since`: when the bus became silent; now, if it did not.
     pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Wanted> {
         if self.is_idle() && !self.went_alone {
-            // The node had nothing to ask a leader, so that it heard from none says nothing.
+            // The node had nothing to ask, so the lack of contact with a leader shows nothing.
             self.heard = self.heard.max(since);
         } else if self.is_idle() && since == now {
             self.look_first(now);
@@ -178,7 +178,7 @@ impl BudgetClient {
 
     /// The bus can be reached again.
     pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
-        // A bus that comes and goes does not keep it from pulling for ever.
+        // A bus that comes and goes must not keep the node from pulling for ever.
         if self.looked_first.is_none_or(|at| now >= at + ALONE_AFTER) {
             self.looked_first = Some(now);
             self.look_first(now);
@@ -190,12 +190,12 @@ impl BudgetClient {
         self.tick(now)
     }
 
-    /// How long an answer is waited for until it is asked for again.
+    /// How long an answer is awaited before the request is repeated.
     fn within(&self) -> Duration {
         self.round_trips.within(ANSWER_WITHIN, ANSWER_WITHIN_MOST)
     }
 
-    /// How long after the question an answer still counts.
+    /// How long after the request an answer still counts.
     fn counts(&self) -> Duration {
         (self.within() * 2).min(ANSWER_COUNTS_MOST)
     }
@@ -205,7 +205,7 @@ impl BudgetClient {
         self.heard = self.heard.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
     }
 
-    /// The leader that the lease names; none: there is none.
+    /// The lease names this leader; none if there is no leader.
     pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Wanted> {
         match leader {
             Some((node, epoch)) if self.is_past(now, epoch) => {
@@ -225,14 +225,14 @@ impl BudgetClient {
         self.tick(now)
     }
 
-    /// This node leads, whatever epochs it knew: revisions start over in a bucket that was emptied.
+    /// This node leads, whatever epochs it knew, because revisions start over in a bucket that was emptied.
     pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Wanted> {
         self.fence = (epoch, now);
         self.look_to(now, self.node.clone(), epoch);
         self.tick(now)
     }
 
-    /// The leader has called: ask now.
+    /// The leader has called this request: ask now.
     pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Wanted> {
         match self.claims.get(permit).map(|claim| claim.stage) {
             Some(Stage::Waiting) => drop(self.claims.change(permit, |claim| (claim.ask_at, claim.asked) = (now, None))),
@@ -252,7 +252,8 @@ impl BudgetClient {
         self.count_misses(now);
         self.go_alone(now, &mut wanted);
         let Some((leader, epoch)) = self.leader.clone() else {
-            // A node that has known a leader asks with the others. One that has not finds the leader there.
+            // A node that has known a leader delays its request, because the other nodes ask at the same time. A node that has known none
+            // asks at once, because mostly there is a leader already.
             let from = if self.fence.0 == 0 { now } else { now + self.spread() };
             if !self.is_idle() && *self.campaign_at.get_or_insert(from) <= now {
                 self.campaign_at = Some(now + CAMPAIGN_EVERY);
@@ -302,7 +303,7 @@ impl BudgetClient {
         self.claims.is_empty() && self.returns.is_empty() && self.check_leader_until.is_none()
     }
 
-    /// How many claims were looked at since this was asked last.
+    /// How many claims were looked at since the last call.
     #[cfg(test)]
     pub(super) fn take_looked_at(&self) -> usize {
         self.claims.take_looked_at()
@@ -316,14 +317,14 @@ impl BudgetClient {
         Some(BudgetWait { ahead: claim.ahead, wait: claim.turn_at.map(|at| at.saturating_sub(now)) })
     }
 
-    /// How long the requests wait of which the leader has said so.
+    /// The waits of the requests whose turn the leader has stated.
     pub(super) fn known_waits(&self, now: Duration) -> impl Iterator<Item = (PermitId, BudgetWait)> {
         self.claims.placed().filter_map(move |permit| Some((permit, self.wait_of(now, permit)?)))
     }
 
-    /// The requests that wait for the fleet, in the order of their coming: no more than the node has slots for, as permits that wait for
-    /// a slot keep others from pulling, and begin together when slots get free. Where the node's own file says less than the fleet policy,
-    /// no more than that either; and by a lower rate one after the other, so that what is granted late does not begin together.
+    /// The requests that wait for the fleet, in order of arrival. There are no more than the node has free slots, because permits that wait
+    /// for a slot keep others from pulling and begin together when slots become free. If the node's own file sets lower caps than the fleet
+    /// policy, they apply as well: by a lower rate, one request at a time, so that late grants do not begin together.
     fn may_go(&self, now: Duration) -> Vec<PermitId> {
         let room = |most: usize| most.saturating_sub(self.claims.in_flight_count());
         let of_slots = if self.slots > 0 { room(self.slots) } else { usize::MAX };
@@ -343,7 +344,7 @@ impl BudgetClient {
         self.claims.assert_invariants();
     }
 
-    /// True if no leader was reached for so long that the node goes by its own share.
+    /// Whether no leader was reached for so long that the node uses its own share.
     pub(super) fn is_alone(&self, now: Duration) -> bool {
         now >= self.heard + self.alone_after
     }
@@ -356,7 +357,7 @@ impl BudgetClient {
         self.claims.waiting_count() as u64
     }
 
-    /// What this node knew of limits as their leader.
+    /// Remembers the limits that this node knew as a leader.
     pub(super) fn remember(&mut self, now: Duration, known: &KnownLimits) {
         self.remembered.learn(now, known);
     }
@@ -365,12 +366,12 @@ impl BudgetClient {
         self.remembered.known(now)
     }
 
-    /// So that a thousand nodes do not ask for one lease at once: the first has it, and the others hear of that.
+    /// Delays the request for a lease, so that 1,000 nodes do not ask at once: the first one takes it and the others hear of that.
     fn spread(&self) -> Duration {
         Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
     }
 
-    /// True if a leader was heard from so lately that its permits may be out.
+    /// Whether a leader was heard from so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
         self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
     }

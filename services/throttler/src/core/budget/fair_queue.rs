@@ -1,4 +1,4 @@
-//! The queue of a budget: first come, first served, but a node that asks for much does not hold back the others.
+//! The queue of a budget: first come, first served, but a node with many requests does not hold back the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
 use contract::{NodeName, PermitId};
 
-/// How long a request waits that is not repeated. Nodes ask again at least every [`super::ASK_AGAIN`].
+/// How long a request waits if it is not repeated. Nodes repeat theirs at least every [`super::ASK_AGAIN`].
 const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
-/// So many may wait for one budget: every node of a large fleet, twice over. The next is refused.
+/// The most requests that may wait for one budget: every node of a large fleet, twice. Further ones are refused.
 pub(super) const WAITING_MAX: usize = 20_000;
 
-/// Of these so many may be of one node: as many as it may hold. A node asks for no more than it has slots for, of which
+/// The most waiting requests of one node: as many as the permits that it may hold. A node asks for no more than it has slots, and
 /// `pull.parallel` allows as many.
 const WAITING_MAX_OF_NODE: usize = BUDGET_PERMITS_PER_NODE;
 
-/// Counts of no more than this are counted anew after each step, where assertions are on.
+/// Up to this many are counted again after each step, if assertions are on.
 pub(super) const COUNTED_ANEW: usize = 64;
 
-/// So many places of one round are counted together: about the root of the most that wait.
+/// How many places of one round are counted together: about the square root of the most that wait.
 const BLOCK: u64 = 128;
 
-/// A place in the line: its round, then the order of coming.
+/// A place in the queue: its round, then the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     round: u64,
@@ -40,7 +40,7 @@ pub(super) enum Full {
     /// All places are taken.
     #[error("{WAITING_MAX} pulls wait already")]
     Queue,
-    /// All places of this node are.
+    /// All places of this node are taken.
     #[error("{WAITING_MAX_OF_NODE} pulls of this node wait already")]
     Node,
 }
@@ -61,7 +61,7 @@ impl Waiter {
     }
 }
 
-/// Fair queueing by start tags: a node's first request is in the present round, each further one in a later round.
+/// Fair queueing by start tags: a node's first request is in the current round, and each further one in a later round.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     round: u64,
@@ -72,9 +72,9 @@ pub(super) struct FairQueue {
     blocks: BTreeMap<(u64, u64), u64>,
     /// How many places each node has.
     of_nodes: BTreeMap<NodeName, usize>,
-    /// The round of each node's last place, while it is not over.
+    /// The round of each node's last place, until that round is over.
     last_rounds: BTreeMap<NodeName, u64>,
-    /// By the time of the last repetition, so that silent ones are found without a look at all.
+    /// Ordered by the time of the last repetition, so that silent requests are found without a look at all.
     heard: BTreeSet<(Duration, PermitId)>,
 }
 
@@ -97,7 +97,7 @@ impl FairQueue {
         self.waiters.is_empty()
     }
 
-    /// Takes a place, or keeps it.
+    /// Adds a request, or repeats it: then it keeps its place.
     ///
     /// # Errors
     /// Too many wait.
@@ -122,7 +122,7 @@ impl FairQueue {
         Ok(())
     }
 
-    /// Puts a request back that [`FairQueue::next`] has taken out, at its place.
+    /// Puts a request that [`FairQueue::next`] has taken out back at its place.
     pub(super) fn put(&mut self, place: Place, waiter: Waiter) {
         self.heard.insert((waiter.heard, waiter.permit));
         self.places.insert(waiter.permit, place);
@@ -131,7 +131,7 @@ impl FairQueue {
         self.waiters.insert(place, waiter);
     }
 
-    /// The next request, but none of these nodes.
+    /// Takes out the next request that is of none of these nodes.
     pub(super) fn next(&mut self, but: Option<&BTreeSet<NodeName>>) -> Option<(Place, Waiter)> {
         let place = match but {
             None => *self.waiters.first_key_value()?.0,
@@ -152,7 +152,7 @@ impl FairQueue {
         }
     }
 
-    /// The node of this permit; none: it does not wait.
+    /// The node of this permit; none if it does not wait.
     pub(super) fn node_of(&self, permit: PermitId) -> Option<&NodeName> {
         self.places.get(&permit).and_then(|place| self.waiters.get(place)).map(|waiter| &waiter.node)
     }
@@ -175,7 +175,7 @@ impl FairQueue {
         }
     }
 
-    /// In the order of their turns.
+    /// All waiting requests, in the order of their turns.
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
         self.waiters.values()
     }

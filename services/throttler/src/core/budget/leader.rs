@@ -27,29 +27,29 @@ use super::rate_limiter::RateLimiter;
 use super::silence::Silence;
 use super::{BudgetPolicy, FLEET_PERMIT_LEASE, HELD_UP};
 
-/// How many more turns of the rate a permit takes that is fetched late. A node that is late each time has a slow connection.
+/// A permit that is fetched late takes another turn of the rate at most this often. A node that is late each time has a slow connection.
 const LATE_TURNS: u8 = 3;
-/// A late copy of a question must not get a permit after the permit was returned; messages are late by seconds.
+/// A returned permit is remembered for this long, so that a late copy of its request does not get it again; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
-/// So many returned permits are remembered: 15 s of returns at twice the default rate.
+/// The most returned permits that are remembered: 15 s of returns at twice the default rate.
 const RETURNED_MAX: usize = 6_000;
 /// After a stall longer than this, the leader extends permit leases instead of expiring them.
 const DEAF: Duration = Duration::from_secs(1);
-/// How often expired permits and waits are looked for at most: a thousand nodes may ask within one such time.
+/// The shortest time between two looks for expired permits and waits, because 1,000 nodes may ask within one such time.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
-/// How often a leader with permits out looks at the time at least, so that it notices a stall.
+/// A leader with permits out checks the time at least this often, so that it notices a stall.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
-/// How often a leader looks whether it may pull itself.
+/// How often a leader checks whether it may pull itself.
 const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
-/// The length of a pull with which stated waits begin. Later it is measured.
+/// The length of a pull from which waits are stated until it is measured.
 const PULL_EXPECTED: Duration = Duration::from_secs(5);
 
 /// How a leader's term began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Of this leadership, higher than any before: see [`contract::know::lease_epoch`].
+    /// The epoch of this term, higher than any before: see [`contract::know::lease_epoch`].
     pub epoch: u64,
-    /// No node has led this budget lately, and the memory of it has not been lost: there is nothing to learn.
+    /// No node has led this budget lately, and the record of that was not lost, so there is nothing to learn.
     pub first: bool,
     /// Until when the lease lasts, on this node's clock.
     pub until: Duration,
@@ -73,26 +73,26 @@ pub(super) struct Leader {
     quota: Quota,
     queue: FairQueue,
     permits: Permits,
-    /// Of these the holders have asked again, and wait for another turn of the rate.
+    /// Permits whose holders have asked again and wait for another turn of the rate.
     late: BTreeSet<PermitId>,
     returned: BTreeMap<PermitId, Duration>,
     /// The share of the budget that is kept for silent nodes.
     reserved: f64,
-    /// The rate that is left however many are silent.
+    /// The rate that is left, however many nodes are silent.
     least: f64,
-    /// The fleet is this node alone, as far as the node was told.
+    /// The fleet is this node alone, as far as it was told.
     only_node: bool,
     last_step: Duration,
-    /// When lapses were looked for last.
+    /// When lapsed permits were looked for last.
     looked: Option<Duration>,
     pull_takes: Duration,
     /// How long after a call a permit is fetched.
     fetches: RoundTrips,
     turns: Vec<(NodeName, BudgetTurn)>,
-    /// Others were told of a quota as if this node had pulled once more, so it may: when a leader dies, nobody else knows of its
-    /// own pulls.
+    /// Other nodes were told of a quota as if this node had pulled once more, so it may. If a leader dies, no other node knows of its own
+    /// pulls.
     own_pull_told: bool,
-    /// When another node was heard from.
+    /// When another node was heard from last.
     others_heard: Option<Duration>,
     planted_bug: Option<PlantedBug>,
 }
@@ -185,7 +185,7 @@ impl Leader {
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
     }
 
-    /// True if a permit that is fetched so long after its turn takes another one, so that late permits do not begin together.
+    /// Whether a permit that is fetched `after` its turn takes another one, so that late permits do not begin together.
     fn takes_another_turn(&self, permit: &Permit, after: Duration) -> bool {
         permit.late < LATE_TURNS && after > self.fetches.usual() + HELD_UP
     }
@@ -229,11 +229,11 @@ impl Leader {
         if held.is_some_and(|permit| permit.node != back.node) {
             return;
         }
-        // That it was served is known already if its holder has told of limits.
+        // If the holder has reported limits, it is already known that the pull was served.
         let answered = held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.is_told() && *served))?)));
         match &back.told {
             Some(limits) if held.is_some() => drop(self.told(now, &back.node, back.permit, limits)),
-            // A pull that a leader before let go.
+            // A pull that an earlier leader granted.
             Some(limits) if !self.returned.contains_key(&back.permit) => {
                 self.learn_limits(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
             }
@@ -253,21 +253,21 @@ impl Leader {
         self.admit(now);
     }
 
-    /// Lets time do its work.
+    /// Applies the passing of time.
     pub(super) fn tick(&mut self, now: Duration) {
         self.looked = None;
         self.settle(now);
         self.admit(now);
     }
 
-    /// Whose turn has come since this was asked last.
+    /// The turns that have come since the last call.
     pub(super) fn take_turns(&mut self) -> Vec<(NodeName, BudgetTurn)> {
         std::mem::take(&mut self.turns)
     }
 
     /// When to tick next at the latest.
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
-        // A lapse may be seen so much later.
+        // A lapse may be noticed this much later.
         let lapse = (!self.permits.is_empty()).then_some(now + AWAKE_EVERY);
         let turn = (!self.queue.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if self.learns(now) => self.learns_until,
@@ -310,7 +310,7 @@ impl Leader {
         self.queue.waiters().take(most).enumerate().map(waits).collect()
     }
 
-    /// How long until a waiting node has its turn, by the number of those before it, if that can be said.
+    /// How long until a waiting node has its turn, with `ahead` requests before it.
     fn wait(&self, now: Duration, ahead: u64, node: &NodeName) -> Duration {
         let rate = self.rate_limiter.ready_in(now, ahead);
         let quota = self.quota.wait(now, self.out(), ahead, node);
@@ -325,7 +325,8 @@ impl Leader {
         rate.max(quota).max(slots).max(self.learns_until.saturating_sub(now))
     }
 
-    /// A node that asks again for a permit that it was granted has not begun, because the answer was lost. It takes a turn of its own, the next.
+    /// A node that asks again for a granted permit has not begun, because the answer was lost. It takes a further turn of the rate, the
+    /// next one.
     fn claimed_late(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         self.permits.hear(now, ask.permit);
         self.late.insert(ask.permit);
@@ -368,7 +369,7 @@ impl Leader {
         }
     }
 
-    /// What passes with time: silence, expiry, windows that are over.
+    /// Applies the passing of time: stalls, expiry and windows that are over.
     fn settle(&mut self, now: Duration) {
         let deaf = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);

@@ -1,16 +1,18 @@
-//! What the fleet may ask of a registry: pulls a second, pulls at once, and what its quotas leave.
+//! The fleet's budget for a registry: pulls a second, pulls at once, and what the registry's quotas leave.
 //!
-//! Each budget owner has one leader, which holds a lease; everybody asks it for permits. A permit is a lease too: its holder renews
-//! it and returns it, and a dead node's permit comes back by itself. [`Budgets`] is all of it for one node: it asks, and leads those
-//! budgets whose lease the node has taken. It knows neither bus nor clock: see [`Input`] and [`Effect`].
+//! Each budget owner has one budget leader, which holds a lease; all nodes ask it for permits. A permit is a lease too: its holder renews
+//! and returns it, and a dead node's permit expires. [`Budgets`] is the part of one node: it asks for permits, and leads the budgets whose
+//! lease it holds. It uses neither bus nor clock: see [`Input`] and [`Effect`].
 //!
-//! What holds among nodes that reach a leader, whatever is lost, late, doubled, cut off or dead:
-//! - permits in use are never more than `at_once`, but for pulls that went on after their permit had run out (counted);
-//! - no sliding second sees more grants than `per_second`, and than the registry turns out to be able to do ([`AdaptiveRate`]);
-//!   pulls begin within 80 ms of the same time after their grants, but for those of nodes that are slow to reach: twice as many may begin;
-//! - never more pulls are let go than the registry has said are left, permits that are out included.
+//! Guarantees among nodes that reach a leader, even if messages are lost, late or doubled, and nodes are cut off or dead:
+//! - permits in use never exceed `at_once`, except for pulls that continue after their permit has expired (counted);
+//! - no sliding second sees more grants than `per_second`, nor more than the registry turns out to sustain ([`AdaptiveRate`]). The delay
+//!   from grant to begin differs by at most 80 ms between pulls, except on nodes that are slow to reach: because of them, twice as many
+//!   pulls may begin in a second;
+//! - no more pulls are granted than the registry has said are left, outstanding permits included.
 //!
-//! Who reaches no leader for [`ALONE_AFTER`] goes on by its share of the budget, at least one at a time, and is counted.
+//! A node that reaches no leader for [`ALONE_AFTER`] continues with its share of the budget, at least one pull at a time; such pulls are
+//! counted.
 
 mod adaptive_rate;
 mod claim;
@@ -44,7 +46,7 @@ pub use rate::{Rate, RateCause};
 pub use rate_limiter::RateLimiter;
 pub use step::{BudgetReply, BudgetRequest, Effect, Input};
 
-/// How long a fleet permit lasts without a renewal, and so how long a new leader learns who holds what: three renewals.
+/// How long a fleet permit lasts without a renewal: three renewals. A new leader learns for as long which permits are held.
 pub const FLEET_PERMIT_LEASE: Duration = Duration::from_secs(3);
 /// How often permits are renewed.
 pub const RENEW_EVERY: Duration = Duration::from_secs(1);
@@ -52,46 +54,47 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(1);
 pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 /// How often a leader renews its lease.
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
-/// How long the bucket of leases may take to answer; a leader renews its lease three times within it.
+/// How long the bucket of leases may take to answer: a third of [`LEADER_LEASE`], so that a leader can ask three times while its lease
+/// lasts.
 pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// How long it may take to find out who leads a budget, or to become its leader: up to five answers of the bucket, one after the other, and
-/// less than a lease lasts.
+/// How long it may take to find the leader of a budget, or to become it: up to five answers of the bucket in sequence, and less than
+/// [`LEADER_LEASE`].
 pub const CAMPAIGN_WITHIN: Duration = Duration::from_millis(2_500);
-/// How long a leader's answer is waited for: twice as long as it usually takes, within these.
+/// The shortest time for which a leader's answer is awaited. Otherwise it is awaited for twice as long as it usually takes, up to 2 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 const ANSWER_WITHIN_MOST: Duration = Duration::from_secs(2);
-/// An answer counts for twice as long as it is waited for, as it was asked again meanwhile; but half a second is left of a permit's lease to
-/// renew it.
+/// The longest time after which an answer counts. It counts for twice as long as it is awaited, because the request is repeated meanwhile;
+/// but half a second of a permit's lease is left to renew it.
 const ANSWER_COUNTS_MOST: Duration = Duration::from_millis(FLEET_PERMIT_LEASE.as_millis() as u64 - 500);
-/// What took longer than usual by more than this was held up: it says of a time that is over.
+/// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);
-/// One that comes until then grants nothing, but a leader that says so late who has to wait is not gone: its line is slow, or it has many
-/// to answer.
+/// How late an answer may come. A late answer grants nothing; but if it says to wait, the leader is not gone: its connection is slow, or it
+/// has many requests to answer.
 pub const ANSWER_HEARD: Duration = Duration::from_secs(5);
-/// So many answers missing in a row mean that the leader is gone.
+/// After this many missing answers in a row, the leader counts as gone.
 pub const MISSES_TO_GONE: u32 = 3;
-/// Who waits asks again at least so often, as calls may be lost. Three times within the time after which a place lapses.
+/// A waiting node asks again at least this often, because messages may be lost: three times before its place in the queue lapses.
 pub const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// After so long without a leader a node goes on alone.
+/// After this long without a leader, a node continues alone.
 pub const ALONE_AFTER: Duration = Duration::from_secs(15);
-/// The same where the bus was never there or cannot hold leases: long enough for one that is being connected to, and below the 2 s that a
-/// pull may wait for such a bus.
+/// The same if the bus was never there or cannot hold leases: long enough for a bus that is being connected to, and less than the 2 s that
+/// a pull may wait for such a bus.
 pub const ALONE_AFTER_UNUSABLE: Duration = Duration::from_millis(1_500);
-/// Who was not heard for so long is not reckoned with any more.
+/// A node that was not heard from for this long does not count as part of the fleet any more.
 pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::registrar::KNOWN_FOR_MS);
 
-/// What a node that reaches no leader does about a quota.
+/// What a node that reaches no leader does about a quota that is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Alone {
-    /// It goes on: the registry's own answer decides.
+    /// It continues: the registry's own answer decides.
     #[default]
     Open,
     /// It waits until the quota's window is over.
     Share,
 }
 
-/// The budget of one owner, as a node's settings have it for all owners: what the fleet policy says goes before it. The leader's is what
-/// counts.
+/// The budget of one owner by a node's settings, which are the same for all owners. The fleet policy overrides them. The leader's values
+/// decide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetPolicy {
     /// Pulls that the fleet may begin in a second; 0 for no limit.
@@ -100,7 +103,7 @@ pub struct BudgetPolicy {
     pub at_once: usize,
     /// What a node without a leader does about a quota.
     pub alone: Alone,
-    /// What the node's own file says of the two caps. Where the fleet policy says more, it binds this node alone.
+    /// The two caps in the node's own file. If the fleet policy allows more, they bind this node alone.
     pub own: Caps,
 }
 

@@ -1,4 +1,4 @@
-//! All budgets of one node: those that it takes part in, and those that it leads.
+//! All budgets of one node: those in which it is a client, and those that it leads.
 
 mod following;
 mod leading;
@@ -21,34 +21,34 @@ use super::rate::Told;
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
 use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, CAMPAIGN_WITHIN, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
-/// The most budget owners that a node remembers; the one used least lately is forgotten. Registries times logins in use on one node.
+/// The most budget owners that a node remembers: registries times logins in use on one node. The least recently used one is forgotten.
 const OWNERS_MAX: usize = 1_000;
-/// A leader whom nobody has asked for so long, and of whose registry no quota is known, gives the lease back.
+/// A leader gives the lease back if nobody has asked it for this long and no quota of its registry is known.
 const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
-/// A renewal fails at once where there is no connection: it is tried again soon, as the lease ends within seconds.
+/// A renewal that failed is repeated after this, because it fails at once without a connection and the lease ends within seconds.
 const RENEWED_AGAIN: Duration = Duration::from_millis(250);
-/// Of a budget leader's lease.
+/// The times of a budget leader's lease.
 const TERMS: Terms =
     Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: CAMPAIGN_WITHIN };
-/// Never is it ticked again sooner, whatever is due.
+/// The shortest time until the next tick, whatever is due.
 const TICK_LEAST: Duration = Duration::from_micros(500);
 
-/// A leadership of this node.
+/// A budget that this node leads.
 #[derive(Debug)]
 struct Lead {
     core: Leader,
-    /// When somebody else asked last.
+    /// When a node called last. The own node's calls count only if they ask for a permit.
     used: Duration,
     told: Told,
 }
 
-/// What is still to be done in a step.
+/// What remains to be done in a step.
 enum Work {
     Wanted(String, Wanted),
     Turn(NodeName, BudgetTurn),
 }
 
-/// The fleet's budgets as one node takes part in them. The state machine of this module.
+/// The budgets of one node: the state machine of this module.
 #[derive(Debug)]
 pub struct Budgets {
     node: NodeName,
@@ -56,13 +56,13 @@ pub struct Budgets {
     random: Random,
     clients: BTreeMap<String, (Duration, BudgetClient)>,
     leads: BTreeMap<String, Lead>,
-    /// Those asked for or held, by owner.
+    /// Leases that were requested or are held, by owner.
     leases: BTreeMap<String, Lease>,
     owners: BTreeMap<PermitId, String>,
-    /// How many nodes were alive when, falling: the first is the most within [`KNOWN_FOR`].
+    /// The number of live nodes and when it was reported, falling: the first is the highest within [`KNOWN_FOR`].
     alive: VecDeque<(Duration, u64)>,
     bus_gone: Option<Duration>,
-    /// How long without a leader a node waits before it goes on alone, as the bus is now.
+    /// How long a node waits without a leader before it continues alone, by the present state of the bus.
     alone_after: Duration,
     forgotten_total: u64,
     slots: usize,
@@ -70,7 +70,7 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// A node that takes part in no budget yet. `random` is for spreading alone.
+    /// A node without budgets. `random` only spreads requests over time.
     #[must_use]
     pub fn new(node: NodeName, policy: BudgetPolicy, random: Random) -> Self {
         Self {
@@ -90,28 +90,28 @@ impl Budgets {
         }
     }
 
-    /// For a node that runs so many pulls at once; 0 for no limit. It asks for no more permits of a budget than it has slots for.
+    /// Sets how many pulls the node runs at once; 0 for no limit. The node asks for no more permits of a budget than it has slots.
     #[must_use]
     pub fn with_slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// Where an owner's name says more than its registry: the fleet policy names registries alone.
+    /// Sets how to find the registry of an owner's budget, because the fleet policy names registries only.
     #[must_use]
     pub fn with_registries(mut self, registry_of: fn(&str) -> String) -> Self {
         self.policies.name_registries_by(registry_of);
         self
     }
 
-    /// With a rule broken on purpose, to test those who test.
+    /// Plants a bug, to test the checkers.
     #[must_use]
     pub fn with_planted_bug(mut self, planted_bug: Option<PlantedBug>) -> Self {
         self.planted_bug = planted_bug;
         self
     }
 
-    /// Takes one input and says what follows from it.
+    /// Handles one input and returns the resulting effects.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let now = now.monotonic;
         let (mut effects, mut work) = (Vec::new(), VecDeque::new());
@@ -155,7 +155,7 @@ impl Budgets {
         effects
     }
 
-    /// What holds after each step.
+    /// Checks what must hold after each step.
     fn assert_invariants(&self) {
         if !cfg!(debug_assertions) {
             return;
@@ -176,7 +176,7 @@ impl Budgets {
         self.leads.values().for_each(|lead| lead.core.assert_invariants());
     }
 
-    /// When to tick next at the latest; none when nothing is pending.
+    /// How long until the next tick is due at the latest; none if nothing is pending.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let now = now.monotonic;
@@ -193,18 +193,18 @@ impl Budgets {
         client.wait_of(now.monotonic, permit)
     }
 
-    /// How long those requests have to wait of which a leader has said so.
+    /// The waits of the requests whose turn a leader has stated.
     pub fn known_waits(&self, now: Now) -> impl Iterator<Item = (PermitId, BudgetWait)> {
         self.clients.values().flat_map(move |(_, client)| client.known_waits(now.monotonic))
     }
 
-    /// Whether this permit is one of the fleet's.
+    /// Whether this permit is counted on a budget.
     #[must_use]
     pub fn knows(&self, permit: PermitId) -> bool {
         self.owners.contains_key(&permit)
     }
 
-    /// The counters, beside those of the node's own queue.
+    /// Adds the counters of the budgets to those of the node's own queue.
     #[must_use]
     pub fn count(&self, own: PermitCounts) -> PermitCounts {
         let clients = || self.clients.values().map(|(_, client)| client);
@@ -220,13 +220,13 @@ impl Budgets {
         }
     }
 
-    /// How many claims were looked at since this was asked last.
+    /// How many claims were looked at since the last call.
     #[cfg(test)]
     pub(super) fn take_looked_at(&self) -> usize {
         self.clients.values().map(|(_, client)| client.take_looked_at()).sum()
     }
 
-    /// What this node leads.
+    /// The owners of the budgets that this node leads, with the epochs of its terms.
     pub fn led(&self) -> impl Iterator<Item = (&str, u64)> {
         self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.term.epoch))
     }
@@ -275,7 +275,7 @@ impl Budgets {
         self.owners.remove(&permit);
     }
 
-    /// Room for one more owner, by forgetting the one used least lately if it must be.
+    /// Makes room for one more owner, if needed by forgetting the least recently used one; false if none can be forgotten.
     fn make_room(&mut self) -> bool {
         if self.clients.len() < OWNERS_MAX {
             return true;
@@ -306,7 +306,7 @@ impl Budgets {
         core.reserve(silent, known);
     }
 
-    /// Of the nodes known in the last minutes, how many are silent, and how many there are; none while nothing was told of them.
+    /// How many of the nodes known within [`KNOWN_FOR`] are silent, and how many are known; both 0 before the first report.
     fn silent(&self) -> (u64, u64) {
         let known = self.alive.front().map_or(0, |(_, most)| *most);
         let alive = self.alive.back().map_or(0, |(_, alive)| *alive);
@@ -349,7 +349,7 @@ impl Budgets {
         work.extend(act(client).into_iter().map(|wanted| Work::Wanted(owner.to_owned(), wanted)));
     }
 
-    /// Answers as a leader.
+    /// Answers a call as the budget leader.
     fn serve(&mut self, now: Duration, call: &BudgetRequest, of_others: bool, work: &mut VecDeque<Work>) -> BudgetReply {
         let Some(lead) = self.leads.get_mut(call.owner()) else {
             return match call {
@@ -373,7 +373,7 @@ impl Budgets {
         reply
     }
 
-    /// What a budget client wants of a leader on its own node is done here and now.
+    /// Carries out the work. A call to a leader on this node is answered here.
     fn carry_out(&mut self, now: Duration, mut work: VecDeque<Work>, effects: &mut Vec<Effect>) {
         while let Some(one) = work.pop_front() {
             match one {

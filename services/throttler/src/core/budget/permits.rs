@@ -1,4 +1,4 @@
-//! The permits that a leader has out, and what is asked of them with each message: counted as they change, never by looking at all.
+//! The permits that a leader has out. What each message needs is counted as permits change, not by a look at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,12 +10,12 @@ use super::FLEET_PERMIT_LEASE;
 use super::fair_queue::{COUNTED_ANEW, Place, Waiter};
 use super::quota::Out;
 
-/// How long an offered permit waits to be fetched. On a slow bus the offer takes up to a second, and the answer as well.
+/// How long an offered permit waits to be fetched. On a slow bus the offer takes up to 1 s, and so does the answer.
 const CALLED_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
-    /// Its turn has come; it has not fetched it yet.
+    /// Its turn has come, and its node has not fetched it yet.
     Called(Place, Waiter),
     /// In use.
     Claimed,
@@ -25,27 +25,27 @@ pub(super) enum Stage {
 pub(super) struct Permit {
     pub(super) node: NodeName,
     pub(super) granted: Duration,
-    /// When it may have begun last.
+    /// When its last turn was: its pull may have begun then.
     pub(super) turn: Duration,
     /// How often it was fetched late and took another turn.
     pub(super) late: u8,
     heard: Duration,
     stage: Stage,
-    /// What the registry told in this pull is known.
+    /// It is known what the registry stated in this pull.
     told: bool,
     /// An earlier leader granted it, at an unknown time.
     inherited: bool,
 }
 
-/// All that are out.
+/// All permits that are out.
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     permits: BTreeMap<PermitId, Permit>,
-    /// Those of which the registry's word is not known, by the time when they were granted.
+    /// Permits without a known answer of the registry, by the time of their grant.
     open: BTreeSet<(Duration, PermitId)>,
-    /// How many each node has.
+    /// How many permits each node has.
     held: BTreeMap<NodeName, u64>,
-    /// By the time when each lapses, so that silence is found without looking at all.
+    /// Ordered by the time when each lapses, so that lapsed ones are found without a look at all.
     lapses: BTreeSet<(Duration, PermitId)>,
 }
 
@@ -76,17 +76,17 @@ impl Permits {
         self.permits.get(&id)
     }
 
-    /// It is in use.
+    /// Marks a permit as in use.
     pub(super) fn claim(&mut self, id: PermitId) {
         self.change(id, |permit| permit.stage = Stage::Claimed);
     }
 
-    /// Its holder was heard.
+    /// Notes that the permit's holder was heard from.
     pub(super) fn hear(&mut self, now: Duration, id: PermitId) {
         self.change(id, |permit| permit.heard = now);
     }
 
-    /// It may begin now, should its holder not have heard of it before. If it has, it began before: so it counts from then on.
+    /// Gives a permit another turn, in case its holder has not heard of the grant. If it has, its pull began earlier, so `granted` stays.
     pub(super) fn grant_again(&mut self, now: Duration, id: PermitId) {
         if let Some(permit) = self.permits.get_mut(&id) {
             (permit.turn, permit.late) = (now, permit.late.saturating_add(1));
@@ -100,13 +100,13 @@ impl Permits {
         self.lapses.insert((permit.lapses(), id));
     }
 
-    /// One more. None has this id yet.
+    /// Adds a permit. None has this id yet.
     pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
         let late = if let Stage::Called(_, waiter) = &stage { waiter.late } else { 0 };
         self.add(id, Permit { node, granted: now, turn: now, late, heard: now, stage, told: false, inherited: false });
     }
 
-    /// One that a leader before has granted.
+    /// Adds a permit that an earlier leader granted.
     pub(super) fn inherit(&mut self, now: Duration, id: PermitId, node: NodeName) {
         self.add(id, Permit { node, granted: now, turn: now, late: 0, heard: now, stage: Stage::Claimed, told: false, inherited: true });
     }
@@ -131,8 +131,8 @@ impl Permits {
         Some(permit)
     }
 
-    /// The registry's word in this pull is known now. When it was granted, if that is known; none: this node has no such permit, or told
-    /// before.
+    /// Notes that it is known what the registry stated in this pull. Returns when the permit was granted, if that is known; none if this
+    /// node has no such permit, or has reported before.
     pub(super) fn tell(&mut self, node: &NodeName, id: PermitId) -> Option<Option<Duration>> {
         let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told)?;
         permit.told = true;
@@ -140,7 +140,7 @@ impl Permits {
         Some(permit.granted_here())
     }
 
-    /// A deaf leader does not hold its silence against its holders.
+    /// Extends all permits by the time for which the leader was stalled.
     pub(super) fn excuse(&mut self, deaf: Duration) {
         self.permits.values_mut().for_each(|permit| permit.heard += deaf);
         self.lapses = self.permits.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
@@ -150,7 +150,7 @@ impl Permits {
         Out { open: self.open.len() as u64, since: self.open.first().map(|(granted, _)| *granted) }
     }
 
-    /// Those in use that were let go in a time, and of which the registry's word is not known.
+    /// Permits in use that were granted in this time and have no known answer of the registry.
     pub(super) fn unanswered_of(&self, time: Range<Duration>) -> impl Iterator<Item = PermitId> {
         let first = |granted| (granted, PermitId::from(0_u128));
         let open = self.open.range(first(time.start)..first(time.end.max(time.start))).map(|(_, id)| *id);
@@ -161,7 +161,7 @@ impl Permits {
         self.held.get(node).copied().unwrap_or_default()
     }
 
-    /// Nodes that hold so many or more.
+    /// Nodes that hold at least this many permits.
     pub(super) fn who_hold(&self, least: u64) -> impl Iterator<Item = &NodeName> {
         self.held.iter().filter(move |(_, held)| **held >= least).map(|(node, _)| node)
     }
@@ -172,7 +172,7 @@ impl Permits {
 }
 
 impl Permit {
-    /// When it was granted, unless a leader before did that.
+    /// When it was granted; none if an earlier leader granted it.
     pub(super) fn granted_here(&self) -> Option<Duration> {
         (!self.inherited).then_some(self.granted)
     }

@@ -1,20 +1,20 @@
-//! Faults that tests plant, to see that their checkers find them.
+//! Bugs that tests plant to prove that their checkers work.
 
-/// A rule that is broken on purpose; nothing but tests asks for it.
+/// A rule that is broken on purpose. Only tests set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
-    /// A new leader grants at once, without learning who holds what.
+    /// A new leader grants at once, without learning which permits are held.
     LearnsNothing,
-    /// A leader goes on granting when its lease is over, and nodes listen to leaders of the past.
+    /// A leader continues to grant when its lease is over, and nodes accept leaders of earlier epochs.
     NoFence,
     /// Grants are not spread over time.
     Unpaced,
-    /// What is out is not counted against what remains of a quota.
+    /// Outstanding permits are not counted against what is left of a quota.
     QuotaIsCountedLate,
-    /// The rate is not adapted to what the registry can do.
+    /// The rate is not adapted to what the registry sustains.
     NeverSlows,
-    /// A leader goes by its own settings, whatever the fleet policy says.
+    /// A leader uses its own settings and ignores the fleet policy.
     PolicyIgnored,
-    /// Permits that are renewed are taken back all the same.
+    /// Permits expire although they are renewed.
     RenewalsIgnored,
 }

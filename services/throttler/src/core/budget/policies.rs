@@ -1,4 +1,4 @@
-//! What counts for one budget on this node: the fleet policy where it says something, else the node's own settings.
+//! The limits in force for one budget on this node: the fleet policy's if it sets them, otherwise those of the node's own settings.
 
 use contract::policy::{Caps, FleetPolicy};
 
@@ -10,7 +10,7 @@ pub(super) struct Policies {
     settings: BudgetPolicy,
     fleet: FleetPolicy,
     revision: u64,
-    /// Which registry an owner's budget is of.
+    /// The registry of an owner's budget.
     registry_of: fn(&str) -> String,
 }
 
@@ -28,22 +28,22 @@ impl Policies {
         (self.fleet, self.revision) = (fleet, revision);
     }
 
-    /// Without the fleet policy.
+    /// The settings without the fleet policy.
     pub(super) fn settings(&self) -> BudgetPolicy {
         self.settings
     }
 
-    /// Of the fleet policy that is followed; 0: none.
+    /// The revision of the fleet policy that is followed; 0 if there is none.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What the fleet policy says of an owner's budget.
+    /// The caps that the fleet policy sets for an owner's budget.
     pub(super) fn said_of(&self, owner: &str) -> Caps {
         self.fleet.caps_of(&(self.registry_of)(owner))
     }
 
-    /// What counts for an owner's budget. [`BudgetPolicy::own`] is what binds this node beside the fleet's caps.
+    /// The limits in force for an owner's budget. [`BudgetPolicy::own`] binds this node in addition to the fleet's caps.
     pub(super) fn of(&self, owner: &str) -> BudgetPolicy {
         let (said, settings) = (self.said_of(owner), self.settings);
         let own = Caps {
@@ -59,8 +59,8 @@ impl Policies {
     }
 }
 
-/// A node's own cap where it is stricter than the fleet policy's. A zero of the settings is no cap; without a word of the policy the
-/// settings are the fleet's cap as this node sees it, and not its own.
+/// A node's own cap if it is lower than the fleet policy's. A zero in the settings means no cap. If the policy sets no cap, the settings
+/// are the fleet's cap as this node sees it, and not its own.
 fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, said: Option<T>) -> Option<T> {
     own.zip(said).filter(|(own, said)| *own > T::default() && own < said).map(|(own, _)| own)
 }
@@ -75,7 +75,7 @@ mod tests {
         Caps { pulls_per_second, pulls_at_once }
     }
 
-    /// What counts by these settings, of which the second is what the file says itself, under this policy.
+    /// The limits in force under this policy, if the node's file sets the caps `own`.
     fn counts(own: Caps, said: Option<Caps>) -> (f64, usize, Caps) {
         let settings = BudgetPolicy {
             per_second: own.pulls_per_second.unwrap_or(200.0),
@@ -98,7 +98,7 @@ mod tests {
     fn the_policy_goes_before_the_settings_and_a_lower_cap_of_a_nodes_file_binds_that_node() {
         let none = Caps::default();
         let table = [
-            // What the node's file says, what the policy says; what counts for the fleet, and what for this node beside that.
+            // The caps of the node's file and of the policy; the limits in force for the fleet, and the own caps of this node beside them.
             (none, None, (200.0, 0, none)),
             (caps(Some(5.0), Some(3)), None, (5.0, 3, none)),
             (none, Some(caps(Some(50.0), Some(9))), (50.0, 9, none)),

@@ -1,4 +1,4 @@
-//! How many pulls a registry still allows, as far as it has told: never more are let go than are known to be left.
+//! How many pulls a registry still allows, as far as it has stated. No more are granted than are known to be left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,74 +10,73 @@ use super::planted_bug::PlantedBug;
 
 /// The longest that a quota's window is believed to last.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// The longest that a registry's request to be left alone is obeyed.
+/// The longest `Retry-After` of a registry that is obeyed.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
-/// A registry that says nothing of its window's length is asked again after this.
+/// A registry that does not state its window's length is asked again after this.
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
-/// Added to the end of a window: registries count in whole seconds.
+/// Added to the end of a window, because registries count in whole seconds.
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
-/// What other nodes' pulls do not explain, told by one node alone, holds the others so long; then another looks for itself.
+/// If one node alone reports less than other nodes' pulls explain, it is believed for this long. Then another node's pull checks it.
 const BELIEVED_ALONE: Duration = Duration::from_secs(4);
-/// What a node alone heard of a leader before, of a window of which others heard as well: it may be the only one that knows of the last
-/// pulls that were let go.
+/// The same if one node alone has it from an earlier leader, of a window that other nodes know too: it may be the only one that knows of
+/// the last granted pulls.
 const REPORTED_BELIEVED_ALONE: Duration = Duration::from_secs(60);
-/// But not before another node has been heard for so long: a leader may have been elected while most nodes had no line, and who comes
-/// back with the first of them may know as well.
+/// The check waits until another node has been in contact for this long. A leader may have been elected while most nodes were cut off, and
+/// a node that comes back with the first of them may know of the quota as well.
 const OTHERS_HAVE_THEIR_SAY: Duration = Duration::from_secs(1);
-/// Whose word another has contradicted is not believed alone for so long.
+/// A node whose report was contradicted is not believed alone for this long.
 const DISBELIEVED: Duration = Duration::from_secs(600);
-/// So long one pull alone asks a registry whose limits are not known. When it has not answered by then, twice as many may ask each
-/// further second: a runtime that never tells of limits must not hold up the fleet.
+/// For this long, only one pull at a time may ask a registry whose limits are not known. If it has not answered by then, twice as many may
+/// ask each further second, because a runtime that never reports limits must not hold up the fleet.
 const PROBE_ALONE: Duration = Duration::from_secs(2);
-/// Of what is left by what nodes report so much may be gone: one that the leader before let go last may not be heard while its line is cut.
+/// This many of the pulls that are left by nodes' reports may be used already: the node of an earlier leader's last grant may be cut off.
 const NOT_HEARD_OF: u64 = 1;
-/// After so many pulls without a word of any answer, a registry counts as one without limits.
+/// After this many pulls without a known answer, a registry counts as one without limits.
 const SILENT_PROBES: u32 = 3;
-/// The most windows of one owner: real registries tell of one or two for each address by which they know the fleet. Those told of
-/// later are ignored.
+/// The most windows of one owner; further ones are ignored. Real registries state one or two for each address by which they know the fleet.
 const WINDOWS_MAX: usize = 64;
-/// Of so many nodes it is remembered by which address a registry knows them: those of a large fleet.
+/// The most nodes whose source is remembered: those of a large fleet.
 const SOURCES_MAX: usize = 10_000;
 /// The most nodes that are remembered as contradicted; further ones are believed.
 const DISBELIEVED_MAX: usize = 1_000;
 
-/// May one more go?
+/// Whether one more pull may be granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Allowance {
     Yes,
-    /// To find out whether it is true what these say.
+    /// Only to nodes other than these.
     But(BTreeSet<NodeName>),
-    /// Not before then, as far as is known; none: when an answer comes.
+    /// Not before this time, as far as is known; if none, not before an answer comes.
     No(Option<Duration>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
-    /// Nobody has heard an answer yet.
+    /// No answer is known yet.
     Unheard,
-    /// It tells of no limits.
+    /// The registry states no limits.
     NoLimits,
-    /// See the windows.
+    /// The registry states limits: see the windows.
     Limits,
 }
 
-/// Whom the registry counts as one, if it says so, and the window's length as it says it, in milliseconds.
+/// The source that the registry counts as one, if it names one, and the window's length as it states it, in milliseconds.
 type WindowKey = (Option<String>, u64);
 
 #[derive(Clone, Debug)]
 struct Window {
     limit: u64,
-    /// The least that was told.
+    /// The lowest number that was reported.
     remaining: u64,
     told_at: Duration,
     length: Duration,
     resets: Duration,
     tellers: BTreeSet<NodeName>,
-    /// So long one teller alone is believed.
+    /// How long one teller alone is believed.
     alone_for: Duration,
 }
 
-/// What is out and not included in what the registry has told.
+/// Outstanding permits that are not included in what the registry has stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Out {
     /// Permits whose answer is not known yet.
@@ -91,13 +90,13 @@ pub(super) struct Out {
 pub(super) struct Quota {
     word: Word,
     windows: BTreeMap<WindowKey, Window>,
-    /// As whom the registry counts each node, by the node's own pulls.
+    /// The source as which the registry counts each node.
     sources: BTreeMap<NodeName, String>,
-    /// When permits ended of which the registry's word is not known, and how many.
+    /// When permits ended without a known answer of the registry, and how many.
     unsettled: BTreeMap<Duration, u64>,
-    /// Whether the registry's own word was heard since this leader leads; until then one pull at a time finds out.
+    /// Whether a pull of this term has reported limits. Until then, one pull at a time finds out.
     first_hand: bool,
-    /// The first two nodes that were heard, and when: one of them at least is not the one that tells alone.
+    /// The first two nodes that were heard from, and when. At least one of them is not the only teller.
     heard: Vec<(NodeName, Duration)>,
     silent: u32,
     disbelieved: BTreeMap<NodeName, Duration>,
@@ -119,7 +118,7 @@ impl Quota {
         }
     }
 
-    /// Windows that are over say nothing any more: the next pull finds out how the new one stands.
+    /// Forgets windows that are over. The next pull shows the state of the new one.
     pub(super) fn expire(&mut self, now: Duration) {
         let before = self.windows.len();
         self.windows.retain(|_, window| now < window.resets);
@@ -132,19 +131,19 @@ impl Quota {
         self.disbelieved.retain(|_, until| now < *until);
     }
 
-    /// A node has asked or told this leader something.
+    /// A node has called this leader.
     pub(super) fn heard(&mut self, now: Duration, node: &NodeName) {
         if self.heard.len() < 2 && self.heard.iter().all(|(known, _)| known != node) {
             self.heard.push((node.clone(), now));
         }
     }
 
-    /// Whether anybody but these has been heard for long enough to say what it knows.
+    /// Whether a node other than these was heard from long enough ago to have reported what it knows.
     fn others_had_their_say(&self, now: Duration, tellers: &BTreeSet<NodeName>) -> bool {
         self.heard.iter().any(|(node, since)| !tellers.contains(node) && now >= *since + OTHERS_HAVE_THEIR_SAY)
     }
 
-    /// Whether the registry has said that nothing is left of a quota, for all whom it tells apart.
+    /// Whether the registry has said that nothing is left of a quota, for all sources that it distinguishes.
     pub(super) fn is_spent(&self) -> bool {
         let spent = |window: &Window| window.remaining == 0;
         let mut sources: BTreeMap<Option<&String>, bool> = BTreeMap::new();
@@ -160,7 +159,7 @@ impl Quota {
         self.word == Word::Limits
     }
 
-    /// May one more go, beside those that are out?
+    /// Whether one more pull may be granted beside those that are out.
     pub(super) fn allows(&self, now: Duration, out: Out) -> Allowance {
         match self.word {
             Word::NoLimits => Allowance::Yes,
@@ -173,8 +172,8 @@ impl Quota {
         }
     }
 
-    /// Each source has its own windows; what a registry says without naming one is said to all. A node whose source has no room is
-    /// passed over; one whose source is not known is let go while any has room.
+    /// Each source has its own windows, and windows without a source apply to all. Nodes of a source without room are passed over. A node
+    /// whose source is not known may be granted a permit while any source has room.
     fn room_by_sources(&self, now: Duration, out: Out) -> Allowance {
         let mut rooms: BTreeMap<Option<&String>, Allowance> = BTreeMap::new();
         for ((source, _), window) in &self.windows {
@@ -230,7 +229,7 @@ impl Quota {
         self.unsettled.values().sum()
     }
 
-    /// How long a node with so many before it waits: in windows of the quota, of its own source if that is known.
+    /// How long a node waits with `ahead` requests before it, by the quota's windows: those of its own source, if that is known.
     pub(super) fn wait(&self, now: Duration, out: Out, ahead: u64, node: &NodeName) -> Duration {
         let wait_in = |window: &Window| {
             let left = self.left(window, out);
@@ -251,7 +250,7 @@ impl Quota {
         common.max(in_source.unwrap_or_default())
     }
 
-    /// A permit ended whose pull the registry may have counted, and nobody has heard of it.
+    /// A permit ended whose pull the registry may have counted, and no answer was reported.
     pub(super) fn ended_unheard(&mut self, now: Duration) {
         self.silent = self.silent.saturating_add(1);
         match self.word {
@@ -259,7 +258,7 @@ impl Quota {
             Word::Limits => *self.unsettled.entry(now).or_default() += 1,
             Word::Unheard | Word::NoLimits => {}
         }
-        // Each is a permit that was granted within a known remainder, so this is bounded by it; times are merged all the same.
+        // The known remainder bounds the number of these permits; their times are merged all the same.
         while self.unsettled.len() > 1_000 {
             let Some((_, count)) = self.unsettled.pop_first() else { return };
             if let Some(mut next) = self.unsettled.first_entry() {
@@ -268,8 +267,8 @@ impl Quota {
         }
     }
 
-    /// What the registry said to `node` in a pull whose permit was granted at `granted`; none: at a time that is not known, as
-    /// another node or a leader before tells it. `out`: what else is out.
+    /// Takes what the registry stated to `node` in a pull whose permit was granted at `granted`; none if the time is not known, because
+    /// another node or an earlier leader reports it. `out` is what else is out.
     pub(super) fn told(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
         self.silent = 0;
         self.heard(now, node);
@@ -287,19 +286,19 @@ impl Quota {
         if let Some(granted) = granted {
             self.count_in_others(node, limits);
             self.first_hand = true;
-            // Whatever ended before this one began is in what it was told.
+            // The answer includes everything that ended before this pull began.
             self.unsettled = self.unsettled.split_off(&granted);
         }
     }
 
-    /// A pull that was told of one window counts in the others as well, as a refusal tells only when to come again.
+    /// Counts a pull in the windows that its answer did not state, because a refusal states only when to come again.
     fn count_in_others(&mut self, node: &NodeName, told: &[RegistryLimit]) {
         let own = self.sources.get(node);
         for ((source, window_ms), window) in &mut self.windows {
             let concerns = source.is_none() || own.is_none() || source.as_ref() == own;
             if concerns && told.iter().all(|limit| limit.window_ms != *window_ms) {
                 window.remaining = window.remaining.saturating_sub(1);
-                // Another node's refusal is a second voice for what one alone said.
+                // Another node's refusal confirms what one node alone reported.
                 if window.remaining == 0 && window.tellers.len() < 2 && told.iter().all(|limit| limit.remaining == 0) {
                     window.tellers.insert(node.clone());
                 }
@@ -307,7 +306,8 @@ impl Quota {
         }
     }
 
-    /// As whom the registry counts a node: its own pull's word, else the only one that it knows of, as leaders tell it of its own alone.
+    /// Learns the source of a node from its own pull; otherwise from its report, if that names only one, because leaders tell a node only
+    /// of its own.
     fn learn_source(&mut self, node: &NodeName, first_hand: bool, limits: &[RegistryLimit]) {
         let mut named = limits.iter().filter_map(|limit| limit.source.as_ref());
         let Some(source) = named.next().filter(|source| first_hand || named.all(|other| other == *source)) else { return };
@@ -317,8 +317,8 @@ impl Quota {
         }
     }
 
-    /// A pull granted at `granted` went well and the registry told `node` of no limits: who alone said before that nothing is left
-    /// spoke of a limit that is not the fleet's, or lied.
+    /// A pull granted at `granted` succeeded and the registry stated no limits to `node`. If one node alone had reported that nothing is
+    /// left, it meant a limit that is not the fleet's, or lied.
     fn contradict(&mut self, now: Duration, node: &NodeName, granted: Duration) {
         if self.disbelieved.len() >= DISBELIEVED_MAX {
             return;
@@ -359,7 +359,7 @@ impl Quota {
             return;
         };
         if granted.is_some_and(|granted| granted > window.told_at) && limit.remaining > window.remaining {
-            // The registry said more later than it said less: a new window, or a lie.
+            // The registry stated more after it had stated less: the window is new, or one report is a lie.
             if window.tellers.len() == 1 && !window.tellers.contains(node) && self.disbelieved.len() < DISBELIEVED_MAX {
                 self.disbelieved.extend(window.tellers.iter().map(|teller| (teller.clone(), now + DISBELIEVED)));
             }
@@ -376,20 +376,20 @@ impl Quota {
                 window.resets = window.resets.max(resets);
             }
         } else if !self.disbelieved.contains_key(node) {
-            // Less than all that is out explains: others share the quota, or it is a lie.
+            // Less is left than all outstanding permits explain: others share the quota, or the report is a lie.
             let alone_for = if granted.is_none() && !window.tellers.contains(node) { REPORTED_BELIEVED_ALONE } else { BELIEVED_ALONE };
             *window = Window { resets: window.resets.min(resets), alone_for, ..told };
         }
     }
 
-    /// A leader before has found that the registry tells of no limits.
+    /// An earlier leader has found that the registry states no limits.
     pub(super) fn none_told(&mut self) {
         if self.word == Word::Unheard {
             self.word = Word::NoLimits;
         }
     }
 
-    /// What concerns a node of all that is known: the windows of its own source, if it has heard that.
+    /// The part of `known` that concerns a node: the windows of its own source, if that is known.
     pub(super) fn known_to(&self, node: &NodeName, mut known: KnownLimits) -> KnownLimits {
         if let Some(source) = self.sources.get(node) {
             known.limits.retain(|limit| limit.source.as_ref().is_none_or(|told| told == source));
@@ -397,7 +397,7 @@ impl Quota {
         known
     }
 
-    /// For nodes to keep for a leader to come, and for people.
+    /// The limits for nodes to remember for the next leader, and for people.
     pub(super) fn known(&self, now: Duration, out: Out) -> KnownLimits {
         let limit = |((source, window_ms), window): (&WindowKey, &Window)| RegistryLimit {
             source: source.clone(),
@@ -410,7 +410,7 @@ impl Quota {
     }
 }
 
-/// The one that decides: the latest reset of those that allow nothing.
+/// The most severe allowance decides: of those that allow nothing, the one with the latest reset.
 fn severity(allowance: &Allowance) -> (u8, Option<Duration>) {
     match allowance {
         Allowance::Yes => (0, None),

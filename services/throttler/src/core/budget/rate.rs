@@ -1,40 +1,40 @@
-//! How many pulls in a second a budget lets go, and when that is worth telling.
+//! The rate at which a budget lets pulls begin, and when a change of it is reported.
 
 use std::time::Duration;
 
-/// A change of less than this share of the rate is not told: nodes come and go.
+/// A change of less than this share of the rate is not reported, because nodes come and go.
 const TOLD_FROM: f64 = 0.2;
-/// A rate that changes because nodes are silent is told so often at most.
+/// The shortest time between two reports.
 const TOLD_APART: Duration = Duration::from_secs(10);
-/// The same of one that follows what an overloaded registry can do: it rises and falls all the time.
+/// The same while the registry is overloaded, because then the rate rises and falls all the time.
 const OVERLOAD_TOLD_APART: Duration = Duration::from_secs(60);
 
-/// What a leader lets go.
+/// The rate of a budget as its leader reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Pulls in 1,000 s; none: as many as there are.
+    /// Pulls in 1,000 s; none for no limit.
     pub per_1000_s: Option<u64>,
-    /// Why no more.
+    /// Why it is not higher.
     pub cause: RateCause,
 }
 
-/// Why a rate is what it is.
+/// What determines a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateCause {
-    /// It is set so.
+    /// The cap is set so.
     Policy,
-    /// The registry has said that nothing is left.
+    /// The registry has said that nothing is left of its quota.
     Quota,
-    /// Nodes are not heard of, and may pull by their own share.
+    /// Nodes are silent, and may pull with their own share.
     SilentNodes,
-    /// Several nodes failed: the registry could not do more.
+    /// Several nodes failed, because the registry could not do more.
     Overload,
-    /// A budget begins low and doubles within seconds.
+    /// A budget begins at a low rate, which doubles within seconds.
     Starting,
 }
 
 impl RateCause {
-    /// In a word.
+    /// The cause as one word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl RateCause {
     }
 }
 
-/// What was told of a rate.
+/// The rate that was reported last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     rate: Rate,
@@ -55,17 +55,17 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Nothing but what is set.
+    /// Nothing was reported yet; `rate` counts as known.
     pub(super) fn of(rate: Rate) -> Self {
         Self { rate, at: None }
     }
 
-    /// Whether the last that was told is that a quota is spent: who said so says when it is over.
+    /// Whether the last report was that a quota is used up. Then the end of that has to be reported too.
     pub(super) fn is_spent(&self) -> bool {
         self.rate.cause == RateCause::Quota
     }
 
-    /// What is to be told now: the rate before.
+    /// Returns the rate that was reported before, if `rate` has to be reported now.
     pub(super) fn tell(&mut self, now: Duration, rate: Rate) -> Option<Rate> {
         let of_quota = |rate: Rate| rate.cause == RateCause::Quota;
         let far = |one: u64, other: u64| one.abs_diff(other) as f64 >= TOLD_FROM * one.max(other) as f64 && one != other;
@@ -93,7 +93,7 @@ mod tests {
     use super::super::{BudgetPolicy, Budgets, Effect, Input, Term};
     use super::*;
 
-    /// The leader hears from a pull that nothing is left, and from the end of the window that there is.
+    /// The leader learns from a pull that nothing is left, and from the end of the window that something is left again.
     #[test]
     fn the_leader_of_a_budget_tells_when_its_quota_is_spent_and_when_it_begins_anew() {
         let at = |seconds| Now { monotonic: Duration::from_secs(seconds), wall: Duration::ZERO };

@@ -1,24 +1,24 @@
-//! Grants spread over time.
+//! Spreads grants over time.
 
 use std::time::Duration;
 
-/// Of the rate, so much is used: what a pull begins later than its grant must not put more into one second than the budget allows.
-/// A called-out permit is fetched within 40 ms, its answer is at most 40 ms later than others, and a grant 30 ms: see the tests.
+/// The share of the rate that is used, because pulls that begin later than their grants must not exceed the budget in any second. A called
+/// permit is fetched within 40 ms, its answer is at most 40 ms later than others, and a grant 30 ms: see the tests.
 const SHARE_USED: f64 = 0.9;
-/// So late a grant may be without the next one being later too: timers have whole milliseconds. Less than what [`SHARE_USED`] leaves
-/// free, so that no sliding second ever holds more grants than the rate.
+/// How late a grant may be without delaying the next one, because timers have whole milliseconds. It is less than what [`SHARE_USED`]
+/// leaves free, so no sliding second holds more grants than the rate.
 const CATCH_UP: Duration = Duration::from_millis(30);
 
-/// Allows at most `per_second` grants in any sliding second, one by one.
+/// Allows at most `per_second` grants in any sliding second, one at a time.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
-    /// Between two grants; zero: no limit.
+    /// The time between two grants; zero for no limit.
     spacing: Duration,
     next: Duration,
 }
 
 impl RateLimiter {
-    /// 0 for no limit.
+    /// `per_second`: 0 for no limit.
     #[must_use]
     pub fn new(per_second: f64) -> Self {
         let mut rate_limiter = Self { spacing: Duration::ZERO, next: Duration::ZERO };
@@ -26,19 +26,19 @@ impl RateLimiter {
         rate_limiter
     }
 
-    /// Another rate from now on.
+    /// Changes the rate.
     pub fn set(&mut self, per_second: f64) {
         let per_second = if per_second > 0.0 { (per_second * SHARE_USED).clamp(0.001, 1_000_000.0) } else { 0.0 };
         self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / per_second) } else { Duration::ZERO };
     }
 
-    /// Another cap from now on: the next grant is no further away than by that.
+    /// Changes the cap: the next grant is at most one spacing of it away.
     pub fn begin_anew(&mut self, now: Duration, per_second: f64) {
         self.set(per_second);
         self.next = self.next.min(now + self.spacing);
     }
 
-    /// Takes the next grant if it is time.
+    /// Takes the next grant, if it is due.
     pub fn take(&mut self, now: Duration) -> bool {
         if self.spacing.is_zero() {
             return true;
@@ -50,7 +50,7 @@ impl RateLimiter {
         true
     }
 
-    /// How long until the grant after `before` others can be had.
+    /// How long until a grant is due after `before` others.
     #[must_use]
     pub fn ready_in(&self, now: Duration, before: u64) -> Duration {
         let count = u32::try_from(before).unwrap_or(u32::MAX);
@@ -64,8 +64,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_millis(1_080);
 
-    /// The most grants that any 1.08 s hold, as some begin so much later than others, and all, when somebody tries every `step` for
-    /// ten seconds, after a rest.
+    /// The most grants in any 1.08 s, because some pulls begin that much later than others, and the number of all grants, if `take` is
+    /// tried every `step` for 10 s after a rest.
     fn tried(per_second: f64, step: Duration) -> (usize, usize) {
         let mut rate_limiter = RateLimiter::new(per_second);
         let mut grants = Vec::new();

@@ -1,25 +1,25 @@
-//! What a node remembers of an owner's limits, by its own pulls and by leaders' words, for a leader to come.
+//! What a node remembers of an owner's limits, from its own pulls and from leaders, to tell the next leader.
 
 use std::time::Duration;
 
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
 
-/// The longest that a window is remembered.
+/// The longest time for which a window is remembered.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// So many windows are remembered; real registries tell of one or two.
+/// The most windows that are remembered; real registries state one or two.
 const WINDOWS_MAX: usize = 8;
 
 /// The limits of one owner.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     none_told: bool,
-    /// Each with the time when it is over.
+    /// Each with the time when its window is over.
     limits: Vec<(RegistryLimit, Duration)>,
 }
 
 impl Remembered {
-    /// What the registry said in a pull of this node. What a leader has said of the same window may be less, as it knows of others'
-    /// pulls: then that holds.
+    /// Learns what the registry stated in a pull of this node. If a leader stated less for the same window, that is kept, because a leader
+    /// knows of other nodes' pulls.
     pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
         let less = |limit: &RegistryLimit| {
             let told =
@@ -30,7 +30,7 @@ impl Remembered {
         self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits });
     }
 
-    /// What a leader said.
+    /// Learns what a leader stated.
     pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
         if known.limits.is_empty() {
             self.none_told |= known.none_told && self.limits.iter().all(|(_, over)| *over <= now);

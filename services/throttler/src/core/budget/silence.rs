@@ -1,37 +1,37 @@
-//! Whether a registry that answered has fallen silent: then nothing more is let go until it answers, or until it is known to be down.
+//! Detects that a registry that answered has fallen silent. Then no pulls are granted until it answers, or until it is known to be down.
 //!
-//! A registry that hangs says nothing, so no failure slows the budget down: at 200 pulls a second 400 are sent in the two seconds after which
-//! an attempt counts as unanswered. That nobody is answered any more shows sooner, where answers have come one after the other before.
+//! A registry that hangs causes no failure that would slow the budget down: at 200 pulls a second, 400 are sent in the 2 s after which an
+//! attempt counts as unanswered. If answers came one after the other before, silence shows sooner.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// It is silent when nothing has come for as long as the last so many answers took to come,
+/// A registry is silent if no answer came for as long as this many last answers took to come.
 const ANSWERS: usize = 20;
-/// for so many times as long as an answer takes,
+/// The silence must also last for this many times as long as an answer takes.
 const ANSWER_TIMES: u32 = 2;
-/// and in any case for so long: answers come together now and then.
+/// The silence must also last for this long, because answers sometimes come together.
 const LEAST: Duration = Duration::from_millis(250);
-/// So many pulls must have waited for that long.
+/// This many pulls must have waited for an answer for that long.
 pub(super) const PULLS: usize = 10;
-/// After so long the back-off tracker knows of it: it says after 2 s that an attempt is unanswered. A registry whose answers are seen only
-/// when its pulls end is held up no longer.
+/// How long silence holds pulls back. By then the back-off tracker knows of it, because it reports an attempt as unanswered after 2 s. A
+/// registry whose answers are seen only when its pulls end is held up no longer than this.
 const HELD_FOR: Duration = Duration::from_millis(2_500);
-/// The usual length of an answer follows the last one by this share.
+/// Each answer changes the usual length by one part in this many.
 const USUAL_FOLLOWS: u32 = 8;
 
-/// When a registry's answers came.
+/// The times of a registry's answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Silence {
     /// Oldest first.
     answers: VecDeque<Duration>,
-    /// How long they take.
+    /// How long an answer usually takes.
     usual: Duration,
 }
 
 impl Silence {
-    /// A pull was answered; `took`: how long after it was let go, if that is known and says how long answers take.
+    /// Counts an answer. `took` is the time since the grant, if that is known and shows how long answers take.
     pub(super) fn answered(&mut self, now: Duration, took: Option<Duration>) {
         if self.answers.len() == ANSWERS {
             self.answers.pop_front();
@@ -42,19 +42,19 @@ impl Silence {
         }
     }
 
-    /// When pulls were let go that should have been answered by now; none: the registry is not silent, or has been for too long.
+    /// Pulls granted in this time range should have been answered by now; none if the registry is not silent, or has been for too long.
     pub(super) fn unanswered(&self, now: Duration) -> Option<Range<Duration>> {
         let (last, patience) = (*self.answers.back()?, self.patience()?);
         let is_silent = now >= last + patience && now < last + patience + HELD_FOR;
         is_silent.then(|| last.saturating_sub(patience)..now.saturating_sub(patience))
     }
 
-    /// When it is over if no answer comes.
+    /// When the silence is over if no answer comes.
     pub(super) fn ends(&self) -> Option<Duration> {
         Some(*self.answers.back()? + self.patience()? + HELD_FOR)
     }
 
-    /// How long nothing comes before it counts as silence; none: too few answers came to say.
+    /// How long without an answer counts as silence; none if too few answers came.
     fn patience(&self) -> Option<Duration> {
         let (first, last) = (self.answers.front()?, self.answers.back()?);
         let came_within = last.saturating_sub(*first);
@@ -74,7 +74,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// After so many answers, so far apart, each of which took so long: how long after the last one it is silent, and until when, in ms.
+    /// When silence begins and ends, in ms after the last of `answers` answers that came `apart` from each other and each `took` this long.
     fn silence(answers: u32, apart: Duration, took: Duration) -> Option<(u128, u128)> {
         let mut silence = Silence::default();
         (1..=answers).for_each(|number| silence.answered(apart * number, Some(took)));
@@ -100,7 +100,7 @@ mod tests {
         silence.answered(401 * MS, None);
         assert_eq!(silence.unanswered(402 * MS), None);
     }
-    /// A leader without a rate, so that nothing but silence holds a pull.
+    /// A leader without a rate, so that only silence holds a pull back.
     struct Budget {
         leader: Leader,
         random: Random,
@@ -114,7 +114,7 @@ mod tests {
             Self { leader, random: Random::seeded(1) }
         }
 
-        /// The permit that one more node asks for, and whether it has it.
+        /// The request of one more node, and whether it was granted.
         fn ask(&mut self, now: Duration) -> (GrantBudget, bool) {
             let permit = PermitId::random(&mut self.random);
             let node = format!("n{permit}").parse().expect("a name");

@@ -1,4 +1,4 @@
-//! What a node's budgets are told and what they want done.
+//! Inputs and effects of a node's budgets.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::rate::Rate;
 /// A call to the leader of a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BudgetRequest {
-    /// A permit, please.
+    /// Asks for a permit.
     Grant(GrantBudget),
-    /// These are in use.
+    /// Renews the permits in use.
     Renew(RenewBudget),
-    /// This one is not needed any more.
+    /// Returns a permit.
     Return(ReturnBudget),
 }
 
 impl BudgetRequest {
-    /// Whose budget it is about.
+    /// The owner of the budget.
     #[must_use]
     pub fn owner(&self) -> &str {
         match self {
@@ -45,37 +45,37 @@ pub enum BudgetReply {
     Returned(BudgetReturned),
 }
 
-/// What happened.
+/// An input of [`super::Budgets`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A pull of this node wants a permit. To be said again at least every 30 s while it waits and while it pulls.
+    /// A pull of this node wants a permit. The caller repeats this at least every 30 s while the pull waits and while it runs.
     Want {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// Chosen by the asker, never twice.
+        /// Chosen by the caller, never twice.
         permit: PermitId,
     },
-    /// The registry has answered in a pull; no limits: it told of none.
+    /// The registry has answered in a pull.
     Report {
-        /// Of which permit.
+        /// The permit of the pull.
         permit: PermitId,
-        /// What it said.
+        /// The limits that the registry stated; empty if it stated none.
         limits: Vec<RegistryLimit>,
     },
-    /// A permit is not needed any more, granted or not.
+    /// A permit, granted or not, is not needed any more.
     Release {
         /// The permit.
         permit: PermitId,
-        /// What the registry said; empty: not known.
+        /// The limits that the registry stated; empty if they are not known.
         limits: Vec<RegistryLimit>,
-        /// Whether the registry could do what was asked; none: how the pull ended says nothing of it.
+        /// Whether the registry could do what was asked; none if the end of the pull does not show it.
         served: Option<bool>,
     },
-    /// Another node calls this one as a leader. Answered in the same step by [`Effect::Reply`] with the same token.
+    /// Another node calls this one as the budget leader. [`Effect::Reply`] with the same token follows in the same step.
     Called {
         /// Chosen by the caller of the core.
         token: u64,
-        /// What it wants.
+        /// The call.
         call: BudgetRequest,
     },
     /// A leader has answered [`Effect::Call`].
@@ -89,75 +89,76 @@ pub enum Input {
     },
     /// A leader says that the turn of one of this node's requests has come.
     Turn(BudgetTurn),
-    /// What the lease of a budget says, after [`Effect::Campaign`] or whenever it is heard.
+    /// Who leads a budget by its lease: after [`Effect::Campaign`], or whenever it becomes known.
     Lead {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// Who leads, by which epoch; none: nobody.
+        /// The leader and its epoch; none if there is no leader.
         leader: Option<(NodeName, u64)>,
     },
     /// This node has taken the lease.
     Elected {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// How.
+        /// How the term began.
         term: Term,
     },
-    /// The lease that [`Effect::KeepLease`] asked for goes on.
+    /// The lease was renewed, as [`Effect::KeepLease`] asked.
     LeaseKept {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// Of which leadership.
+        /// The epoch of the term.
         epoch: u64,
-        /// Until when: [`super::LEADER_LEASE`] from when it was asked for.
+        /// Until when: [`super::LEADER_LEASE`] after it was asked for.
         until: Duration,
     },
-    /// Somebody else has the lease, or it is gone.
+    /// Another node has the lease, or the lease is gone.
     LeaseLost {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// Of which leadership.
+        /// The epoch of the term.
         epoch: u64,
     },
     /// The bus has not answered [`Effect::Campaign`] or [`Effect::KeepLease`].
     LeaseUnknown {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// When it was asked.
+        /// When the bus was asked.
         asked: Duration,
     },
-    /// So many nodes are alive, this one included.
+    /// How many nodes are alive, this one included.
     Fleet {
-        /// As the registrar says.
+        /// The registrar's count.
         alive: u64,
     },
-    /// The fleet policy is this from now on, at this revision of its bucket; 0: there is none.
+    /// The fleet policy from now on.
     Policy {
-        /// What it says.
+        /// Its content.
         policy: FleetPolicy,
-        /// Which one it is.
+        /// Its revision in the bucket; 0 if there is no policy.
         revision: u64,
     },
     /// The bus cannot be reached.
     BusGone,
-    /// There was no bus since the start, or the one that is there cannot do what budgets need: nobody waits for it to come back.
+    /// There was no bus since the start, or the present one lacks what budgets need: pulls wait for it no longer than
+    /// [`super::ALONE_AFTER_UNUSABLE`].
     BusUnusable,
-    /// It can again.
+    /// The bus can be reached and used again.
     BusBack,
     /// Time has passed: see [`super::Budgets::wake_in`].
     Tick,
 }
 
-/// What shall be done.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Ask a leader; its answer comes as [`Input::Replied`]. No answer is found out by the core itself.
+    /// Ask a leader; its answer comes as [`Input::Replied`]. The core itself notices a missing answer.
     Call {
-        /// Which node.
+        /// The leader's node.
         to: NodeName,
-        /// To be given back with the answer.
+        /// To be passed back with the answer.
         asked: Duration,
-        /// What.
+        /// The call.
         call: BudgetRequest,
     },
     /// Answer [`Input::Called`].
@@ -167,69 +168,71 @@ pub enum Effect {
         /// The answer.
         reply: BudgetReply,
     },
-    /// Tell a node that a turn has come; nothing is awaited.
+    /// Tell a node that the turn of one of its requests has come. No answer is expected.
     Turn {
-        /// Which node.
+        /// The node.
         to: NodeName,
-        /// Whose turn.
+        /// The request.
         turn: BudgetTurn,
     },
-    /// Look who has the lease of a budget, and take it if nobody has: [`Input::Lead`] or [`Input::Elected`] follows if the bus answers.
+    /// Look up who holds the lease of a budget, and take it if nobody does. [`Input::Lead`] or [`Input::Elected`] follows if the bus
+    /// answers.
     Campaign {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
     },
     /// Renew the lease.
     KeepLease {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// Of which leadership.
+        /// The epoch of the term.
         epoch: u64,
     },
     /// Give the lease back.
     DropLease {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// Of which leadership.
+        /// The epoch of the term.
         epoch: u64,
-        /// No node holds or wants a permit, so the next leader has nothing to learn. Else the lease came when this node did not want it any more.
+        /// True if no node holds or wants a permit, so that the next leader has nothing to learn. False if the lease came when this node
+        /// did not want it any more.
         in_good_order: bool,
     },
-    /// A request may go ahead.
+    /// A request is granted.
     Granted {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
         /// The permit.
         permit: PermitId,
-        /// Without the fleet's permit, as no leader is reached.
+        /// True if granted without the fleet's permit, because no leader is reached.
         alone: bool,
     },
-    /// Nobody has asked for a request or its permit again within 30 s: it is forgotten. Its leader is told by the core itself.
+    /// Nobody has repeated a request, or renewed its permit, within 30 s: it is forgotten. The core itself tells the leader.
     Lapsed {
         /// The permit.
         permit: PermitId,
     },
-    /// A permit ran out while its pull goes on: it could not be renewed. Nothing is to be done; it is counted.
+    /// A permit expired while its pull continues, because it could not be renewed. It is only counted.
     RanOut {
         /// The permit.
         permit: PermitId,
-        /// When.
+        /// When it expired.
         at: Duration,
     },
-    /// The budget that this node leads lets more or fewer pulls go than before. Nothing is to be done; people are told, by this node alone.
+    /// A budget that this node leads lets more or fewer pulls begin than before. It is only reported to people, by this node alone.
     RateChanged {
-        /// Whose budget.
+        /// The owner of the budget.
         owner: String,
-        /// What it lets go now.
+        /// The new rate.
         rate: Rate,
-        /// What it let go before, as it was told.
+        /// The rate that was reported before.
         before: Rate,
     },
-    /// A request is refused: too many wait.
+    /// A request is refused.
     Refused {
         /// The permit.
         permit: PermitId,
-        /// In words.
+        /// The reason.
         text: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The bucket of leases, as a server keeps it.
+//! The bucket of leases as a server keeps it.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use throttler::core::budget::{FLEET_PERMIT_LEASE, LEADER_LEASE, Term};
 
 use super::{Letter, World, name};
 
-/// The bucket's revision at first: many leases were written before.
+/// The bucket's revision at first, because many leases were written before.
 const OLD_BUCKET: u64 = 1_000;
-/// So long it is remembered that somebody has led.
+/// How long the bucket remembers that there was a leader.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
 
 /// The lease of the one budget.
 #[derive(Default)]
 pub(super) struct Lease {
-    /// Who, by which epoch, until when.
+    /// The node, its epoch, and until when the lease lasts.
     pub(super) holder: Option<(usize, u64, Duration)>,
     revision: u64,
     past_until: Duration,
-    /// When the bucket before this one was lost.
+    /// When the earlier bucket was lost.
     lost: Option<Duration>,
 }
 
 impl Lease {
-    /// In a bucket that has been there for long.
+    /// A lease in a bucket that has existed for long.
     pub(super) fn of_old() -> Self {
         Self { revision: OLD_BUCKET, ..Self::default() }
     }
 
-    /// In a bucket that was just lost and made again: its revisions start over, and its epochs as well, as if its server told no time.
+    /// A lease in a bucket that was just lost and recreated. Its revisions start over, and so do its epochs, as if its server gave no time.
     pub(super) fn lost(now: Duration) -> Self {
         Self { lost: Some(now), ..Self::default() }
     }
 
-    /// Given back in good order.
+    /// Releases the lease in good order.
     pub(super) fn drop_of(&mut self, node: usize, epoch: u64) {
         if self.holder.is_some_and(|(holder, of, _)| holder == node && of == epoch) {
             (self.holder, self.revision, self.past_until) = (None, self.revision + 1, Duration::ZERO);
@@ -44,7 +44,7 @@ impl Lease {
         self.lost.is_some_and(|lost| now < lost + time)
     }
 
-    /// Takes it for a node, if it is to be had: by which epoch, and whether there is nothing to learn.
+    /// Takes the lease for a node, if it is free. Returns the epoch, and whether there is nothing to learn.
     fn take(&mut self, now: Duration, node: usize) -> Option<(u64, bool)> {
         if self.lost_within(now, LEADER_LEASE) {
             return None;
@@ -64,7 +64,7 @@ impl World {
         }
         let (now, ahead) = (self.now, self.nodes[at].ahead);
         let letter = match self.lease.holder.filter(|(_, _, until)| now < *until) {
-            // A node's own lease names nobody to ask.
+            // A node's own lease names no other node to ask.
             Some((holder, epoch, _)) => Letter::Lead((holder != at).then(|| (name(holder), epoch))),
             None => {
                 let Some((epoch, first)) = self.lease.take(now, at) else { return };

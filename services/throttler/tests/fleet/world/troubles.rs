@@ -1,10 +1,10 @@
-//! What goes wrong.
+//! Troubles of a simulated fleet.
 
 use std::time::Duration;
 
 use super::{Event, World, core};
 
-/// How far clocks jump.
+/// How far a clock jumps.
 const MINUTES: Duration = Duration::from_secs(300);
 
 impl World {
@@ -17,7 +17,7 @@ impl World {
             0 if self.nodes[at].up => {
                 self.nodes[at].up = false;
                 self.nodes[at].incarnation += 1;
-                // What it was pulling ends with it.
+                // The node's pulls end with it.
                 self.pulls.retain(|(node, _), _| *node != at);
                 self.later(takes, Event::Restart(at));
             }
@@ -40,12 +40,12 @@ impl World {
         }
     }
 
-    /// Who may write to the bucket takes the leader's lease away; the leader finds out when it renews it.
+    /// Anybody who may write to the bucket takes the leader's lease away. The leader notices when it renews the lease.
     pub(super) fn steal(&mut self) {
         self.seen.thefts += usize::from(self.lease.holder.take().is_some());
     }
 
-    /// A machine's clock goes on by minutes at once, a leader's as often as another's.
+    /// A machine's clock jumps by minutes: in half of the cases the leader's.
     pub(super) fn jump(&mut self) {
         let at = self.leader_or_anybody();
         self.nodes[at].ahead += MINUTES;

@@ -1,4 +1,4 @@
-//! The rate that is found, beside models of registries.
+//! The rate that is found with models of registries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,13 +11,13 @@ use crate::core::budget::rate_limiter::RateLimiter;
 const CAP: f64 = 200.0;
 const LATENCY: Duration = Duration::from_millis(50);
 
-/// What becomes of pulls that all begin at once, each of a node, tried again after 1 s doubling to 4 s.
+/// Pulls that all begin at once, one per node in turn, and that are repeated after 1 s, doubling to 4 s.
 struct Model {
     pulls: usize,
     nodes: usize,
-    /// Answers a second; none: as many as there are.
+    /// Answers in a second; none for no limit.
     does: Option<u32>,
-    /// Of what it answers, so much fails by chance.
+    /// The share of its answers that fail by chance.
     fails: f64,
     takes: Duration,
 }
@@ -27,7 +27,7 @@ impl Model {
         Self { pulls, nodes, does: None, fails: 0.0, takes: LATENCY }
     }
 
-    /// How long all take, in seconds, and how many requests fail.
+    /// How long all pulls take, in seconds, and how many requests fail.
     fn run(&self, seed: u64) -> (f64, usize) {
         let mut random = Random::seeded(seed);
         let (mut rate, mut rate_limiter) = (AdaptiveRate::new(Duration::ZERO, CAP), RateLimiter::new(CAP));
@@ -81,7 +81,7 @@ fn a_healthy_registry_is_asked_at_the_cap_within_seconds() {
 
 #[test]
 fn an_overloaded_registry_is_asked_about_what_it_does() {
-    // Pulls, nodes, what the registry does in a second; at most this many failing.
+    // Pulls, nodes, what the registry does in a second, and the most requests that may fail.
     for (pulls, nodes, does, most) in [(120, 20, 5, 30), (1_000, 1_000, 50, 250), (10_000, 10_000, 50, 2_500), (200, 3, 10, 60)] {
         let (took, failing) = Model { does: Some(does), ..Model::new(pulls, nodes) }.run(1);
         let own = pulls as f64 / f64::from(does);
@@ -91,7 +91,7 @@ fn an_overloaded_registry_is_asked_about_what_it_does() {
 
 #[test]
 fn chance_does_not_slow_pulls_down_for_long() {
-    // Pulls, nodes, the share that fails; half of the runs within so many seconds, and three of four.
+    // Pulls, nodes, the share that fails; the seconds within which half and three quarters of the runs end.
     for (pulls, nodes, fails, half, most) in
         [(120, 20, 0.8, 130.0, 180.0), (1_000, 1_000, 0.5, 65.0, 90.0), (1_000, 1_000, 0.1, 20.0, 60.0)]
     {
@@ -149,7 +149,7 @@ fn nodes_that_fail_again_and_again_while_others_are_served_move_nothing() {
         rate.granted(now);
         rate.answered(now, &node(10 + second as usize), Some(now), RegistryAnswer::Served);
     }
-    // Their first failures were cut for; the others are served one a second, which shows no more than that.
+    // The first failures caused cuts. The other nodes are served one pull a second, which shows no more than that rate.
     assert!(rate.in_force() >= 10.0, "{}", rate.in_force());
     assert_eq!(rate.recent.iter().filter(|recent| recent.failed).count(), 0);
 }

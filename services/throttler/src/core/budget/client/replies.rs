@@ -1,4 +1,4 @@
-//! What a leader's replies change.
+//! Handles a leader's replies.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::core::budget::claim::{Stage, Wanted};
 use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::{ANSWER_WITHIN, ASK_AGAIN, BudgetReply, BudgetRequest, FLEET_PERMIT_LEASE, HELD_UP, LEADER_LEASE};
 
-/// A place in the leader's queue is asked for again this long after it should have been called.
+/// A request is repeated this long after the leader should have called it.
 const CALL_LATE: Duration = Duration::from_millis(300);
 
-/// A grant that was held up begins too late to count in its own second: it is asked for again, and has another turn. So often; when all
-/// are late, that is how it is.
+/// A grant that was held up begins too late to count in its own second, so it is asked for again and takes another turn. After this many
+/// late grants, the next one is accepted.
 const LATE_GRANTS: u8 = 2;
 
 impl BudgetClient {
@@ -28,7 +28,7 @@ impl BudgetClient {
     ) -> Vec<Wanted> {
         self.round_trips.saw(now, asked);
         if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
-            // The leader may have taken the permit back by now. An answer that is so late counts as none, unless it says to wait.
+            // The leader may have taken the permit back by now. An answer this late does not count, unless it says to wait.
             return self.tick(now);
         }
         let mut wanted = Vec::new();
@@ -58,10 +58,10 @@ impl BudgetClient {
         self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
     }
 
-    /// Whether a leader's message counts. Remembers its epoch.
+    /// Whether a leader's message counts. If it does, its epoch is remembered.
     pub(super) fn hear(&mut self, now: Duration, asked: Duration, epoch: u64) -> bool {
         if epoch == 0 {
-            // The node that the lease named does not lead: the lease is read again.
+            // The node that the lease named does not lead, so the lease is read again.
             self.leader = None;
             self.campaign_at.get_or_insert(now + ANSWER_WITHIN);
             return false;
@@ -72,13 +72,13 @@ impl BudgetClient {
         self.fence = (epoch, now);
         self.heard = now;
         if now <= asked + self.counts() {
-            // One that is later may answer as late again: it is asked no more often than before.
+            // After a later answer, the next one may be as late, so the leader is asked no more often than before.
             (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);
         }
         true
     }
 
-    /// An epoch counts as past while the leader of a later one may live; not for longer, as a bucket that was wiped begins anew.
+    /// Whether an epoch is past: the leader of a later one may still live. This ends after a time, because a wiped bucket starts over.
     pub(super) fn is_past(&self, now: Duration, epoch: u64) -> bool {
         epoch < self.fence.0 && now < self.fence.1 + 2 * LEADER_LEASE && self.planted_bug != Some(PlantedBug::NoFence)
     }

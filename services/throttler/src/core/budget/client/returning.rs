@@ -1,4 +1,4 @@
-//! Permits that a node gives back, and what it tells of quotas with them.
+//! Returns permits, and tells the leader of quotas with them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use contract::messages::throttler::RegistryLimit;
 use super::super::claim::{Return, Stage, Wanted};
 use super::{BudgetClient, RETURNS_MAX};
 
-/// Time after a pull, or after the bus came back, for which it does so: by then a leader that died has a successor that was told.
+/// How long after a pull, or after the bus came back, a node checks the leader. By then a leader that died has a successor that was told.
 const CHECK_LEADER_FOR: Duration = Duration::from_secs(10);
 
 impl BudgetClient {
@@ -34,7 +34,7 @@ impl BudgetClient {
     }
 
     /// Keeps a node that knows a quota in contact with the leader for a while. If the leader dies, no other node may know of this node's
-    /// pull, and a node that wants nothing does not look for the next leader.
+    /// pull, and a node without claims does not look for the next leader.
     pub(super) fn check_that_leader_knows_quota(&mut self, now: Duration) {
         if self.remembered.is_limited(now) {
             self.check_leader_until = Some(now + CHECK_LEADER_FOR);

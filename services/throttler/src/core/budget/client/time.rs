@@ -1,4 +1,4 @@
-//! What time does to a budget client: requests and permits lapse, answers are missed, and at last the node goes alone.
+//! Effects of time on a budget client: requests and permits lapse, answers are missed, and finally the node goes alone.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::super::claim::{Return, Stage, Wanted};
 use super::super::{Alone, MISSES_TO_GONE};
 use super::{BudgetClient, RETURNS_MAX};
 
-/// A request of the node that nobody has asked for again is over: its asker died. As long as the node's own permits last.
+/// A request that is not repeated for this long lapses, because its caller died. The node's own permits last as long.
 const REQUEST_LAPSES_AFTER: Duration = Duration::from_secs(30);
-/// A return that no leader took is told again for so long; by then the permit has come back by itself.
+/// A return that no leader accepted is repeated for this long. By then the permit has expired.
 const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
-/// A node that wants something looks every second. When it has not for so long, it slept or its clock has jumped: that it has heard
-/// no leader says nothing then.
+/// A node with claims wakes every second. If it did not for this long, it slept or its clock jumped, so the lack of contact with a leader
+/// shows nothing.
 const SLEPT: Duration = Duration::from_secs(3);
-/// A leader that does not answer is asked at least so often.
+/// A leader that does not answer is asked at least this often.
 const HOLD_OFF_MAX: Duration = Duration::from_secs(2);
 
 impl BudgetClient {
-    /// How long a leader is left in peace that does not answer: it may have more questions than it can take already.
+    /// How long a leader that does not answer is not asked, because it may already have more requests than it can handle.
     pub(super) fn hold_off(&self) -> Duration {
         match self.unheard.1.checked_sub(MISSES_TO_GONE) {
             None => Duration::ZERO,
@@ -34,7 +34,7 @@ impl BudgetClient {
             self.heard = (self.heard + slept).min(now);
         }
         if slept > SLEPT {
-            // Their askers slept as well.
+            // Their callers slept as well.
             self.claims.change_all(|claim| claim.wanted = (claim.wanted + slept).min(now));
         }
         self.see_what_ran_out(now, wanted);
@@ -67,8 +67,8 @@ impl BudgetClient {
         }
     }
 
-    /// What was asked and not answered in time is asked again; after three times in a row the leader counts as gone. If the lease names
-    /// it all the same, it is asked less and less often, and the lease is looked up after each time: there may be another by then.
+    /// Repeats requests that were not answered in time. After three misses in a row the leader counts as gone. If the lease still names it,
+    /// it is asked less and less often, and the lease is looked up after each miss, because there may be another leader by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
         let within = self.within();
         let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + within);
@@ -98,20 +98,20 @@ impl BudgetClient {
         }
     }
 
-    /// Without a leader for long, a node goes on by its share, and never with less than one at a time.
+    /// If there was no leader for long, the node continues with its share, and always with at least one pull at a time.
     pub(super) fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
         if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
             return;
         }
         let waiting = self.may_go(now);
         if waiting.is_empty() {
-            // Who wants nothing goes nowhere: its next pull looks for the leader first.
+            // A node without waiting requests does not go alone: its next pull looks for the leader first.
             return;
         }
         self.went_alone = true;
         let most = match (self.alive, self.policy.at_once as u64) {
             (_, 0) if self.policy.per_second == 0.0 => u64::MAX,
-            // It was never told how many share the budget.
+            // The node was never told how many share the budget.
             (0, _) => 1,
             (_, 0) => u64::MAX,
             (nodes, at_once) => (at_once / nodes).max(1),

@@ -14,11 +14,11 @@ use crate::core::budget::silence;
 
 /// If no other node has been heard from for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
 const OTHERS_AWAITED: Duration = Duration::from_secs(6);
-/// The most permits that a leader counts at a time when the owner sets no limit.
+/// The most permits that a leader has out at a time.
 pub(super) const PERMITS_MAX: u64 = 50_000;
 
 impl Leader {
-    /// Permits that are asked for again go before the queue: each was granted once, and counts as out.
+    /// Permits that are asked for again precede the queue, because each was granted once and counts as out.
     pub(super) fn admit_late(&mut self, now: Duration) {
         while let Some(id) = self.late.first().copied() {
             let Some(node) = self.permits.get(id).map(|permit| permit.node.clone()) else {
@@ -61,7 +61,7 @@ impl Leader {
         }
     }
 
-    /// True if the registry has answered until now, and answers no node any more.
+    /// Whether the registry has answered until now, and answers no node any more.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
         let Some(unanswered) = self.silence.unanswered(now) else { return false };
         self.permits.unanswered_of(unanswered).take(silence::PULLS).count() == silence::PULLS
@@ -71,7 +71,7 @@ impl Leader {
         !self.quota.is_limited() || self.own_pull_told || self.others_heard.is_none_or(|heard| now > heard + OTHERS_AWAITED)
     }
 
-    /// Nodes that hold as much as one node may are passed over.
+    /// Passes over nodes that hold as many permits as one node may.
     pub(super) fn but_who_has_all(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
         let most = self.most_of_one();
         if self.permits.len() < most {
@@ -86,7 +86,7 @@ impl Leader {
         Some(nodes)
     }
 
-    /// Nodes with a quarter of the slots are passed over while others wait, because their pulls may wait for slots of their own.
+    /// Passes over nodes with a quarter of the slots while others wait, because their pulls may wait for slots of their own.
     pub(super) fn but_who_has_much(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
         let Some(slots) = self.slots() else { return but };
         let mut nodes = but.clone().unwrap_or_default();
@@ -108,8 +108,8 @@ impl Leader {
         self.permits.len() >= most
     }
 
-    /// The most permits of one node: a quarter of the slots is left to the others, so that a node that never returns a permit does not
-    /// keep them from pulling. Where the owner sets no limit, as many as a node may renew.
+    /// The most permits of one node. A quarter of the slots is left to the others, so that a node that never returns a permit does not keep
+    /// them from pulling. If the owner sets no limit, a node may have as many as it may renew.
     pub(super) fn most_of_one(&self) -> u64 {
         let all = BUDGET_PERMITS_PER_NODE as u64;
         match self.slots() {
@@ -119,8 +119,8 @@ impl Leader {
         }
     }
 
-    /// How many permits that the leader does not know it takes over from a node: while it learns, all that the node may hold, and later
-    /// a quarter of the slots while there is room.
+    /// How many unknown permits the leader takes over from a node: while it learns, all that the node may hold; later, a quarter of the
+    /// slots while there is room.
     pub(super) fn strangers_taken(&self, now: Duration, node: &NodeName) -> u64 {
         let most = match self.slots() {
             Some(_) if !self.learns(now) && self.is_full() => 0,
@@ -131,7 +131,7 @@ impl Leader {
     }
 }
 
-/// A quarter of the slots, one at least.
+/// A quarter of the slots, at least one.
 fn quarter(slots: u64) -> u64 {
     (slots / 4).max(1)
 }

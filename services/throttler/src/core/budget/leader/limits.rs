@@ -1,4 +1,4 @@
-//! What a leader hears and tells of the registry's limits.
+//! The registry's limits, as a leader learns them from nodes and tells them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Leader;
 use crate::core::budget::ASK_AGAIN;
 use crate::core::budget::planted_bug::PlantedBug;
 
-/// For how long a new leader takes limits from nodes that know them from others. Later it knows better.
+/// For how long a new leader accepts limits that nodes know from others. Later, its own knowledge is better.
 const LEARNS_FOR: Duration = Duration::from_secs(30);
 /// For how long a new leader learns if it hears of a quota: by then all waiting nodes have asked it.
 const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
@@ -19,7 +19,7 @@ impl Leader {
         self.quota.known(now, self.out())
     }
 
-    /// What a node is told of the limits.
+    /// The limits that a node is told.
     pub(super) fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
         let mut known = self.quota.known_to(node, self.known(now));
         if *node != self.node {
@@ -30,7 +30,7 @@ impl Leader {
         known
     }
 
-    /// Takes what the registry told of its limits in a pull, and when the pull was granted; none: this was told before.
+    /// Takes what the registry stated in a pull, and returns when the pull was granted; none if this was reported before.
     pub(super) fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) -> Option<Option<Duration>> {
         let granted = self.permits.tell(node, id)?;
         let out = self.out();

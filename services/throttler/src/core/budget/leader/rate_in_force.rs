@@ -1,4 +1,4 @@
-//! How many permits a second a leader grants, and why no more.
+//! The rate at which a leader grants permits, and what limits it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::rate::{Rate, RateCause};
 
 impl Leader {
-    /// How many pulls a second it grants, as people are shown. The rate begins lower.
+    /// The rate as people are shown it. While a budget still starts, it is the rate that the start leads to.
     pub(in crate::core::budget) fn rate(&self) -> Rate {
         let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
         let (rate, cause) = match self.cause() {
@@ -27,7 +27,7 @@ impl Leader {
         if self.quota.is_spent() { 0.0 } else { self.limited_to }
     }
 
-    /// Why it is no higher.
+    /// Why the rate in force is not higher.
     pub(in crate::core::budget) fn cause(&self) -> RateCause {
         let adapted = self.adaptive.as_ref().filter(|adaptive| adaptive.in_force() < self.kept_rate());
         match adapted {
@@ -39,12 +39,12 @@ impl Leader {
         }
     }
 
-    /// What is left of the cap beside the share of the silent nodes.
+    /// The cap without the share of the silent nodes.
     pub(super) fn kept_rate(&self) -> f64 {
         (self.policy.per_second * (1.0 - self.reserved)).max(self.least)
     }
 
-    /// Takes the caps in force from now on. The share of the silent nodes is to be set again.
+    /// Sets the caps in force. The caller has to set the share of the silent nodes again.
     pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) {
         let before = std::mem::replace(&mut self.policy, policy);
         if before.per_second == policy.per_second {
@@ -67,7 +67,7 @@ impl Leader {
     /// The registry has answered a pull.
     pub(super) fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
         let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
-        // A failure comes at once, or when somebody's patience is over.
+        // A failure does not show how long answers take: it comes at once, or after a timeout.
         self.silence.answered(now, granted.filter(|_| served).map(|granted| now.saturating_sub(granted)));
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.answered(now, node, granted, answer);
@@ -75,7 +75,7 @@ impl Leader {
         }
     }
 
-    /// Of `known` nodes `silent` are not heard from. Each may be pulling by its own share.
+    /// Keeps a share for `silent` of `known` nodes: each may be pulling by its own share.
     pub(in crate::core::budget) fn reserve(&mut self, silent: u64, known: u64) {
         self.only_node = known == 1;
         self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
@@ -84,7 +84,7 @@ impl Leader {
     }
 }
 
-/// The state of finding the rate under a cap.
+/// The state that finds the rate under a cap; none if there is no cap.
 pub(super) fn adaptive(now: Duration, policy: BudgetPolicy, planted_bug: Option<PlantedBug>) -> Option<AdaptiveRate> {
     let adapts = policy.per_second > 0.0 && planted_bug != Some(PlantedBug::NeverSlows);
     adapts.then(|| AdaptiveRate::new(now, policy.per_second))

@@ -1,4 +1,4 @@
-//! Slots and permits of a leader, alone.
+//! Slots and permits of one leader.
 
 use clock::Random;
 
@@ -8,7 +8,7 @@ fn node(name: &str) -> NodeName {
     name.parse().expect("a name")
 }
 
-/// A leader since `first` said that it has nothing to learn; without a rate, so that slots alone bound it.
+/// A leader without a rate, so that only slots limit it. If `first`, it has nothing to learn.
 fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
     let policy = BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() };
     let term = Term { epoch: 1, first, until: Duration::from_secs(10) };
@@ -45,7 +45,7 @@ fn who_holds_much_is_passed_over_while_others_wait() {
 
 #[test]
 fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others() {
-    // Slots, whether the leader is new and learns who holds what: the most that one node gets.
+    // Slots, whether the leader still learns which permits are held, and the most that one node gets.
     let table = [(2, false, 1), (3, false, 2), (4, true, 3), (8, false, 6), (8, true, 6), (0, false, 1_000), (0, true, 1_000)];
     for (at_once, learns, most) in table {
         let (mut now, mut random) = (Duration::from_secs(1), Random::seeded(1));

@@ -1,4 +1,4 @@
-//! A node's budgets as the fleet policy changes.
+//! Applies a changed fleet policy to a node's budgets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::super::planted_bug::PlantedBug;
 use super::{Budgets, Work};
 
 impl Budgets {
-    /// Each budget goes on by what counts for it now: permits that are out stay out.
+    /// Sets each budget to the limits in force. Permits that are out stay out.
     pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Work>) {
         self.policies.follow(policy, revision);
         let (silent, known) = self.silent();
@@ -28,7 +28,7 @@ impl Budgets {
         }
     }
 
-    /// What counts for a budget that this node leads.
+    /// The limits in force for a budget that this node leads.
     pub(super) fn policy_of_leader(&self, owner: &str) -> BudgetPolicy {
         if self.planted_bug == Some(PlantedBug::PolicyIgnored) { self.policies.settings() } else { self.policies.of(owner) }
     }

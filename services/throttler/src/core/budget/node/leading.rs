@@ -1,4 +1,4 @@
-//! Leases of budgets that this node leads, or that another one does.
+//! Leases of budgets that this node or another one leads.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Budgets {
             return self.client(now, owner, |client| client.led_by(now, leader), work);
         }
         if let Some(epoch) = mine {
-            // A later epoch ends this one. News of before the election says nothing, but who looks for a leader is told of this one.
+            // A later epoch ends this term. Anything else is older than this term: the client is told that this node leads.
             if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
                 return self.lease_lost_to(now, owner, leader, work);
             }
@@ -40,16 +40,17 @@ impl Budgets {
         let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
         let is_held = self.leases.get(&owner).is_some_and(|lease| lease.until().is_some());
         if self.clients.contains_key(&owner) && !is_held {
-            // A node that takes part leads, although it may have heard meanwhile of another leader. Its request counts from when it was sent.
+            // A node that is a client of the budget leads, even if it has heard of another leader meanwhile. Its request counts from when
+            // it was sent.
             drop(self.lease(asked.min(now), &owner, lease::Input::Acquire, &mut Vec::new()));
         }
         let is_new = self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).iter().any(is_won);
         let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(term.epoch));
         let Some((_, client)) = self.clients.get(&owner).filter(|_| is_new && holds) else {
-            // News that come again must not make it forget what it has learned, which nobody tells twice; and what came too late is over.
+            // A repeated message must not make the leader forget what nodes report only once, and a lease that came too late is over.
             return;
         };
-        // A leader whose word of having led was lost is remembered by those who heard it.
+        // If the record of an earlier leader was lost, the nodes that heard from that leader remember it.
         let term = Term { first: term.first && !client.was_led(now), ..term };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
         let told = Told::of(core.rate());
@@ -58,7 +59,7 @@ impl Budgets {
         self.client(now, &owner, |client| client.elected(now, term.epoch), work);
     }
 
-    /// One step of the lease of a budget. What became of it is for the caller.
+    /// Steps the lease of a budget and returns the effects of the lease for the caller.
     pub(super) fn lease(&mut self, now: Duration, owner: &str, input: lease::Input, effects: &mut Vec<Effect>) -> Vec<lease::Effect> {
         let mut lease = self.leases.remove(owner).unwrap_or_else(|| Lease::new(TERMS));
         let stepped = lease.step(now, input);
@@ -108,7 +109,7 @@ impl Budgets {
         self.client(now, owner, ended, work);
     }
 
-    /// Leads end with their leases, before anything else is done in their name.
+    /// Ends the terms whose leases are over, before anything else is done in their name.
     pub(super) fn step_down(&mut self, now: Duration, work: &mut VecDeque<Work>) {
         let over: Vec<String> = self.leads.iter().filter(|(_, lead)| !lead.core.leads(now)).map(|(owner, _)| owner.clone()).collect();
         for owner in over {

@@ -1,4 +1,4 @@
-//! How a node's budgets stand, for people.
+//! Lists a node's budgets for people.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::Budgets;
 const WAITERS_LISTED: usize = 100;
 
 impl Budgets {
-    /// How all budgets stand.
+    /// The state of all budgets.
     #[must_use]
     pub fn list(&self, now: Now) -> BudgetList {
         let now = now.monotonic;

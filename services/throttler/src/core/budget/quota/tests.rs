@@ -1,4 +1,4 @@
-//! Whom a quota lets go.
+//! Which nodes a quota lets pull.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn of_what_is_left_by_reports_the_last_is_not_given() {
     assert_eq!(quota.allows(at(10), OUT), Allowance::Yes);
     quota.told(at(10), &node("b"), None, &[left(1)], OUT);
     assert!(matches!(quota.allows(at(20), OUT), Allowance::No(Some(_))), "somebody may have had it who is not heard");
-    // The registry itself has said so to a pull of this leader's.
+    // The registry itself has stated this to a pull of this leader.
     quota.told(at(12), &node("b"), Some(at(11)), &[left(1)], OUT);
     assert_eq!(quota.allows(at(12), OUT), Allowance::Yes);
 }
@@ -62,7 +62,7 @@ fn a_pull_of_a_leader_before_tells_nothing_of_a_new_window() {
     assert_eq!(quota.allows(at(12), OUT), Allowance::Yes);
 }
 
-/// A node that reached no leader has had the last: who was let go for it is refused, and nobody else is let go for the same.
+/// A node without a leader has used the last pull: the next one that is granted is refused, and no other is granted for the same.
 #[test]
 fn a_pull_that_is_refused_counts_as_one_that_was_let_go() {
     let mut quota = Quota::new(None);
@@ -84,7 +84,7 @@ fn who_alone_knows_of_the_last_pulls_is_believed_for_a_minute() {
     assert_eq!(quota.allows(at(70), OUT), Allowance::But(BTreeSet::from([node("b")])), "a lie does not hold the fleet for hours");
 }
 
-/// A leader was elected while most nodes had no line, and only one that it heard knows.
+/// A leader was elected while most nodes were cut off, and only one node that it heard from knows the quota.
 #[test]
 fn nobody_looks_for_itself_before_others_had_their_say() {
     let mut quota = Quota::new(None);
@@ -115,7 +115,7 @@ fn each_source_has_a_quota_of_its_own_and_binds_the_nodes_behind_it() {
     assert_eq!(told("b").iter().map(|limit| limit.remaining).collect::<Vec<_>>(), [50]);
     assert_eq!(told("new").len(), 2);
 
-    // A leader to come hears the same of what each was told.
+    // The next leader learns the same from what each node was told.
     let mut next = Quota::new(None);
     for name in ["a", "b", "c", "new"] {
         let known = quota.known_to(&node(name), quota.known(at(11), OUT));
@@ -123,7 +123,7 @@ fn each_source_has_a_quota_of_its_own_and_binds_the_nodes_behind_it() {
     }
     assert_eq!(next.allows(at(20), OUT), Allowance::But(BTreeSet::from([node("a"), node("c")])));
 
-    // Behind another address now.
+    // The node is behind another address now.
     quota.told(at(12), &node("a"), Some(at(11)), &[left_to("B", 49)], OUT);
     assert_eq!(quota.allows(at(12), OUT), Allowance::But(BTreeSet::from([node("c")])));
     quota.told(at(13), &node("b"), Some(at(12)), &[left_to("B", 0)], OUT);
