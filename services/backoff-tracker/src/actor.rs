@@ -16,11 +16,11 @@ use crate::dating::Dating;
 use crate::reader::Reader;
 use crate::shell::{Recording, Requests, SharedBus, Sharing};
 
-/// The actor that answers whether an image may be tried.
+/// The actor that answers whether a pull may be attempted.
 pub struct BackoffTracker {
     pub(crate) core: Core,
     pub(crate) clock: Dating,
-    /// By the node's own settings.
+    /// The node's own setting.
     pub(crate) share: Share,
     pub(crate) sharing: Option<Sharing>,
     pub(crate) requests: Requests,
@@ -30,28 +30,28 @@ pub struct BackoffTracker {
     _panic_guard: PanicGuard,
 }
 
-/// What the actor goes by.
+/// The rules that decide.
 pub(crate) enum Core {
-    /// Kubelet's rule, and nobody to share with.
+    /// Kubelet's rule alone: the node does not share.
     Alone(Tracker),
-    /// What the fleet knows, and kubelet's rule for the rest.
+    /// The fleet's back-off entries, and kubelet's rule for failures that no entry covers.
     Sharing(Box<Knowledge>),
 }
 
-/// How a node takes part in what the fleet knows (`fleet.share`).
+/// How a node shares failures (`fleet.share`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
-    /// It says what it learns, and goes by what others say.
+    /// It publishes reports, and other nodes' reports may refuse its pulls.
     #[default]
     Enforce,
-    /// It says what it learns, and counts what it would have refused by what others say, but refuses nothing.
+    /// It publishes reports and counts what other nodes' reports would have refused, but refuses nothing because of them.
     Observe,
-    /// It neither says nor hears anything.
+    /// It neither publishes nor reads reports.
     Off,
 }
 
 impl Share {
-    /// As it is set.
+    /// The value in the settings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,28 +62,28 @@ impl Share {
     }
 }
 
-/// What a tracker that shares is made of.
+/// The parts of a tracker that shares.
 pub struct TrackerParts {
     /// The node's name.
     pub node: NodeName,
-    /// How long a failed image is left alone by the node's own rule.
+    /// The back-off of the node's own rule.
     pub policy: BackoffPolicy,
     /// Its clock.
     pub clock: Clock,
-    /// Chance, for spreading.
+    /// Random numbers, for jitter.
     pub random: Random,
-    /// Tells of its death.
+    /// Reports a panic of the actor.
     pub panic_guard: PanicGuard,
-    /// How it takes part.
+    /// How the node shares.
     pub share: Share,
-    /// With whom.
+    /// The fleet and its bus.
     pub shared: SharedBus,
-    /// A rule broken on purpose, for tests of tests.
+    /// A planted bug, for tests only.
     pub planted_bug: Option<PlantedBug>,
 }
 
 impl BackoffTracker {
-    /// Ready to be started, on its own: kubelet's rule, and nobody to share with.
+    /// A tracker that does not share: kubelet's rule alone.
     #[must_use]
     pub fn new(policy: BackoffPolicy, clock: Clock, panic_guard: PanicGuard) -> Self {
         let (core, share, clock) = (Core::Alone(Tracker::new(policy)), Share::Off, Dating::by(clock));
@@ -100,14 +100,14 @@ impl BackoffTracker {
         }
     }
 
-    /// What operators do to it becomes an event of this node. To be said before it is started.
+    /// Records what operators do as events of this node. Call it before the actor is started.
     #[must_use]
     pub fn recording(mut self, node: NodeName, record: Sender<RecordEvent>) -> Self {
         self.recording = Some(Recording::new(node, record));
         self
     }
 
-    /// Ready to be started, as one of a fleet. Sharing [`Share::Off`] it is on its own.
+    /// A tracker that shares with its fleet. With [`Share::Off`] it does not share.
     #[must_use]
     pub fn sharing(parts: TrackerParts) -> Self {
         let TrackerParts { node, policy, clock, random, panic_guard, share, shared, planted_bug } = parts;
@@ -122,7 +122,7 @@ impl BackoffTracker {
         if let Some(planted_bug) = planted_bug {
             knowledge = knowledge.with_planted_bug(planted_bug);
         }
-        // Until the bus has answered.
+        // The bus counts as gone until it has answered.
         knowledge.step(clock.now().monotonic, Input::BusGone);
         let core = Core::Sharing(Box::new(knowledge));
         Self {
@@ -138,13 +138,13 @@ impl BackoffTracker {
         }
     }
 
-    /// Counts for these metrics. To be said before it is started.
+    /// Counts for these metrics. Call it before the actor is started.
     #[must_use]
     pub fn counting(self, instruments: Instruments) -> Self {
         Self { instruments, ..self }
     }
 
-    /// Reads what others say with this. To be said before it is started.
+    /// Reads other nodes' reports with this reader. Call it before the actor is started.
     #[must_use]
     pub fn reading(mut self, reader: Reader) -> Self {
         if let Some(sharing) = &mut self.sharing {

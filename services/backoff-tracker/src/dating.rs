@@ -1,10 +1,10 @@
-//! The clock that things are dated by here.
+//! The clock that dates reports.
 
 use clock::{Clock, Now};
 
 use crate::core::knowledge::OLDEST;
 
-/// The node's clock, counted from long before the node began: what a node reads at its start was so before, and has a date too.
+/// The node's clock, shifted by `OLDEST`, so that reports from before the node started have a date too.
 #[derive(Clone, Debug)]
 pub(crate) struct Dating(Clock);
 

@@ -12,12 +12,12 @@ use futures::future::try_join_all;
 
 use crate::actor::BackoffTracker;
 
-/// Takes this service's commands from the bus until what is returned is dropped.
+/// Takes this service's commands from the bus until the returned values are dropped.
 ///
 /// # Errors
 /// The bus is closed.
 pub async fn serve(wiring: &Wiring, actor: &Addr<BackoffTracker>) -> Result<Vec<Served>, BusError> {
-    // At once, because each waits for the server to confirm it.
+    // All at the same time, because each waits for the server to confirm it.
     try_join_all([
         actors::serve::<CheckBackoff>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ReportAttempt>(wiring, actor.clone().recipient()).boxed_local(),

@@ -1,6 +1,6 @@
-//! Who failed, why, and when to try again.
+//! The back-off tracker: which pulls failed, why, and when the next attempt is due.
 //!
-//! [`core`] decides; the shell around it is an actor that takes commands, and shares what it learns on the fleet's bus.
+//! [`core`] decides; the shell around it is an actor that takes commands and publishes reports on the fleet's bus.
 
 pub mod core;
 

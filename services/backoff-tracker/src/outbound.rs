@@ -1,4 +1,4 @@
-//! From the actor to the bus: reports under the node's own name, and leases given back, one after the other.
+//! Writes to the bus: reports under the node's own name, and released leases, one after the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use tokio::sync::mpsc;
 use crate::core::knowledge::{About, FailureDetails, Finding, LONGEST_KEPT, LeaseName, Report, keep_for};
 use crate::dating::Dating;
 
-/// Writes that wait for the bus; a node says a few things a second at most. Beyond it what is new is dropped, counted, and
-/// written again from the replica when the bus is back.
+/// Writes that wait for the bus; a node publishes a few reports per second at most. Further writes are dropped, counted, and written again
+/// from the replica when the bus is back.
 pub(crate) const WRITES_WAITING: usize = 1_024;
-/// How long one write may take before the next is tried: what is lost so is written again.
+/// How long one write may take before the next one starts. A lost report is written again.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-/// A lease is given back so long after a report: each goes to every node, and the report is what they wait for. Longer than a thousand
-/// nodes take to hear of it, and no node asks for the lease meanwhile: it has the report to go by.
+/// The time between a report and the release of a lease: both go to every node, and nodes wait for the report. It is longer than 1,000
+/// nodes take to receive the report. Meanwhile no node asks for the lease, because it has the report.
 const RELEASED_AFTER: Duration = Duration::from_millis(100);
 
-/// Something to be written.
+/// A write to the bus.
 #[derive(Debug)]
 pub(crate) enum Write {
-    /// A word of this node's own, and when it was so: how old it is shows when it is written.
+    /// A report of this node, and its date. Its age is computed when it is written.
     Report { report: Arc<Report>, date: Duration },
     /// What an operator cleared here, and when.
     Clear { key: String, clear: StoredClear, date: Duration },
-    /// A lease that is this node's.
+    /// A lease of this node to release.
     Release(Owned),
 }
 
@@ -42,27 +42,27 @@ struct Stored {
     ttl: Duration,
 }
 
-/// How old a word is when it is handed over, and what the server's clock shows then.
+/// The age of a report when it is written, and the server's time then.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     age: Duration,
     server_ms: Option<u64>,
 }
 
-/// How the writing goes.
+/// The state of the writer.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// In which version: one that all others read.
+    /// The version to write in, which all other nodes read.
     pub(crate) version: AtomicU32,
     /// Reports that the bus has taken.
     pub(crate) sent: AtomicU64,
-    /// Reports that it has not.
+    /// Reports that the bus has not taken.
     pub(crate) unsent: AtomicU64,
-    /// By how much the server's clock is ahead of this node's, in nanoseconds; [`NOT_KNOWN`] before it has been heard.
+    /// By how much the server's clock is ahead of this node's, in nanoseconds; [`NOT_KNOWN`] until it is known.
     server_ahead: AtomicI64,
 }
 
-/// No clock is ahead by so much.
+/// The difference to the server's clock is not known.
 const NOT_KNOWN: i64 = i64::MIN;
 
 impl Default for Written {
@@ -73,7 +73,7 @@ impl Default for Written {
 }
 
 impl Written {
-    /// What the server's clock is to this node's.
+    /// Sets by how much the server's clock is ahead of this node's, in nanoseconds.
     pub(crate) fn knows_server_ahead_by(&self, ahead: Option<i128>) {
         let ahead = ahead.and_then(|ahead| i64::try_from(ahead).ok()).unwrap_or(NOT_KNOWN);
         self.server_ahead.store(ahead, Ordering::Relaxed);
@@ -87,14 +87,14 @@ impl Written {
     }
 }
 
-/// A lease that is to be given back, and when.
+/// A lease to release, and when.
 struct Due {
     owned: Owned,
     at: Duration,
 }
 
-/// Writes until the actor is gone. In the order of the actor's effects: a report before the lease of its attempt is given back. Reports do
-/// not wait for leases.
+/// Writes until the actor is gone, in the order of the actor's effects: a report before the release of its attempt's lease. Reports do not
+/// wait for leases.
 pub(crate) async fn write_all(
     reports: Arc<dyn KeyValue>,
     leases: Arc<LeaseStore>,
@@ -143,7 +143,7 @@ pub(crate) async fn write_all(
     }
 }
 
-/// Another revision is somebody else's lease by now; without an answer it runs out by itself.
+/// Releases a lease. If its revision differs, another node holds it by now. If the bus does not answer, it expires by itself.
 async fn release(leases: &LeaseStore, Due { owned, .. }: Due) {
     let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&owned)).await;
     if let Ok(Err(error)) = released {
@@ -190,7 +190,7 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
     };
     let class: FailureClass = report.backoff_key.class();
     let key = ReportKey { node: report.reporter.clone(), class: Some(class), backoff_key: report.backoff_key.id().0 }.text();
-    // Whole seconds, and one more than anybody keeps it.
+    // Whole seconds, and 1 s longer than any node keeps it.
     let ttl = Duration::from_secs(keep_for(report).as_secs() + 1);
     Ok(Stored { key, value: encode_as(version, &stored)?, ttl })
 }

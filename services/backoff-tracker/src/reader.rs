@@ -1,7 +1,7 @@
 //! Reading reports, each once for all agents of one process.
 //!
-//! An agent is a process, and reads what it hears. A fleet that is simulated in one process would read each report as many times as it has
-//! nodes, and keep as many copies.
+//! An agent is a process and reads each report once. A fleet that is simulated in one process would read each report once per node, and
+//! keep as many copies.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,14 +13,14 @@ use contract::know::ReportKey;
 use crate::core::knowledge::{BackoffKey, BackoffKeyId, Input};
 use crate::stored::{self, Read, Stored};
 
-/// So many reports are remembered; at one more the oldest is forgotten.
+/// Reports remembered; for one more, the oldest is forgotten.
 const REMEMBERED: usize = 1_024;
 
 /// Reads reports. By default it remembers none.
 #[derive(Clone, Default)]
 pub struct Reader(Option<Arc<Mutex<Memory>>>);
 
-/// What was read, by the place in memory of its bytes, which are held meanwhile so that nothing else comes to stand there.
+/// Reports read, by the address of their bytes. The bytes are kept, so that the address is not reused.
 #[derive(Default)]
 struct Memory {
     read: HashMap<(usize, usize), (Bytes, ReportKey, Read)>,
@@ -28,13 +28,13 @@ struct Memory {
 }
 
 impl Reader {
-    /// One that remembers what it has read: its copies read the same bytes once.
+    /// A reader that remembers what it has read: its copies read the same bytes once.
     #[must_use]
     pub fn remembering() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// What stands under a key of the bucket of reports, as [`stored::heard`].
+    /// Reads the value of a key of the reports bucket, like [`stored::heard`].
     pub(crate) fn heard(
         &self,
         key: ReportKey,
@@ -124,7 +124,7 @@ mod tests {
         let (again, older) = read(&reader.clone(), &key, &value.clone(), later).unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!((age, older), (Duration::from_millis(7), Duration::from_millis(1_007)));
-        // The same elsewhere in memory is read anew, and so is all by who remembers nothing.
+        // The same bytes at another address are read again, and a reader that remembers nothing reads all again.
         let (elsewhere, _) = read(&reader, &key, &Bytes::copy_from_slice(&value), AT_ONCE).unwrap();
         let (anew, _) = read(&Reader::default(), &key, &value, AT_ONCE).unwrap();
         assert!(!Arc::ptr_eq(&first, &elsewhere) && !Arc::ptr_eq(&first, &anew));

@@ -15,18 +15,18 @@ use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, FailureDetails, Fi
 
 const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
-/// When the server took a word in.
+/// When the server stored a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// How long ago.
     pub(crate) age: Duration,
-    /// By its own clock, in nanoseconds since 1970, if that is known.
+    /// By the server's clock, in nanoseconds since 1970, if known.
     pub(crate) at: Option<i128>,
 }
 
 impl Stored {
-    /// How old a word is that was so old when it was handed over, which the writer says was then by the server's clock. That adds no
-    /// more than anything binds: beyond it, it is rather a clock that was set.
+    /// The age of a value: `age_ms` when it was written, the time until the server stored it (`said_ms` is the server's time at the write),
+    /// and the time since. The time in between counts at most [`LONGEST`], because a longer one means that a clock was set.
     fn age_of(self, age_ms: u64, said_ms: Option<u64>) -> Duration {
         let said = said_ms.map(|said| i128::from(said) * NANOSECONDS_IN_MILLISECOND);
         let waited = self.at.zip(said).map(|(at, said)| u64::try_from((at - said).max(0)).unwrap_or(u64::MAX));
@@ -49,8 +49,7 @@ impl Read {
     }
 }
 
-/// What stands under a key of the bucket of reports. None if it cannot be read, is of a kind that is not known here, or is not
-/// what its key says.
+/// Reads the value of a key of the reports bucket. None if it cannot be read, is of an unknown kind, or does not match its key.
 pub(crate) fn heard(
     key: ReportKey,
     value: &[u8],
@@ -60,7 +59,7 @@ pub(crate) fn heard(
     if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.heard(stored)) }
 }
 
-/// The same of a report. Of most back-off keys this is not the first one: what it is about is shared with `known`, and its name not computed.
+/// Reads a report. For most back-off keys this is not the first report: the key is shared with `known`, and its id is not computed.
 pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>) -> Option<Read> {
     let report: StoredReport = decode(value).ok()?;
     let about = about(report.about)?;
@@ -105,7 +104,7 @@ pub(crate) fn lease(key: &str, message: &Message) -> Option<Input> {
     Some(Input::LeaseTaken { name, holder: lease.holder, left: PROBE_DEADLINE })
 }
 
-/// A pause under its key, stored this long ago; without a value it is over.
+/// A pause under its key, stored this long ago; without a value it has ended.
 pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option<Input> {
     let Some(value) = value else {
         let registry = match key.strip_prefix("registry.") {
@@ -122,13 +121,13 @@ pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option
     Some(Input::Pause { registry: pause.registry, left, by: pause.by })
 }
 
-/// Whether a republished change says that there is no value any more.
+/// Whether a republished change means that there is no value any more.
 pub(crate) fn is_gone(message: &Message) -> bool {
     let header = |name| message.headers.get(name);
     header("Nats-Marker-Reason").is_some() || matches!(header("KV-Operation"), Some("DEL" | "PURGE"))
 }
 
-/// When the server stored what it had for so long when it was asked how it stands, in nanoseconds of its clock.
+/// When the server stored a value that was `age` old at the time of `status`, in nanoseconds of its clock.
 pub(crate) fn stored_at(status: &BucketStatus, age: Duration) -> Option<i128> {
     let asked = status.made_at.checked_add(status.age).filter(|_| !status.made_at.is_zero())?;
     i128::try_from(asked.saturating_sub(age).as_nanos()).ok()
@@ -178,7 +177,7 @@ mod tests {
         const SECOND: i128 = 1_000_000_000;
         let second = Duration::from_secs;
         let table = [
-            // Old writers do not say when; of what was read at the start it is not known when the server took it in.
+            // Old writers do not send the time; for values read at the start it is not known when the server stored them.
             (Some(100 * SECOND), None, second(3)),
             (None, Some(90_000), second(3)),
             (Some(100 * SECOND), Some(100_000), second(3)),

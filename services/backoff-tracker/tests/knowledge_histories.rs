@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 /// When the first attempt begins.
 const BEGINS: Duration = Duration::from_secs(10_000);
-/// An attempt without an answer for so long is reported meanwhile.
+/// An attempt without an answer for this long is reported meanwhile.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 const REPORTERS: u8 = 5;
 const ABOUTS: u8 = 7;
@@ -64,7 +64,7 @@ fn events() -> impl Strategy<Value = Vec<(Duration, Event)>> {
     proptest::collection::vec((milliseconds(12_000), event()), 1..25)
 }
 
-/// What becomes of a message on its way to a node.
+/// What happens to a message on its way to a node.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Arrives,
@@ -89,9 +89,9 @@ enum What {
 struct Record {
     /// When it was stored.
     stored: Duration,
-    /// When it was so.
+    /// The date of what it reports.
     date: Duration,
-    /// Under which key: the last record of each is kept.
+    /// Its key: the last record of each key is kept.
     key: (Option<u8>, u8),
     what: What,
 }
@@ -104,8 +104,8 @@ struct Own {
     has_succeeded: bool,
 }
 
-/// The records of these events in the order in which they are stored. One attempt of a node on a key follows the other. `recovers`: what has
-/// succeeded once fails no more.
+/// The records of these events, in the order in which they are stored. A node's attempts on one key do not overlap. `recovers`: what has
+/// succeeded once does not fail any more.
 fn history(events: &[(Duration, Event)], recovers: bool) -> Vec<Record> {
     let (mut now, mut random) = (BEGINS, Random::seeded(3));
     let mut own: BTreeMap<(u8, u8), Own> = BTreeMap::new();
@@ -164,7 +164,7 @@ fn attempt(
     records
 }
 
-/// What the bucket has then.
+/// The contents of the bucket at `until`.
 fn bucket(records: &[Record], until: Duration) -> Vec<Record> {
     let mut last: BTreeMap<(Option<u8>, u8), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate().filter(|(_, record)| record.stored <= until) {
@@ -175,7 +175,7 @@ fn bucket(records: &[Record], until: Duration) -> Vec<Record> {
     places.into_iter().map(|at| records[at].clone()).collect()
 }
 
-/// A node that follows.
+/// A node that receives records.
 struct Node(Knowledge);
 
 impl Node {
@@ -241,7 +241,7 @@ impl Node {
     }
 }
 
-/// All of an entry that anybody goes by.
+/// All of an entry that decisions depend on.
 #[derive(Debug, PartialEq)]
 struct Shown {
     backoff_key: BackoffKeyId,
@@ -255,7 +255,7 @@ struct Shown {
     next_attempt: Duration,
 }
 
-/// The same history as several nodes come to know it.
+/// Nodes that have received the same history in different ways.
 struct Nodes {
     end: Duration,
     nodes: Vec<(&'static str, Node)>,
@@ -289,7 +289,7 @@ impl Nodes {
     }
 }
 
-/// How long after everything the nodes are compared: also when some of it is too old to count.
+/// How long after the last record the nodes are compared; some records may be too old to count then.
 fn later() -> impl Strategy<Value = Duration> {
     prop_oneof![3 => milliseconds(100_000), 1 => milliseconds(700_000)]
 }
@@ -297,7 +297,7 @@ fn later() -> impl Strategy<Value = Duration> {
 proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(1_000) })]
 
-    /// Each node fails until it is served, as in an outage: a node that failed is contradicted when others are served.
+    /// Each node fails until it is served, as in an outage. A node that failed becomes distrusted if others are served.
     #[test]
     fn all_derive_the_same_of_an_outage(
         events in events(),
@@ -308,7 +308,7 @@ proptest! {
         nodes(&history(&events, true), alive, &fates, restarts, order, later).agree()?;
     }
 
-    /// Nodes fail and are served in turn, and nobody is distrusted.
+    /// Nodes fail and are served in turn, and no node is distrusted.
     #[test]
     fn all_derive_the_same_of_failures_that_come_again(
         events in events(),

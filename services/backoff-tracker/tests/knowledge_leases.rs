@@ -15,7 +15,7 @@ use contract::{AttemptId, FailureClass};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// One node of a thousand, whose bus does what the test says.
+/// One node of 1,000, whose bus is played by the test.
 struct Node {
     core: Knowledge,
     now: Duration,
@@ -47,13 +47,13 @@ impl Node {
         self.give(Input::Request { request: RequestId(request), key, target });
     }
 
-    /// The leases asked for since this was last called.
+    /// The leases asked for since the last call.
     fn asked(&mut self) -> Vec<LeaseName> {
         let asked = |effect: Effect| if let Effect::AcquireLease(name, _) = effect { Some(name) } else { None };
         std::mem::take(&mut self.effects).into_iter().filter_map(asked).collect()
     }
 
-    /// What a request was told last, of what happened since the effects were last taken.
+    /// The last decision on a request since the effects were last taken.
     fn told(&self, request: u64) -> Option<&Decision> {
         let of = |effect: &'_ Effect| matches!(effect, Effect::Answer(id, _) if *id == RequestId(request));
         self.effects.iter().rev().find(|effect| of(effect)).map(|effect| match effect {
@@ -163,7 +163,7 @@ fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
         node.give(Input::AttemptPlanned { request: RequestId(1), attempt, trace: None });
         let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
         node.give(Input::AttemptResolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
-        // The bus was there in between, for others.
+        // The bus could be reached in between.
         node.give(Input::BusBack);
     }
     let kubelet = [0, 10, 30, 70];
@@ -196,7 +196,7 @@ fn who_only_observes_ends_no_attempt_because_others_are_answered() {
     }
 }
 
-/// A word of somebody's about what the image of [`target`] needs.
+/// A node's failure that concerns the image of [`target`].
 fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
     let details = FailureDetails { message: "no".to_owned(), step: 1, ..FailureDetails::default() };
     let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, about)), AttemptId::random(random));
@@ -211,7 +211,7 @@ fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
         for one in ["n1", "n2", reporter] {
             node.give(fails(one, About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }, &mut random));
         }
-        // Broader than that, and of another's making: its probe is the one that is asked for.
+        // A broader key, reported by another node: its probe lease is the one that is asked for.
         let limited = fails("liar", About::BudgetOwner("o".to_owned()), &mut random);
         node.give(limited);
         node.ask(1, "r/a:1");
@@ -224,7 +224,7 @@ fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
     }
 }
 
-/// What it met without a bus, and told nobody of, is not counted.
+/// A failure without a bus that was not published does not count.
 #[test]
 fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
     for (without_bus, attempts) in [(false, [true, false, false]), (true, [true, true, false])] {
@@ -268,11 +268,11 @@ fn goes_on(without_bus: bool, attempts: [bool; 3]) {
     }
 }
 
-/// Somebody takes the leases of an image again and again, and never says what came of it.
+/// A node takes the leases of an image again and again, and never reports a result.
 #[test]
 fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
     let term = PROBE_DEADLINE;
-    // Whether the caller asks as one that stands, or asks anew when it was refused after 10 s, as late as kubelet does.
+    // Whether the caller is a standing pull, or asks anew after it was refused after 10 s, as late as kubelet does.
     for stands in [true, false] {
         let mut node = Node::new();
         let mut random = Random::seeded(1);

@@ -1,4 +1,4 @@
-//! What must hold of shared knowledge whatever is reported: replicas agree in whatever order they hear, and nothing binds for long.
+//! Properties of shared back-off for any reports: replicas agree in any order of arrival, and no entry refuses for long.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,10 @@ use clock::Random;
 use contract::AttemptId;
 use proptest::prelude::*;
 
-/// When everything has been heard.
+/// When all reports have been received.
 const NOW: Duration = Duration::from_secs(10_000);
 
-/// How many things reports are about here: see [`abouts`].
+/// How many keys the reports are about: see [`abouts`].
 const ABOUTS: u8 = 8;
 
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ fn replica(words: &[(Arc<Report>, Duration)]) -> Knowledge {
     core
 }
 
-/// The last step of what is asked for again more and more slowly.
+/// The longest delay of a key without `Retry-After`.
 fn longest(backoff_key: &BackoffKey) -> Duration {
     match backoff_key.about() {
         About::Endpoint { .. } | About::Registry | About::Repository(_) => Duration::from_secs(8),
@@ -102,7 +102,7 @@ fn longest(backoff_key: &BackoffKey) -> Duration {
     }
 }
 
-/// The most that a registry has asked for by anybody's word, and its spread: an hour at most.
+/// The longest `Retry-After` in any report on a key, with its spread; an hour at most.
 fn asked_for(words: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> Duration {
     let asked = words
         .iter()
@@ -111,7 +111,7 @@ fn asked_for(words: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> Dur
     asked.map(|asked| asked.min(LONGEST_RETRY_AFTER) + Duration::from_secs(2)).max().unwrap_or_default()
 }
 
-/// All of an entry that anybody goes by.
+/// All of an entry that decisions depend on.
 type Shown = (u128, bool, AttemptId, Duration, usize, u32, Duration);
 
 fn shown(core: &Knowledge) -> Vec<Shown> {
@@ -166,7 +166,7 @@ proptest! {
                 core.step(NOW, Input::ReportReceived { report, age });
             }
         }
-        // Of each node and back-off key the last report is kept and no other, however often it reports.
+        // Only the last report of each node on each back-off key is kept.
         prop_assert!(core.counts().replica.reports <= keys.len() as u64);
     }
 }

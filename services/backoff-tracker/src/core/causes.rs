@@ -1,4 +1,4 @@
-//! Why keys are held, found by key and by what they failed by.
+//! Why local keys are in back-off, indexed by local key and by back-off key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 
 use super::knowledge::{BackoffKey, BackoffKeyId};
 
-/// Why a key is held.
+/// Why a local key is in back-off.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
     pub(crate) failure: AttemptFailure,
-    /// When it was.
+    /// When the failure was reported.
     pub(crate) at: Duration,
     /// The span of the attempt; none: it has none, or the registry was not asked.
     pub(crate) trace: Option<TraceContext>,
-    /// What others may know of it: who else succeeds there shows that the cause is gone.
+    /// The keys that other nodes may report on. A success of another node on one of them shows that the cause is gone.
     pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
 }
 
@@ -53,7 +53,7 @@ impl Causes {
         }
     }
 
-    /// Forgets the oldest beyond so many.
+    /// Forgets the oldest causes until at most `most` are left.
     pub(super) fn keep_at_most(&mut self, most: usize) {
         while self.by_key.len() > most {
             let oldest = self.by_key.iter().min_by_key(|(_, cause)| cause.at).map(|(key, _)| key.clone());
@@ -62,7 +62,7 @@ impl Causes {
         }
     }
 
-    /// The keys that failed by a back-off key.
+    /// The local keys whose failure is about a back-off key.
     pub(super) fn of_backoff_key(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = (&LocalKey, &Cause)> {
         let keys = self.by_backoff_key.get(&backoff_key).into_iter().flatten();
         keys.filter_map(|key| Some((key, self.by_key.get(key)?)))

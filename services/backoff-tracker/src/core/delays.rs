@@ -4,37 +4,37 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How many keys a node remembers: a hundred pods with a hundred images. At one more, the one that failed the longest ago is
-/// forgotten, so that it may be tried: memory is bounded, and a forgotten key refuses nothing.
+/// Keys that a node remembers: 100 pods with 100 images. For one more, the key whose last failure is the oldest is forgotten; a forgotten
+/// key refuses nothing.
 pub const MAX_KEYS: usize = 10_000;
 
-/// From where to where a delay grows.
+/// The bounds between which a delay grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffPolicy {
-    /// After the first failure.
+    /// The delay after the first failure.
     pub initial: Duration,
-    /// The most.
+    /// The longest delay.
     pub max: Duration,
 }
 
 impl Default for BackoffPolicy {
-    /// Kubelet's own for image pulls: `imageBackOffPeriod` and `MaxImageBackOff`.
+    /// Kubelet's policy for image pulls: `imageBackOffPeriod` and `MaxImageBackOff`.
     fn default() -> Self {
         Self { initial: Duration::from_secs(10), max: Duration::from_secs(300) }
     }
 }
 
-/// What fails wherever it is tried.
+/// A pull that fails at every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// When the first try of it began.
+    /// When its first attempt began.
     pub since: Duration,
-    /// How long a try takes.
+    /// How long an attempt takes.
     pub took: Duration,
 }
 
 impl BackoffPolicy {
-    /// The delay that has grown by `now`, and its end, if what fails was tried whenever it was due.
+    /// The delay and its end at `now`, if an attempt was made each time that one was due.
     fn of(self, Failing { since, took }: Failing, now: Duration) -> (Duration, Duration) {
         let (mut delay, mut due) = (self.initial, since + took + self.initial);
         while due <= now {
@@ -45,7 +45,7 @@ impl BackoffPolicy {
     }
 }
 
-/// A policy without a delay must not be followed for ever.
+/// The shortest step of [`BackoffPolicy::of`], so that it ends if the policy's delays are zero.
 const SHORTEST_STEP: Duration = Duration::from_secs(1);
 
 /// The delay of each key. Times are monotonic.
@@ -53,20 +53,20 @@ const SHORTEST_STEP: Duration = Duration::from_secs(1);
 pub struct Delays<K: Ord> {
     policy: BackoffPolicy,
     entries: BTreeMap<K, Delay>,
-    /// By the time of the last failure of each.
+    /// The keys, by the time of their last failure.
     by_age: BTreeSet<(Duration, K)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     backoff: Duration,
-    /// What is left of it since a try was due before.
+    /// How long the key is refused, from `updated` on.
     hold: Duration,
     updated: Duration,
 }
 
 impl<K: Ord + Clone> Delays<K> {
-    /// No key has failed yet.
+    /// Delays without any key.
     #[must_use]
     pub fn new(policy: BackoffPolicy) -> Self {
         Self { policy, entries: BTreeMap::new(), by_age: BTreeSet::new() }
@@ -81,15 +81,15 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.get(key).map_or(Duration::ZERO, |delay| delay.backoff)
     }
 
-    /// Another failure: the first delay, or twice the last one up to the most. Starts over when the last failure is longer ago
-    /// than twice the most.
+    /// Counts a failure: the delay is the first one, or twice the last one up to `max`. It starts over if the last failure is longer ago
+    /// than twice `max`.
     pub fn next(&mut self, key: K, now: Duration) {
         let backoff = self.grown(&key, now, self.policy.max);
         self.insert(key, Delay { backoff, hold: backoff, updated: now });
     }
 
-    /// The same for a key that others found failing, so that it was not tried here: it is held no longer than if it had been tried since
-    /// then, whenever it was due.
+    /// Like [`Self::next`], for a key that other nodes found failing before. It is refused no longer than if this node had made an attempt
+    /// each time that one was due since then, but at least for half of `initial`.
     pub fn next_since(&mut self, key: K, now: Duration, failing: Failing) {
         self.next(key.clone(), now);
         let (_, due) = self.policy.of(failing, now);
@@ -99,8 +99,8 @@ impl<K: Ord + Clone> Delays<K> {
         }
     }
 
-    /// Another failure, of a try that was not made by this rule: it holds nothing, but makes the next delay longer. To no more than what
-    /// this rule would have come to by now.
+    /// Counts a failure of an attempt that this rule did not allow: it refuses nothing by itself, but the next delay is longer. The delay
+    /// grows at most to what this rule would have reached by `now`.
     pub fn count(&mut self, key: K, now: Duration, failing: Failing) {
         let hold = self.held(&key, now).unwrap_or_default();
         let (most, _) = self.policy.of(failing, now);
@@ -108,7 +108,7 @@ impl<K: Ord + Clone> Delays<K> {
         self.insert(key, Delay { backoff, hold, updated: now });
     }
 
-    /// How long the key is still held; none if it may be tried (at the very end of the delay it may).
+    /// How long the key is still refused; none if it may be attempted, as at the very end of the delay.
     #[must_use]
     pub fn held<Q: Ord + ?Sized>(&self, key: &Q, now: Duration) -> Option<Duration>
     where
@@ -119,7 +119,7 @@ impl<K: Ord + Clone> Delays<K> {
         (!self.expired(delay.updated, now) && since < delay.hold).then(|| delay.hold - since)
     }
 
-    /// Whether a try of the key by this rule failed last, so that it was held.
+    /// True if the last failure of the key made this rule refuse it.
     #[must_use]
     pub fn was_held<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
@@ -128,7 +128,7 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.get(key).is_some_and(|delay| !delay.hold.is_zero() || self.policy.initial.is_zero())
     }
 
-    /// When the next attempt is due of what fails, if it was tried whenever it was due.
+    /// When the next attempt is due, if an attempt was made each time that one was due.
     #[must_use]
     pub fn due_after(&self, failing: Failing, now: Duration) -> Duration {
         self.policy.of(failing, now).1
@@ -144,7 +144,7 @@ impl<K: Ord + Clone> Delays<K> {
         }
     }
 
-    /// Forgets what has expired; returns those keys.
+    /// Forgets the expired keys and returns them.
     pub fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
         let mut gone = Vec::new();
         while self.by_age.first().is_some_and(|(updated, _)| self.expired(*updated, now))
@@ -167,7 +167,7 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.keys()
     }
 
-    /// How many keys are held now.
+    /// How many keys are refused now.
     #[must_use]
     pub fn held_count(&self, now: Duration) -> usize {
         self.entries.keys().filter(|key| self.held(*key, now).is_some()).count()
@@ -185,7 +185,7 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.is_empty()
     }
 
-    /// The delay after one failure more: the first, or twice the last one up to `most`.
+    /// The delay after one more failure: the first, or twice the last one up to `most`.
     fn grown(&self, key: &K, now: Duration, most: Duration) -> Duration {
         match self.entries.get(key) {
             Some(delay) if !self.expired(delay.updated, now) => (delay.backoff * 2).min(most),
@@ -205,7 +205,7 @@ impl<K: Ord + Clone> Delays<K> {
     }
 }
 
-/// Whole milliseconds, rounded up: who waits that long is not refused again.
+/// Whole milliseconds, rounded up, so that a caller that waits this long is not refused again.
 pub(super) fn milliseconds(left: Duration) -> u64 {
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -249,7 +249,7 @@ mod tests {
                 delays.next("k", seconds(tick));
             }
         }
-        // Upstream looks at some ticks only; these are all of them, with its rows 0,1,3,7,15,25,35 and then every 10 s.
+        // Upstream checks some ticks only; these are all of them, with its rows 0,1,3,7,15,25,35 and then every 10 s.
         assert_eq!(free, [0, 1, 3, 7, 15, 25, 35, 45, 55]);
     }
 
@@ -259,7 +259,7 @@ mod tests {
         for tick in [0, 1, 3, 7, 15, 25, 35] {
             delays.next("k", seconds(tick));
         }
-        // 21 s of silence: over 20 s, so tick 56 begins again with 1 s and tick 57 is free.
+        // 21 s without a failure: over 20 s, so tick 56 begins again with 1 s and tick 57 is free.
         assert_eq!(delays.held("k", seconds(56)), None);
         delays.next("k", seconds(56));
         assert_eq!(delays.get("k"), seconds(1));
@@ -286,17 +286,18 @@ mod tests {
         assert_eq!(delays.get("k"), seconds(5));
     }
 
-    /// Client-go's delays are 10, 20, 40 s: what failed at 0 is due at 10, 30, 70 and 150 s.
+    /// Client-go's delays are 10, 20, 40 s: a key that failed at 0 s is due at 10, 30, 70 and 150 s.
     #[test]
     fn what_others_found_failing_is_held_no_longer_than_if_it_had_been_tried_then() {
-        // Since when it fails, how long a try takes, when one ends here, and for how long it is held then.
+        // Since when it fails, how long an attempt takes, and for each attempt of this node: when it ends, and how long the key is refused
+        // then.
         for (since, took, attempts) in [
             (0, 0, &[(37, 10), (47, 20), (67, 5), (72, 78), (150, 160)][..]),
             (0, 0, &[(28, 5), (33, 20), (53, 17), (70, 80)]),
             (30, 0, &[(31, 9), (40, 20), (60, 40), (100, 80)]),
-            // Nobody knew of it before.
+            // No other node had the failure before.
             (50, 0, &[(50, 10), (60, 20), (80, 40)]),
-            // A try takes 10 s: it fails at 10, and is due at 20, 50, 100 and 190 s.
+            // An attempt takes 10 s: it fails at 10 s, and is due at 20, 50, 100 and 190 s.
             (0, 10, &[(25, 10), (45, 5), (60, 40), (110, 80)]),
         ] {
             let mut delays = delays(10, 300);
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn a_try_that_was_not_made_by_the_rule_counts_but_holds_nothing() {
         let mut delays = delays(10, 300);
-        // When it failed for all, and what the delay has grown to: no further than by own tries at 0, 10, 30 and 70 s.
+        // When it failed, and what the delay has grown to: no further than by attempts of this node at 0, 10, 30 and 70 s.
         for (now, grown) in [(0, 10), (5, 10), (11, 20), (17, 20), (29, 20), (30, 40), (69, 40), (75, 80)] {
             delays.count("k", seconds(now), failing(0, 0));
             assert_eq!((delays.get("k"), delays.held("k", seconds(now))), (seconds(grown), None), "at {now}");

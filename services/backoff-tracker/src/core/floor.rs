@@ -1,8 +1,8 @@
-//! Kubelet's rule as a floor under whatever the fleet believes: attempts for one (pod, image) that nothing but this node's own patience
-//! allows are never closer together than kubelet's.
+//! Kubelet's rule as a floor: attempts for one (pod, image) are never closer together than kubelet's, unless the fleet has elected or
+//! released them.
 //!
-//! It is kept beside the node's own back-off, which the fleet's knowledge may lift: this one ends by a success of the key itself and by an
-//! operator's clear alone.
+//! It is separate from the node's own back-off, which other nodes' reports may lift. Only a success of the key itself or an operator's
+//! clear ends it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::delays::BackoffPolicy;
 use super::delays::MAX_KEYS;
 use super::knowledge::BackoffKeyId;
 
-/// What failed last for a key.
+/// The last failure of a local key.
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
     attempt: AttemptId,
     /// When that attempt began.
     pub(super) began: Duration,
-    /// How long after its failure the next may begin.
+    /// How long after the failure the next attempt may begin.
     delay: Duration,
-    /// What its failure was about: a success there releases the key.
+    /// The back-off keys of the failure: a success on one of them releases the key.
     pub(super) backoff_keys: Vec<BackoffKeyId>,
     pub(super) failure: Arc<OwnFailure>,
 }
 
-/// A failure of an attempt of this node, as refusals by the node's own back-off tell it.
+/// A failure of an attempt of this node, as refusals by the node's own back-off show it.
 #[derive(Clone, Debug)]
 pub(super) struct OwnFailure {
     pub(super) at: Duration,
@@ -40,7 +40,7 @@ pub(super) struct OwnFailure {
 }
 
 impl OwnFailure {
-    /// What is not known any more.
+    /// A failure that is not known any more.
     pub(super) fn unknown(now: Duration) -> Self {
         Self { at: now, class: FailureClass::default(), cause: String::new(), trace: None }
     }
@@ -51,7 +51,7 @@ impl OwnFailure {
 pub(super) struct FailedAttempt {
     pub(super) attempt: AttemptId,
     pub(super) began: Duration,
-    /// The fleet had elected it, or released it: then it counts for no more than that it failed.
+    /// Whether the fleet elected or released the attempt. Such a failure does not make the delay longer.
     pub(super) exempt: bool,
     pub(super) backoff_keys: Vec<BackoffKeyId>,
     pub(super) failure: Arc<OwnFailure>,
@@ -69,7 +69,7 @@ impl Floors {
         Self { policy, floors: BTreeMap::new() }
     }
 
-    /// An attempt for a key has failed. The same again changes nothing.
+    /// An attempt for a key has failed. A repeated call for the same attempt changes nothing.
     pub(super) fn failed(&mut self, key: &LocalKey, failed: FailedAttempt) {
         let FailedAttempt { attempt, began, exempt, backoff_keys, failure } = failed;
         let (now, lasts) = (failure.at, self.lasts());
@@ -86,14 +86,14 @@ impl Floors {
         self.make_room(now);
     }
 
-    /// How long the next attempt for a key must wait, and for what, unless it is elected or released.
+    /// How long the next attempt for a key must wait, and because of which failure. An attempt that is elected or released need not wait.
     pub(super) fn under(&self, now: Duration, key: &LocalKey) -> Option<(Duration, &Floor)> {
         let floor = self.floors.get(key)?;
         let left = (floor.failure.at + floor.delay).saturating_sub(now);
         (!left.is_zero()).then_some((left, floor))
     }
 
-    /// An operator has cleared what failed until then.
+    /// An operator has cleared the failures up to `date`.
     pub(super) fn lift(&mut self, date: Duration, is_cleared: impl Fn(&LocalKey, &Floor) -> bool) {
         self.floors.retain(|key, floor| floor.failure.at > date || !is_cleared(key, floor));
     }
@@ -103,7 +103,7 @@ impl Floors {
         self.floors.remove(key);
     }
 
-    /// How long a failure counts: twice the longest delay, as kubelet has it.
+    /// How long a failure counts: twice the longest delay, as in kubelet.
     fn lasts(&self) -> Duration {
         self.policy.max * 2
     }
@@ -130,7 +130,7 @@ mod tests {
         LocalKey { pod: None, image: "a:1".to_owned() }
     }
 
-    /// Seconds of failures, and whether each was exempt; after each, how long the next must wait.
+    /// Takes failures (time in seconds, whether exempt); returns how many seconds the next attempt must wait after each.
     fn delays(failures: &[(u64, bool)]) -> Vec<u64> {
         let mut floors = Floors::new(BackoffPolicy::default());
         let fail = |(number, (at, exempt)): (usize, &(u64, bool))| {

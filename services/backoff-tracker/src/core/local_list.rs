@@ -1,4 +1,4 @@
-//! The node's own back-offs, as they are listed and cleared.
+//! Lists and clears of the node's own back-off.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::delays::milliseconds;
 use super::tracker::Tracker;
 
 impl Tracker {
-    /// What the node itself knows of failures, as it is listed.
+    /// The node's own failures, for lists.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
         own(self, self.held_ones(), now, |_| None).collect()
     }
 
-    /// What failed for a pod and has not succeeded since, whether this node's own rule held it or not.
+    /// The images that failed for a pod and have not succeeded since, whether this node's own rule refused them or not.
     #[must_use]
     pub fn list_of_pod(&self, now: Duration, pod: &PodRef) -> Vec<BackoffEntry> {
         own(self, self.known_of_pod(pod), now, |_| None).collect()
     }
 
-    /// Forgets a key as listed, or all of an image; returns what was forgotten, as it is listed.
+    /// Forgets a key as listed, or all keys of an image; returns the forgotten keys as listed.
     pub fn clear_named(&mut self, now: Duration, what: &str) -> Vec<String> {
         let keys = keys_named(self, what, now);
         keys.iter().for_each(|key| self.clear(key));
@@ -31,7 +31,7 @@ impl Tracker {
     }
 }
 
-/// Keys as they are listed. `decided` says for how long the fleet holds what failed by such a cause, where the fleet decides that.
+/// Keys as they are listed. `decided` returns how long entries refuse a pull that failed by a cause, if the fleet decides that.
 pub(crate) fn own<'a>(
     tracker: &Tracker,
     keys: impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)>,
@@ -63,23 +63,23 @@ fn about(key: &LocalKey) -> EntryAbout {
     EntryAbout { image: key.image.clone(), pod: key.pod.clone(), ..EntryAbout::of(EntryKind::NodeImage, &registry) }
 }
 
-/// As it is listed: the image, for a pod `namespace/name image`.
+/// A key as it is listed: the image, for a pod `namespace/name image`.
 pub(crate) fn in_words(key: &LocalKey) -> String {
     key.pod.as_ref().map_or_else(|| key.image.clone(), |pod| format!("{pod} {}", key.image))
 }
 
-/// Whether what was asked for is the normalised image.
+/// Whether `asked` names the normalised `image`.
 pub(crate) fn is_of_image(asked: &str, image: &str) -> bool {
     asked == image || Reference::parse(asked).is_ok_and(|reference| reference.normalised() == image)
 }
 
-/// The keys of an image that failed before then.
+/// The keys of an image that failed up to `before`.
 pub(crate) fn keys_of_image(tracker: &Tracker, image: &str, before: Duration) -> Vec<LocalKey> {
     let of_image = tracker.known().filter(|(key, _)| is_of_image(&key.image, image));
     of_image.filter(|(_, cause)| cause.is_none_or(|cause| cause.at <= before)).map(|(key, _)| key.clone()).collect()
 }
 
-/// The keys that are named: one as it is listed, or all of an image.
+/// The keys that `what` names: one as it is listed, or all of an image.
 pub(crate) fn keys_named(tracker: &Tracker, what: &str, now: Duration) -> Vec<LocalKey> {
     let listed = tracker.known().map(|(key, _)| key).find(|key| in_words(key) == what).cloned();
     let image = Reference::parse(what).map_or_else(|_| what.to_owned(), |reference| reference.normalised().to_owned());

@@ -1,5 +1,5 @@
 //! The sans-IO core: kubelet's back-off per (pod, image), cleared by success ([`Tracker`]), and what a fleet knows of failures
-//! ([`knowledge`]), which decides where the node shares.
+//! ([`knowledge`]), which decides if the node shares.
 
 mod causes;
 mod delays;

@@ -12,7 +12,7 @@ use super::delays::{BackoffPolicy, Delays, Failing, MAX_KEYS, milliseconds};
 use super::floor::OwnFailure;
 use super::knowledge::{BackoffKey, BackoffKeyId};
 
-/// How many reports are remembered to know a report that comes twice; late ones come within seconds.
+/// Reports remembered to recognise repeated ones, which come within seconds.
 const REPORTS_REMEMBERED: usize = 1_024;
 /// The most bytes kept of a cause: a runtime's text is never shortened below this.
 const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
@@ -27,13 +27,13 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Nothing has failed yet.
+    /// A tracker without failures.
     #[must_use]
     pub fn new(policy: BackoffPolicy) -> Self {
         Self { delays: Delays::new(policy), causes: Causes::default(), reported: VecDeque::new(), counts: BackoffCounts::default() }
     }
 
-    /// May this be tried now? If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
+    /// Whether a pull may be attempted now. If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
     pub fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
         let Some(left) = self.delays.held(&check.key, now) else {
             if !check.peek {
@@ -55,12 +55,12 @@ impl Tracker {
         BackoffAnswer::Refused(Refusal { next_attempt_ms: milliseconds(left), ..held })
     }
 
-    /// An attempt ended. The same report again changes nothing.
+    /// An attempt ended. A repeated report changes nothing.
     pub fn report(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
         self.report_about(now, report, Vec::new(), None)
     }
 
-    /// The same, of a failure that is about these back-off keys, and which others found before.
+    /// Like [`Self::report`], for a failure that is about these back-off keys. `before`: the failure of other nodes before it.
     pub(super) fn report_about(
         &mut self,
         now: Duration,
@@ -85,7 +85,7 @@ impl Tracker {
         self.answer(now, &key)
     }
 
-    /// A failure that all go by, and so not by the delays of this node: it counts in them, but holds nothing. The same again changes nothing.
+    /// A failure for which an entry decides: the node's own delay grows by it, but does not refuse. A repeated report changes nothing.
     pub(super) fn report_shared(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>, failing: Failing) {
         let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
@@ -94,7 +94,7 @@ impl Tracker {
         }
     }
 
-    /// A failure after which the node tries again by a pause that is kept elsewhere: it moves no delay. The same again changes nothing.
+    /// A failure after which a pause that is kept elsewhere decides: it changes no delay. A repeated report changes nothing.
     pub(super) fn report_paused(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>) {
         let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
         if self.remember_report(attempt, &key) {
@@ -102,29 +102,29 @@ impl Tracker {
         }
     }
 
-    /// An attempt that has ended without saying anything about its image. The same again changes nothing.
+    /// An attempt that ended without showing anything about its image. A repeated report changes nothing.
     pub(super) fn report_abandoned(&mut self, attempt: AttemptId, key: &LocalKey) {
         if self.remember_report(attempt, key) {
             self.counts.failures_total += 1;
         }
     }
 
-    /// How long a key is still held.
+    /// How long a key is still refused.
     pub(super) fn held(&self, now: Duration, key: &LocalKey) -> Option<Duration> {
         self.delays.held(key, now)
     }
 
-    /// When kubelet's rule would try next what fails.
+    /// When kubelet's rule would make the next attempt.
     pub(super) fn due_after(&self, failing: Failing, now: Duration) -> Duration {
         self.delays.due_after(failing, now)
     }
 
-    /// Why a key is held, as long as it is known.
+    /// The cause of a key's last failure, if known.
     pub(super) fn cause(&self, key: &LocalKey) -> Option<&Cause> {
         self.causes.get(key)
     }
 
-    /// The failure that holds a key, as far as it is known.
+    /// A key's last failure, as far as it is known.
     pub(super) fn failure_of(&self, now: Duration, key: &LocalKey) -> OwnFailure {
         self.causes.get(key).map_or_else(
             || OwnFailure::unknown(now),
@@ -137,7 +137,7 @@ impl Tracker {
         self.counts.refused_total += 1;
     }
 
-    /// The keys that failed by a back-off key.
+    /// The local keys whose failure is about a back-off key.
     pub(super) fn failed_by(&self, backoff_key: BackoffKeyId) -> Vec<(LocalKey, Cause)> {
         self.causes.of_backoff_key(backoff_key).map(|(key, cause)| (key.clone(), cause.clone())).collect()
     }
@@ -147,12 +147,12 @@ impl Tracker {
         self.delays.keys().map(|key| (key, self.causes.get(key)))
     }
 
-    /// Those that this node's own rule held or holds.
+    /// The keys that this node's own rule refused or refuses.
     pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&LocalKey, Option<&Cause>)> {
         self.known().filter(|(key, _)| self.delays.was_held(*key))
     }
 
-    /// Those of a pod, by its namespace and name.
+    /// The keys of a pod, by its namespace and name.
     pub(crate) fn known_of_pod<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)> {
         self.known().filter(move |(key, _)| key.pod.as_ref().is_some_and(|own| own.has_name_of(pod)))
     }

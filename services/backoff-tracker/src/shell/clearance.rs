@@ -1,4 +1,4 @@
-//! Clearance for a flight: the core's inputs and effects, answers held back, and the alarm.
+//! Clearance for a flight: the core's inputs and effects, deferred replies, and the timer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::outbound::{self, Write};
 /// tokio's timers count milliseconds: a shorter wait is none.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// The key says of what a lease is.
+/// The text stored with a lease: none, because the key names the lease.
 const OF: &str = "";
 
 impl Handler<Ask<RequestClearance>> for BackoffTracker {
@@ -32,15 +32,15 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
         let (answer, deferred) = deferred_reply();
         let own_rule = requests::Grant::default().clearance(Duration::ZERO);
         let Core::Sharing(knowledge) = &self.core else {
-            // Kubelet's rule alone, which was asked before.
+            // Kubelet's rule alone applies, and the caller has checked it before.
             answer.give(Ok(own_rule));
             return deferred;
         };
         let now = self.clock.now().monotonic;
         let RequestClearance { clearance: request, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
         if self.requests.is_full_for(request) {
-            // A caller that waits for an answer goes by kubelet's rule, which was asked before: other requests must not refuse it.
-            // A standing pull tries as often as it has clearance, and so has to wait for room.
+            // A caller that waits for an answer uses kubelet's rule, which it has checked before, because other requests must not refuse
+            // it. A standing pull makes an attempt each time that it has clearance, so it has to wait for room.
             let refusal = knowledge.refusal_message(now, knowledge.no_room(now));
             answer.give(Ok(if standing { Clearance::Waiting { held: Some(refusal) } } else { own_rule }));
             return deferred;
@@ -87,7 +87,7 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
             }
             self.step(Input::AttemptResolved { request: number, attempt, outcome }, context);
             if failure.is_some() && !resolved.standing {
-                // It has its answer; the core would find it another turn.
+                // The caller has its answer. The core would otherwise plan another attempt.
                 self.step(Input::Withdraw(number), context);
             }
         }
@@ -119,12 +119,12 @@ impl Handler<Ask<WithdrawClearance>> for BackoffTracker {
 }
 
 impl BackoffTracker {
-    /// One thing happened.
+    /// Passes one input to the core and carries out the effects.
     pub(crate) fn step(&mut self, input: Input, context: &mut Context<Self>) {
         self.step_all(self.clock.now().monotonic, [input], context);
     }
 
-    /// Several things happened at once.
+    /// Passes several inputs of the same moment to the core and carries out the effects.
     pub(crate) fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &mut self.core else { return };
         let effects = knowledge.step_all(now, inputs);
@@ -161,7 +161,7 @@ impl BackoffTracker {
         }
     }
 
-    /// Answers a request that is decided, and does what follows.
+    /// Answers a decided request and carries out the effects.
     fn settle(&mut self, request: ClearanceId, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let effects = self.settled(now, request);
@@ -174,7 +174,7 @@ impl BackoffTracker {
             return vec![];
         }
         if let Some(for_all) = self.requests.grant(id) {
-            // The attempt begins when its caller says so: it may wait for its permit first.
+            // The attempt begins when its caller reports that, because it may wait for its permit first.
             if let Some(clearance) = self.requests.get(id).map(|request| request.as_it_stands(now, knowledge)) {
                 self.requests.answer(id, clearance);
             }
@@ -187,7 +187,7 @@ impl BackoffTracker {
             .requests
             .get(id)
             .is_some_and(|request| !request.standing && matches!(&request.stage, Stage::Refused(refusal) if !refusal.unconfirmed));
-        // It has its answer. Were it kept, it would take a probe that nobody makes.
+        // The caller has its answer. If the request were kept, it could take a probe lease for an attempt that no caller makes.
         let Some(mut request) = refused.then(|| self.requests.take(id)).flatten() else { return vec![] };
         if let Stage::Refused(refusal) = std::mem::replace(&mut request.stage, Stage::Resolved) {
             request.answer(Clearance::Refused(knowledge.refusal_message(now, refusal)));
@@ -199,8 +199,8 @@ impl BackoffTracker {
         matches!(&self.core, Core::Sharing(knowledge) if knowledge.wants(number))
     }
 
-    /// Wakes when the core or somebody's patience wants it. An alarm that rings too early is let be and set anew when it has rung: most
-    /// refusals put the next time off.
+    /// Sets the timer for the core's next wake or the end of a caller's patience. A timer that is too early is kept and set again when it
+    /// fires, because most refusals move the next wake later.
     pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
         let Some(next) = [knowledge.next_wake(), self.requests.next_wake()].into_iter().flatten().min() else { return };
@@ -250,7 +250,7 @@ impl BackoffTracker {
         sharing.asked.insert(name, false);
         sharing.leases.write_in(sharing.version());
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
-        // Without a limit of its own: the core waits as long as it wants to, and gives back what comes too late.
+        // Without a timeout of its own: the core decides how long to wait, and releases a lease that comes too late.
         let asking = async move { leases.create(&key, OF, 0).await };
         let asked = self.clock.now().monotonic;
         context.spawn(asking.into_actor(self).map(move |answer, tracker, context| {
@@ -280,7 +280,7 @@ impl BackoffTracker {
             }
             Err(error) => {
                 tracing::debug!(%error, "the bus gave no lease");
-                // It says at once that it cannot do this: nobody waits for what does not come.
+                // The bus answers at once that it cannot do this, so requests do not wait for leases.
                 if matches!(error, KeyValueError::Full { .. } | KeyValueError::Bus(BusError::Unsupported { .. })) {
                     self.step(Input::NoLeases, context);
                     self.find_the_bus(context);
@@ -289,7 +289,7 @@ impl BackoffTracker {
         }
     }
 
-    /// Looks at a lease that somebody else has: one that has outlived its term is deleted, and free then.
+    /// Looks at a lease that another node holds. A lease that has outlived its term is deleted, and is free then.
     fn look_at_holder(&mut self, name: LeaseName, context: &mut Context<Self>) {
         let Some(sharing) = &self.sharing else { return };
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));

@@ -1,4 +1,4 @@
-//! The entries of the fleet in numbers, for the metrics of the agent that speaks for the fleet.
+//! Counts of the fleet's entries, for the metrics of the agent that speaks for the fleet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use contract::FailureClass;
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::Binding;
 
-/// How many entries hold everybody back? Asked by the agent of this process alone.
+/// Asks how many entries refuse all nodes. Sent only by the agent of this process.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "OpenEntries")]
 pub struct CountEntries;
@@ -17,7 +17,7 @@ pub struct CountEntries;
 /// The answer to [`CountEntries`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenEntries {
-    /// By registry and class.
+    /// Open entries by registry and class.
     pub by_registry: BTreeMap<(String, FailureClass), u64>,
     /// How long the oldest has lasted since its first failure; zero: there is none.
     pub oldest: Duration,

@@ -1,4 +1,4 @@
-//! Keeping up with the fleet: what arrives, what was missed, what must be said again.
+//! Keeping the replica up to date: received messages, missed messages, and reports to publish again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,18 +21,18 @@ use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Input, P
 use crate::outbound::{self, WRITES_WAITING, Write};
 use crate::stored::{self, Stored};
 
-/// How often a bus that is not there, or does not answer, is tried again.
+/// How often a bus that is gone or does not answer is tried again.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
-/// So many answers, one after the other, say how slow the bus is.
+/// How many answers, one after the other, measure how slow the bus is.
 const TIMED_BY: usize = 3;
-/// How often at least a bus that cannot do this is tried again, on average after three quarters of it: a whole fleet asks it, until
-/// somebody has changed what is set.
+/// The longest time until a bus that cannot do this is tried again; three quarters of it on average. The whole fleet asks it until an
+/// operator has changed the settings.
 const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
-/// How long a snapshot may take, also when the way is opened: some ten MiB over a slow line, or a bucket that somebody has filled.
+/// How long a snapshot may take, also when the link is opened: some 10 MiB over a slow connection, or a bucket that a node has filled.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
-/// Own words that the bus did not take are offered again this often at most.
+/// Own reports that the bus did not take are published again this often at most.
 const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
-/// The most nodes that are believed to be alive, as many as a registrar knows: turns of a fleet said to be larger never come.
+/// The most nodes that count as alive, as many as a registrar knows. In a larger fleet turns would never come.
 const ALIVE_MAX: u64 = 20_000;
 
 impl StreamHandler<Vec<Message>> for BackoffTracker {
@@ -41,11 +41,11 @@ impl StreamHandler<Vec<Message>> for BackoffTracker {
     }
 
     fn finished(&mut self, _: &mut Self::Context) {
-        // The bus was drained: the agent ends. Until it has, the node goes by its own rule.
+        // The bus was drained: the agent ends. Until then, the node uses its own rule.
     }
 }
 
-/// How the bus is.
+/// The health of the bus.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 struct BusIs(BusHealth);
@@ -55,7 +55,7 @@ impl Handler<BusIs> for BackoffTracker {
 
     fn handle(&mut self, BusIs(health): BusIs, context: &mut Self::Context) {
         match health {
-            // The first word on it is how it was when the way was opened.
+            // The first health report is the state when the link was opened.
             BusHealth::Connected if !self.greeted() => {}
             BusHealth::Connected => self.follow(replication::Input::BusBack, context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
@@ -69,8 +69,7 @@ impl Handler<BusIs> for BackoffTracker {
     }
 }
 
-/// Tells the tracker how the bus is, while both are there. Beside the messages rather than among them: each of them would look whether
-/// there is a word on it.
+/// Sends the bus's health to the tracker while both exist. It is separate from the messages, so that not every message has to check for it.
 async fn tell_health(mut changes: HealthChanges, tracker: WeakAddr<BackoffTracker>) {
     while let Some(health) = changes.next().await {
         let Some(tracker) = tracker.upgrade() else { return };
@@ -81,11 +80,11 @@ async fn tell_health(mut changes: HealthChanges, tracker: WeakAddr<BackoffTracke
 }
 
 impl BackoffTracker {
-    /// Begins: what is known to the fleet shall be known here before the first question, if the bus answers in time.
+    /// Begins to share. If the bus answers in time, the fleet's reports are read before the first request.
     pub(crate) fn begin_sharing(&mut self, context: &mut Context<Self>) {
         let Some(sharing) = &self.sharing else { return };
         let (shared, leases) = (sharing.shared.clone(), Arc::clone(&sharing.leases));
-        // A question or its answer may be lost; a node that knows nothing would ask the registry what all others know.
+        // Tried twice, because a message may be lost, and a node without reports would ask the registry for what all others know.
         let opening = async move {
             let first = timeout(BUS_ANSWER, link::open(shared.clone(), Arc::clone(&leases))).await;
             if first.is_err() { timeout(BUS_ANSWER, link::open(shared, leases)).await } else { first }
@@ -127,7 +126,7 @@ impl BackoffTracker {
         self.time_the_bus(TIMED_BY, context);
     }
 
-    /// Takes in what has been said.
+    /// Takes in messages from the bus.
     fn take_in(&mut self, messages: &[Message], context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
@@ -139,7 +138,7 @@ impl BackoffTracker {
             if let Some(key) = fleet.key_of(REPORTS, &message.subject) {
                 let (sequence, stamp) = (header("Nats-Sequence").and_then(|number| number.parse().ok()), stored::stamp_of(message));
                 let (Some(sequence), Some(stamp)) = (sequence, stamp) else {
-                    // Nobody but the server publishes here.
+                    // Only the server publishes here.
                     sharing.counts.refused += 1;
                     continue;
                 };
@@ -186,7 +185,7 @@ impl BackoffTracker {
         self.keep_up(effects, context);
     }
 
-    /// Tells the follower of the reports what has come to pass, and carries out what follows.
+    /// Passes an input to the follower of the reports, and carries out the effects.
     fn follow(&mut self, input: replication::Input, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };
@@ -204,7 +203,7 @@ impl BackoffTracker {
                 Effect::Read(reading) => self.read_snapshot(reading, context),
                 Effect::BusBack => inputs.push(Input::BusBack),
                 Effect::CaughtUp => inputs.push(Input::CaughtUp),
-                // `take_snapshot` says again what is lost.
+                // `take_snapshot` publishes again what is lost.
                 Effect::MadeAgain => {}
             }
         }
@@ -222,12 +221,12 @@ impl BackoffTracker {
         }));
     }
 
-    /// Whether the bus has said before how it is.
+    /// Whether the bus's health was received before.
     fn greeted(&mut self) -> bool {
         self.sharing.as_mut().is_some_and(|sharing| std::mem::replace(&mut sharing.greeted, true))
     }
 
-    /// While the bus is gone although it was there: asks it each second.
+    /// Asks the bus each `TRIED_EVERY` while it is gone, if the link was open before.
     pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
         let (alone, within) = (knowledge.is_without_bus(), knowledge.bus_answers_within());
@@ -237,7 +236,7 @@ impl BackoffTracker {
             let asked = tracker.clock.now().monotonic;
             let Some(asking) = tracker.ask_the_bus() else { return };
             context.spawn(asking.into_actor(tracker).map(move |answered, tracker, context| tracker.found(asked, answered, context)));
-            // An answer that is late says how slow the bus is; the next question does not wait for it.
+            // A late answer shows how slow the bus is; the next question does not wait for it.
             context.run_later(within, |tracker, context| {
                 if let Some(sharing) = &mut tracker.sharing {
                     sharing.pinging = false;
@@ -277,7 +276,7 @@ impl BackoffTracker {
         }
     }
 
-    /// The bus has answered what it was asked while it was gone, or has not.
+    /// The bus has or has not answered a question that was asked while it was gone.
     fn found(&mut self, asked: Duration, answered: bool, context: &mut Context<Self>) {
         if !answered {
             return;
@@ -290,14 +289,14 @@ impl BackoffTracker {
         }
     }
 
-    /// Takes in all that is stored; in a bucket that was made anew, or when own words did not get through, says them again.
+    /// Takes in a snapshot. If the bucket was made anew or own reports were not stored, publishes them again.
     fn take_snapshot(&mut self, reading: Reading, found: &Found, context: &mut Context<Self>) {
         let now = self.clock.now();
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         let known = |backoff_key| knowledge.backoff_key(backoff_key);
         let status = &found.reports.status;
         if let Some(asked) = stored::stored_at(status, Duration::ZERO) {
-            // The first change may come late. When a snapshot was begun, is a bound.
+            // The first change may come late, so the time at which the snapshot began is a bound too.
             sharing.late(now.monotonic, asked);
         }
         let anew = sharing.follower.counts().snapshots == 0;
@@ -312,7 +311,7 @@ impl BackoffTracker {
         let mut entries: Vec<_> = found.reports.entries.iter().collect();
         entries.sort_by_key(|stored| stored.entry.revision);
         for stored in entries {
-            // Later a node knows better than the server what it has said: its last word may not be there.
+            // After the first snapshot a node's own reports are not read back, because its last report may not be stored.
             let read = ReportKey::read(&stored.entry.key);
             if let Some(own) = read.as_ref().filter(|key| !anew && key.node == sharing.node) {
                 inputs.push(Input::ReportStored(BackoffKeyId(own.backoff_key)));
@@ -344,7 +343,7 @@ impl BackoffTracker {
         sharing.clear_again(now);
     }
 
-    /// Says again what the bus did not take, although it is there: now and then, as it may be full.
+    /// Publishes again what the bus did not take although it can be reached: at most each `SAID_AGAIN_EVERY`, because it may be full.
     fn say_what_was_not_taken(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return };
@@ -365,7 +364,7 @@ impl BackoffTracker {
         }
     }
 
-    /// The registrar says how the fleet stands.
+    /// Takes the registrar's digest of the fleet.
     pub(crate) fn see_fleet(&mut self, seen: &FleetSeen, context: &mut Context<Self>) {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (alive, alive_in_zone) = (seen.place.alive.min(ALIVE_MAX), seen.place.alive_in_zone.min(ALIVE_MAX));

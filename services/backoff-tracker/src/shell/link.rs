@@ -1,4 +1,4 @@
-//! The way to the bus: the buckets, and what arrives from them.
+//! The link to the bus: the buckets, and the messages from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,10 @@ use replication::Position;
 
 use crate::core::knowledge::MAX_KEYS_OF_ONE;
 
-/// Messages taken at once: the mailbox has its turn between. With the first, room is made for all of them: little enough to be at hand for
-/// any allocator.
+/// Messages taken at once; the mailbox is served in between. Room for all of them is allocated with the first, so it must be small.
 const AT_ONCE: usize = 8;
 
-/// The fleet, and the bus that it shares its knowledge on.
+/// The fleet and its bus.
 #[derive(Clone)]
 pub struct SharedBus {
     /// The bus.
@@ -27,29 +26,29 @@ pub struct SharedBus {
     pub fleet: Fleet,
 }
 
-/// An open way to the bus.
+/// An open link to the bus.
 pub(crate) struct Link {
     pub(crate) reports: Arc<dyn KeyValue>,
     pub(crate) pauses: Arc<dyn KeyValue>,
 }
 
-/// The way just opened, with what there is.
+/// A link that was just opened, with the first snapshots.
 pub(crate) struct Opened {
     pub(crate) link: Link,
-    /// Knowledge, in the order in which it was said.
+    /// Messages from the buckets, in the order in which they were published.
     pub(crate) arriving: BoxStream<'static, Vec<Message>>,
     pub(crate) health: HealthChanges,
     pub(crate) found: Found,
 }
 
-/// What is stored.
+/// Snapshots of the buckets.
 pub(crate) struct Found {
-    /// Those that were not found before.
+    /// Reports that were not read before.
     pub(crate) reports: Snapshot,
     pub(crate) pauses: Snapshot,
 }
 
-/// Opens the buckets and subscribes, then reads what is there: nothing said in between is missed.
+/// Opens the buckets and subscribes, then reads the snapshots, so that no message in between is missed.
 pub(crate) async fn open(shared: SharedBus, leases: Arc<LeaseStore>) -> Result<Opened, KeyValueError> {
     let SharedBus { bus, fleet } = shared;
     let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await?;
@@ -61,7 +60,8 @@ pub(crate) async fn open(shared: SharedBus, leases: Arc<LeaseStore>) -> Result<O
     Ok(Opened { link, arriving: knowledge.ready_chunks(AT_ONCE).boxed(), health, found })
 }
 
-/// Leaves out what the replica would forget again: of each writer all but its newest reports. They stand in the order of their age.
+/// Keeps the newest [`MAX_KEYS_OF_ONE`] reports of each writer, because the replica would forget the others. `entries` are sorted by age,
+/// the oldest first.
 fn newest_of_each(entries: &mut Vec<AgedEntry>) {
     let mut of_writer: BTreeMap<String, usize> = BTreeMap::new();
     let mut newest = |stored: &AgedEntry| {
@@ -75,7 +75,7 @@ fn newest_of_each(entries: &mut Vec<AgedEntry>) {
 }
 
 impl Link {
-    /// What is stored now; of reports, what was stored since then: a fleet whose bus loses messages reads often.
+    /// Reads snapshots; of reports only those stored after `since`, because a fleet whose bus loses messages reads often.
     pub(crate) fn read(&self, since: Position) -> impl Future<Output = Result<Found, KeyValueError>> + 'static {
         let (reports, pauses) = (Arc::clone(&self.reports), Arc::clone(&self.pauses));
         async move {

@@ -1,5 +1,4 @@
-//! What operators look for: what is known of failures, filtered and bounded here, so that the answers of thousands of nodes are
-//! small.
+//! Lists of known failures for operators, filtered and bounded here, so that the answers of thousands of nodes are small.
 
 use actix::{Context, Handler, MessageResult};
 use actors::Ask;
@@ -31,7 +30,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     }
 }
 
-/// Those of the entries that are looked for, how many others there are, and how many were looked for and left out.
+/// The entries that match, how many do not match, and how many match but exceed the limit.
 fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEntry>, u64, u64) {
     let all = entries.len();
     let entry_query = list.what.as_deref().map(EntryQuery::of);
@@ -45,7 +44,7 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
     (entries, others as u64, left_out as u64)
 }
 
-/// The keys of the entries that are shared; the others stay.
+/// Removes the shared entries and returns their keys.
 fn take_shared_keys(entries: &mut Vec<BackoffEntry>) -> Vec<String> {
     entries.extract_if(.., |entry| entry.is_shared()).map(|entry| entry.key).collect()
 }

@@ -1,4 +1,4 @@
-//! What the actor is made of besides its core.
+//! The parts of the actor besides its core.
 
 mod clearance;
 mod entries;

@@ -1,4 +1,4 @@
-//! What became of entries, as events: an entry was opened, probed or released, and whether a whole registry is concerned.
+//! Events about entries: an entry was opened, probed or released, and whether a whole registry is concerned.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::core::knowledge::{About, EntryNews, EntryNewsKind};
 use crate::outbound::milliseconds;
 
 impl BackoffTracker {
-    /// Tells people. That a whole registry is concerned is an event of its own.
+    /// Logs and records the change. If a whole registry is concerned, that is an event of its own.
     pub(crate) fn announce(&mut self, now: Duration, news: &EntryNews, context: &mut Context<Self>) {
         let (reason, of_registry) = match news.kind {
             EntryNewsKind::Opened => (EventReason::BackoffOpened, Some(EventReason::RegistryUnavailable)),
@@ -41,7 +41,7 @@ fn is_whole_registry(about: &About) -> bool {
     matches!(about, About::Endpoint { .. } | About::TokenServer { .. } | About::Blobs { .. } | About::Registry)
 }
 
-/// What is told of an entry, within the span of the attempt that made the difference.
+/// Fills the event about an entry, within the span of the attempt that made the change.
 fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEvent) -> PullEvent {
     let lasted = now.saturating_sub(news.failing_since);
     let is_over = news.kind == EntryNewsKind::Released;

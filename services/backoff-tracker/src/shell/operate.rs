@@ -16,7 +16,7 @@ use crate::actor::{BackoffTracker, Core, Share};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
 use crate::outbound::milliseconds;
 
-/// What an operator is told who clears while the bus is gone.
+/// Part of the answer to an operator's clear while the bus is gone.
 const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
 
 impl Handler<Ask<ClearBackoff>> for BackoffTracker {
@@ -74,7 +74,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
                     sharing.unstored_pauses.remove(&registry);
                 }
             }
-            // Here it holds whether the others hear of it or not.
+            // The pause is in force here even if the bus did not store it.
             tracker.step(Input::Pause { registry, left, by }, context);
             Ok(SharingPaused { pauses: tracker.pauses(), only_here: stored.err() })
         }))

@@ -1,4 +1,4 @@
-//! Pauses on the bus: storing them, and storing them again where the bus has forgotten.
+//! Pauses on the bus: storing them, and storing them again if the bus has forgotten them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::core::knowledge::{Input, PauseInForce};
 use crate::outbound::milliseconds;
 use crate::stored;
 
-/// How long a pause may take to be stored before its operator is told that it was not.
+/// How long storing a pause may take before its operator is answered that it was not stored.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Stores a pause, or ends it when nothing is left of it.
+/// Stores a pause, or deletes it if no time is left.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason, as text.
 pub(super) async fn store(pauses: Arc<dyn KeyValue>, version: u32, pause: StoredPause) -> Result<(), String> {
     let key = pause_key(pause.registry.as_deref());
     let left = Duration::from_millis(pause.for_ms);
@@ -29,7 +29,7 @@ pub(super) async fn store(pauses: Arc<dyn KeyValue>, version: u32, pause: Stored
             return pauses.delete(&key, None).await.map_err(|error| error.to_string());
         }
         let value = encode_as(version, &pause).map_err(|error| error.to_string())?;
-        // Whole seconds, not fewer than asked for; who hears of it counts for itself.
+        // Whole seconds, not fewer than requested; each node counts the time itself.
         let ttl = Duration::from_secs(left.as_secs() + 1);
         pauses.put(&key, value.into(), Some(ttl)).await.map(|_| ()).map_err(|error| error.to_string())
     };
@@ -37,14 +37,14 @@ pub(super) async fn store(pauses: Arc<dyn KeyValue>, version: u32, pause: Stored
 }
 
 impl BackoffTracker {
-    /// What a snapshot of the pauses says. What it lacks was ended meanwhile, unless the bucket is another one than before: that has
-    /// forgotten, so pauses go on here for what is left of them, and who was told of one by its operator stores it again.
+    /// The inputs that a snapshot of the pauses amounts to. A pause that it lacks was ended meanwhile, unless the bucket was made anew and
+    /// has lost it. Then the pause stays in force here, and the node that got it from an operator stores it again.
     pub(super) fn pauses_found(&mut self, found: &Snapshot, context: &mut Context<Self>) -> Vec<Input> {
         let now = self.clock.now().monotonic;
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return vec![] };
         let before = std::mem::replace(&mut sharing.pauses_created, found.status.created.clone());
         let forgotten = !before.is_empty() && before != found.status.created;
-        // Of what this node was told and what is stored, the later word counts.
+        // Of an operator's command to this node and the stored pause, the later one counts.
         let later = |registry: &Option<String>, told_at: Duration| {
             let key = pause_key(registry.as_deref());
             found.entries.iter().any(|stored| stored.entry.key == key && told_at + stored.age < now)
@@ -90,11 +90,11 @@ impl BackoffTracker {
         inputs
     }
 
-    /// Stores what operators told this node of pauses while the bus did not take it.
+    /// Stores operators' pauses that the bus did not take.
     pub(super) fn store_unstored_pauses(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };
-        // A pause that has ended by itself meanwhile is nobody's business any more.
+        // A pause that has expired meanwhile is dropped.
         sharing.unstored_pauses.retain(|_, pause| pause.until <= pause.told_at || now < pause.until);
         let Some(pauses) = sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)) else { return };
         let version = sharing.version();
@@ -104,7 +104,7 @@ impl BackoffTracker {
             context.spawn(storing.map(move |stored, tracker: &mut Self, _| {
                 let Some(sharing) = &mut tracker.sharing else { return };
                 match stored {
-                    // A later word of an operator stands for itself.
+                    // A later command of an operator is kept until it is stored itself.
                     Ok(()) if sharing.unstored_pauses.get(&registry).is_some_and(|pause| pause.told_at == told_at) => {
                         sharing.unstored_pauses.remove(&registry);
                     }

@@ -1,4 +1,4 @@
-//! The tracker goes by the fleet policy.
+//! The tracker follows the fleet policy.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl BackoffTracker {
         context.add_stream(PolicyFollower::new(bus, fleet, Random::seeded(sharing.random.word())).changes());
     }
 
-    /// How the node takes part: the stricter of its own settings and the fleet policy.
+    /// How the node shares: the stricter of its own setting and the fleet policy.
     pub(super) fn takes_part(&self) -> Share {
         match &self.core {
             Core::Sharing(knowledge) if self.share == Share::Enforce && knowledge.fleet_observes() => Share::Observe,
@@ -31,6 +31,6 @@ impl StreamHandler<Followed> for BackoffTracker {
         self.step(Input::Observe(followed.policy.observes()), context);
     }
 
-    /// The bus was drained. The node goes on.
+    /// The bus was drained. The node continues.
     fn finished(&mut self, _: &mut Self::Context) {}
 }

@@ -1,4 +1,4 @@
-//! What is told as events: here what operators do to a tracker, who, when and what.
+//! Events about what operators do to a tracker.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use image::go::duration;
 
 use crate::actor::BackoffTracker;
 
-/// How long the recorder may take before an event is given up: nothing waits for it but itself.
+/// How long the recorder may take before an event is given up.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
-/// The most characters of a name that somebody gives: a person, an image, a registry.
+/// The most characters of a name in an event: a person, an image, a registry.
 const NAME_CHARACTERS: usize = 300;
-/// The most that are named of what a clear has cleared.
+/// The most cleared failures that an event names.
 const CLEARED_NAMED: usize = 10;
 
-/// Where events go, and whose they are.
+/// Where events go, and the node that they belong to.
 pub(crate) struct Recording {
     node: NodeName,
     record: Sender<RecordEvent>,
@@ -43,7 +43,7 @@ pub(crate) struct FaultAction {
     registry: Option<String>,
 }
 
-/// Somebody cleared something.
+/// An operator cleared failures.
 pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> FaultAction {
     let BackoffCleared { cleared, still_binding } = done;
     let still = still_binding.iter().map(|still| format!("; not cleared: {still}")).collect::<String>();
@@ -59,13 +59,13 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> FaultActio
     FaultAction {
         reason: EventReason::BackoffCleared,
         message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
-        // A key of a back-off key is spelled as an image may be.
+        // The text of a back-off key could also be an image.
         image: if reference.is_some() && !is_key(what) { bounded(what).to_owned() } else { String::new() },
         registry: reference.filter(|_| !is_key(what)).map(|reference| bounded(reference.registry()).to_owned()),
     }
 }
 
-/// Somebody paused sharing, or ended a pause when nothing is left of it; the other nodes may not have been told.
+/// An operator paused sharing, or ended a pause if `left` is zero. `all_told` is false if only this node has the pause.
 pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, all_told: bool) -> FaultAction {
     let (by, of) = (bounded(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded(registry))));
     let on = if all_told { "" } else { ", on this node alone" };
@@ -86,14 +86,14 @@ fn bounded(name: &str) -> &str {
 }
 
 impl BackoffTracker {
-    /// Records it once, on the node that was told.
+    /// Records an operator's action once, on the node that received the command.
     pub(crate) fn record(&mut self, action: FaultAction, trace: TraceContext, context: &mut Context<Self>) {
         let FaultAction { reason, message, image, registry } = action;
         let within = Some(trace);
         self.record_event(within, context, |event| PullEvent { reason, message, image, registry, ..event });
     }
 
-    /// Records an event within a span; of none, within a trace of its own.
+    /// Records an event within a span; without a span, in a trace of its own.
     pub(crate) fn record_event(
         &mut self,
         within: Option<TraceContext>,

@@ -1,24 +1,24 @@
-//! What others wrote and nobody can use: told in the log, by writer, but not more often than somebody reads.
+//! Refused reports of other nodes, logged by writer at a bounded rate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::subject::name_of;
 
-/// Each writer is complained of so often at most.
+/// Each writer is logged this often at most.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
-/// Writers remembered: those of a fleet that went wrong at once would fill a log with the same line.
+/// Writers remembered. More are not logged, so that a fleet of bad writers does not fill the log.
 const WRITERS: usize = 64;
 /// The most characters of a writer's name: a name may have 253.
 const NAME_CHARACTERS: usize = 64;
 
-/// What was refused of whom.
+/// The refused reports of all writers.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     writers: BTreeMap<String, Refused>,
 }
 
-/// What was refused of one.
+/// The refused reports of one writer.
 #[derive(Debug)]
 struct Refused {
     told_at: Duration,
@@ -26,7 +26,7 @@ struct Refused {
 }
 
 impl Refusals {
-    /// Counts what was refused. Whose it is and how much of it came since it was last told, if that is to be told now.
+    /// Counts a refused report. Returns the writer and how many reports were refused since the last log line, if a log line is due.
     pub(crate) fn count(&mut self, now: Duration, key: &str) -> Option<(String, u64)> {
         let token = key.split('.').next().unwrap_or_default();
         let name = name_of(token).unwrap_or_else(|| token.to_owned());

@@ -1,4 +1,4 @@
-//! The requests that callers ask clearance for, and the answers that are held back.
+//! Callers' requests for clearance, and their deferred replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use contract::{AttemptId, ClearanceId, TraceContext};
 
 use crate::core::knowledge::{self, BackoffKeyId, Decision, Duty, Knowledge, MAX_REQUESTS};
 
-/// The longest that an answer is held back, whatever the caller's patience: well before its request would lapse.
+/// The longest that a reply is deferred, for any patience of the caller: well before the request would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS / 2);
-/// Who is not heard of for so long requests no more.
+/// A request lapses if its caller has not asked for it for this long.
 const LAPSES_AFTER: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS);
 
 /// All requests of the node, by the caller's id and by the core's.
@@ -19,12 +19,12 @@ const LAPSES_AFTER: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS);
 pub(crate) struct Requests {
     by_id: BTreeMap<ClearanceId, Box<Request>>,
     by_number: BTreeMap<knowledge::RequestId, ClearanceId>,
-    /// When the patience of each is over, or it lapses.
+    /// When the caller's patience ends or the request lapses.
     due: BTreeSet<(Duration, ClearanceId)>,
     last_number: u64,
 }
 
-/// One of them.
+/// A caller's request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) number: knowledge::RequestId,
@@ -37,47 +37,47 @@ pub(super) struct Request {
     begun: bool,
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
-    /// The shared entry that last held it.
+    /// The shared entry that last refused it.
     refused_by: Option<BackoffKeyId>,
     heard: Duration,
 }
 
-/// An answer that is held back until there is something to say, or until then. Who is given none, as its request is asked for again or has
-/// ended, is to ask again.
+/// A reply that is deferred until a decision, or until `until`. If it is dropped, because the request is asked for again or has ended, the
+/// caller is answered that it must ask again.
 #[derive(Debug)]
 struct HeldBack {
     answer: Option<Answer<actors::Ask<RequestClearance>>>,
     until: Duration,
 }
 
-/// How far it is.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stage {
     /// Nothing is decided.
     Waiting,
-    /// A standing pull is held.
+    /// The core refuses it. A standing pull stays in this state.
     Refused(knowledge::Refusal),
-    /// It may go ahead, and nobody has been told yet.
+    /// It has clearance, and the caller is not answered yet.
     Cleared(Grant),
-    /// It goes ahead.
+    /// It has clearance, and the caller was answered.
     Granted(Grant),
-    /// Its attempt is to end without a word.
+    /// Its attempt is to be ended without a report.
     Abandoned,
-    /// Its attempt has come to something.
+    /// Its attempt has a result.
     Resolved,
 }
 
-/// What an attempt is known by that has come to something.
+/// An attempt that has a result.
 pub(super) struct Resolved {
     pub(super) number: knowledge::RequestId,
     /// Its span, if the core does not know that it has begun.
     pub(super) not_begun: Option<TraceContext>,
     pub(super) standing: bool,
-    /// Its clearance is over by that.
+    /// Whether its clearance is over.
     pub(super) over: bool,
 }
 
-/// How a request may go ahead.
+/// The terms of a clearance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Grant {
     pub(super) for_all: bool,
@@ -86,7 +86,7 @@ pub(super) struct Grant {
     pub(super) until: contract::Stage,
 }
 
-/// An ask for clearance.
+/// A call that requests clearance.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) attempt: AttemptId,
@@ -95,7 +95,7 @@ pub(super) struct Ask {
 }
 
 impl Requests {
-    /// Takes note of an ask: the request's number, and whether the core does not know of it yet.
+    /// Notes a request for clearance; returns its number, and whether the core does not know it yet.
     pub(super) fn ask(&mut self, now: Duration, id: ClearanceId, ask: &Ask) -> (knowledge::RequestId, bool) {
         let known = self.change(id, |request| {
             let anew = request.attempt != ask.attempt;
@@ -126,7 +126,7 @@ impl Requests {
             refused_by: None,
             heard: now,
         };
-        // The caller has given one with another attempt up before (`overtaken`).
+        // A request with another attempt was given up before (`overtaken`).
         self.remove(id);
         self.due.insert((request.due(), id));
         self.by_id.insert(id, Box::new(request));
@@ -134,13 +134,13 @@ impl Requests {
         (number, true)
     }
 
-    /// The number of a request that is given up because its caller has begun another attempt without a word on the last.
+    /// Gives a request up if its caller has begun another attempt without the result of the last; returns its number.
     pub(super) fn overtaken(&mut self, id: ClearanceId, attempt: AttemptId) -> Option<knowledge::RequestId> {
         let request = self.by_id.get(&id)?;
         if request.attempt == attempt || request.takes_another_attempt() { None } else { self.remove(id) }
     }
 
-    /// Holds the answer to a request back. A caller that waited before gets none.
+    /// Defers the reply to a request. A caller that waited before gets none.
     pub(super) fn hold_back(&mut self, now: Duration, id: ClearanceId, patience: Duration, answer: Answer<actors::Ask<RequestClearance>>) {
         let held_back = HeldBack { answer: Some(answer), until: clock::end_of_wait(now, patience.min(LONGEST_PATIENCE)) };
         self.change(id, |request| request.waiting = Some(held_back));
@@ -159,7 +159,7 @@ impl Requests {
         self.by_number.get(&number).copied()
     }
 
-    /// What the core says of a request.
+    /// Notes the core's decision on a request.
     pub(super) fn note_decision(&mut self, number: knowledge::RequestId, decision: Decision) -> Option<ClearanceId> {
         let id = self.id_of(number)?;
         let request = self.by_id.get_mut(&id)?;
@@ -174,7 +174,7 @@ impl Requests {
         Some(id)
     }
 
-    /// The attempt under way hangs while others are answered.
+    /// The core abandons the running attempt.
     pub(super) fn abandon(&mut self, number: knowledge::RequestId) {
         if let Some(id) = self.id_of(number) {
             self.change(id, |request| {
@@ -200,14 +200,14 @@ impl Requests {
         Some(Resolved { number: request.number, not_begun, standing: request.standing, over })
     }
 
-    /// The attempt under way asks the registry from now on; its number and span.
+    /// The running attempt asks the registry from now on; returns its number and span.
     pub(super) fn started(&mut self, id: ClearanceId, attempt: AttemptId) -> Option<(knowledge::RequestId, TraceContext)> {
         let request = self.by_id.get_mut(&id).filter(|request| request.is_granted(attempt))?;
         request.begun = true;
         Some((request.number, request.trace))
     }
 
-    /// Has clearance from now on; whether on behalf of all.
+    /// Grants the clearance; returns whether the attempt is made for all nodes.
     pub(super) fn grant(&mut self, id: ClearanceId) -> Option<bool> {
         let request = self.by_id.get_mut(&id)?;
         let Stage::Cleared(grant) = request.stage else { return None };
@@ -228,12 +228,12 @@ impl Requests {
         self.by_id.get(&id).is_some_and(|request| request.waiting.is_some())
     }
 
-    /// Forgets a request; its number.
+    /// Forgets a request; returns its number.
     pub(super) fn remove(&mut self, id: ClearanceId) -> Option<knowledge::RequestId> {
         self.take(id).map(|request| request.number)
     }
 
-    /// Gives a request up to who asks for it.
+    /// Removes a request and returns it.
     pub(super) fn take(&mut self, id: ClearanceId) -> Option<Box<Request>> {
         let request = self.by_id.remove(&id)?;
         self.due.remove(&(request.due(), id));
@@ -241,17 +241,17 @@ impl Requests {
         Some(request)
     }
 
-    /// Those whose patience is over.
+    /// The requests whose caller's patience is over.
     pub(super) fn impatient(&self, now: Duration) -> Vec<ClearanceId> {
         self.due(now).filter(|id| self.waits(*id)).collect()
     }
 
-    /// Those that nobody has asked for in a long time.
+    /// The requests that have lapsed.
     pub(super) fn lapsed(&self, now: Duration) -> Vec<ClearanceId> {
         self.due(now).filter(|id| !self.waits(*id)).collect()
     }
 
-    /// When somebody's patience is over or a request lapses next.
+    /// When a caller's patience ends or a request lapses next.
     pub(super) fn next_wake(&self) -> Option<Duration> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -273,19 +273,19 @@ impl Requests {
         Some(result)
     }
 
-    /// The caller was heard from now.
+    /// Notes that the caller asked, or was answered, now.
     pub(super) fn heard(&mut self, now: Duration, id: ClearanceId) {
         self.change(id, |request| request.heard = now);
     }
 }
 
 impl Request {
-    /// When the patience of who waits is over, or it lapses.
+    /// When the waiting caller's patience ends, or the request lapses.
     fn due(&self) -> Duration {
         self.waiting.as_ref().map_or(self.heard + LAPSES_AFTER, |waiting| waiting.until)
     }
 
-    /// Whether its caller still goes on with an attempt that is to end.
+    /// Whether its caller still runs an attempt that is abandoned.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned == Some(self.attempt)
     }
@@ -294,7 +294,7 @@ impl Request {
         self.attempt == attempt && matches!(self.stage, Stage::Granted(_))
     }
 
-    /// Between attempts another one may begin.
+    /// True if another attempt may begin: no attempt is running.
     fn takes_another_attempt(&self) -> bool {
         !matches!(self.stage, Stage::Granted(_))
     }
@@ -306,7 +306,7 @@ impl Request {
         }
     }
 
-    /// The answer to a caller whose patience is over, by what the node knows.
+    /// The answer to a caller whose patience is over, by the present state.
     pub(super) fn as_it_stands(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
         match &self.stage {
             Stage::Refused(refusal) => Clearance::Waiting { held: Some(knowledge.refusal_message(now, refusal.clone())) },

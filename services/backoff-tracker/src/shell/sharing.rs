@@ -1,4 +1,4 @@
-//! What the actor keeps of its dealings with the bus.
+//! The actor's state about the bus.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::core::knowledge::{LONGEST_KEPT, LeaseName, PROBE_DEADLINE};
 use crate::outbound::{Write, Written};
 use crate::reader::Reader;
 
-/// Leases of others remembered to say who probes; each is out for 15 s.
+/// Leases of other nodes remembered to show which node probes; each lasts 15 s.
 const HOLDERS_REMEMBERED: usize = 1_024;
 
-/// Registries paused by operators on this node, remembered to be said again: as many as a node has pauses of.
+/// Registries paused by operators on this node, remembered so that the pauses can be stored again.
 const PAUSES_REMEMBERED: usize = 64;
-/// Clears remembered to be said again: an operator makes a few while a bus is gone.
+/// Clears remembered so that they can be published again: an operator makes a few while a bus is gone.
 const CLEARS_REMEMBERED: usize = 64;
 
 /// The sharing part of the actor.
@@ -38,19 +38,19 @@ pub(crate) struct Sharing {
     pub(crate) written: Arc<Written>,
     /// How far the replica has followed the bucket of reports.
     pub(crate) follower: Follower,
-    /// Which bucket of pauses is known: another one has forgotten them.
+    /// When the known bucket of pauses was created: another bucket has forgotten the pauses.
     pub(crate) pauses_created: String,
-    /// Whether the bus has said how it is.
+    /// Whether the bus's health was received.
     pub(crate) greeted: bool,
-    /// Whether the bus is being asked whether it is there.
+    /// Whether the bus is being asked if it is back.
     pub(crate) pinging: bool,
     /// Answers that had been missed when the bus was timed last.
     pub(crate) misses_timed: u64,
-    /// Reports that did not reach the bus when own words were last written again.
+    /// Reports that had not reached the bus when own reports were last written again.
     pub(crate) unsent_seen: u64,
-    /// When own words were last offered again while the bus was there.
+    /// When own reports were last published again while the bus was connected.
     pub(crate) said_again_at: Duration,
-    /// What operators cleared on this node, by its key, and when: for as long as anybody may still know of a failure before it.
+    /// Operators' clears on this node, with key and date, for as long as any node may still know a failure before them.
     clears: VecDeque<(String, StoredClear, Duration)>,
     /// Leads, slots and probes in their bucket.
     pub(crate) leases: Arc<LeaseStore>,
@@ -59,18 +59,18 @@ pub(crate) struct Sharing {
     pub(crate) holders: Holders,
     pub(crate) counts: Counts,
     refusals: Refusals,
-    /// Registries whose pause this node was told by an operator, so that it is said again if the bus forgets it; none: all of them.
+    /// Registries that an operator paused on this node, so that the pause is stored again if the bus forgets it; none: all registries.
     pub(crate) paused_here: BTreeSet<Option<String>>,
-    /// What operators told this node of pauses and could not be stored, by registry: it is stored when the bus is back.
+    /// Operators' pauses that could not be stored, by registry. They are stored when the bus is back.
     pub(crate) unstored_pauses: BTreeMap<Option<String>, UnstoredPause>,
 }
 
-/// What an operator told this node of a pause while the bus did not take it.
+/// A pause, or the end of one, that an operator ordered while the bus did not take it.
 #[derive(Clone, Debug)]
 pub(crate) struct UnstoredPause {
-    /// When, on this node's clock.
+    /// When it was ordered, on this node's clock.
     pub(crate) told_at: Duration,
-    /// When the pause ends by itself; what is over by `told_at` is the end of a pause.
+    /// When the pause expires. If this is not after `told_at`, it is the end of a pause.
     pub(crate) until: Duration,
     pub(crate) by: String,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Counts {
 impl Sharing {
     pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random, clock: Clock) -> Self {
         let (bus, bucket) = (shared.bus.clone(), bucket_spec(SharedBucket::leases(&shared.fleet)));
-        // Every node hears of each lease, and what matters is the node: its processes are not told apart.
+        // Every node receives each lease, and only the node's name matters: its processes are not told apart.
         let of_leases = LeaseParts { state: bus, bucket, holder: node.clone(), instance: String::new(), term: PROBE_DEADLINE, clock };
         let leases = Arc::new(LeaseStore::new(of_leases));
         Self {
@@ -117,7 +117,7 @@ impl Sharing {
         }
     }
 
-    /// Puts a write into the queue; what has no room is written again later.
+    /// Puts a write into the queue. A write without room is counted, and written again later.
     pub(crate) fn write(&mut self, write: Write) {
         let taken = self.writes.as_ref().is_some_and(|writes| writes.try_send(write).is_ok());
         if !taken {
@@ -125,7 +125,7 @@ impl Sharing {
         }
     }
 
-    /// Says what an operator has cleared here.
+    /// Publishes an operator's clear.
     pub(crate) fn clear(&mut self, key: String, clear: StoredClear, date: Duration) {
         self.clears.retain(|(known, _, at)| *known != key && date < *at + LONGEST_KEPT);
         self.clears.truncate(CLEARS_REMEMBERED - 1);
@@ -133,7 +133,7 @@ impl Sharing {
         self.write(Write::Clear { key, clear, date });
     }
 
-    /// Publishes again what operators have cleared here. Nodes that know of it do nothing.
+    /// Publishes operators' clears again. Nodes that know them do nothing.
     pub(crate) fn clear_again(&mut self, now: Duration) {
         self.clears.retain(|(_, _, date)| now < *date + LONGEST_KEPT);
         for (key, clear, date) in self.clears.clone() {
@@ -141,7 +141,7 @@ impl Sharing {
         }
     }
 
-    /// An operator has told this node of a pause, or of its end.
+    /// An operator has ordered a pause on this node, or its end.
     pub(crate) fn was_told_of_pause(&mut self, registry: Option<String>, begins: bool) {
         if !begins {
             self.paused_here.remove(&registry);
@@ -157,24 +157,24 @@ impl Sharing {
         }
     }
 
-    /// Tells the follower of the reports what has come to pass.
+    /// Passes an input to the follower of the reports.
     pub(crate) fn follow(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         self.follower.step(now, &mut self.random, input)
     }
 
-    /// How much later than the fastest a message came that the server stored then.
+    /// How much later than the fastest message this one came, given the server's time stamp.
     pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
         let late = self.follower.late(now, stamp);
         self.written.knows_server_ahead_by(self.follower.server_ahead());
         late
     }
 
-    /// In which version this node writes.
+    /// The version that this node writes.
     pub(crate) fn version(&self) -> u32 {
         self.written.version.load(Ordering::Relaxed)
     }
 
-    /// What another wrote is not believed: it cannot be read, or is not what its key says. It counts as nothing said.
+    /// Refuses a value of another node that cannot be read, or does not match its key. It counts as no report.
     pub(crate) fn refuse(&mut self, now: Duration, key: &str, value: &[u8]) {
         self.counts.refused += 1;
         if let Some(version) = other_version(value) {
@@ -191,14 +191,14 @@ impl Sharing {
         }
     }
 
-    /// Whether words of this node did not reach the bus since this was last asked.
+    /// Whether reports of this node did not reach the bus since the last call.
     pub(crate) fn owes_reports(&mut self) -> bool {
         let unsent = read(&self.written.unsent);
         std::mem::replace(&mut self.unsent_seen, unsent) != unsent
     }
 }
 
-/// Who holds which lease of others.
+/// Which other node holds which lease.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     by_name: BTreeMap<LeaseName, NodeName>,

@@ -1,4 +1,4 @@
-//! What an operator clears, and attempts that were under way then.
+//! Operators' clears, and attempts that were running then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::node::{Node, failed, failure, image, view};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Whether anything is known of the image that binds anybody.
+/// Whether an entry of the image refuses all nodes.
 fn binds(node: &Node) -> bool {
     node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image() && entry.binding == Binding::Everybody)
 }
@@ -19,7 +19,7 @@ fn clear(age: Duration) -> Input {
     Input::Cleared { image: Some("r/a:1".to_owned()), backoff_keys: vec![], age }
 }
 
-/// What another says of an attempt of its own that began so long ago.
+/// Receives another node's failure, of an attempt that began this long ago.
 fn hear(node: &mut Node, reporter: &str, age: Duration) {
     let attempt = AttemptId::random(&mut node.random);
     let backoff_key = Arc::new(BackoffKey::new(view(), image()));
@@ -38,7 +38,7 @@ fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() 
     node.until(12.0);
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
     assert!(!binds(&node), "it says what was so before the clear: {:?}", node.core.entries(node.now));
-    // It is told as old as its attempt, so that nobody who knows of the clear goes by it.
+    // The report is as old as its attempt, so that nodes that know the clear ignore it.
     let told = node.published.iter().position(|report| report.backoff_key.about() == &image()).expect("it is told");
     assert_eq!(node.ages[told], 2 * SECOND);
     let held = node.held().next_attempt;
@@ -71,7 +71,7 @@ fn what_others_tell_of_attempts_before_a_clear_binds_nobody_and_of_later_ones_do
     }
 }
 
-/// A clear that names a back-off key is of that back-off key, and one of an image is of nothing else.
+/// A clear of a back-off key applies to that key only, and a clear of an image to that image only.
 #[test]
 fn a_clear_says_nothing_of_what_it_does_not_name() {
     let mut node = Node::of(1_000);

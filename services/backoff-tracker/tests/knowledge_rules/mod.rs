@@ -1,4 +1,4 @@
-//! What one node does with what it hears: each rule of shared back-off, as seen through the core's inputs and effects.
+//! How one node handles reports: each rule of shared back-off, seen through the core's inputs and effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clears;

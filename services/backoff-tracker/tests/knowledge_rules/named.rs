@@ -1,4 +1,4 @@
-//! A refusal by this node's own back-off names the attempt that failed here, whichever flight or caller is refused.
+//! A refusal by this node's own back-off names the attempt that failed here, for any flight or caller that is refused.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::node::{Node, endpoint, failure, image, key, target};
 
 const IMAGE: &str = "r/a:1";
 
-/// A flight of its own is cleared, fails so and is over, as the pull coordinator tells it; the span of its attempt.
+/// A flight has clearance, fails and ends, as the pull coordinator reports it. Returns the span of its attempt.
 fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
     fails_and_is_answered(node, number, failure).0
 }
 
-/// The same, with the answer to the report of the attempt.
+/// Like [`fails`], with the answer to the report of the attempt.
 fn fails_and_is_answered(node: &mut Node, number: u64, failure: &Failure) -> (TraceContext, AttemptReported) {
     let (request, attempt, span) = (RequestId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
     node.give(Input::Request { request, key: key(IMAGE), target: target() });
@@ -36,7 +36,7 @@ fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext
     node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure }).0
 }
 
-/// What another flight is told that wants an image now.
+/// The refusal of another flight that requests an image now.
 fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refusal {
     node.told = None;
     node.give(Input::Request { request: RequestId(number), key, target });
@@ -45,7 +45,7 @@ fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refus
     held
 }
 
-/// What a call is told before it asks for clearance.
+/// The answer to a check before a request for clearance.
 fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
     node.core.check(node.now, CheckBackoff { key, peek: false, target: Some(target()) })
 }
@@ -79,7 +79,7 @@ fn what_is_held_by_the_floor_alone_names_the_attempt() {
     let mut node = Node::of(1_000);
     node.hear("n1", image(), Finding::Succeeded);
     node.hear("n1", endpoint(), Finding::Succeeded);
-    // It serves others, so this node pauses a second; but then nobody is known to have been served for ten seconds.
+    // The registry serves others, so this node pauses for 1 s; but then no node is known to have been served for 10 s.
     node.until(9.5);
     let span = fails(&mut node, 1, &Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) });
     node.until(12.0);
@@ -89,7 +89,7 @@ fn what_is_held_by_the_floor_alone_names_the_attempt() {
     assert_eq!(said, (Some(span), Duration::from_millis(2_500), Duration::from_millis(19_500)), "{refusal:?}");
 }
 
-/// The registry serves others: no entry and no delay holds the image, and a check forgets why it failed.
+/// The registry serves others: no entry and no delay refuses the image, and a check forgets why it failed.
 #[test]
 fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_what_it_got() {
     let unavailable = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };

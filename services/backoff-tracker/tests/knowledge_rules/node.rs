@@ -1,4 +1,4 @@
-//! A node to look at, and what it is told.
+//! A node for the tests, and the decisions that it gets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use contract::{AttemptId, FailureClass};
 
 pub(crate) const REQUEST: RequestId = RequestId(7);
 
-/// A node's core, with the answers of a bus and time that passes.
+/// A node's core, with a bus and time that the test controls.
 pub(crate) struct Node {
     pub(crate) core: Knowledge,
     pub(crate) random: Random,
     pub(crate) now: Duration,
-    /// What the request was last told.
+    /// The last decision on a request.
     pub(crate) told: Option<Decision>,
     pub(crate) published: Vec<Arc<Report>>,
-    /// How long ago each was so.
+    /// The age of each published report.
     pub(crate) ages: Vec<Duration>,
-    /// Whether the bus gives every lease, or answers nothing.
+    /// Whether the bus grants every lease, or answers nothing.
     pub(crate) bus_answers: bool,
-    /// How often an attempt was to end, or clearance to lapse.
+    /// How often an attempt was abandoned, or clearance lapsed.
     pub(crate) abandoned: usize,
 }
 
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Lets time pass, with a tick whenever the core wants one.
+    /// Lets time pass, with a tick each time that the core is due.
     pub(crate) fn until(&mut self, seconds: f64) {
         let end = Duration::from_secs_f64(seconds);
         while let Some(wake) = self.core.next_wake().filter(|wake| *wake <= end) {
@@ -78,7 +78,7 @@ impl Node {
         self.hear_late(reporter, about, finding, Duration::ZERO);
     }
 
-    /// Hears what was so this long ago.
+    /// Receives a report of this age.
     pub(crate) fn hear_late(&mut self, reporter: &str, about: About, finding: Finding, age: Duration) {
         let report = Report {
             reporter: reporter.parse().unwrap(),
@@ -151,7 +151,7 @@ pub(crate) fn failed(step: u32) -> Finding {
     failed_for(step, Duration::ZERO)
 }
 
-/// A failure of a node that has had nothing else for so long.
+/// A failure of a node that has had nothing but failures for this long.
 pub(crate) fn failed_for(step: u32, failing_for: Duration) -> Finding {
     Finding::Failed(FailureDetails {
         message: "ErrImagePull: no".to_owned(),

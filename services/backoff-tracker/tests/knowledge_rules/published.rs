@@ -1,4 +1,4 @@
-//! What a node publishes of its own attempts: the bucket keeps the last report of each key alone.
+//! What a node publishes about its own attempts: the bucket keeps only the last report on each key.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whom what binds for how long, and who goes ahead.
+//! Which entries refuse which nodes for how long, and which node makes the next attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn a_registry_is_down_when_three_say_so_or_all_there_are() {
     }
 }
 
-/// A digest of the first seconds may count nobody but the node itself: a report shows that there is another.
+/// A digest of the first seconds may count the node itself only: a report shows that there is another node.
 #[test]
 fn one_other_node_is_never_all_there_are() {
     for alive in 0..3 {
@@ -129,7 +129,8 @@ fn who_is_contradicted_binds_nobody_for_ten_minutes() {
     assert_eq!(node.core.entries(node.now).len(), 1);
 }
 
-/// A bus that comes back brings what was said meanwhile in any order. A success is said of all that an attempt has shown.
+/// After the bus is back, the reports of the meantime arrive in any order. A success is reported for each key that an attempt has shown to
+/// work.
 #[test]
 fn who_was_served_before_others_is_believed_twice_though_others_are_heard_first() {
     let missing = |round: u64| About::Reference { reference: format!("r/a:{round}"), scope: "anonymous".to_owned(), mirrored: false };
@@ -149,7 +150,8 @@ fn who_was_served_before_others_is_believed_twice_though_others_are_heard_first(
     }
 }
 
-/// In an outage some have to ask, and all but one of them are served after another: that is nobody's fault, however often it happens.
+/// In an outage some nodes have to make attempts, and all but one of them are served after another. They do not become distrusted for this,
+/// in any number of outages.
 #[test]
 fn who_failed_with_others_is_believed_each_time_the_registry_is_down() {
     let mut node = Node::of(1_000);
@@ -315,7 +317,7 @@ fn what_concerns_this_node_alone_is_told_nobody_and_goes_by_kubelet_s_rule() {
     }
 }
 
-/// Some runtimes show that a manifest was there when the pull is over.
+/// Some runtimes show only at the end of the pull that a manifest was there.
 #[test]
 fn a_missing_image_shows_that_the_registry_is_there() {
     let mut node = Node::of(1_000);

@@ -1,4 +1,4 @@
-//! Token server, manifests and blobs: what one stage answers says nothing of another.
+//! Token server, manifests and blobs: the answer of one stage shows nothing about another.
 
 use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, Input, Outcome, Target};
 use contract::{FailureClass, Stage};
@@ -13,7 +13,7 @@ fn tokens() -> About {
     About::TokenServer { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
 }
 
-/// A node of a fleet that has had manifests lately, where three say that this fails.
+/// A node of a fleet that has had manifests lately, after three nodes have reported that `about` fails.
 fn failing(about: &About) -> Node {
     let mut node = Node::of(1_000);
     for reporter in ["n1", "n2", "n3"] {
@@ -56,7 +56,7 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
     assert_eq!(node.core.entries(node.now).len(), 0);
 }
 
-/// Nobody is known to have had a blob lately: who resolves an image first keeps the gate until the first byte of one.
+/// No node is known to have had a blob lately: the node that resolves an image first keeps its slot until the first byte of a blob.
 #[test]
 fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
     for (shows_blobs, expected) in [(true, Stage::Blob), (false, Stage::Manifest)] {
@@ -67,7 +67,7 @@ fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
     }
 }
 
-/// What fails behind the manifest and is this node's own is tried again by kubelet's rule, whatever is had of manifests meanwhile.
+/// A failure after the manifest that this node alone has is attempted again by kubelet's rule, even if manifests are answered meanwhile.
 #[test]
 fn what_failed_behind_the_manifest_is_not_released_by_manifests() {
     let mut node = Node::of(1_000);

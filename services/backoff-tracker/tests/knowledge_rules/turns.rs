@@ -1,4 +1,4 @@
-//! Whose turn it is to ask a registry for all.
+//! Which node has the turn to ask a registry for all.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn wants_another_image(node: &mut Node) {
     node.give(Input::Request { request: SECOND_REQUEST, key: key("r/b:1"), target: other });
 }
 
-/// Three attempts of one node that hang say no more than one does.
+/// Three hanging attempts of one node show no more than one does.
 #[test]
 fn a_node_that_asks_a_silent_registry_leaves_the_next_attempts_to_other_nodes_first() {
     let mut node = Node::of(50);
@@ -42,7 +42,7 @@ fn an_attempt_that_hangs_is_begun_anew_only_by_an_answer_that_came_since() {
     }
 }
 
-/// What failed on this node is released by what others were answered later, not by what a node that joins reads of earlier answers.
+/// A failure of this node is released by other nodes' later answers, not by earlier answers that a joining node reads.
 #[test]
 fn a_nodes_own_back_off_ends_by_answers_that_came_later() {
     for (age, released) in [(60, false), (0, true)] {
@@ -85,8 +85,8 @@ fn three_others_fail(node: &mut Node) {
     ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(1)));
 }
 
-/// In a roll-out each node may lead for an image of its own, and wait for the fleet's budget: when the registry goes down, all of them would
-/// ask it in vain. So they would if they heard of nothing more when their lease has run out.
+/// In a roll-out each node may lead for an image of its own, and wait for the fleet's budget. When the registry goes down, all of them
+/// would ask it in vain, also if they ignored reports after their lease has expired.
 #[test]
 fn a_lead_that_was_not_used_yet_lapses_when_others_fail_also_after_its_lease() {
     for second in [1.0, 20.0] {

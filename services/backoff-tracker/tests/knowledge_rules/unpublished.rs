@@ -1,4 +1,4 @@
-//! What a node found out without a bus, when it is back.
+//! Results that a node had without a bus, when the bus is back.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use contract::{FailureClass, Stage};
 
 use super::node::{Node, endpoint, failed, failure};
 
-/// Longer than anybody's turn to tell.
+/// Later than any node's turn to publish, in seconds.
 const TOLD_BY: f64 = 10.0;
 
-/// A node that has no bus, and had no connection to the registry 20 s after it was lost.
+/// A node without a bus that could not reach the registry 20 s after the bus was lost.
 fn that_failed_alone() -> Node {
     let mut node = Node::of(1_000);
     node.give(Input::BusGone);
@@ -51,7 +51,7 @@ fn three_tell_of_a_failure_that_all_met_without_a_bus_and_no_fourth() {
     }
 }
 
-/// Also if they tell between what is stored and this node's turn.
+/// Also if the others publish after the stored reports were read and before this node's turn.
 #[test]
 fn nothing_is_told_before_all_that_is_stored_was_heard_and_not_what_was_told_meanwhile() {
     let mut node = that_failed_alone();
@@ -91,7 +91,7 @@ fn a_failure_that_was_answered_is_not_told_and_an_old_one_is_as_it_waits_for_a_s
 
 #[test]
 fn a_success_is_told_where_others_know_of_a_failure_or_nobody_of_a_success() {
-    // What is heard when the bus is back, and how long ago that was.
+    // The report that is received when the bus is back, and its age in seconds.
     let (fails, succeeds) = (failed(1), Finding::Succeeded);
     let table = [
         (None, 1),

@@ -32,8 +32,8 @@ fn without_a_bus_what_was_known_holds_until_the_next_attempt_and_for_the_seconds
     }
 }
 
-/// By kubelet's rule a node tries what fails since 0 at 10, 30, 70, 150, 310 and 610 s. One that was held by what others knew, and then
-/// lost the bus, is not behind that with any of its next attempts, but that it waits for the bus for 15 s and then for its turn.
+/// By kubelet's rule a node attempts a pull that fails since 0 s at 10, 30, 70, 150, 310 and 610 s. A node that other nodes' reports
+/// refused and that then lost the bus makes each next attempt no later than that, apart from 15 s for the bus and the time until its turn.
 #[test]
 fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rule() {
     for gone in [12.0, 20.0, 27.0, 45.0, 100.0] {
@@ -55,7 +55,7 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
             node.until(node.now.as_secs_f64() + 0.5);
         }
         assert!(attempts.len() >= 3, "gone at {gone}: tried at {attempts:?}");
-        // The time after the last try counts too.
+        // The time after the last attempt counts too.
         attempts.push(node.now.as_secs_f64());
         for pair in attempts.windows(2) {
             let due: f64 = [10.0, 30.0, 70.0, 150.0, 310.0, 610.0].into_iter().find(|due| *due > pair[0]).unwrap();
@@ -64,8 +64,8 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
     }
 }
 
-/// The bus becomes slow: what others say still comes, but no answer comes in time. The registry is in order from 62 s on, and by kubelet's
-/// rule each has tried again at 70 s: whatever a node has tried in between, and whenever it has found out about the bus.
+/// The bus becomes slow: other nodes' reports still arrive, but no answer comes in time. The registry works from 62 s on, and by kubelet's
+/// rule each node has made an attempt at 70 s, whatever it has attempted before and whenever it has noticed the slow bus.
 #[test]
 fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
     const HEALED: f64 = 62.0;
@@ -97,7 +97,8 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
     }
 }
 
-/// All nodes of a fleet ask for the probe lease, each in its turn. If each that had no answer went at once, all would ask the registry.
+/// All nodes of a fleet ask for the probe lease, each in its turn. If each node without an answer made an attempt at once, all would ask
+/// the registry.
 #[test]
 fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_takes_to_restart() {
     let mut node = Node::of(1_000);
@@ -111,13 +112,13 @@ fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_takes_t
     assert!(node.is_clear(), "the bus has answered nothing since: {:?}", node.told);
 }
 
-/// What a node has tried for all counts when it goes by its own rule: one that has failed twice waits 20 s, as by kubelet's rule, but not
-/// beyond the time at which that would have tried had it failed since the beginning, each try as long as the last one took.
+/// A node's attempts for all count when it uses its own rule: after two failures it waits 20 s, as by kubelet's rule, but not beyond the
+/// time at which that rule would have made an attempt if it had failed since the beginning, each attempt as long as the last one.
 #[test]
 fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule() {
     for (attempts, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
         let mut node = Node::of(5);
-        // They have failed since the beginning, and say so.
+        // They report that they have failed since the beginning.
         let others_fail = |node: &mut Node| {
             let failure = failed_for(3, node.now);
             ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failure.clone()));
@@ -178,7 +179,7 @@ fn who_finds_the_bus_again_in_time_goes_on_as_if_it_had_never_been_gone() {
     assert!(node.is_clear(), "{:?}", node.told);
 }
 
-/// A node had clearance by its own rule while the bus was gone, and waits for its turn at the registry. The bus is back, and others fail.
+/// A node had clearance by its own rule while the bus was gone, and waits for its permit. The bus is back, and others fail.
 #[test]
 fn clearance_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_is_refused_by_that() {
     for (paused, begun, lapses) in [(false, false, 1), (true, false, 0), (false, true, 0)] {
@@ -223,7 +224,7 @@ fn a_lone_voice_takes_nobodys_leave() {
     }
 }
 
-/// It goes by its own rule, and nobody gives it a permit either: it has gone on without one by then.
+/// The node uses its own rule, and no permit is granted either: it has continued without one by then.
 #[test]
 fn clearance_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
     let mut node = Node::of(20);
@@ -241,7 +242,7 @@ fn clearance_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
     }
 }
 
-/// The bus is back by then, or it has gone on without a permit: clearance that is half a minute old says nothing of the registry.
+/// The bus is back by then, or the pull has continued without a permit: clearance that is 30 s old shows nothing about the registry.
 #[test]
 fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_when_the_next_attempt_is_due() {
     let mut node = Node::of(20);
@@ -337,7 +338,8 @@ fn an_attempt_is_resolved_once_and_by_its_own_result() {
     assert_eq!(node.published.len(), told);
 }
 
-/// A tracker that was silent did not clear the attempt that it is told of. A success of what failed releases the image all the same.
+/// A tracker that did not answer has not given clearance for the attempt that is reported to it. A success on the same key releases the
+/// image nevertheless.
 #[test]
 fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_node() {
     let mut node = Node::of(20);

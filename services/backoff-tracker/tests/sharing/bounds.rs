@@ -1,4 +1,4 @@
-//! Where there is no room, and who is not heard: the node goes by kubelet's rule, and says so.
+//! If there is no room, or other nodes cannot be reached, the node uses kubelet's rule, and its answers show that.
 
 use backoff_tracker::Share;
 use backoff_tracker::core::knowledge::MAX_REQUESTS;

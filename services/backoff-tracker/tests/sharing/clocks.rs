@@ -1,4 +1,4 @@
-//! Clocks that jump by five minutes: one node's delays may end early, but nobody is held longer, and nothing is stuck.
+//! Clocks that jump by 5 min: one node's delays may end early, but no node is refused longer, and nothing is stuck.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn with_a_jumper() -> (Nodes, Node, Jumps) {
     (fleet, jumper, jumps)
 }
 
-/// In the end somebody may try again, everywhere.
+/// In the end an attempt is allowed on every node.
 async fn comes_to_an_end(node: &Node, number: u64) {
     let (clearance, attempt) = ids(number);
     for _ in 0..600 {
@@ -96,7 +96,7 @@ async fn who_sleeps_with_a_request_or_a_lead_in_hand_holds_nobody_up() {
     comes_to_an_end(&jumper, 3).await;
 }
 
-/// What was said just before or after it may count as old; some minutes later all is dated as it was.
+/// Reports from just before or after the jump may count as old; some minutes later all are dated correctly.
 #[actix::test]
 async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in_minutes() {
     tokio::time::pause();

@@ -1,4 +1,4 @@
-//! What becomes of an entry is the event of exactly one node.
+//! A change of an entry is the event of exactly one node.
 
 use contract::EventReason::{self, BackoffOpened, BackoffProbed, BackoffReleased, RegistryRecovered, RegistryUnavailable};
 use contract::messages::backoff_tracker::{AttemptFailure, ClearBackoff, Clearance, ResolveAttempt};
@@ -21,7 +21,8 @@ fn of(events: &[(usize, PullEvent)], reason: EventReason) -> Vec<(usize, PullEve
     events.iter().filter(|(_, event)| event.reason == reason).cloned().collect()
 }
 
-/// Each node has clearance for an image of its own, as its registry answered lately, and then all end so in the same moment.
+/// Each node has clearance for an image of its own, because its registry answered lately, and then all attempts end with this result at the
+/// same moment.
 async fn all_end(fleet: &Nodes, round: u64, failure: Option<AttemptFailure>) {
     let number = |node: usize| 1_000 * round + node as u64;
     let image = |node: usize| format!("r.example/a{node}:1");
@@ -47,7 +48,7 @@ async fn an_outage_that_all_nodes_meet_at_once_is_opened_and_released_once() {
     for count in [3, 40] {
         let fleet = Nodes::start(count).await;
         fleet.nodes[0].ends_well(900_000, "r.example/first:1").await;
-        // A registry that served somebody within 10 s is not down: it is asked less.
+        // A registry that served a node within 10 s is not down: it is asked less.
         pass(11_000).await;
         all_end(&fleet, 1, Some(refused())).await;
         let seen = events(&fleet);
@@ -80,7 +81,7 @@ async fn a_bad_tag_is_opened_by_who_found_it_probed_by_the_prober_and_released_b
     assert_eq!((opened.trace.trace_id, opened.attempt), (attempt_span.trace_id, Some(ids(1).1)), "in the trace of the attempt that failed");
     assert_eq!(opened.image, IMAGE);
     fleet.nodes[0].fails_when_let(2, IMAGE, not_found()).await;
-    // Due again: one of all that want it tries for them.
+    // The next attempt is due: one node of all makes it for all.
     pass(11_000).await;
     let failures = fleet.nodes.iter().enumerate().map(|(number, node)| node.fails_or_not(10 + number as u64, IMAGE));
     join_all(failures).await;
@@ -112,7 +113,7 @@ async fn what_an_operator_clears_is_not_released_and_may_be_opened_again() {
     assert_eq!(of(&seen, BackoffReleased), []);
 }
 
-/// Who starts later reads what is open, and tells nothing of it.
+/// A node that starts later reads the open entries and records no event about them.
 #[actix::test]
 async fn a_node_that_joins_announces_nothing_that_others_found() {
     tokio::time::pause();

@@ -47,7 +47,7 @@ impl Handler<Ask<RecordEvent>> for Recorder {
 
 pub(crate) struct Node {
     pub(crate) tracker: Addr<BackoffTracker>,
-    /// What its recorder was given.
+    /// The events that its recorder received.
     pub(crate) events: Rc<RefCell<Vec<PullEvent>>>,
     pub(crate) connection: MemoryBus,
 }
@@ -61,7 +61,7 @@ impl Nodes {
         Self::sharing_on(MemoryBus::new(Self::time()), count, share).await
     }
 
-    /// On a bus of its own.
+    /// A fleet on this bus.
     pub(crate) async fn on(bus: MemoryBus, count: usize) -> Self {
         Self::sharing_on(bus, count, Share::Enforce).await
     }
@@ -105,7 +105,7 @@ impl Nodes {
         Node { tracker: BackoffTracker::sharing(parts).recording(node, record).start(), events, connection }
     }
 
-    /// Tells each how many there are.
+    /// Sends each node the number of nodes.
     pub(crate) async fn see(&self, count: usize) {
         for (rank, node) in self.nodes.iter().enumerate() {
             let place = Place { alive: count as u64, alive_in_zone: count as u64, rank: Some(rank as u64) };
@@ -122,12 +122,12 @@ impl Node {
         self.tracker.send(Ask(envelope(body))).await.expect("the tracker lives").expect("the tracker answers")
     }
 
-    /// What is known of an image, also what refuses nobody.
+    /// The failures known of an image, also those that refuse no node.
     pub(crate) async fn check(&self, image: &str) -> BackoffAnswer {
         self.put(CheckBackoff { key: key(image), peek: true, target: Some(target(image)) }).await
     }
 
-    /// Whether a call may go on to ask for clearance.
+    /// Whether a caller may continue to request clearance.
     pub(crate) async fn may_try(&self, image: &str) -> BackoffAnswer {
         self.put(CheckBackoff { key: key(image), peek: false, target: Some(target(image)) }).await
     }
@@ -147,7 +147,7 @@ impl Node {
         self.put(ask(clearance, attempt, image, patience_ms, true)).await
     }
 
-    /// A whole flight that fails so.
+    /// A whole flight that fails.
     pub(crate) async fn fails(&self, number: u64, image: &str, failure: AttemptFailure) {
         let (clearance, attempt) = ids(number);
         let clearance = self.clearance(clearance, attempt, image, PATIENCE_MS).await;
@@ -155,7 +155,7 @@ impl Node {
         self.ends(number, image, Some(failure)).await;
     }
 
-    /// A whole flight that fails so, once it has clearance.
+    /// A whole flight that fails, once it has clearance.
     pub(crate) async fn fails_when_let(&self, number: u64, image: &str, failure: AttemptFailure) {
         let (clearance, attempt) = ids(number);
         let clearance = self.clearance(clearance, attempt, image, 10_000).await;
@@ -163,7 +163,7 @@ impl Node {
         self.ends(number, image, Some(failure)).await;
     }
 
-    /// A flight that fails if it has clearance within a second.
+    /// A flight that fails if it has clearance within 1 s.
     pub(crate) async fn fails_or_not(&self, number: u64, image: &str) {
         let (clearance, attempt) = ids(number);
         match self.clearance(clearance, attempt, image, PATIENCE_MS).await {
@@ -258,7 +258,7 @@ pub(crate) fn refused() -> AttemptFailure {
     }
 }
 
-/// Lets what is on its way arrive.
+/// Lets messages arrive.
 pub(crate) async fn pass(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }

@@ -1,4 +1,4 @@
-//! Nonsense on the bus: bounded harm, counted, never a stuck fleet.
+//! Forged and broken values on the bus: the harm is bounded and counted, and the fleet never gets stuck.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ async fn what_cannot_be_is_counted_and_binds_nobody() {
     for (key, value) in forged {
         put(&fleet, &key, value).await;
     }
-    // A client that publishes by itself what only the server may.
+    // A client publishes on a subject that only the server may use.
     let subject = format!("{}.{key}", Fleet::default().knowledge(REPORTS));
     fleet.bus.publish(Message::new(subject, good)).await.unwrap();
     pass(5).await;
@@ -165,12 +165,12 @@ async fn a_flood_of_keys_is_bounded_and_what_is_real_is_still_heard() {
     assert!(counts.reports <= 513 && counts.reports_evicted_total >= 4_000, "{counts:?}");
 }
 
-/// Bytes that say so of a number that cannot be negative.
+/// Bytes with a negative number in a field that cannot be negative.
 fn with_negative(good: &[u8], field: &str) -> Vec<u8> {
     let name = field.as_bytes();
     let at = good.windows(name.len()).position(|window| window == name).expect("the field is there") + name.len();
     let mut bytes = good[..at].to_vec();
-    // What stood there is one byte long.
+    // The original value is one byte long.
     bytes.push(0xff);
     bytes.extend(&good[at + 1..]);
     bytes
@@ -206,14 +206,14 @@ async fn words_of_another_registry_hold_nothing_of_this_one() {
         put(&fleet, &key, encode(&StoredReport { view: elsewhere.clone(), about, ..stored.clone() }).unwrap()).await;
     }
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
-    // The key of one registry's back-off key over the word of another's.
+    // The key belongs to one registry's back-off key, and the report to another's.
     let (key, _) = report("n9", IMAGE);
     put(&fleet, &key, encode(&StoredReport { view: elsewhere, ..stored }).unwrap()).await;
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     assert!(fleet.nodes[0].counts().await.shared.reports_refused_total >= 1);
 }
 
-/// Somebody has kept what a node said when the tag was missing, and says it again when it is there.
+/// An attacker has kept a node's report that the tag was missing, and replays it when the tag is there.
 #[actix::test]
 async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_seconds_and_is_contradicted() {
     tokio::time::pause();
@@ -235,7 +235,7 @@ async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_se
         }
         pass(4_100).await;
         assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "round {round}");
-        // A node that tries meanwhile shows that it is not so.
+        // A node that makes an attempt meanwhile shows that the report is wrong.
         fleet.nodes[1 + round % 3].ends_well(100 + round as u64, IMAGE).await;
         pass(5).await;
     }
@@ -284,13 +284,13 @@ async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read
         fleet.nodes[0].put(SeeFleet(FleetSeen { place, digest: Some(digest) })).await;
         let image = format!("r.example/a:{}", number + 10);
         fleet.nodes[0].fails(number as u64 + 1, &image, not_found()).await;
-        // Its lease is given back a moment after its report.
+        // Its lease is released a moment after its report.
         pass(50).await;
         assert!(matches!(fleet.nodes[1].check(&image).await, BackoffAnswer::Refused(_)), "{version:?}");
     }
 }
 
-/// A node that holds leases that are not its own holds others up for no longer than a lease lasts.
+/// A node that holds leases without using them delays others no longer than a lease lasts.
 #[actix::test]
 async fn a_lead_that_somebody_else_took_ends_by_itself() {
     tokio::time::pause();
@@ -298,7 +298,7 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
     let (clearance, attempt) = ids(1);
     assert!(matches!(fleet.nodes[0].clearance(clearance, attempt, IMAGE, 1_000).await, Clearance::Granted { for_all: true, .. }));
     let leases = fleet.bus.bucket(&bucket_spec(SharedBucket::leases(&Fleet::default()))).await.unwrap();
-    // A second holder: the first one's lease is taken away and made anew under another name.
+    // A second holder: the first one's lease is deleted and created again under another name.
     let held = leases.snapshot(None).await.unwrap().entries;
     assert!(!held.is_empty());
     for held in held {
@@ -310,7 +310,7 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
     for _ in 0..60 {
         if matches!(fleet.nodes[1].clearance(other, next, IMAGE, 1_000).await, Clearance::Granted { .. }) {
             fleet.nodes[1].ends(2, IMAGE, None).await;
-            // The first one's own result is late, and harms nobody.
+            // The first one's own result is late and does no harm.
             return fleet.nodes[0].ends(1, IMAGE, None).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What one finds out, all know; one asks for all; all go on when one has succeeded.
+//! One node's report is known to all; one node makes the attempt for all; all continue when one has succeeded.
 
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ async fn a_wiped_bucket_is_filled_again_by_those_who_know() {
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
     pass(500).await;
     fleet.bus.lose_bucket("fleetpull-reports");
-    // Somebody says something: its number is a new bucket's.
+    // A node publishes a report: its sequence number is that of a new bucket.
     fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
     pass(3_000).await;
     let late = fleet.join("late", Share::Enforce);

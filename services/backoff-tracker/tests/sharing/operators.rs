@@ -20,13 +20,13 @@ fn pause(registry: Option<&str>, for_ms: u64) -> PauseSharing {
     PauseSharing { registry: registry.map(str::to_owned), for_ms, by: "ops@desk".to_owned() }
 }
 
-/// What a node was told by operators, of all that it has recorded.
+/// The events about operators, of all that a node has recorded.
 fn done_by_operators(node: &Node) -> Vec<PullEvent> {
     let by_operators = |event: &&PullEvent| [BackoffCleared, SharingPaused, SharingResumed].contains(&event.reason);
     node.events.borrow().iter().filter(by_operators).cloned().collect()
 }
 
-/// What the first node has recorded.
+/// Checks the events that the first node has recorded.
 async fn check_events(fleet: &Nodes, actions: &[(EventReason, &str)]) {
     pass(1).await;
     let events = done_by_operators(&fleet.nodes[0]);
@@ -49,7 +49,7 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     pass(5).await;
     assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1);
-    // A node that knew of it and one that did not: each starts with nothing but what the bus keeps.
+    // A node that knew the pause and one that did not: each starts with only what the bus keeps.
     drop(fleet.nodes.remove(1));
     for name in ["n2", "late"] {
         let node = fleet.join(name, Share::Enforce);
@@ -64,7 +64,7 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     }
 }
 
-/// What an operator has paused in the middle of an incident does not begin to bind again because the bus is part of the incident.
+/// If the bus fails in the same incident, an operator's pause stays in force.
 #[actix::test]
 async fn a_pause_that_the_bus_has_forgotten_goes_on_and_is_said_again() {
     tokio::time::pause();
@@ -84,7 +84,7 @@ async fn a_pause_that_the_bus_has_forgotten_goes_on_and_is_said_again() {
     pass(5).await;
     let told = late.put(ListBackoffs::default()).await.pauses;
     assert!(matches!(&told[..], [one] if one.by == "ops@desk" && (50_000..58_000).contains(&one.left_ms)), "{told:?}");
-    // One that was ended meanwhile is not: the bucket is the same.
+    // A pause that was ended meanwhile is not stored again: the bucket is the same.
     fleet.nodes[1].put(pause(None, 0)).await;
     pass(5).await;
     for node in fleet.nodes.iter().chain([&late]) {
@@ -115,7 +115,7 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
-    // The registry says "not there", so it serves: of what fails there by itself only what is not known to be its doing holds for longer.
+    // The registry answers "not found", so it serves. Only a failure that is not known to be the registry's is refused for longer.
     let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
     fleet.nodes[2].fails(2, "r.example/b:1", unknown).await;
     pass(5).await;
@@ -159,7 +159,7 @@ fn failure(class: FailureClass, authoritative: bool, retry_after_ms: Option<u64>
     AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() }
 }
 
-/// Whatever holds an image back: what is listed of it is what a clear of it clears, by the image or by the key, on every node.
+/// For anything that refuses an image: a clear by the image or by a listed key clears what is listed, on every node.
 #[actix::test]
 async fn whatever_holds_an_image_back_is_gone_after_its_clear() {
     tokio::time::pause();
@@ -211,7 +211,8 @@ fn silent_in(zone: &str) -> (String, StoredReport) {
     (key, StoredReport { about, ..report })
 }
 
-/// A registry fails by entries of each zone, so a fleet of many zones has many of one image: as many as a clear names, other nodes read.
+/// A registry fails by one entry per zone, so in a fleet of many zones one image has many entries: other nodes read all keys that a clear
+/// names.
 #[actix::test]
 async fn a_clear_of_a_registry_in_many_zones_reaches_every_node_in_full() {
     tokio::time::pause();
@@ -232,7 +233,7 @@ async fn a_clear_of_a_registry_in_many_zones_reaches_every_node_in_full() {
     }
 }
 
-/// What several images fail by is cleared by the name of each; what another image fails by besides is not.
+/// An entry of several images is cleared by the name of each; other entries of another image are not.
 #[actix::test]
 async fn a_clear_of_one_image_clears_the_registry_and_not_what_else_holds_another() {
     tokio::time::pause();
@@ -256,7 +257,7 @@ async fn what_is_known_can_be_listed() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
-    // Who was told "not there" was told something: only what fails after that says that the registry is gone.
+    // "Not found" is an answer: only a later failure means that the registry is gone.
     pass(5).await;
     fleet.nodes[1].fails(2, "r.example/b:1", refused()).await;
     let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
@@ -274,7 +275,7 @@ async fn what_is_known_can_be_listed() {
     assert_eq!(cleared.cleared, ["image r.example/a:1"]);
 }
 
-/// Whatever is to be cleared: nothing goes that was not meant, it is said who wanted it, and the fleet goes on.
+/// For any text: nothing else is cleared, the event names the operator, and the fleet continues.
 #[actix::test]
 async fn a_clear_of_nonsense_clears_nothing_and_harms_nothing() {
     tokio::time::pause();

@@ -1,4 +1,4 @@
-//! Many nodes that want one image that is not there, then is: what the registry sees does not grow with them.
+//! Many nodes request one image that is missing and then there: the number of requests at the registry does not grow with them.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::fleet::{Nodes, key, not_found, refused};
 const IMAGE: &str = "r.example/a:1";
 const NODES: usize = 300;
 
-/// What the registry saw.
+/// The requests at the registry.
 struct Seen {
     failing: usize,
     served: usize,
-    /// The last was served so long after it was well.
+    /// How long after the registry worked again the last node was served.
     late: Duration,
 }
 
-/// All nodes want the image until they have it; every attempt fails so until then, within 50 ms.
+/// All nodes request the image until they have it; every attempt before `well_at` fails with `failure`, within 50 ms.
 async fn storm(failure: AttemptFailure, well_at: Duration) -> Seen {
     let fleet = Nodes::start(NODES).await;
     let (failing, served, last) = (Cell::new(0), Cell::new(0), Cell::new(Duration::ZERO));
@@ -66,7 +66,7 @@ async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all()
 async fn a_registry_that_is_gone_is_asked_by_few_and_all_go_on_when_it_is_back() {
     tokio::time::pause();
     let seen = storm(refused(), Duration::from_secs(100)).await;
-    // Three to know, then a probe 2, 4 and each 8 s: with a second and third slot where one is late.
+    // Three attempts until the entry is corroborated, then a probe after 2, 4 and each 8 s, with a second and third slot if one is late.
     assert!((10..=30).contains(&seen.failing), "{} failing requests", seen.failing);
     assert_eq!(seen.served, NODES);
     assert!(seen.late <= Duration::from_secs(15), "the last was served {:?} after recovery", seen.late);

@@ -1,4 +1,4 @@
-//! Words that waited in a connection that was silent, and words that are said again: neither is news.
+//! Reports that waited in a silent connection, and reports that are published again: neither counts as new.
 
 use backoff_tracker::Share;
 use contract::know::{ReportKey, StoredClear, StoredReport, decode, encode};
@@ -10,7 +10,7 @@ use super::forged::{put, report, reports};
 
 const IMAGE: &str = "r.example/a:1";
 
-/// What the server holds under a key.
+/// The server's value of a key.
 async fn stored(fleet: &Nodes, key: &str) -> StoredReport {
     let entry = reports(fleet).await.get(key).await.unwrap().expect("it is there");
     decode(&entry.value).unwrap()
@@ -33,7 +33,7 @@ async fn a_report_says_the_server_s_time_once_it_is_known() {
     assert!(stored.said_ms.is_some_and(|ms| ms >= said && ms <= said + 5), "{stored:?} {said}");
 }
 
-/// Between the writer and its server lay a line on which nothing came through for 20 s.
+/// The connection between the writer and its server delivered nothing for 20 s.
 #[actix::test]
 async fn what_waited_is_as_old_as_it_is_for_each_reader_at_any_time() {
     tokio::time::pause();
@@ -44,7 +44,7 @@ async fn what_waited_is_as_old_as_it_is_for_each_reader_at_any_time() {
     let (key, word) = report("n9", IMAGE);
     let said_ms = waited(milliseconds(&fleet), 20_000);
     put(&fleet, &key, encode(&StoredReport { age_ms: 1_000, said_ms, step: 3, ..word }).unwrap()).await;
-    // What n8 said, which does not say when, is the newer word.
+    // The report of n8, which has no server time, is the newer one.
     let held = fleet.nodes[0].held(IMAGE).await;
     assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n8"));
     let (key, word) = report("n9", "r.example/b:1");
@@ -56,7 +56,7 @@ async fn what_waited_is_as_old_as_it_is_for_each_reader_at_any_time() {
     assert!((3_000..3_100).contains(&late.held("r.example/b:1").await.learned_ms_ago), "read by one that has just begun");
 }
 
-/// The same as in the test of words that do not say when: here nobody is held at all.
+/// Like the test of reports without a server time; here no node is refused at all.
 #[actix::test]
 async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
     tokio::time::pause();
@@ -79,7 +79,7 @@ async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
     }
 }
 
-/// A server holds an older word of a node than its last, as that was lost: the node itself knows better.
+/// The server has an older report of a node than its last, because that was lost: the node itself knows better.
 #[actix::test]
 async fn a_node_does_not_take_its_own_words_from_a_snapshot_but_at_its_start() {
     tokio::time::pause();

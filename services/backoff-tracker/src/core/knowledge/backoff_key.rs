@@ -1,4 +1,4 @@
-//! What a failure is about, and whom its knowledge may bind.
+//! Back-off keys: what a failure is about, and when it refuses other nodes.
 
 use std::sync::Arc;
 
@@ -6,100 +6,100 @@ use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 use contract::{FailureClass, Stage, View};
 use sha2::{Digest, Sha256};
 
-/// Distinct nodes that must say so before a failure that the node itself may have caused binds others.
+/// Distinct nodes that must report a failure before it refuses others, if a node itself may be the cause.
 pub(super) const CORROBORATING_NODES: usize = 3;
-/// Nodes that must miss an image behind several endpoints: one of them may lag.
+/// Nodes that must report an image as missing if it has several endpoints, because one endpoint may lag.
 const NODES_BEHIND_MIRRORS: usize = 2;
-/// Repositories that must fail before their registry is said to.
+/// Repositories that must fail before the registry counts as failing.
 const FAILING_REPOSITORIES: usize = 2;
 
-/// What within a view.
+/// What a failure is about, within a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum About {
     /// The registry limits what it counts as one client: an account or an address.
     BudgetOwner(String),
-    /// The way to a host, as the nodes of a zone see it.
+    /// The network path to a host, from the nodes of a zone.
     Endpoint {
         /// Host and port actually contacted.
         endpoint: String,
-        /// Nodes that share the network to it.
+        /// The zone, whose nodes share the network path.
         zone: String,
     },
     /// The token server that a registry names, as the nodes of a zone see it.
     TokenServer {
-        /// Of the registry that names it: the token server's own address is in the failure's text.
+        /// The registry's endpoint; the token server's own address is in the failure's message.
         endpoint: String,
-        /// Nodes that share the network to it.
+        /// The zone, whose nodes share the network path.
         zone: String,
     },
     /// The blobs of a registry with the hosts that it redirects to, as the nodes of a zone see them.
     Blobs {
-        /// Of the registry: a host that it redirects to is in the failure's text.
+        /// The registry's endpoint; a host that it redirects to is in the failure's message.
         endpoint: String,
-        /// Nodes that share the network to it.
+        /// The zone, whose nodes share the network path.
         zone: String,
     },
-    /// The registry itself says that it cannot answer, in several repositories.
+    /// The registry itself answers that it is unavailable, in several repositories.
     Registry,
-    /// The registry itself says that it cannot answer here.
+    /// The registry itself answers that it is unavailable, in this repository.
     Repository(String),
     /// The image is not there for this login.
     Reference {
-        /// As normalised.
+        /// The normalised reference.
         reference: String,
-        /// Credential scope: some registries say "not there" where they mean "not for you".
+        /// The credential scope: some registries answer "not found" if access is denied.
         scope: String,
-        /// Whether one of several endpoints said so, which may lag behind the others.
+        /// Whether the image has several endpoints, one of which may lag behind the others.
         mirrored: bool,
     },
     /// The registry refuses this login.
     Login {
-        /// Of the image.
+        /// The image's repository.
         repository: String,
-        /// Of the credential, under the fleet key.
+        /// The credential's fingerprint, made with the fleet key.
         fingerprint: String,
-        /// No login at all: nothing can be locked by asking again.
+        /// No credential is used, so repeated requests cannot lock an account.
         anonymous: bool,
     },
     /// The image has nothing for this platform.
     Platform {
-        /// As normalised.
+        /// The normalised reference.
         reference: String,
-        /// `linux/arm64`.
+        /// For example `linux/arm64`.
         platform: String,
     },
-    /// What was sent is not what was asked for.
+    /// The content is not what was requested.
     Content {
-        /// As normalised.
+        /// The normalised reference.
         reference: String,
-        /// Who sent it.
+        /// The endpoint that sent it.
         endpoint: String,
     },
     /// The signature policy refuses the image.
     Signature {
-        /// As normalised.
+        /// The normalised reference.
         reference: String,
         /// Hash of the node's policy.
         policy: String,
     },
 }
 
-/// When the knowledge of a back-off key binds others than its reporter.
+/// When reports on a back-off key refuse nodes other than their reporters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// At once, if briefly while only one node says so.
+    /// At once, but only briefly while one node alone reports it.
     AtOnce,
-    /// When this many distinct nodes say so, or all that are alive.
+    /// When this many distinct nodes report it, or all nodes that are alive if there are fewer.
     Nodes(usize),
-    /// When this many distinct repositories fail so.
+    /// When this many distinct repositories fail.
     Repositories(usize),
 }
 
-/// The stable name of a back-off key, the same on every node and in every version.
+/// The stable id of a back-off key, the same on every node and in every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackoffKeyId(pub u128);
 
-/// What a failure is about.
+/// The key of reports and of a back-off entry: a view, and what fails within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackoffKey {
     view: Arc<NamedView>,
@@ -107,7 +107,7 @@ pub struct BackoffKey {
     id: BackoffKeyId,
 }
 
-/// A view and its name, which the back-off keys of one image share.
+/// A view and its id, shared by the back-off keys of one image.
 #[derive(Debug, PartialEq, Eq)]
 struct NamedView {
     view: View,
@@ -122,7 +122,7 @@ impl BackoffKey {
         Self::within(Arc::new(NamedView { view, id }), about)
     }
 
-    /// Another one in the same view.
+    /// Another back-off key in the same view.
     #[must_use]
     pub fn beside(&self, about: About) -> Self {
         Self::within(Arc::clone(&self.view), about)
@@ -133,31 +133,31 @@ impl BackoffKey {
         Self { view, about, id }
     }
 
-    /// Whose view.
+    /// The view.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view.view
     }
 
-    /// The view's name, as stable as the back-off key's.
+    /// The view's id, as stable as the back-off key's.
     #[must_use]
     pub fn view_id(&self) -> u128 {
         self.view.id
     }
 
-    /// What within it.
+    /// What fails within the view.
     #[must_use]
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// Its name.
+    /// The id.
     #[must_use]
     pub fn id(&self) -> BackoffKeyId {
         self.id
     }
 
-    /// What it is about, as others are told.
+    /// What the key is about, as lists and events show it.
     #[must_use]
     pub fn entry_about(&self) -> EntryAbout {
         let of = |kind| EntryAbout::of(kind, &self.view().registry);
@@ -183,7 +183,7 @@ impl BackoffKey {
         }
     }
 
-    /// The same for people: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
+    /// What the key is about, as text: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
     #[must_use]
     pub fn in_words(&self) -> String {
         self.entry_about().to_string()
@@ -197,7 +197,7 @@ impl BackoffKey {
 }
 
 impl About {
-    /// The class of failure that is about this.
+    /// The class of the failures that are about this.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         match self {
@@ -212,7 +212,7 @@ impl About {
         }
     }
 
-    /// Whether a failure may mean that the registry cannot do all that it is asked, and not that it is down.
+    /// Whether a failure may mean that the registry is overloaded rather than down.
     #[must_use]
     pub fn may_be_overloaded(&self) -> bool {
         may_be_overload(self.class())
@@ -230,7 +230,7 @@ impl About {
         }
     }
 
-    /// The zone that sees it, if it is seen from one.
+    /// The zone, if it concerns one zone only.
     #[must_use]
     pub fn zone(&self) -> Option<&str> {
         match self {
@@ -239,7 +239,7 @@ impl About {
         }
     }
 
-    /// The stage whose answer shows that it is in order.
+    /// The stage whose answer shows that this works.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match self {
@@ -251,7 +251,7 @@ impl About {
         }
     }
 
-    /// Whom it binds when. Part of what it is about, so that no reporter can claim more.
+    /// When a failure refuses other nodes. It follows from the key, so that no reporter can claim a wider reach.
     #[must_use]
     pub fn reach(&self) -> Reach {
         match self {
@@ -265,7 +265,7 @@ impl About {
     }
 }
 
-/// Whether such a failure may come of more requests than the registry can do.
+/// Whether failures of this class may come from overload.
 pub(super) fn may_be_overload(class: FailureClass) -> bool {
     matches!(class, FailureClass::RateLimited | FailureClass::RegistryUnavailable)
 }
@@ -292,7 +292,7 @@ fn words<'a>(view: &'a View, about: &'a About) -> Vec<&'a str> {
     words
 }
 
-/// 128 bits of SHA-256 over length-prefixed words, so that no two lists of words run together.
+/// 128 bits of SHA-256 over length-prefixed words, so that different lists of words give different input.
 #[must_use]
 pub fn hash128(words: &[&str]) -> u128 {
     let mut hasher = Sha256::new();

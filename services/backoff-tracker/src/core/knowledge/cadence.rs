@@ -1,27 +1,27 @@
-//! When a shared entry is tried again.
+//! When the next attempt of a shared entry is due.
 
 use std::time::Duration;
 
 use super::backoff_key::{About, BackoffKey};
 use contract::FailureClass;
 
-/// The longest that anything binds without a new attempt, `Retry-After` aside.
+/// The longest time between two attempts, apart from `Retry-After`.
 pub const LONGEST: Duration = Duration::from_secs(300);
 /// The longest `Retry-After` that is obeyed; a registry that asks for more is asked once an hour.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
-/// The most that jitter takes from a delay, as a share of it. It takes and never adds, so that who waits for an image hears within the
-/// longest step, and what it takes to ask, that it is there.
+/// The most that jitter changes a delay, as a share of it. It makes delays shorter, so that a waiting caller learns within the longest step
+/// that an image is there; only the delays of a login are made longer.
 const JITTER: f64 = 0.1;
 /// Added to `Retry-After`, so that budgets that share a window do not return together.
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
 const UNAVAILABLE_S: [u64; 3] = [2, 4, 8];
 const NOT_THERE_S: [u64; 4] = [10, 20, 40, 60];
-/// Slow, and never sooner: registries lock accounts whose password is wrong again and again.
+/// Long, and jitter makes them longer only, because registries lock accounts after repeated wrong passwords.
 const DENIED_LOGIN_S: [u64; 2] = [60, 300];
 const RATE_LIMITED_S: [u64; 4] = [10, 20, 40, 60];
 
-/// How long a back-off key rests after the failure that took it to `step` (1 is the first). The jitter is the same on every node.
+/// The delay until the next attempt after the failure that took the entry to `step` (1 is the first). The jitter is the same on every node.
 #[must_use]
 pub fn delay(backoff_key: &BackoffKey, step: u32, retry_after: Option<Duration>) -> Duration {
     let share = share(backoff_key, step);
@@ -43,7 +43,7 @@ fn table(backoff_key: &BackoffKey) -> &'static [u64] {
     }
 }
 
-/// Whether it is about an account that can be locked.
+/// Whether the key is about an account that can be locked.
 fn is_login(backoff_key: &BackoffKey) -> bool {
     matches!(backoff_key.about(), About::Login { anonymous: false, .. })
 }
@@ -102,7 +102,8 @@ mod tests {
         }
     }
 
-    /// What is not there is asked for again within a minute: the rest of 65 s is for who sits back, its lease and its permit.
+    /// A missing image is attempted again within 60 s: the other 5 s of the 65 s are for nodes that let others go first, the lease and the
+    /// permit.
     #[test]
     fn no_step_of_what_is_missing_is_longer_than_a_minute() {
         for number in 0..100 {

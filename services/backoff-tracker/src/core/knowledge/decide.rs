@@ -30,9 +30,9 @@ const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
 
 /// Whether a request has the lease that it needs.
 enum Clearance {
-    /// It has it.
+    /// It has the lease, or needs none.
     Given,
-    /// It may ask for it then.
+    /// It may ask for the lease at this time.
     Until(Duration),
     /// Another node holds it. The request waits for a report on this key, until then.
     HeldByAnother(BackoffKeyId, Duration),
@@ -43,7 +43,7 @@ impl Knowledge {
     pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Decision {
         request.awaits = None;
         let exempt = self.is_exempt(now, &request.target_keys.target.view);
-        // A bus that has not answered this request is gone as far as the request can tell.
+        // If the bus has not answered this request, the request is decided as without a bus.
         let unanswered = std::mem::take(&mut request.unanswered).then_some(WithoutBus { since: now, lost: self.missed_since });
         let without_bus = self.without_bus.or(unanswered);
         if let Some(refusal) = without_bus.filter(|_| !exempt).and_then(|gone| self.still_held(now, gone, &request.target_keys)) {
@@ -58,7 +58,7 @@ impl Knowledge {
         if let Some((until, failure)) = self.retry_pauses.until(now, request.target_keys.owner, &request.key) {
             request.state = State::Delayed;
             request.wake = Some(until);
-            // A short pause is waited out.
+            // A short pause delays the request and does not refuse it.
             return Decision::Refused(Refusal {
                 unconfirmed: until <= now + UNCONFIRMED_FOR,
                 ..self.refusal_by_own_rule(now, &failure, until)
@@ -156,7 +156,7 @@ impl Knowledge {
         self.exemptions.holds(now, view)
     }
 
-    /// For how long the node's own rule refuses a key, unless the fleet decides about what it failed by.
+    /// How long the node's own rule refuses a key; none if an entry of the fleet decides about its failure.
     pub(super) fn held_here(&self, now: Duration, key: &LocalKey, binding: &[Entry]) -> Option<Duration> {
         let left = self.local.held(now, key)?;
         let decided = |backoff_key: &Arc<BackoffKey>| binding.iter().any(|entry| entry.backoff_key.id() == backoff_key.id());
@@ -204,7 +204,7 @@ impl Knowledge {
         }
         self.lease_waits.forget(&request.target_keys.ids);
         let steps = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
-            // An entry that refuses nobody yet is the same first failure, seen by one more node.
+            // An entry that does not refuse all nodes yet is the same first failure, seen by one more node.
             let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
         });
@@ -215,7 +215,7 @@ impl Knowledge {
         Decision::Granted { duty, answer_by: deadline, until }
     }
 
-    /// How long kubelet's rule refuses a request whatever the fleet knows: until it allows one of the request's keys.
+    /// The refusal by the floor, whatever other nodes report, until it allows one of the request's keys.
     fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Refusal> {
         if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
@@ -259,7 +259,8 @@ impl Knowledge {
         }
     }
 
-    /// Until when this node waits while another holds a lease about `backoff_key`. An answered manifest says nothing of blobs.
+    /// Until when this node waits while another holds a lease about `backoff_key`. An answered manifest does not show that blobs are
+    /// answered.
     fn waits_until(&mut self, now: Duration, request: &Request, backoff_key: BackoffKeyId, quiet: Option<Stage>) -> Duration {
         let backoff_key =
             if backoff_key == request.target_keys.endpoint && quiet == Some(Stage::Blob) { request.target_keys.blobs } else { backoff_key };
@@ -278,8 +279,8 @@ impl Knowledge {
         }
     }
 
-    /// Asks for one of three leases. The next one is asked for only when the one before has been held for a while without an answer. Leases of one
-    /// node show no more than one does, so a node that holds one lets others take the next, for as long as three of them take to hold all.
+    /// Asks for one of three leases. The next one is asked for only when the one before has been held for `UNANSWERED_AFTER`. Several
+    /// leases of one node show no more than one does, so a node that holds one lets others take the next for twice that time.
     fn abreast(
         &mut self,
         now: Duration,
@@ -332,7 +333,7 @@ impl Knowledge {
         standing
     }
 
-    /// A request that has waited goes on in its turn, so that all together stay within the budget; one that has not goes at once.
+    /// A request that has waited continues in its turn, so that all nodes together stay within the budget; any other continues at once.
     fn in_its_turn(&self, now: Duration, request: &mut Request) -> Clearance {
         if request.waits() {
             let at = now + self.fleet.release(&self.node, purpose(request.target_keys.image, 1));
@@ -344,8 +345,8 @@ impl Knowledge {
         }
     }
 
-    /// A node whose last attempt failed lets others lead first, once the registry has answered one of them: the node itself may be
-    /// the cause.
+    /// A node whose last attempt failed lets others lead first if the registry has answered any node, because the node itself may be the
+    /// cause.
     fn others_first(&self, request: &Request) -> Duration {
         let fails = |backoff_key: &BackoffKeyId| {
             self.replica.word(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
@@ -360,8 +361,8 @@ impl Knowledge {
         self.replica.succeeded_at(request.target_keys.image).is_some_and(|at| now < at + RESOLVED_LATELY)
     }
 
-    /// The last stage that this pull needs and that no node is known to have had an answer of lately. An image that was pulled without a blob
-    /// shows that others may need none either.
+    /// The last stage that this pull needs and that has answered no node lately, as far as is known. If another node pulled the image
+    /// without a blob, this one may need none either.
     fn quiet(&self, now: Duration, request: &Request) -> Option<Stage> {
         let lately = |backoff_key, within| self.replica.succeeded_at(backoff_key).is_some_and(|at| now < at + within);
         let target_keys = &request.target_keys;
@@ -376,8 +377,7 @@ fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
 }
 
-/// How much longer one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, however many reports it publishes and whatever it says
-/// of its earlier ones.
+/// Limits how long one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, for any number of reports.
 fn wait_for_confirmation(binding: &mut [Entry]) {
     let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.heard_since));
     let first: Vec<_> = binding.iter().filter_map(lone).collect();
@@ -407,7 +407,7 @@ pub(super) fn refusal_by(now: Duration, entry: &Entry) -> Refusal {
     }
 }
 
-/// A number for each key and step, from which turns are drawn.
+/// A number for each key and step, from which a node's turn is derived.
 pub(super) fn purpose(backoff_key: BackoffKeyId, step: u32) -> u128 {
     backoff_key.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }

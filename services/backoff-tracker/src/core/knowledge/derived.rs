@@ -1,5 +1,5 @@
-//! What was derived from reports, kept until something is said that matters: every request of a node looks at some ten back-off keys each
-//! time that anything happens, and a back-off key may have reports of thousands.
+//! A cache of derived entries, kept until a report that matters arrives. For each event a request looks at about ten back-off keys, and one
+//! back-off key may have thousands of reports.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::backoff_key::BackoffKeyId;
 use super::entry::{Entry, Viewpoint};
 
-/// By back-off key. Bounded by the keys that there are reports on: it goes with the last report on its key.
+/// Entries by back-off key. Each is dropped with the last report on its key, so their number is bounded by the replica.
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     entries: RefCell<BTreeMap<BackoffKeyId, Box<Kept>>>,
@@ -17,14 +17,14 @@ pub(super) struct Derived {
 #[derive(Debug)]
 struct Kept {
     entry: Option<Entry>,
-    /// Nodes alive, all and in the zone, by which it was derived.
+    /// How many nodes were alive, in all and in the zone, when it was derived.
     alive: (usize, usize),
-    /// When who may be heard changes by itself.
+    /// Until when it is valid: then a report expires, or a distrusted node counts again.
     until: Duration,
 }
 
 impl Derived {
-    /// The entry as it is known, or as it is derived now, with the time until which that is good.
+    /// Returns the cached entry if it is valid; otherwise derives it. `derive` returns the entry, and until when it is valid.
     pub(super) fn entry(
         &self,
         backoff_key: BackoffKeyId,
@@ -40,12 +40,12 @@ impl Derived {
         entry
     }
 
-    /// Something was said of a back-off key, or forgotten.
+    /// A report on a back-off key was received or forgotten.
     pub(super) fn forget(&self, backoff_key: BackoffKeyId) {
         self.entries.borrow_mut().remove(&backoff_key);
     }
 
-    /// Who is heard has changed.
+    /// The set of distrusted nodes has changed.
     pub(super) fn forget_all(&self) {
         self.entries.borrow_mut().clear();
     }

@@ -12,16 +12,16 @@ use super::backoff_key::{BackoffKey, Reach};
 use super::cadence;
 use super::report::{Finding, Report};
 
-/// How long a lead, a probe or a slot may take to have the manifest resolved. The result of a node that comes later is dropped.
+/// How long a lead, a probe or a slot may take to have the manifest resolved. A result that comes later is dropped.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
-/// How long an unconfirmed report may delay others. With the release of 1,000 nodes inside a budget of 200 a
-/// second it stays under ten seconds.
+/// How long an unconfirmed report may delay others. Together with the release of 1,000 nodes inside a budget of 200 pulls per second, the
+/// delay stays under 10 s.
 pub const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
-/// An entry outlives its next attempt by this, so that a prober that died does not release everybody.
+/// An entry stays this long after its next attempt is due, so that a prober that died does not release all nodes.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Reports further apart do not corroborate each other.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
-/// How often the planted bug doubles a delay: up to hours.
+/// How often the planted bug doubles a delay at most.
 const LAST_DOUBLING: u32 = 12;
 /// A registry that served a node lately counts as down all the same if this many attempts in a row have failed since, on this many nodes.
 const DOWN_FAILURES: u64 = 30;
@@ -39,7 +39,7 @@ pub(super) struct Received {
     pub(super) report: Arc<Report>,
     /// When the attempt had its result, on this node's clock.
     pub(super) date: Duration,
-    /// Since when this reporter has had nothing but failures, as it says.
+    /// Since when this reporter has had nothing but failures, as it reports.
     pub(super) failing_since: Duration,
     /// Since when nothing but failures of this reporter was received here.
     pub(super) heard_since: Duration,
@@ -47,7 +47,7 @@ pub(super) struct Received {
     pub(super) claim: Option<Claim>,
 }
 
-/// What a report of a failure asks for.
+/// The failure in a report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     /// Whether the attempt is over; if not, it has had no answer so far.
@@ -112,8 +112,8 @@ pub struct Entry {
     pub before: Option<(Duration, NodeName)>,
     /// When the oldest failure since the last success was.
     pub failing_since: Duration,
-    /// Since when this node has received nothing but failures of the newest reporter. By this alone nodes differ: who started later has heard
-    /// less of it.
+    /// Since when this node has received nothing but failures of the newest reporter. This is the only value that differs between nodes: a
+    /// node that started later has received fewer reports.
     pub heard_since: Duration,
     /// How many nodes report it, this one included.
     pub reporters: usize,
@@ -188,7 +188,7 @@ impl Entry {
     }
 }
 
-/// True if the registry does some of what it is asked. Its failures refuse nobody then but the pulls that they happen to.
+/// True if the registry still serves some requests. Its failures then refuse no other pulls.
 fn is_degraded(
     backoff_key: &BackoffKey,
     standing: &[&Received],
@@ -249,8 +249,8 @@ fn step(standing: &[&Received]) -> u32 {
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
 }
 
-/// How long the key rests: as long as the registry asked two nodes, and as long as it asked the newest reporter if that is no longer
-/// than without.
+/// The delay until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node reports the failure. If only
+/// the newest of several reporters reports it, it counts up to the delay without it.
 fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received) -> Duration {
     let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
     let unasked = cadence::delay(backoff_key, step, None).max(least);
@@ -260,7 +260,7 @@ fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Re
     vouched.max(alone).unwrap_or(unasked)
 }
 
-/// What the registry asked for, if it asked two nodes or only one node has asked it. Counted from the newest failure.
+/// The `Retry-After` that two nodes report, or that the only reporter reports. Counted from the newest failure.
 fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
     let until = |heard: &&Received| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();

@@ -1,27 +1,27 @@
-//! When nobody is refused by what is shared: a node that only observes, and pauses that operators ask for.
+//! When other nodes' reports refuse nothing: if the node only observes, or during a pause of an operator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::View;
 
-/// Pauses at once; operators pause a handful of registries. At one more the one that ends first goes.
+/// Pauses in force at the same time. For one more, the pause that ends first is dropped.
 pub const MAX_PAUSES: usize = 256;
-/// The longest pause: a fleet without shared knowledge must not be forgotten so.
+/// The longest pause, so that a fleet does not stay paused because the pause was forgotten.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A pause in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PauseInForce {
-    /// Of which registry; none: all.
+    /// The registry; none: all registries.
     pub registry: Option<String>,
     /// When it ends, on this node's clock.
     pub until: Duration,
-    /// Who paused.
+    /// The operator.
     pub by: String,
 }
 
-/// Why nothing may be refused.
+/// The reasons why other nodes' reports refuse nothing.
 #[derive(Debug, Default)]
 pub(super) struct Exemptions {
     /// By the node's own settings.

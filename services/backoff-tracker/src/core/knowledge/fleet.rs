@@ -1,4 +1,4 @@
-//! How many nodes there are, and whose turn it is.
+//! How many nodes there are, and when each has its turn.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use contract::NodeName;
 
 use super::target::place;
 
-/// Pulls a second that a registry's budget allows by default.
+/// Pulls per second that a registry's budget allows by default.
 pub const BUDGET_PER_SECOND: u32 = 200;
-/// Between two nodes that were released together: who leads the registry's budget, and lets them go one after the other, is not asked
-/// by all of them in the same millisecond. How many of them wait is known to that leader alone, so nothing more is held back here.
+/// Time between two nodes that are released together, so that they do not all ask the budget leader in the same millisecond. The budget
+/// leader spreads their pulls, because it alone knows how many wait.
 const BETWEEN_RELEASED: Duration = Duration::from_micros(500);
-/// However many nodes: nobody waits longer than this to be released.
+/// The longest that a node waits to be released, in a fleet of any size.
 const LONGEST_RELEASE: Duration = Duration::from_secs(1);
 /// Share of the budget that nodes without a bus use if every node has a rank. New nodes need the rest.
 const OF_BUDGET_BY_RANK: f64 = 0.95;
-/// Without ranks nodes stand where chance puts them; so far apart no second of it exceeds the budget.
+/// The share if nodes have no ranks. Their turns are random then, and with this share no second exceeds the budget.
 const OF_BUDGET_BY_CHANCE: f64 = 0.7;
-/// Between two nodes that could ask for the same lease: the second hears of the first before it asks.
+/// Time between the turns of two nodes that could ask for the same lease: the second sees the lease of the first before it asks.
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
-/// Nodes that go on by themselves, without a bus, are so far apart at least: nobody says who of them goes first.
+/// The turns of nodes without a bus are spread over at least this time, because no lease orders them.
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
 /// Reports that nodes kept while they had no bus are published in turns. On average two turns are this far apart, so that a node receives one
 /// report before the next node's turn, also on a slow bus,
@@ -30,17 +30,17 @@ const PUBLISHING: Duration = Duration::from_secs(3);
 const BETWEEN_PUBLISHING_LEAST: Duration = Duration::from_micros(2_500);
 /// The longest that all turns take, in a fleet of any size.
 const LONGEST_PUBLISHING: Duration = Duration::from_secs(20);
-/// However many nodes: nobody waits longer than this for its turn to ask.
+/// The longest that a node waits for its turn to ask, in a fleet of any size.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 
-/// What the presence digest says.
+/// The fleet, as the presence digest describes it.
 #[derive(Clone, Debug)]
 pub(super) struct Fleet {
     /// Nodes alive, this one included.
     pub(super) alive: usize,
     /// This node's place among them, from 0.
     pub(super) rank: Option<usize>,
-    /// Those in the node's zone, which see the same network; none: nobody has said how many there are.
+    /// Nodes alive in this node's zone, which share a network; none: not known.
     pub(super) in_zone: Option<usize>,
 }
 
@@ -51,19 +51,19 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// How much later than the first this node asks for a lease.
+    /// How much later than the first node this node asks for a lease.
     pub(super) fn turn(&self, node: &NodeName, purpose: u128) -> Duration {
         let all = BETWEEN_TURNS.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).min(LONGEST_TURN);
         all.mul_f64(self.place(node, purpose))
     }
 
-    /// How much later than the first this node goes on when all that waited may.
+    /// How much later than the first node this node continues when all waiting nodes are released.
     pub(super) fn release(&self, node: &NodeName, purpose: u128) -> Duration {
         let all = BETWEEN_RELEASED.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).min(LONGEST_RELEASE);
         all.mul_f64(self.place(node, purpose))
     }
 
-    /// How much later than the first this node goes on when each does so by itself, so that all together stay inside the usual budget.
+    /// How much later than the first node this node continues without a bus, so that all nodes together stay within the default budget.
     pub(super) fn turn_alone(&self, node: &NodeName, purpose: u128) -> Duration {
         let share = if self.ranked() { OF_BUDGET_BY_RANK } else { OF_BUDGET_BY_CHANCE };
         let all = Duration::from_secs_f64(self.alive as f64 / (f64::from(BUDGET_PER_SECOND) * share));
@@ -88,7 +88,7 @@ impl Fleet {
         of_all(BETWEEN_PUBLISHING).min(PUBLISHING).max(of_all(BETWEEN_PUBLISHING_LEAST)).min(LONGEST_PUBLISHING)
     }
 
-    /// In `[0, 1)`, another order for each purpose, so that nobody is always first.
+    /// This node's place in `[0, 1)`. The order differs for each purpose, so that no node is always first.
     fn place(&self, node: &NodeName, purpose: u128) -> f64 {
         let alive = self.alive.max(1);
         match self.rank {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Two that want an image in a fleet of ten thousand do not wait as if all of them did.
+    /// Two nodes that wait for an image in a fleet of 10,000 do not wait as if all nodes did.
     #[test]
     fn a_release_holds_nobody_back_for_longer_than_a_second() {
         let node: NodeName = "n".parse().unwrap();
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Whether all nodes or a few of them have a report to publish.
+    /// This holds if all nodes have a report to publish, and if only a few do.
     #[test]
     fn the_first_three_to_tell_are_so_far_apart_that_each_is_heard_before_the_next() {
         for (alive, share) in [(300, 1), (300, 8), (5_000, 1), (5_000, 8), (10_000, 50)] {

@@ -1,4 +1,4 @@
-//! Attempts that the registry does not answer: they are reported once, and ended where others are answered.
+//! Attempts that the registry does not answer: they are reported once, and ended if others are answered.
 
 use std::time::Duration;
 
@@ -18,9 +18,8 @@ use super::without_bus::BACK_WITHIN;
 const HANGS_AFTER: Duration = Duration::from_secs(5);
 
 impl Knowledge {
-    /// An attempt that hangs while others are answered was asked of a registry that is gone. It is begun anew, once, when it has hung for
-    /// [`HANGS_AFTER`]; not where nothing is done by what others say. An answer from before it began says nothing: a node that joins reads
-    /// old ones.
+    /// Ends attempts that hang while other nodes are answered, after [`HANGS_AFTER`] and once per request, so that they begin anew. Answers
+    /// from before an attempt began do not count, because a node that joins reads old reports. Exempt requests are left alone.
     pub(super) fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration, effects: &mut Vec<Effect>) {
         let waits_for = |request: &Request| match request.running_stage() {
             Some(Stage::Blob) => request.target_keys.blobs == backoff_key,
@@ -65,9 +64,9 @@ impl Knowledge {
     pub(super) fn watch(&mut self, now: Duration, request: &mut Request, effects: &mut Vec<Effect>) {
         let State::RunningAttempt(running) = &mut request.state else { return };
         if running.attempt.is_none() {
-            // It waits in a queue of this node, so it says nothing of the registry. See `has_lapsed`.
+            // It waits in a queue of this node, so it shows nothing about the registry. See `has_lapsed`.
             if running.deadline.is_some_and(|deadline| now >= deadline) {
-                // Others may ask for all in its place.
+                // Another node may make the attempt for all instead.
                 (running.duty, running.deadline) = (Duty::None, None);
             }
             let outdated = running.by_own_rule.then_some(running.begun + BACK_WITHIN).filter(|at| now < *at);

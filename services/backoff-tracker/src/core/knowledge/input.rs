@@ -16,8 +16,8 @@ use contract::Target;
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A caller asks whether a pull may be attempted now, before it requests clearance. Answered by [`Effect::Checked`], by what is known
-    /// here: nothing is asked of the bus.
+    /// A caller asks whether a pull may be attempted now, before it requests clearance. Answered by [`Effect::Checked`] from the local
+    /// replica, without a request to the bus.
     Check(CheckBackoff),
     /// A flight requests clearance, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
     Request {
@@ -30,7 +30,7 @@ pub enum Input {
     },
     /// The keys of all callers of the flight. The local rule refuses the request only while it refuses all of them.
     LocalKeys {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// One key.
         key: LocalKey,
@@ -41,7 +41,7 @@ pub enum Input {
     Withdraw(RequestId),
     /// The flight has an attempt that it will make when it has its permit.
     AttemptPlanned {
-        /// Of which request.
+        /// The request.
         request: RequestId,
         /// Its id.
         attempt: AttemptId,
@@ -50,7 +50,7 @@ pub enum Input {
     },
     /// The attempt has its permit and asks the registry from now on.
     AttemptStarted {
-        /// Of which request.
+        /// The request.
         request: RequestId,
         /// Its id.
         attempt: AttemptId,
@@ -59,11 +59,11 @@ pub enum Input {
     },
     /// A stage has answered the attempt, or the attempt has failed. The same again is ignored.
     AttemptResolved {
-        /// Of which request.
+        /// The request.
         request: RequestId,
-        /// Which attempt.
+        /// The attempt.
         attempt: AttemptId,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
     },
     /// A whole pull has ended, for one of its callers. Answered by [`Effect::Reported`].
@@ -93,7 +93,7 @@ pub enum Input {
         /// For how long at most from now.
         left: Duration,
     },
-    /// A lease was given back or ran out.
+    /// A lease was released or has expired.
     LeaseFreed(LeaseName),
     /// The registrar's digest.
     Fleet {
@@ -113,7 +113,7 @@ pub enum Input {
         /// How long ago that was.
         age: Duration,
     },
-    /// An operator pauses sharing: nothing is refused by what other nodes report.
+    /// An operator pauses sharing: other nodes' reports refuse nothing.
     Pause {
         /// The registry; none: all.
         registry: Option<String>,
@@ -122,11 +122,11 @@ pub enum Input {
         /// The operator.
         by: String,
     },
-    /// The fleet policy says whether nodes only observe. Then nothing is refused by what other nodes report.
+    /// Whether the fleet policy makes nodes only observe. Then other nodes' reports refuse nothing.
     Observe(bool),
     /// The bus cannot be reached.
     BusGone,
-    /// The bus is there, and says that it gives no leases.
+    /// The bus can be reached, but it grants no leases.
     NoLeases,
     /// The bus can be reached again.
     BusBack,
@@ -145,7 +145,7 @@ pub enum LeaseAnswer {
     Lost(Duration),
 }
 
-/// What is known of an attempt.
+/// What an attempt has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// This stage of the registry has answered. A blob's answer implies the manifest's.
@@ -179,7 +179,7 @@ pub enum Effect {
 /// The decision on a request for clearance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Go ahead.
+    /// The attempt may be made.
     Granted {
         /// Which nodes the attempt is made for.
         duty: Duty,
@@ -188,7 +188,7 @@ pub enum Decision {
         /// The attempt keeps its lease until this stage has answered.
         until: Stage,
     },
-    /// Not before the entry's next attempt.
+    /// Refused until the next attempt is due.
     Refused(Refusal),
     /// Another node makes the attempt, or the bus has not answered yet.
     Wait,
@@ -220,7 +220,7 @@ pub struct Refusal {
     pub trace: Option<TraceContext>,
     /// When the next attempt is due, on this node's clock.
     pub next_attempt: Duration,
-    /// One other node alone reports the failure: it delays an attempt and refuses nobody.
+    /// One other node alone reports the failure: it delays an attempt and refuses no node.
     pub unconfirmed: bool,
     /// The shared entry; none: this node's own rule refuses.
     pub entry: Option<BackoffKeyId>,

@@ -1,11 +1,11 @@
-//! What holds after each step, asserted in builds with debug assertions.
+//! Invariants after each step, asserted in builds with debug assertions.
 
 use super::lease::MISSES_TO_GONE;
 use super::node::{Knowledge, MAX_REQUESTS};
 use super::request::State;
 
 impl Knowledge {
-    /// Bounds hold, and nobody waits without being woken.
+    /// Asserts that bounds hold, and that each waiting request has a time at which it is looked at again.
     pub(super) fn assert_invariants(&self) {
         if !cfg!(debug_assertions) {
             return;

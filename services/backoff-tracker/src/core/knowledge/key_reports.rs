@@ -1,4 +1,4 @@
-//! What the nodes last said of one back-off key.
+//! The last report of each node on one back-off key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use super::entry::Received;
 use super::replica::expires;
 use super::reporters::ReporterId;
 
-/// Every node's last word on a back-off key. Of most back-off keys thousands say that it is in order, and few that it fails: whatever is asked of it
-/// often costs by these few.
+/// The last report of each node on a back-off key. Most keys have thousands of successes and few failures, so frequent queries look at the
+/// failures only.
 #[derive(Debug, Default)]
 pub(super) struct KeyReports {
-    /// Of who says that it is in order.
+    /// Reports of success.
     sound: BTreeMap<ReporterId, Received>,
-    /// Of who says that it fails, by reporter. Of most failures one node speaks: a map would take room for eleven.
+    /// Reports of failure, sorted by reporter. Most failures have one reporter, and a map would allocate room for eleven.
     failing: Vec<(ReporterId, Received)>,
-    /// The newest success, and whose.
+    /// The newest success, and its reporter.
     success: Option<(Duration, ReporterId)>,
-    /// The newest success at which all who say that it fails were found to be contradicted, if nobody said so since.
+    /// The newest success that contradicted all reported failures, if no failure was reported since.
     contradicted: Option<Duration>,
 }
 
@@ -60,12 +60,12 @@ impl KeyReports {
         self.failing_of(by).or_else(|| self.sound.get(&by))
     }
 
-    /// The word of one who says that it fails.
+    /// A reporter's last report, if it is a failure.
     pub(super) fn failing_of(&self, by: ReporterId) -> Option<&Received> {
         self.place(by).ok().map(|at| &self.failing[at].1)
     }
 
-    /// Those who say that it fails, then the others.
+    /// The failures, then the successes.
     pub(super) fn all(&self) -> impl Iterator<Item = (ReporterId, &Received)> {
         let failing = self.failing.iter().map(|(by, received)| (*by, received));
         failing.chain(self.sound.iter().map(|(by, received)| (*by, received)))
@@ -87,7 +87,7 @@ impl KeyReports {
         self.failing.iter().map(|(_, received)| received)
     }
 
-    /// Failures later than that.
+    /// Failures later than `since`.
     pub(super) fn failures_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Received> + Clone {
         self.failures().filter(move |received| since.is_none_or(|since| received.date > since))
     }
@@ -111,14 +111,16 @@ impl KeyReports {
         self.sound.values().filter(|received| counts(received)).map(|received| received.date).max()
     }
 
-    /// When each report expires. A failure that a success answers goes with it, however long the registry asked to be left alone.
+    /// When each report expires. A failure that is not newer than the newest success expires with that success, even if its `Retry-After`
+    /// is longer.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (ReporterId, Duration)> {
         let success = self.newest_success().map(|success| (success.date, expires(success)));
         let with_success = move |date| success.filter(|(answered, _)| date <= *answered).map_or(Duration::MAX, |(_, expires)| expires);
         self.all().map(move |(by, received)| (by, expires(received).min(with_success(received.date))))
     }
 
-    /// Whether it is to be found who is contradicted by a success: where all were, it is done anew once in `apart`.
+    /// True if the reporters that a success contradicts are to be determined. If an earlier success contradicted all of them, this is
+    /// repeated at most once per `apart`.
     pub(super) fn contradicts(&mut self, success: Duration, apart: Duration) -> bool {
         if self.failing.is_empty() || self.contradicted.is_some_and(|before| success < before + apart) {
             return false;
@@ -128,7 +130,7 @@ impl KeyReports {
         true
     }
 
-    /// Where in `failing` the word of a reporter is, or would be.
+    /// The index of a reporter's report in `failing`, or where it would be inserted.
     fn place(&self, by: ReporterId) -> Result<usize, usize> {
         self.failing.binary_search_by_key(&by, |(by, _)| *by)
     }

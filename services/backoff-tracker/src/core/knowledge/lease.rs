@@ -1,4 +1,4 @@
-//! Leases by compare-and-set, as far as this node knows of them.
+//! The leases that this node knows of. The bus grants them by compare-and-set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,19 +9,20 @@ use contract::AttemptId;
 use super::backoff_key::BackoffKeyId;
 use super::entry::PROBE_DEADLINE;
 
-/// How long an answer of the bus is waited for before one goes ahead without it: twice as long as it usually takes, within these.
+/// The shortest time that a request waits for an answer of the bus. It waits for twice the usual round trip, but between this and
+/// [`BUS_ANSWER_MOST`].
 pub const BUS_ANSWER: Duration = Duration::from_millis(250);
-/// See [`BUS_ANSWER`]. On a bus that is slower a node goes by its own rule: with leases, permits and reports that each take a second or more,
-/// what all wait for takes longer than kubelet's rule does.
+/// The longest time that a request waits for an answer of the bus. On a slower bus a node uses its own rule: if leases, permits and reports
+/// take 1 s or more each, waiting takes longer than kubelet's rule.
 pub const BUS_ANSWER_MOST: Duration = Duration::from_millis(750);
-/// Until the bus has answered, it is expected to within this.
+/// The round trip that is assumed until the bus has answered.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// So many answers missing in a row mean that the bus is gone: it is not asked any more until it is back.
+/// Missed answers in a row after which the bus counts as gone. It is then not asked for leases until it is back.
 pub const MISSES_TO_GONE: u32 = 3;
-/// Leases remembered before those that ran out are forgotten; of others' no more than these. A caller that wants one that is
-/// not remembered hears from the bus whose it is.
+/// Leases remembered before expired ones are forgotten; other nodes' leases never exceed this. If a lease is not remembered, the bus
+/// answers whether another node holds it.
 const LEASES_REMEMBERED: usize = 4_096;
-/// Looking at all of them is work: once in so long at most.
+/// Expired leases are looked for this often at most.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// The name of a lease. Its key in the bucket is derived from this.
@@ -29,7 +30,8 @@ const SWEPT_EVERY: Duration = Duration::from_secs(1);
 pub enum LeaseName {
     /// The next attempt of an entry, for all nodes. The attempt is the failure that opened the epoch.
     Probe(BackoffKeyId, AttemptId),
-    /// Resolving an image that nobody has resolved lately; the second and third when those before stay without answer.
+    /// Resolving an image that no node has resolved lately. The second and third lease are used if the holders of those before get no
+    /// answer.
     Lead(BackoffKeyId, u8),
     /// An attempt at a registry that has not answered any node lately.
     Slot(BackoffKeyId, u8),
@@ -43,7 +45,7 @@ impl LeaseName {
     }
 }
 
-/// Which request of the node.
+/// The id of a request of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -53,22 +55,22 @@ enum Lease {
     Asked { by: RequestId, at: Duration },
     /// Held for a request of this node.
     Mine { by: RequestId, until: Duration },
-    /// Held by somebody else.
+    /// Held by another node.
     Theirs { until: Duration },
-    /// Given back by somebody else.
+    /// Released.
     Free { since: Duration },
 }
 
-/// How a request stands to a lease.
+/// The state of a lease for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is held for this request.
     Held,
-    /// The bus was just asked, by the caller's effect; look again then.
+    /// The bus is asked now, by an effect of the caller. Look again at this time.
     Ask(Duration),
-    /// Asked, no answer yet; look again then.
+    /// The bus was asked and has not answered. Look again at this time.
     Asked(Duration),
-    /// Somebody else's until then, or not yet one's turn.
+    /// Another request or node holds it until this time, or this request may ask for it then.
     Wait(Duration),
 }
 
@@ -78,7 +80,7 @@ pub(super) struct Leases {
     /// How long answers of the bus take.
     answers: RoundTrips,
     known: BTreeMap<LeaseName, Lease>,
-    /// Of all that are known few are this node's: by the request that holds each, and those that the bus was asked for.
+    /// Indexes of `known`, because few leases are this node's: the held ones by request, and in `asked` those that the bus was asked for.
     mine: BTreeMap<RequestId, BTreeSet<LeaseName>>,
     asked: BTreeSet<LeaseName>,
     swept: Duration,
@@ -92,18 +94,18 @@ impl Default for Leases {
 }
 
 impl Leases {
-    /// The bus has answered what was asked then.
+    /// The bus has answered a request that was sent at `asked`.
     pub(super) fn answered(&mut self, now: Duration, asked: Duration) {
         self.answers.saw(now, asked);
     }
 
-    /// How long an answer of the bus is waited for.
+    /// How long to wait for an answer of the bus.
     pub(super) fn answer_within(&self) -> Duration {
         self.answers.within(BUS_ANSWER, BUS_ANSWER_MOST)
     }
 
-    /// Asks for the lease if it may be had: not before `not_before`, and after one was given back or ran out only `stagger`
-    /// later, so that not everybody asks at once.
+    /// Asks for the lease if it may be free: not before `not_before`, and not before `stagger` after it was released or expired, so that
+    /// not all nodes ask at once.
     pub(super) fn want(&mut self, now: Duration, name: LeaseName, by: RequestId, not_before: Duration, stagger: Duration) -> Standing {
         let from = match self.known.get(&name) {
             Some(Lease::Mine { by: holder, until }) if now < *until => {
@@ -127,13 +129,13 @@ impl Leases {
     /// This node holds the lease now. Returns the request that asked, if it is still waited for.
     pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<RequestId> {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
-        // Counted from the question: the server's own count began later.
+        // The term is counted from when the bus was asked, because the server's count began later.
         let until = at.min(now) + PROBE_DEADLINE;
         self.put(name, Lease::Mine { by, until });
         Some(by)
     }
 
-    /// Which request still waits for an answer of the bus.
+    /// The request that still waits for the bus's answer about a lease.
     pub(super) fn asker(&self, name: LeaseName) -> Option<RequestId> {
         match self.known.get(&name) {
             Some(Lease::Asked { by, .. }) => Some(*by),
@@ -156,14 +158,14 @@ impl Leases {
         }
     }
 
-    /// Somebody gave it back.
+    /// Another node has released it.
     pub(super) fn freed(&mut self, now: Duration, name: LeaseName) {
         if matches!(self.known.get(&name), Some(Lease::Theirs { .. })) {
             self.put(name, Lease::Free { since: now });
         }
     }
 
-    /// When the first of the leases held for a request runs out.
+    /// When the first of the leases held for a request expires.
     pub(super) fn runs_out(&self, now: Duration, by: RequestId) -> Option<Duration> {
         let until = |lease: &Lease| match lease {
             Lease::Mine { by: holder, until } if *holder == by && now < *until => Some(*until),
@@ -172,12 +174,12 @@ impl Leases {
         self.of(by).filter_map(|name| until(self.known.get(&name)?)).min()
     }
 
-    /// Whether this node holds it, for whichever request.
+    /// Whether this node holds it, for any request.
     pub(super) fn is_mine(&self, now: Duration, name: LeaseName) -> bool {
         matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until)
     }
 
-    /// Since when at the latest somebody holds it.
+    /// When its holder took it, at the latest.
     pub(super) fn taken_at(&self, name: LeaseName) -> Option<Duration> {
         match self.known.get(&name) {
             Some(Lease::Mine { until, .. } | Lease::Theirs { until }) => Some(until.saturating_sub(PROBE_DEADLINE)),
@@ -185,7 +187,7 @@ impl Leases {
         }
     }
 
-    /// Forgets the leases of a request; returns those that are still held and have to be given back.
+    /// Forgets the held leases of a request that `which` selects, and returns them, because they must be released.
     pub(super) fn drop_of(&mut self, now: Duration, by: RequestId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
         let mine: Vec<LeaseName> = self.of(by).filter(|name| self.known.get(name).is_some_and(held) && which(*name)).collect();
@@ -193,7 +195,7 @@ impl Leases {
         mine
     }
 
-    /// Questions that the bus has not answered in time are given up. Returns the requests that asked.
+    /// Gives up the leases that the bus has not answered about in time. Returns the requests that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<RequestId> {
         let within = self.answer_within();
         let late: Vec<(LeaseName, RequestId)> =
@@ -202,7 +204,7 @@ impl Leases {
         late.into_iter().map(|(_, by)| by).collect()
     }
 
-    /// Whether one more may be remembered, once what ran out a while ago and all that is free is forgotten.
+    /// Whether one more lease may be remembered. If there are too many, forgets those that expired or were released a while ago.
     pub(super) fn has_room(&mut self, now: Duration) -> bool {
         if self.known.len() >= LEASES_REMEMBERED && now >= self.swept + SWEPT_EVERY {
             self.swept = now;
@@ -220,7 +222,7 @@ impl Leases {
         over.into_iter().for_each(|name| self.remove(name));
     }
 
-    /// Those of this node that a request holds, whether or not they have run out.
+    /// The leases of a request, expired or not.
     fn of(&self, by: RequestId) -> impl Iterator<Item = LeaseName> {
         self.mine.get(&by).into_iter().flatten().copied()
     }

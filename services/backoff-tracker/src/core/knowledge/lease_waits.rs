@@ -1,10 +1,10 @@
 //! How long this node waits while other nodes hold a lease.
 //!
-//! A holder that lives reports within seconds that its attempt is unanswered, and within its term how it ended; the lease of one that died
-//! ends, and the next node takes it. So a node waits for two terms at most, counted anew from each success and from each failure that
-//! another node has reported than the one before. Then it goes by its own rule, which is kubelet's. While an entry is not due nobody may
-//! hold its lease, so that time does not count. One node alone keeps nobody waiting, though it takes a lease again and again, and reports
-//! whatever it wants.
+//! A holder that is alive reports within seconds that its attempt is unanswered, and within its term how it ended. If a holder dies, its
+//! lease expires and another node takes it. So a node waits for at most two terms, counted anew from each success and from each failure
+//! whose reporter differs from the one before. Then it uses its own rule, which is kubelet's. While an entry is not due, no node may hold
+//! its lease, so that time does not count. A single node cannot keep others waiting, even if it takes a lease again and again and publishes
+//! any reports.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use super::entry::PROBE_DEADLINE;
 
 /// Two terms: that of a holder that died, and that of the next one.
 const WAITED_AT_MOST: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
-/// A caller that was refused comes back after 300 s at most, kubelet's longest back-off: it then goes on with the same wait.
+/// A caller that was refused comes back after 300 s at most, kubelet's longest back-off, and then continues the same wait.
 const REMEMBERED: Duration = Duration::from_secs(2 * 300);
-/// As many as there are leases that a node remembers. For one more the node waits as long as the leases last.
+/// Waits remembered, as many as leases. One more is not remembered: the node waits for as long as the leases last.
 const WAITS_MOST: usize = 4_096;
 
 /// A failure: when its attempt began, and the node that reported it.
 pub(super) type Failed = (Duration, NodeName);
 
-/// The waits of this node, by what the lease is about.
+/// The waits of this node, by the key of the lease.
 #[derive(Debug, Default)]
 pub(super) struct LeaseWaits(BTreeMap<BackoffKeyId, Wait>);
 
@@ -35,15 +35,15 @@ struct Wait {
     last: Duration,
     /// An entry is not due: the time from `last` on does not count.
     is_paused: bool,
-    /// The newest success that was known when it began. It is as old as its attempt, which may be older than the wait for it.
+    /// The newest success known when the wait began. It has the date of its attempt, which may be before the wait.
     success: Option<Duration>,
     /// The failure that started the wait again, or that was known when it began.
     failed: Option<Failed>,
 }
 
 impl LeaseWaits {
-    /// The node waits for a lease about `backoff_key`; these are the newest success, and the newest failures of what it wants, at least two of
-    /// different nodes if there are. Returns until when it waits.
+    /// Returns until when the node waits for a lease about `backoff_key`. `success` is the newest success; `failures` are the newest
+    /// failures that concern the request, of at least two nodes if there are.
     pub(super) fn until(&mut self, now: Duration, backoff_key: BackoffKeyId, success: Option<Duration>, failures: &[Failed]) -> Duration {
         if self.0.len() >= WAITS_MOST && !self.0.contains_key(&backoff_key) {
             self.0.retain(|_, wait| now < wait.last + WAITED_AT_MOST);
@@ -84,14 +84,14 @@ impl LeaseWaits {
         }
     }
 
-    /// The node goes ahead with what these are about: it has waited for the last time.
+    /// The node makes an attempt that these keys concern: its waits end.
     pub(super) fn forget(&mut self, backoff_keys: &[BackoffKeyId]) {
         if !self.0.is_empty() {
             backoff_keys.iter().for_each(|backoff_key| drop(self.0.remove(backoff_key)));
         }
     }
 
-    /// The node was without a bus, so that reports may have passed it by: all waits start again.
+    /// The node was without a bus and may have missed reports: all waits start again.
     pub(super) fn start_again(&mut self) {
         self.0.clear();
     }
@@ -126,9 +126,9 @@ mod tests {
             (100, Some(20), None, 130),
             (110, Some(20), None, 130),
             (140, Some(20), None, 140),
-            // It came back after kubelet's longest back-off.
+            // The caller comes back after kubelet's longest back-off.
             (430, Some(20), None, 430),
-            // An attempt that began before the wait has come to something.
+            // An attempt that began before the wait has succeeded.
             (440, Some(99), None, 470),
             (450, Some(99), None, 470),
             (455, Some(99), Some((440, "n1")), 485),

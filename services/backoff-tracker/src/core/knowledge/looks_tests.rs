@@ -1,4 +1,4 @@
-//! What a pull costs does not depend on how many images the node wants: counted in requests that are looked at.
+//! The cost of a pull, counted in looks at requests, does not depend on how many images the node requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::VecDeque;
@@ -11,13 +11,13 @@ use contract::{AttemptId, FailureClass, Target, View};
 use super::{Decision, Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, RequestId};
 use crate::core::BackoffPolicy;
 
-/// Pulls that end while it is counted.
+/// Pulls that end while looks are counted.
 const ENDED: usize = 100;
-/// How often a request is looked at for one pull from its asking to its end, however many wait.
+/// The most looks at requests for one pull, from its request to its end, for any number of waiting requests.
 const LOOKED_AT_MOST: usize = 40;
 
-/// The only node of a fleet, on a bus that answers at once. Its registry has none of the images, so that nobody is known to have had a
-/// blob, and few are asked for at a time.
+/// The only node of a fleet, on a bus that answers at once. Its registry has none of the images, so no blob answer is known and few images
+/// are attempted at a time.
 struct Node {
     now: Duration,
     core: Knowledge,
@@ -56,7 +56,7 @@ impl Node {
         self.give(Input::Request { request: RequestId(self.last), key: LocalKey { pod: None, image }, target });
     }
 
-    /// The next image that may be pulled is not there.
+    /// The next image with clearance is not found.
     fn fail_one(&mut self) {
         let end = self.now + Duration::from_secs(60);
         while self.cleared.is_empty() && self.now < end {
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// How often requests are looked at for each pull, while so many wait.
+/// Looks at requests for each pull, while `waiting` requests wait.
 fn looked_at_for_a_pull(waiting: usize) -> usize {
     let mut node = Node::new();
     for _ in 0..waiting {

@@ -1,16 +1,16 @@
-//! What the fleet knows of failures, as one node holds it: the sans-IO core of learning together.
+//! The sans-IO core of shared back-off: what the fleet knows of failures, as one node holds it.
 //!
-//! A failure is about a [`BackoffKey`]; a node says what it saw of a back-off key in a [`Report`], under its own name and no other; every
-//! node derives the same [`Entry`] from all reports of a back-off key. [`Knowledge`] holds a node's requests against the entries: who is
-//! refused and until when, who goes ahead for all (by a lease that the bus gives to one), who waits for that one's report, and
-//! when each goes on after it. Without a bus each node goes by kubelet's own rule.
+//! A failure is about a [`BackoffKey`]. A node publishes a [`Report`] on a back-off key under its own name only, and every node derives the
+//! same [`Entry`] from all reports on a key. [`Knowledge`] decides about a node's requests by the entries: which are refused and until
+//! when, which make the attempt for all nodes (by a lease that the bus grants to one node), which wait for that node's report, and when
+//! each continues after it. Without a bus each node uses kubelet's rule.
 //!
-//! | kept | by |
+//! | guarantee | where |
 //! |---|---|
-//! | one failing request for all | `entry`: nobody tries before the next attempt; `decide`: then who holds the lease |
-//! | awake at once | `node`: a success heard looks at every request it touches; `fleet`: each in its turn |
+//! | one failing request for all | `entry`: no attempt before the next one is due; `decide`: which node holds the lease |
+//! | all continue at once | `node`: a received success looks at every request that it touches; `fleet`: each continues in its turn |
 //! | a sick node harms only itself | `entry`: which nodes it refuses; `replica`: which nodes are distrusted |
-//! | never worse than kubelet | `decide`: alone, [`super::Delays`] decides, and for seconds what was known before: `without_bus` |
+//! | never worse than kubelet | `decide`: without a bus [`super::Delays`] decides; `without_bus`: for seconds, known entries still count |
 
 mod backoff_key;
 mod cadence;
@@ -61,11 +61,11 @@ pub use replica::{DISTRUSTED_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OL
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 pub use target::Failure;
 
-/// A resolution without an answer for so long is told to the others.
+/// A resolution without an answer for this long is reported.
 pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
-/// A registry that has answered nobody for so long is asked by a few only, until it answers.
+/// If a registry has answered no node for this long, only a few nodes ask it until it answers.
 pub const QUIET_AFTER: Duration = Duration::from_secs(30);
-/// A registry that served somebody so lately is not down: it does some of what it is asked, and the fleet's budget slows down instead.
+/// If a registry has served any node within this time, it is not down: it serves some requests, and the fleet's budget slows down instead.
 pub const SERVED_LATELY: Duration = Duration::from_secs(10);
-/// An image that somebody resolved within this time is pulled without waiting for anybody.
+/// If any node has resolved an image within this time, the image is pulled without waiting for a leader.
 pub const RESOLVED_LATELY: Duration = Duration::from_secs(60);

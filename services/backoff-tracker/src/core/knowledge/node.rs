@@ -29,7 +29,7 @@ use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
 
-/// Requests of one node at once: a thousand standing pulls, and a thousand others in the node's queue. One more is refused.
+/// Requests of one node at the same time: 1,000 standing pulls and 1,000 others in the node's queue. One more is refused.
 pub const MAX_REQUESTS: usize = 2_048;
 
 /// Counts since start, for metrics.
@@ -41,17 +41,17 @@ pub struct KnowledgeCounts {
     pub requests: u64,
     /// Requests refused because there was no room.
     pub refused_total: u64,
-    /// Failures of attempts that came after their lease had run out, dropped.
+    /// Failures dropped because they came after their lease had expired.
     pub late_results_total: u64,
     /// Answers of the bus that did not come in time.
     pub bus_misses_total: u64,
-    /// Failures kept to itself by a node that others contradicted.
+    /// Failures that this node did not publish because it is distrusted.
     pub kept_to_itself_total: u64,
     /// Requests refused because of other nodes' reports.
     pub refused_by_shared_total: u64,
-    /// Requests that would have been, but for a pause or because this node only observes.
+    /// Requests that would have been refused without a pause, and if this node did not only observe.
     pub observed_total: u64,
-    /// Clears that were news.
+    /// Clears that were new to this node.
     pub cleared_total: u64,
 }
 
@@ -66,14 +66,14 @@ pub struct Knowledge {
     pub(super) floors: Floors,
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
-    /// No bus: every node for itself.
+    /// Set while the node has no bus and uses its own rule.
     pub(super) without_bus: Option<WithoutBus>,
     pub(super) exemptions: Exemptions,
     pub(super) requests: Requests,
     pub(super) recent_attempts: RecentAttempts,
     pub(super) unpublished: Unpublished,
     pub(super) openings: Openings,
-    /// Answers of the bus that did not come, one after the other, and when the first and the last of them were missed.
+    /// Missed answers of the bus in a row, and when the first and the last of them were missed.
     pub(super) misses: u32,
     pub(super) missed_since: Duration,
     pub(super) missed_last: Duration,
@@ -82,7 +82,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// Knows nothing and wants nothing. The policy is that of the local rule.
+    /// A node without reports and requests. The policy is that of the local rule.
     #[must_use]
     pub fn new(node: NodeName, policy: BackoffPolicy) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Knowledge {
         }
     }
 
-    /// With a rule broken on purpose, for tests of tests.
+    /// With a planted bug, for tests only.
     #[must_use]
     pub fn with_planted_bug(mut self, planted_bug: PlantedBug) -> Self {
         self.planted_bug = Some(planted_bug);
@@ -184,13 +184,13 @@ impl Knowledge {
         self.replica.backoff_key(id)
     }
 
-    /// How long an answer of the bus is waited for: longer if the bus is slow.
+    /// How long to wait for an answer of the bus; longer if the bus is slow.
     #[must_use]
     pub fn bus_answers_within(&self) -> Duration {
         self.leases.answer_within()
     }
 
-    /// Answers of the bus that did not come, one after the other.
+    /// Missed answers of the bus in a row.
     pub(super) fn misses(&self) -> u32 {
         self.misses
     }
@@ -207,7 +207,7 @@ impl Knowledge {
         self.local.counts(now)
     }
 
-    /// Whether the node goes by its own rule, for want of a bus.
+    /// Whether the node uses its own rule because it has no bus.
     #[must_use]
     pub fn is_without_bus(&self) -> bool {
         self.without_bus.is_some()
@@ -358,7 +358,7 @@ impl Knowledge {
     fn report_received(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
-        // This success makes a node that failed distrusted, but that node may have failed as all did: it tries once more.
+        // This success makes a node that failed distrusted, but that node may have failed as all did: it makes one more attempt.
         let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
         if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
             return vec![];
@@ -399,7 +399,7 @@ impl Knowledge {
     }
 
     fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        // An answer that comes too late is as good as none: its request went ahead without.
+        // A late answer counts as missed, because its request went ahead without it.
         if self.leases.asker(name).is_some() {
             self.misses = 0;
         }
@@ -411,7 +411,7 @@ impl Knowledge {
                     if asked.is_none() {
                         return vec![];
                     }
-                    // Others of this node may want it.
+                    // Other requests of this node may need it.
                     self.leases.give_up_mine(now, name);
                     self.requests_of_lease(name)
                 }
@@ -466,7 +466,7 @@ impl Knowledge {
     fn look(&mut self, now: Duration, id: RequestId, effects: &mut Vec<Effect>) {
         self.with_request(id, |knowledge, request| {
             if knowledge.has_lapsed(now, request) {
-                // Until its turn at the registry comes no caller waits for the answer, and a request that nobody waits for must not take a lease.
+                // Until the permit comes no caller waits for the answer, and a request without a waiting caller must not take a lease.
                 knowledge.give_back(now, id, |_| true, effects);
                 effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);

@@ -1,8 +1,8 @@
 //! Which entries are open, in the order in which the bus has stored the reports.
 //!
-//! Every node derives the same entries, and so every node would tell that one was opened. The bus decides whose event it is: reports reach
-//! all nodes in the order in which they are stored, the node's own as well. Whose report makes the difference, tells it. Until the node's own
-//! report has come back from the bus, it does not count here, though the node itself goes by it at once.
+//! Every node derives the same entries, so every node would record that one was opened. Reports reach all nodes, the reporter included, in
+//! the order in which the bus stores them. The node whose report opens or closes the entry records the event. A node's own report counts
+//! here only when it has come back from the bus, although the node uses it at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,56 +20,56 @@ use super::report::{Finding, Report};
 use super::request::RunningAttempt;
 use super::{Duty, MAX_KEYS_OF_ONE};
 
-/// Open entries that are remembered: those of every registry and bad tag of a fleet. At one more none is known, and what opens then may be
-/// told once more.
+/// Open entries that are remembered. For one more all are forgotten, and an entry that is open may be recorded once more.
 const OPEN_MOST: usize = 4_096;
 
-/// What became of an entry, to be told by one node of the fleet.
+/// A change of an entry, to be recorded by one node of the fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EntryNews {
-    /// What.
+    /// The kind of change.
     pub kind: EntryNewsKind,
-    /// Of which entry.
+    /// The entry's key.
     pub backoff_key: Arc<BackoffKey>,
-    /// By which attempt.
+    /// The attempt that made the change.
     pub attempt: AttemptId,
-    /// Its span.
+    /// The attempt's span.
     pub trace: Option<TraceContext>,
-    /// `<reason>: <message>` of the failure; empty: it is over.
+    /// `<reason>: <message>` of the failure; empty if the entry was released.
     pub cause: String,
     /// Since when it fails.
     pub failing_since: Duration,
-    /// When somebody tries next; none: nothing holds anybody any more.
+    /// When the next attempt is due; none if the entry was released.
     pub next_attempt: Option<Duration>,
-    /// How many nodes say that it fails.
+    /// How many nodes report the failure.
     pub reporters: usize,
     /// How often in a row it has failed.
     pub step: u32,
 }
 
-/// What may become of an entry.
+/// The kinds of changes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryNewsKind {
-    /// It holds everybody back from now on.
+    /// The entry refuses all nodes from now on.
     Opened,
-    /// This node tried for all, and failed.
+    /// This node's attempt for all nodes failed.
     Probed,
-    /// What failed succeeds.
+    /// An attempt succeeded, and the entry is closed.
     Released,
 }
 
-/// The entries as the bus has them.
+/// The open entries, by the reports that the bus has stored.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
     open: BTreeMap<BackoffKeyId, Open>,
-    /// Own reports that have not come back from the bus, and whether what this node said before said the same.
+    /// Own reports that have not come back from the bus. True if the report and the node's report before it are both failures.
     unstored: BTreeMap<BackoffKeyId, bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
     failing_since: Duration,
-    /// It holds nobody any more if nobody wants it, but is not over: that is told when it succeeds. Later nobody keeps a report of it.
+    /// Until when it counts as open. This is longer than it refuses nodes, so that its release is still recorded; later no report on it is
+    /// kept.
     until: Duration,
 }
 
@@ -88,19 +88,19 @@ impl Openings {
         self.open.insert(backoff_key, open);
     }
 
-    /// Whether the node's own report is to be left out of account.
+    /// Whether the node's own report does not count yet.
     fn is_without_own(&self, backoff_key: BackoffKeyId) -> bool {
         self.unstored.get(&backoff_key).is_some_and(|said_before| !said_before)
     }
 
-    /// Cleared by an operator: it is not released.
+    /// An operator has cleared the entry: no release is recorded.
     pub(super) fn forget(&mut self, backoff_key: BackoffKeyId) {
         self.open.remove(&backoff_key);
     }
 }
 
 impl Knowledge {
-    /// The node says something: what that changes is told when the bus has stored it.
+    /// The node publishes a report. What it changes is recorded when the bus has stored it.
     pub(super) fn say_unstored(&mut self, report: &Report) {
         let fails = |report: &Report| report.finding.details().is_some();
         let said_before = self.replica.word(report.backoff_key.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
@@ -110,7 +110,7 @@ impl Knowledge {
         self.openings.unstored.insert(report.backoff_key.id(), said_before);
     }
 
-    /// The bus has stored what this node says of a back-off key.
+    /// The bus has stored this node's report on a back-off key.
     pub(super) fn own_is_stored(&mut self, now: Duration, backoff_key: BackoffKeyId, effects: &mut Vec<Effect>) {
         if self.openings.unstored.remove(&backoff_key).is_none() {
             return;
@@ -121,18 +121,18 @@ impl Knowledge {
         }
     }
 
-    /// Another node's report is stored, and heard.
+    /// Another node's report was stored and received.
     pub(super) fn other_is_stored(&mut self, now: Duration, report: &Report) {
         self.follow(now, report);
     }
 
-    /// What this report makes of its entry, if anything.
+    /// The change that this report makes to its entry, if any.
     fn follow(&mut self, now: Duration, report: &Report) -> Option<EntryNews> {
         let backoff_key = report.backoff_key.id();
         let open = self.openings.is_open(now, backoff_key);
         match (open, report.finding.details()) {
             (true, Some(details)) => {
-                // It goes on: which is all that is to be known, and an entry may have thousands of reports.
+                // The entry stays open. It is not derived again, because it may have thousands of reports.
                 let until = now + cadence::delay(&report.backoff_key, details.step, details.retry_after) + KEPT_FOR;
                 self.openings.open.entry(backoff_key).and_modify(|open| open.until = open.until.max(until));
                 None
@@ -164,7 +164,7 @@ impl Knowledge {
         }
     }
 
-    /// The prober has failed.
+    /// Records that this node's probe has failed.
     pub(super) fn note_probe(&self, now: Duration, running: &RunningAttempt, backoff_keys: &[Arc<BackoffKey>], effects: &mut Vec<Effect>) {
         let Duty::Probe(probed) = running.duty else { return };
         let Some(backoff_key) = backoff_keys.iter().find(|backoff_key| backoff_key.id() == probed) else { return };

@@ -1,21 +1,21 @@
-//! Faults that tests plant, to see that their checkers find them.
+//! Planted bugs, with which tests prove that their checkers work.
 
-/// A rule that is broken on purpose; nothing but tests asks for it.
+/// A rule that is broken on purpose, for tests only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
     /// Leads, probes and slots are taken without asking for the lease.
     LeasesIgnored,
-    /// A success that others report changes nothing.
+    /// A success that other nodes report changes nothing.
     SuccessIgnored,
-    /// One node's word counts as everybody's, also after others have contradicted it.
+    /// One node's report counts as corroborated, even if the node is distrusted.
     BelievesAnybody,
     /// Delays double at each step, without end.
     StepsGrow,
-    /// What a node reads at its start is thrown away.
+    /// The reports that a node reads at its start are dropped.
     StartsAnew,
-    /// Kubelet's rule holds nothing: whatever the fleet does not forbid is tried.
+    /// Kubelet's rule refuses nothing: every pull that no entry refuses is attempted.
     OwnRuleIgnored,
-    /// Who logs in is taken for anybody of its scope: the 401 of one binds all, and is asked for again as if no account could be
+    /// Credentials are ignored: a 401 of one login refuses all logins of its scope, and is attempted again as if no account could be
     /// locked.
     LoginsIgnored,
     /// Refusals by the node's own back-off name no attempt.

@@ -1,4 +1,4 @@
-//! What is asked of the node from outside: may this be tried, what is known, forget it.
+//! Queries and clears from outside: whether a pull may be attempted, and which failures are known.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use crate::core::causes::Cause;
 use crate::core::delays::milliseconds;
 use crate::core::local_list;
 
-/// Reporters named of one entry; more say nothing more.
+/// The most reporters that a list names for one entry.
 const REPORTERS_NAMED: usize = 10;
 
-/// What a clear comes to.
+/// What a clear applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clearing {
     /// The image, normalised, if one is cleared.
@@ -34,7 +34,7 @@ pub struct Clearing {
 }
 
 impl Knowledge {
-    /// May this be tried now, by what is known here? Looks only: nothing is asked of the bus.
+    /// Whether a pull may be attempted now, by the local replica. Sends nothing to the bus.
     pub(super) fn checked(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
         let Some(target) = check.target.as_ref() else {
             return self.local.check(now, check);
@@ -43,7 +43,7 @@ impl Knowledge {
         let binding = if self.is_without_bus() { vec![] } else { self.binding(now, &target_keys) };
         let exempt = self.is_exempt(now, &target.view);
         let not_due = || not_due(now, &binding).map(|entry| refusal_by(now, entry));
-        // What one other node alone reports is waited for, where the fleet's clearance is asked for: it refuses nobody.
+        // A failure that one other node alone reports refuses nothing here: the request for clearance waits for it instead.
         let without_bus = self.without_bus.and_then(|gone| self.still_held(now, gone, &target_keys));
         let refusing = without_bus.or_else(not_due).filter(|refusal| check.peek || !refusal.unconfirmed);
         if let Some(refusal) = refusing {
@@ -61,7 +61,7 @@ impl Knowledge {
         if decided_by_fleet { BackoffAnswer::Allowed } else { self.local.check(now, check) }
     }
 
-    /// A refusal as it travels.
+    /// A refusal as a message.
     #[must_use]
     pub fn refusal_message(&self, now: Duration, refusal: Refusal) -> messages::Refusal {
         messages::Refusal {
@@ -76,26 +76,26 @@ impl Knowledge {
         }
     }
 
-    /// The span of the attempt by which an entry was last seen in order.
+    /// The span of the attempt that last succeeded on an entry's key.
     #[must_use]
     pub fn last_success_of(&self, entry: BackoffKeyId) -> Option<TraceContext> {
         self.replica.succeeded_by(entry)
     }
 
-    /// What is known of failures: shared entries, then the node's own.
+    /// All known failures: shared entries, then the node's own.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
         let shared = self.entries(now).into_iter().map(|entry| self.listed(now, &entry));
         shared.chain(local_list::own(&self.local, self.local.held_ones(), now, |cause| self.decided(now, cause))).collect()
     }
 
-    /// What failed for a pod and has not succeeded since, whether this node's own rule held it or not.
+    /// The images that failed for a pod and have not succeeded since, whether this node's own rule refused them or not.
     #[must_use]
     pub fn list_of_pod(&self, now: Duration, pod: &PodRef) -> Vec<BackoffEntry> {
         local_list::own(&self.local, self.local.known_of_pod(pod), now, |cause| self.decided(now, cause)).collect()
     }
 
-    /// How long the fleet holds what failed by a cause, where it decides that and not the node's own rule.
+    /// How long entries refuse a pull that failed by a cause; none if the node's own rule decides.
     fn decided(&self, now: Duration, cause: &Cause) -> Option<Duration> {
         let entries = cause
             .backoff_keys
@@ -106,7 +106,7 @@ impl Knowledge {
         binding.map(|entry| entry.next_attempt.saturating_sub(now)).max()
     }
 
-    /// Whether the fleet policy says that nodes only observe.
+    /// Whether the fleet policy makes nodes only observe.
     #[must_use]
     pub fn fleet_observes(&self) -> bool {
         self.exemptions.fleet_observes
@@ -142,14 +142,14 @@ impl Knowledge {
         }
     }
 
-    /// What an operator means by a key as listed, or an image: of an image, all that is listed of it. None if it is neither.
+    /// What a clear applies to, given a key as listed or an image; of an image, all its listed entries. None if the text is neither.
     #[must_use]
     pub fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
         let backoff_key = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(BackoffKeyId);
         if let Some(backoff_key) = backoff_key.filter(|backoff_key| self.replica.backoff_keys().any(|known| known == *backoff_key)) {
             return Some(Clearing { image: None, backoff_keys: vec![backoff_key] });
         }
-        // Others may hold back for an image that nothing is known of here.
+        // Other nodes may refuse an image that this node knows nothing about.
         let name = what.rsplit(' ').next().unwrap_or(what);
         let image = Reference::parse(name).ok()?.normalised().to_owned();
         let entry_query = EntryQuery::of(name);
@@ -167,7 +167,7 @@ impl Knowledge {
         Some(Clearing { image: Some(image), backoff_keys })
     }
 
-    /// What goes by a clear, in words.
+    /// The failures that a clear would remove, as text.
     #[must_use]
     pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> Vec<String> {
         let shared =
@@ -177,7 +177,7 @@ impl Knowledge {
         shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect()
     }
 
-    /// Takes a clear in: failures of attempts begun before it count no more; returns the requests that it touches.
+    /// Applies a clear: failures of attempts that began before it do not count any more. Returns the requests that it touches.
     pub(super) fn cleared(&mut self, now: Duration, image: Option<&str>, backoff_keys: Vec<BackoffKeyId>, age: Duration) -> Vec<RequestId> {
         let date = now.saturating_sub(age);
         let mut backoff_keys: BTreeSet<BackoffKeyId> = backoff_keys.into_iter().collect();
@@ -196,7 +196,7 @@ impl Knowledge {
             |backoff_key| backoff_keys.contains(backoff_key),
             |key| image.is_some_and(|image| local_list::is_of_image(&key.image, image)),
         );
-        // What the node's own rule holds by such a failure would hold it on.
+        // Otherwise the node's own rule would still refuse what failed by these keys.
         let by_backoff_key = backoff_keys.iter().flat_map(|backoff_key| self.local.failed_by(*backoff_key));
         let failed: BTreeSet<LocalKey> = by_backoff_key.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();
         failed.iter().for_each(|key| self.local.clear(key));
@@ -211,7 +211,7 @@ impl Knowledge {
         for id in &ids {
             self.requests.change(*id, |request| {
                 if matches!(request.state, State::Fresh) {
-                    // In its turn with the others that are released.
+                    // It continues in its turn, like other released requests.
                     request.state = State::Delayed;
                 }
             });

@@ -1,4 +1,4 @@
-//! Recent attempts: what a caller's report of a result is about.
+//! Recent attempts, which callers' reports of results are about.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ struct Attempt {
     target_keys: TargetKeys,
     /// The keys that its failure is about.
     backoff_keys: Vec<Arc<BackoffKey>>,
-    /// How it went; none: nothing of it counts.
+    /// The attempt's state; none if its result does not count.
     running: Option<RunningAttempt>,
     /// Ended and not reported, because it hung while others were answered. Its result counts for nothing.
     abandoned: bool,
-    /// The manifest is there, and the rest goes on.
+    /// The manifest was answered, and the pull continues.
     goes_on: bool,
 }
 
@@ -74,13 +74,13 @@ impl RecentAttempts {
         Some(resolved)
     }
 
-    /// The same, and it goes on.
+    /// Like [`Self::take_resolved`], but the attempt can be returned again.
     pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
         let recent_attempts = self.attempts.get(&attempt).filter(|recent_attempts| recent_attempts.goes_on)?;
         Some((recent_attempts.target_keys.clone(), recent_attempts.running.clone()?))
     }
 
-    /// How an attempt went.
+    /// The state of an attempt, if its result counts.
     pub(super) fn going_of(&self, attempt: AttemptId) -> Option<RunningAttempt> {
         self.attempts.get(&attempt)?.running.clone()
     }

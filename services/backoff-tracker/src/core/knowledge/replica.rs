@@ -71,7 +71,7 @@ pub struct Replica {
     /// No report is too old before this.
     oldest_expires: Duration,
     counts: ReplicaCounts,
-    /// What was derived from the reports, until one arrives that matters.
+    /// Entries derived from the reports, until a report that matters arrives.
     derived: Derived,
 }
 
@@ -110,13 +110,13 @@ impl Replica {
         known.is_none_or(|known| newer(report, date, known)) && date + keep_for(report) >= now
     }
 
-    /// An operator cleared a key then. Returns whether that is new.
+    /// An operator cleared a key at `date`. Returns whether that is new.
     pub(super) fn clear(&mut self, backoff_key: BackoffKeyId, date: Duration) -> bool {
         self.derived.forget(backoff_key);
         remember(&mut self.cleared, backoff_key, date)
     }
 
-    /// An operator cleared an image then. The keys of the image that are known are cleared besides.
+    /// An operator cleared an image at `date`. The known keys of the image are cleared separately.
     pub(super) fn clear_image(&mut self, image: &str, date: Duration) {
         // A longer name is no image, but costs memory.
         if image.len() <= MAX_MESSAGE_BYTES {
@@ -180,7 +180,7 @@ impl Replica {
         }
     }
 
-    /// True if a success of then ends a failure that others know: another node's before it, or the reporter's own last report.
+    /// True if a success at `date` ends a failure that others know: another node's before it, or the reporter's own last report.
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
         let Some(reports) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
         let own = self.reporters.find(&success.reporter).and_then(|by| reports.failing_of(by));
@@ -257,7 +257,7 @@ impl Replica {
         self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?)
     }
 
-    /// True if any key of a view fails so.
+    /// True if any key of a view has a failure of this class.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
         self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_doubted(*backoff_key)))
     }
@@ -366,7 +366,7 @@ impl Replica {
     }
 }
 
-/// Keeps when something was cleared. Returns whether that is new.
+/// Remembers when something was cleared. Returns whether that is new.
 fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: What, date: Duration) -> bool {
     if cleared.get(&what).is_some_and(|known| *known >= date) {
         return false;
@@ -380,7 +380,7 @@ fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: Wha
     true
 }
 
-/// From when on a report is too old to be kept.
+/// When a report becomes too old to be kept.
 pub(super) fn expires(received: &Received) -> Duration {
     received.date + kept_for(received.claim.and_then(|claim| claim.retry_after))
 }

@@ -1,4 +1,4 @@
-//! What one node says of one back-off key.
+//! A node's report on a back-off key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,32 +10,32 @@ use super::replica::OLDEST;
 
 /// The most bytes of a message that are shared; the reporter's own node keeps all of it.
 pub const MAX_MESSAGE_BYTES: usize = 1_024;
-/// The most steps a report may claim; cadences end long before.
+/// The highest step that a report may claim; delays stop growing long before.
 const MAX_STEP: u32 = 1_000_000;
 
-/// A node's last word on a back-off key. Written only under the writer's own name, so `reporter` is who the bus says it is.
+/// A node's last report on a back-off key. A node can write under its own name only, so the bus vouches for `reporter`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Who says so.
+    /// The reporting node.
     pub reporter: NodeName,
-    /// Of what.
+    /// The key.
     pub backoff_key: Arc<BackoffKey>,
-    /// Which attempt showed it.
+    /// The attempt.
     pub attempt: AttemptId,
     /// The span of that attempt.
     pub trace: Option<TraceContext>,
-    /// What it showed.
+    /// What the attempt showed.
     pub finding: Finding,
 }
 
 /// What an attempt showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The back-off key is in order. Dated when the registry answered.
+    /// The attempt succeeded. Dated when the registry answered.
     Succeeded,
-    /// It is not. Dated when the attempt began: that is when the registry was asked.
+    /// The attempt failed. Dated when it began, because that is when the registry was asked.
     Failed(FailureDetails),
-    /// The attempt goes on, but has had no answer for [`super::UNANSWERED_AFTER`]. Dated when it began.
+    /// The attempt continues, but has had no answer for [`super::UNANSWERED_AFTER`]. Dated when it began.
     Unanswered(FailureDetails),
 }
 
@@ -46,13 +46,13 @@ pub struct FailureDetails {
     pub message: String,
     /// Which failure in a row this is, by what the reporter knew; 1 is the first.
     pub step: u32,
-    /// How long the registry asks to be left alone.
+    /// The registry's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// The repository, where distinct repositories are what counts.
+    /// The repository, for keys that count distinct repositories.
     pub repository: String,
-    /// How often in a row this node has failed so, as far as it knows of no success in between; 1 is the first.
+    /// How often in a row this node has failed, with no known success in between; 1 is the first.
     pub in_a_row: u32,
-    /// How long before this failure the first one was that the node has had without a success of its own in between; zero: this is the first.
+    /// The time since this node's first failure without a success of its own in between; zero: this is the first.
     pub failing_for: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Finding {
         }
     }
 
-    /// Which of two findings of the same date stands: the later word.
+    /// Of two findings of the same date, the one with the higher weight counts.
     pub(super) fn weight(&self) -> u8 {
         match self {
             Self::Unanswered(_) => 0,

@@ -1,4 +1,4 @@
-//! Who has said anything, by number: a report is looked up under its reporter several times, and names are long.
+//! Reporters by number: a report is looked up by its reporter several times, and names are long.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -7,17 +7,17 @@ use contract::NodeName;
 
 use super::backoff_key::BackoffKeyId;
 
-/// A reporter, for as long as any of its words is kept. The same node has another number in each replica.
+/// The number of a reporter, while any of its reports is kept. The same node has another number in each replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReporterId(u32);
 
-/// All reporters, each with the dates of its words. Bounded by the words that are kept.
+/// All reporters, each with the dates of its reports. Bounded by the reports that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Reporters {
-    /// Nothing depends on their order, which is another in each process.
+    /// Nothing depends on the iteration order, which differs in each process.
     ids: HashMap<NodeName, ReporterId>,
     known: Vec<Known>,
-    /// Whose words are all forgotten: the next new reporter is given its number.
+    /// Numbers of forgotten reporters, for the next new ones.
     free: Vec<ReporterId>,
     reports: usize,
 }
@@ -29,12 +29,12 @@ struct Known {
 }
 
 impl Reporters {
-    /// Who it is, if any of its words is kept.
+    /// The number of a node, if any of its reports is kept.
     pub(super) fn find(&self, name: &NodeName) -> Option<ReporterId> {
         self.ids.get(name).copied()
     }
 
-    /// It has said something of a back-off key, dated so.
+    /// A reporter has a report of this date on a back-off key.
     pub(super) fn spoke(&mut self, name: &NodeName, backoff_key: BackoffKeyId, date: Duration) -> ReporterId {
         let id = self.find(name).unwrap_or_else(|| self.admit(name));
         if self.known[id.place()].reports.insert(backoff_key, date).is_none() {
@@ -43,7 +43,7 @@ impl Reporters {
         id
     }
 
-    /// Its word on a back-off key is kept no more.
+    /// A reporter's report on a back-off key is not kept any more.
     pub(super) fn forget(&mut self, id: ReporterId, backoff_key: BackoffKeyId) {
         let Some(known) = self.known.get_mut(id.place()) else { return };
         self.reports -= usize::from(known.reports.remove(&backoff_key).is_some());
@@ -55,28 +55,28 @@ impl Reporters {
         }
     }
 
-    /// The back-off keys it speaks of.
+    /// The back-off keys that a reporter has reports on.
     pub(super) fn backoff_keys_of(&self, id: ReporterId) -> impl Iterator<Item = BackoffKeyId> {
         self.known.get(id.place()).into_iter().flat_map(|known| known.reports.keys().copied())
     }
 
-    /// Of how many back-off keys it speaks.
+    /// How many back-off keys a reporter has reports on.
     pub(super) fn count_of(&self, id: ReporterId) -> usize {
         self.known.get(id.place()).map_or(0, |known| known.reports.len())
     }
 
-    /// The back-off key of its oldest word.
+    /// The back-off key of a reporter's oldest report.
     pub(super) fn oldest_of(&self, id: ReporterId) -> Option<BackoffKeyId> {
         let reports = &self.known.get(id.place())?.reports;
         reports.iter().min_by_key(|(_, date)| **date).map(|(backoff_key, _)| *backoff_key)
     }
 
-    /// Who speaks of the most back-off keys.
+    /// The reporter with the most reports.
     pub(super) fn most_talkative(&self) -> Option<ReporterId> {
         self.ids.values().copied().max_by_key(|id| (self.count_of(*id), *id))
     }
 
-    /// The words of all together.
+    /// How many reports all reporters have.
     pub(super) fn reports(&self) -> usize {
         self.reports
     }

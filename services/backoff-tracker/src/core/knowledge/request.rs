@@ -1,4 +1,4 @@
-//! One image that this node wants.
+//! A node's request for clearance.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::target::TargetKeys;
 /// A request for clearance and its state.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// The key that it goes by: of all its keys the one that is held the shortest.
+    /// The local key that counts: of all its keys the one that is refused the shortest.
     pub(super) key: LocalKey,
     pub(super) other_keys: Vec<LocalKey>,
     pub(super) target_keys: TargetKeys,
     pub(super) state: State,
-    /// Whether the bus did not answer for it: it is decided on once as without a bus.
+    /// Whether the bus missed its answer: the next decision is made as without a bus.
     pub(super) unanswered: bool,
     /// Whether an attempt of it was abandoned because it hung while others were answered.
     pub(super) abandoned: bool,
@@ -27,23 +27,23 @@ pub(super) struct Request {
     pub(super) last_decision: Option<Decision>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
-    /// What the lease is about that it waits for. Of all requests that wait for one, the first alone is looked at when something becomes of it.
+    /// The key of the lease that it waits for. Of all requests that wait for a lease, only the first is looked at when the lease changes.
     pub(super) awaits: Option<BackoffKeyId>,
 }
 
-/// How far a request is.
+/// The state of a request.
 #[derive(Debug)]
 pub(super) enum State {
     /// Not looked at yet, or refused by the local rule.
     Fresh,
     /// Refused by an entry, or waiting for another node's report.
     Delayed,
-    /// The cause is gone; it goes on in its turn.
+    /// The cause is gone; it continues in its turn.
     Released {
-        /// Its turn.
+        /// When its turn is.
         at: Duration,
     },
-    /// Being tried.
+    /// An attempt has clearance or is running.
     RunningAttempt(RunningAttempt),
 }
 
@@ -52,26 +52,26 @@ pub(super) enum State {
 pub(super) struct RunningAttempt {
     pub(super) duty: Duty,
     pub(super) begun: Duration,
-    /// The lease of its duty runs out then.
+    /// When the lease of its duty expires.
     pub(super) deadline: Option<Duration>,
     pub(super) attempt: Option<(AttemptId, Option<TraceContext>)>,
     /// The stage that must answer before its lease is released.
     pub(super) until: Stage,
     /// The stages that have answered.
     pub(super) reached: Vec<Stage>,
-    /// The step that a failure of each key would be, as it was known when the attempt began.
+    /// For each key the step that a failure would be, as known when the attempt began.
     pub(super) steps: BTreeMap<BackoffKeyId, u32>,
     pub(super) reported_unanswered: bool,
-    /// Whether others had an answer while it had none for long.
+    /// Whether other nodes were answered while it hung.
     pub(super) others_answered: bool,
-    /// Whether the node's own rule allowed it, without clearance: then that rule moves by its failure.
+    /// Whether the node's own rule allowed it, without clearance. Its failure then changes that rule's delay.
     pub(super) by_own_rule: bool,
-    /// Whether the fleet elected it, or released it: kubelet's rule does not grow by its failure.
+    /// Whether the fleet elected or released it. Its failure does not make the floor's delay longer.
     pub(super) exempt: bool,
 }
 
 impl RunningAttempt {
-    /// Nothing is known yet but why it goes.
+    /// An attempt with this duty, before anything else is known.
     pub(super) fn by_clearance(duty: Duty) -> Self {
         Self {
             duty,
@@ -93,7 +93,7 @@ impl RunningAttempt {
         if self.reached.contains(&Stage::Manifest) { Stage::Blob } else { Stage::Manifest }
     }
 
-    /// Takes note that a stage has answered; which ones that shows that had not before.
+    /// Notes that a stage has answered; returns the stages that this shows for the first time.
     pub(super) fn reach(&mut self, stage: Stage) -> Vec<Stage> {
         let shown = [Stage::Manifest, stage].into_iter().filter(|shown| *shown <= stage && !self.reached.contains(shown));
         let mut shown: Vec<Stage> = shown.collect();
@@ -156,7 +156,7 @@ impl Request {
         self.key == *key || self.other_keys.contains(key)
     }
 
-    /// Goes by the key that is held the shortest, given for how long each is held.
+    /// Chooses the key that is refused the shortest; `held` returns how long each is refused.
     pub(super) fn choose_key(&mut self, held: impl Fn(&LocalKey) -> Option<Duration>) {
         let shortest = self.other_keys.iter_mut().map(|key| (held(key), key)).min_by_key(|(left, _)| *left);
         if let Some((_, key)) = shortest.filter(|(left, _)| *left < held(&self.key)) {

@@ -1,4 +1,4 @@
-//! The images that a node wants. An event concerns few of a thousand: those are found without a look at the others.
+//! A node's requests. An event concerns few of a thousand: indexes find them without a look at the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use super::lease::RequestId;
 use super::node::Knowledge;
 use super::request::Request;
 
-/// Indexes of no more requests than this are compared with them after each step, where assertions are on.
+/// With debug assertions, the indexes are compared with the requests after each step if there are at most this many requests.
 const COMPARED_MOST: usize = 64;
 
-/// Whether a request goes on.
+/// Whether a request stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Stays,
     Ends,
 }
 
-/// All requests of a node, found by id, by the time to look at them again, by back-off key, and by what the lease is about that they wait for.
+/// All requests of a node, found by id, by the time to look at them again, by back-off key, and by the key of the lease that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// Boxed, because each is lent out to be looked at: a map has room for eleven where it has one. None: it is lent out.
+    /// Boxed, because a map allocates room for eleven values where it has one. None: the request is lent out.
     all: BTreeMap<RequestId, Option<Box<Request>>>,
     wakes: BTreeSet<(Duration, RequestId)>,
-    /// Those that are lent out included: a request's back-off keys never change.
+    /// Includes requests that are lent out, because a request's back-off keys never change.
     of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
     /// The requests that wait for a lease about a key, the longest waiting first. Those that are lent out keep their place.
     queues: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
-    /// In which queue each is.
+    /// The queue that each request is in.
     queued: BTreeMap<RequestId, BackoffKeyId>,
-    /// Those that have become the first of a queue since they were last taken.
+    /// Requests that have become the first of a queue since they were last taken.
     now_first: BTreeSet<RequestId>,
     /// How many were lent out.
     #[cfg(test)]
@@ -56,7 +56,7 @@ impl Requests {
         self.all.iter().filter_map(|(id, request)| Some((*id, request.as_deref()?)))
     }
 
-    /// Those of [`Self::iter`].
+    /// The ids of all that are not lent out.
     pub(super) fn ids(&self) -> Vec<RequestId> {
         self.iter().map(|(id, _)| id).collect()
     }
@@ -107,7 +107,7 @@ impl Requests {
         }
     }
 
-    /// Waits for a lease about this back-off key from now on, and for no other.
+    /// The request waits for a lease about this back-off key from now on, and for no other.
     fn queue(&mut self, id: RequestId, awaits: Option<BackoffKeyId>) {
         let before = self.queued.get(&id).copied();
         if before == awaits {
@@ -135,7 +135,7 @@ impl Requests {
         }
     }
 
-    /// One is wanted no more.
+    /// Removes a request.
     pub(super) fn remove(&mut self, id: RequestId) {
         if let Some(request) = self.lend(id) {
             self.forget(id, &request);
@@ -155,22 +155,22 @@ impl Requests {
         }
     }
 
-    /// Those that may be bound by a back-off key.
+    /// The requests that a back-off key concerns.
     pub(super) fn touching(&self, backoff_key: BackoffKeyId) -> Vec<RequestId> {
         self.of_backoff_key.get(&backoff_key).into_iter().flatten().copied().filter(|id| self.contains(*id)).collect()
     }
 
-    /// Those that are to be looked at by now.
+    /// The requests that are due to be looked at.
     pub(super) fn due(&self, now: Duration) -> impl Iterator<Item = RequestId> {
         self.wakes.iter().take_while(move |(wake, _)| *wake <= now).map(|(_, id)| *id)
     }
 
-    /// When to look at one again.
+    /// When the next request is due.
     pub(super) fn next_wake(&self) -> Option<Duration> {
         self.wakes.first().map(|(wake, _)| *wake)
     }
 
-    /// The request that has a lease about this key next. What happens to the lease concerns no other.
+    /// The first request that waits for a lease about this key. A change of the lease concerns no other request.
     pub(super) fn first_in_queue(&self, backoff_key: BackoffKeyId) -> Option<RequestId> {
         self.queues.get(&backoff_key)?.first().copied()
     }
@@ -180,13 +180,12 @@ impl Requests {
         self.first_in_queue(backoff_key).is_some_and(|first| first < id)
     }
 
-    /// One that has become the first of its queue, each once.
+    /// Takes a request that has become the first of its queue. Each is returned once.
     pub(super) fn take_now_first(&mut self) -> Option<RequestId> {
         self.now_first.pop_first()
     }
 
-    /// Compares the indexes with the requests: each request is found in them, and there is nothing else in them. Simulated fleets do so after
-    /// each step, so nothing is allocated.
+    /// Asserts that the indexes contain each request and nothing else. Simulated fleets do this after each step, so nothing is allocated.
     pub(super) fn assert_invariants(&self) {
         if self.len() > COMPARED_MOST {
             return;
@@ -220,7 +219,7 @@ impl Requests {
 }
 
 impl Knowledge {
-    /// Lends a request out, so that it can be changed beside everything else. Meanwhile it is not found.
+    /// Lends a request out, so that it can be changed together with everything else. Lookups do not find it meanwhile.
     pub(super) fn with_request<T>(&mut self, id: RequestId, act: impl FnOnce(&mut Self, &mut Request) -> (T, Fate)) -> Option<T> {
         let mut request = self.requests.lend(id)?;
         let (result, fate) = act(self, &mut request);
@@ -243,7 +242,7 @@ mod tests {
     use crate::core::BackoffPolicy;
     use crate::core::knowledge::target::TargetKeys;
 
-    /// Ids, images and times are few, so that they meet.
+    /// Ids, images and times are few, so that they collide.
     const IDS: u64 = 6;
     const IMAGES: usize = 3;
     const TIMES: u64 = 5;
@@ -252,7 +251,7 @@ mod tests {
     enum Act {
         Add(u64, usize, Option<u64>),
         Change(u64, Option<u64>),
-        /// Looked at beside everything else: when again, whether it waits for a lease about its registry then, and whether it is over.
+        /// A look at a request: when to look again, whether it waits for a lease about its registry then, and whether it ends.
         With(u64, Option<u64>, bool, bool),
         Remove(u64),
     }
@@ -281,7 +280,7 @@ mod tests {
     type Known = (usize, Option<u64>, bool);
     type Model = BTreeMap<u64, Known>;
 
-    /// Who waits the longest for a lease about this back-off key.
+    /// The request that waits the longest for a lease about this back-off key.
     fn first(model: &Model, backoff_key: BackoffKeyId) -> Option<RequestId> {
         model.iter().find(|(_, (image, _, waits))| *waits && target_keys(*image).endpoint == backoff_key).map(|(id, _)| RequestId(*id))
     }
@@ -359,7 +358,7 @@ mod tests {
                 let told: BTreeSet<RequestId> = std::iter::from_fn(|| knowledge.requests.take_now_first()).collect();
                 prop_assert!(told.is_subset(&came_first), "{told:?} of {came_first:?}");
                 let acted = match act { Act::Add(id, ..) | Act::Change(id, _) | Act::With(id, ..) | Act::Remove(id) => RequestId(*id) };
-                // Who has just begun to wait was looked at.
+                // A request that has just begun to wait was looked at already.
                 prop_assert!(came_first.iter().all(|id| *id == acted || told.contains(id)), "{told:?} of {came_first:?}");
             }
         }

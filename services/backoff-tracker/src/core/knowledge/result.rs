@@ -1,4 +1,4 @@
-//! Results of attempts: what other nodes are told, and whether the node's own rule moves.
+//! Results of attempts: what is published, and whether the node's own delay changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// If a fifth of all requests is served, this many failures in a row happen by chance once in 250 times.
 const FAILS_ALONE_AFTER: u32 = 25;
-/// The same for a success of a registry: nodes that fail go by how lately it has served others.
+/// Like `TOLD_LATELY`, for a success of a registry: nodes that fail depend on how lately it has served others.
 const SERVED_TOLD_LATELY: Duration = Duration::from_secs(3);
 
 impl Knowledge {
@@ -71,8 +71,8 @@ impl Knowledge {
         touched
     }
 
-    /// What a failure is about. An attempt that the pull coordinator made because this tracker was silent was not cleared here, but its image
-    /// is wanted here: a success of the same releases it.
+    /// The back-off keys of a failure. If this tracker did not answer, the pull coordinator made the attempt without its clearance. Then a
+    /// request with the same local key gives the keys, so that a success on them releases it.
     fn backoff_keys_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<BackoffKey>> {
         let wanted = || {
             self.requests
@@ -83,7 +83,7 @@ impl Knowledge {
         self.recent_attempts.backoff_keys_of(report.attempt).or_else(wanted).unwrap_or_default()
     }
 
-    /// What failed after the manifest was there is said once: another host, a limit, content that is not what it should be.
+    /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
     fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((target_keys, running)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
         let backoff_keys = target_keys.backoff_keys_of(failure);
@@ -128,7 +128,8 @@ impl Knowledge {
             let backoff_keys = request.target_keys.backoff_keys_of(&failure);
             let mut touched = knowledge.failed(now, request, &running, &failure, &backoff_keys, effects);
             let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
-            // What it held for the failed back-off key it keeps: who has not heard of the failure would ask in vain. The rest others may take.
+            // The leases of keys with an open entry are kept, because a node that has not received the failure would ask in vain. The
+            // others are released.
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
             knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()), effects);
             touched.insert(id);
@@ -137,14 +138,14 @@ impl Knowledge {
         touched.into_iter().flatten().collect()
     }
 
-    /// A stage has answered the attempt of a request. When that is the one that its clearance waits for, the request is over.
+    /// A stage has answered the attempt of a request. If it is the stage that the clearance waits for, the request is over.
     fn reached(&mut self, now: Duration, id: RequestId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         self.with_request(id, |knowledge, request| {
             let State::RunningAttempt(running) = &mut request.state else { return (vec![], Fate::Ends) };
             let touched = knowledge.tell_stages(now, &request.target_keys, running, stage, effects);
             let Some((attempt, _)) = running.attempt else { return (touched, Fate::Ends) };
             if running.reached.contains(&Stage::Manifest) {
-                // The node's own delay goes when the pull has succeeded: it may still fail, on this node's disk for one.
+                // The node's own delay ends only when the pull has succeeded: it may still fail, for example on this node's disk.
                 knowledge.recent_attempts.resolved(attempt, &request.target_keys, running);
             }
             if stage >= running.until {
@@ -156,7 +157,7 @@ impl Knowledge {
                 request.wake = Some(now + UNANSWERED_AFTER);
             }
             if stage >= Stage::Blob {
-                // It takes as long as the image is large.
+                // No deadline: the rest takes as long as the image is large.
                 running.deadline = None;
             }
             (touched, Fate::Stays)
@@ -164,7 +165,7 @@ impl Knowledge {
         .unwrap_or_default()
     }
 
-    /// The same of an attempt whose clearance is over.
+    /// A stage has answered an attempt whose clearance is over.
     fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((target_keys, mut running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
         let touched = self.tell_stages(now, &target_keys, &mut running, stage, effects);
@@ -187,7 +188,7 @@ impl Knowledge {
         touched.into_iter().collect()
     }
 
-    /// Publishes what is new of a success, and no more: 1,000 nodes that succeed are not 1,000 messages.
+    /// Publishes only what is new of a success, so that 1,000 nodes that succeed do not publish 1,000 reports.
     fn succeeded(
         &mut self,
         now: Duration,
@@ -200,7 +201,8 @@ impl Knowledge {
         let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
-        // The narrowest key first: a node that hears that the registry is back knows then that the image is resolved, and asks for no lead.
+        // The narrowest key comes first: a node that receives that the registry is back then knows that the image is resolved, and asks for
+        // no lead lease.
         for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
             let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
                 || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
@@ -272,7 +274,7 @@ impl Knowledge {
         touched
     }
 
-    /// Kubelet's rule as a floor: whatever the fleet comes to believe, the next attempt of this key is not sooner.
+    /// Sets the floor: the next attempt of this key is not sooner than by kubelet's rule, whatever other nodes report.
     fn note_floor(
         &mut self,
         key: &LocalKey,
@@ -286,7 +288,7 @@ impl Knowledge {
         self.floors.failed(key, failed);
     }
 
-    /// At a registry that serves others the node asks again after a pause; where it was told for how long, with no pull sooner.
+    /// Sets a pause of this image if the registry serves others, and a pause of all pulls on the budget if the registry sent `Retry-After`.
     fn note_retry_pause(
         &mut self,
         now: Duration,
@@ -332,7 +334,7 @@ impl Knowledge {
         FailureDetails { message, step, retry_after: failure.retry_after, repository, in_a_row, failing_for }.bounded()
     }
 
-    /// For how long before then this node has had nothing but failures.
+    /// How long before `date` this node has had nothing but failures.
     pub(super) fn failing_for(&self, backoff_key: BackoffKeyId, date: Duration) -> Duration {
         let since = match self.unpublished.failure(backoff_key) {
             Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
@@ -342,8 +344,9 @@ impl Knowledge {
         since.map(|since| date.saturating_sub(since)).unwrap_or_default()
     }
 
-    /// Kubelet's rule holds by a failure, unless all go by it and it was the fleet that allowed the attempt: whom the bus does not answer
-    /// must not try more often than kubelet would.
+    /// Moves the node's own delay by a failure. The delay itself refuses nothing if the fleet allowed the attempt and an entry or a pause
+    /// decides. After an attempt by the node's own rule it does, so that a node without answers of the bus makes no more attempts than
+    /// kubelet.
     fn move_own_delay(
         &mut self,
         now: Duration,
@@ -369,20 +372,20 @@ impl Knowledge {
         }
     }
 
-    /// Since when it has failed so for others: by kubelet's rule a node that was held by that would have tried since then.
+    /// Since when other nodes have failed: by kubelet's rule this node would have made attempts since then.
     fn failing_for_others(&self, now: Duration, backoff_keys: &[Arc<BackoffKey>]) -> Option<Duration> {
         let entries = backoff_keys.iter().filter_map(|backoff_key| self.entry(now, backoff_key.id()));
         entries.filter(|entry| entry.reporters > usize::from(entry.mine)).map(|entry| entry.failing_since).min()
     }
 
-    /// The entry of this node's own making by which all go, of those back-off keys.
+    /// The first entry of these keys that this node reports and that refuses all nodes.
     pub(super) fn binding_of(&self, now: Duration, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> Option<Entry> {
         let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
         if self.is_without_bus() { None } else { backoff_keys.find_map(shared) }
     }
 
-    /// Says something under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had run
-    /// out: the node may have slept since, and others have asked in its place.
+    /// Publishes a report under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had
+    /// expired, because other nodes may have made attempts in its place.
     pub(super) fn publish(
         &mut self,
         now: Duration,

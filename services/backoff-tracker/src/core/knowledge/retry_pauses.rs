@@ -1,7 +1,7 @@
-//! How long this node itself waits after a failure at a registry that serves others all the same.
+//! How long this node waits after a failure at a registry that still serves others.
 //!
-//! Such a registry holds nobody back by an entry, and each success that is heard lifts what this node's own rule holds. Without a pause it
-//! would ask again at once. `Retry-After` holds all pulls of the node that got it, as the registry says.
+//! Such a registry has no entry that refuses all nodes, and each received success lifts this node's own delay. Without a pause the node
+//! would ask again at once. `Retry-After` delays all pulls on the budget of the node that received it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::backoff_key::BackoffKeyId;
 use crate::core::delays::MAX_KEYS;
 use crate::core::floor::OwnFailure;
 
-/// After the first failure of an image; twice as long after each further one,
+/// The pause after the first failure of an image; twice as long after each further one,
 const FIRST: Duration = Duration::from_secs(1);
 /// up to this.
 const LONGEST: Duration = Duration::from_secs(4);
-/// After so long without a failure an image begins anew: longer than kubelet's longest delay.
+/// After this long without a failure an image begins anew: longer than kubelet's longest delay.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Budgets at once. At one more the one that ends first is forgotten.
+/// Budgets at the same time. For one more, the one that ends first is forgotten.
 const MAX_BUDGETS: usize = 256;
 
 /// The pauses of one node.
@@ -41,13 +41,13 @@ struct Pause {
     until: Duration,
     failure: Arc<OwnFailure>,
     length: Duration,
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
     backoff_keys: Vec<BackoffKeyId>,
 }
 
 impl RetryPauses {
-    /// The registry has asked this node to stay away until then, by a failure. The longest that it asks for counts.
+    /// The registry has sent `Retry-After` with a failure. The latest end counts.
     pub(super) fn stay_away(&mut self, budget: BackoffKeyId, until: Duration, failure: &Arc<OwnFailure>) {
         self.budgets.retain(|_, asked| failure.at < asked.until);
         if self.budgets.get(&budget).is_none_or(|asked| asked.until < until) {
@@ -74,12 +74,12 @@ impl RetryPauses {
         }
     }
 
-    /// How often in a row an image has failed so.
+    /// How often in a row an image has failed while others were served.
     pub(super) fn failures(&self, now: Duration, key: &LocalKey) -> u32 {
         self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER).map_or(0, |pause| pause.failures)
     }
 
-    /// Until when an image is not tried, which is counted on this budget, and because of what.
+    /// Until when an image on this budget is not attempted, and because of which failure.
     pub(super) fn until(&self, now: Duration, budget: BackoffKeyId, key: &LocalKey) -> Option<(Duration, Arc<OwnFailure>)> {
         let of_budget = self.budgets.get(&budget).map(|asked| (asked.until, &asked.failure));
         let of_key = self.keys.get(key).map(|pause| (pause.until, &pause.failure));

@@ -1,4 +1,4 @@
-//! What a node wants to pull, how trying it failed, and which back-off keys that touches.
+//! A pull's target, how an attempt failed, and the back-off keys that concern it.
 
 use std::iter;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::backoff_key::{About, BackoffKey, BackoffKeyId, hash128};
 /// How an attempt failed, classified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
-    /// What it was about.
+    /// The class of the failure.
     pub class: FailureClass,
     /// `<reason>: <message>`, scrubbed of credentials.
     pub cause: String,
-    /// Whether a registry said so itself, with its error body or a header of its own.
+    /// Whether a registry itself answered this, with its error body or a header of its own.
     pub authoritative: bool,
     /// The endpoint that was asked, if another than the target's: token server, blob host.
     pub endpoint: Option<String>,
@@ -24,26 +24,26 @@ pub struct Failure {
     pub stage: Stage,
     /// The image has nothing for the platform, as opposed to broken content.
     pub no_such_platform: bool,
-    /// How long the registry asks to be left alone.
+    /// The registry's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
-/// A target with the names of the back-off keys that can bind it, computed once. The back-off keys themselves are made when something is said of them:
-/// a node has a thousand aims, and looks for names in all of them whenever it hears anything.
+/// A target with the ids of the back-off keys that can refuse it, computed once. The keys themselves are made only for reports, because a
+/// node may have 1,000 targets.
 #[derive(Clone, Debug)]
 pub(super) struct TargetKeys {
     pub(super) target: Target,
-    /// Of whether the registry limits whom it counts as one.
+    /// The key of the budget.
     pub(super) owner: BackoffKeyId,
-    /// Of whether the registry is reached at all.
+    /// The key of the registry's endpoint.
     pub(super) endpoint: BackoffKeyId,
-    /// Of whether its blobs can be had.
+    /// The key of the registry's blobs.
     pub(super) blobs: BackoffKeyId,
-    /// Of whether the image's content is what it should be.
+    /// The key of the image's content.
     pub(super) content: BackoffKeyId,
-    /// Of whether the image is there. A success here is what "resolved lately" means.
+    /// The key of the image. A success on it is what "resolved lately" means.
     pub(super) image: BackoffKeyId,
-    /// Of all, broadest first, `endpoint` and `image` among them.
+    /// All keys, broadest first.
     pub(super) ids: Vec<BackoffKeyId>,
 }
 
@@ -58,36 +58,36 @@ impl TargetKeys {
         self.ids.contains(&backoff_key)
     }
 
-    /// What can bind it, broadest first.
+    /// The back-off keys that can refuse it, broadest first.
     pub(super) fn backoff_keys(&self) -> Vec<Arc<BackoffKey>> {
         backoff_keys(&self.target).map(Arc::new).collect()
     }
 
-    /// What is said of a stage of the registry when it answers, and when it does not; of [`Stage::Whole`] there is nothing but the blobs.
+    /// The key that reports on a stage of the registry are about; for [`Stage::Whole`] that of the blobs.
     pub(super) fn stage_backoff_key(&self, stage: Stage) -> Arc<BackoffKey> {
         Arc::new(BackoffKey::new(self.target.view.clone(), self.target.at_stage(stage)))
     }
 
-    /// What others shall know of a failure; nothing for what concerns this node or this try alone.
+    /// The back-off keys to report a failure on; none if it concerns this node or this attempt alone.
     pub(super) fn backoff_keys_of(&self, failure: &Failure) -> Vec<Arc<BackoffKey>> {
         let (target, authoritative) = (&self.target, failure.authoritative);
         let endpoint = failure.endpoint.as_ref().unwrap_or(&target.endpoint);
         let abouts = match failure.class {
             FailureClass::RateLimited => vec![About::BudgetOwner(target.budget_owner.clone())],
-            // A registry that serves its manifests says nothing of its repositories by this.
+            // The registry serves manifests, so this failure shows nothing about its repositories.
             FailureClass::RegistryUnavailable if failure.stage != Stage::Manifest => vec![target.at_stage(failure.stage)],
-            // A manifest names a blob that is not there, or not to be had: so it is for everybody who wants this image.
+            // A manifest names a blob that is missing or denied, for every node that pulls this image.
             FailureClass::NotFound | FailureClass::Denied if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
             FailureClass::RegistryUnavailable if authoritative => vec![About::Repository(target.repository.clone()), About::Registry],
             FailureClass::RegistryUnavailable => vec![target.at_endpoint(endpoint)],
             FailureClass::NotFound if authoritative || target.mirrored => vec![target.image()],
             FailureClass::Denied if authoritative => vec![target.login()],
             FailureClass::ContentInvalid if failure.no_such_platform => vec![target.for_platform()],
-            // Blobs may come from wherever the registry redirects to: of those of an image, one key speaks.
+            // Blobs may come from any host that the registry redirects to. One key covers all blobs of an image.
             FailureClass::ContentInvalid if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
             FailureClass::ContentInvalid => vec![target.content(endpoint)],
             FailureClass::SignatureInvalid => target.signature().into_iter().collect(),
-            // A proxy's page that says 404 or 401 is nobody's word; the rest is this node's own.
+            // A 404 or 401 page of a proxy is not reported; the other classes concern this node alone.
             _ => vec![],
         };
         abouts.into_iter().map(|about| Arc::new(BackoffKey::new(target.view.clone(), about))).collect()
@@ -109,7 +109,7 @@ impl From<&AttemptFailure> for Failure {
 }
 
 impl Failure {
-    /// As it travels.
+    /// The failure as a message.
     pub(super) fn to_message(&self) -> AttemptFailure {
         AttemptFailure {
             class: self.class,
@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// Whether the stage that failed was reached: also a server that says no is there.
+    /// Whether the stage that failed was reached. A server that refuses is reachable too.
     pub(super) fn shows_reachable(&self) -> bool {
         (self.authoritative && (self.stage == Stage::Manifest || self.class != FailureClass::RegistryUnavailable))
             || matches!(self.class, FailureClass::RateLimited | FailureClass::ContentInvalid | FailureClass::SignatureInvalid)
@@ -140,7 +140,7 @@ const IMAGE: usize = 7;
 /// The place of the image's content.
 const CONTENT: usize = 9;
 
-/// What can bind a target, broadest first.
+/// The back-off keys that can refuse a target, broadest first.
 fn backoff_keys(target: &Target) -> impl Iterator<Item = BackoffKey> {
     let mut abouts = vec![
         target.at_endpoint(&target.endpoint),
@@ -162,7 +162,7 @@ fn backoff_keys(target: &Target) -> impl Iterator<Item = BackoffKey> {
     iter::once(owner).chain(beside)
 }
 
-/// What there is to say about a target.
+/// What failures of a target can be about.
 trait Angles {
     fn at_endpoint(&self, endpoint: &str) -> About;
     fn at_stage(&self, stage: Stage) -> About;

@@ -1,7 +1,7 @@
 //! What was known when the bus was lost, and how long it still counts.
 //!
-//! Without a bus each node goes by its own rule. But a bus is mostly lost for the seconds in which a server restarts, and all nodes lose
-//! it at once: would each try then what the fleet knows to fail, the registry would be asked by all of them.
+//! Without a bus each node uses its own rule. But a bus is mostly lost only for the seconds of a server restart, and by all nodes at once.
+//! If each node then attempted what the fleet knows to fail, all of them would ask the registry.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use super::node::Knowledge;
 use super::target::TargetKeys;
 use crate::core::delays::Failing;
 
-/// A bus that comes back within this has changed nothing. As long as a leader of the registry's budget is waited for, without whom no
-/// permit is given anyway.
+/// If the bus is back within this time, nothing has changed. A budget leader is waited for as long, without which no permit is granted
+/// anyway.
 pub(super) const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node without a bus.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WithoutBus {
-    /// When it knew.
+    /// When this node knew that the bus was lost.
     pub(super) since: Duration,
-    /// When the bus was lost, as far as this node can tell: it asks so seldom that it may find out long after.
+    /// When the bus was lost, as far as this node can tell. It asks the bus seldom, so it may find out late.
     pub(super) lost: Duration,
 }
 
 impl Knowledge {
-    /// Why a node without a bus does not try yet: others failed before the bus was lost. It waits for the next attempt, or for when it would
-    /// have tried by kubelet's rule, and for the bus, and then for a turn of its own, as nobody says who goes first. What fails after that
-    /// is the node's own business. What a registry has asked for is waited for in any case.
+    /// The refusal of a node without a bus, if others failed before the bus was lost. The node waits until the next attempt or until
+    /// kubelet's rule would have made one, at least for [`BACK_WITHIN`], and then for its own turn, because no lease orders the nodes.
+    /// `Retry-After` is always waited for. Later failures concern the node's own rule only.
     pub(super) fn still_held(&self, now: Duration, without_bus: WithoutBus, target_keys: &TargetKeys) -> Option<Refusal> {
         let (WithoutBus { since, lost }, binding) = (without_bus, self.binding(now, target_keys));
         let until = |entry: &Entry| {

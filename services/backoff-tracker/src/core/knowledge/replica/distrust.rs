@@ -13,7 +13,7 @@ use crate::core::knowledge::report::Report;
 
 /// How long a distrusted node's reports count for itself alone.
 pub const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
-/// How often it is looked at most which reporters of a key others contradict.
+/// The contradicted reporters of a key are determined this often at most.
 const CONTRADICTED_APART: Duration = Duration::from_secs(1);
 /// How many successes within that time end the distrust of a reporter that failed alone. Further ones do not.
 const PARDONS: u32 = 2;
@@ -61,12 +61,12 @@ impl Replica {
         reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
 
-    /// Whether others' successes contradict what a node says of this kind of failure.
+    /// Whether a node is distrusted for this kind of failure.
     pub(in crate::core::knowledge) fn is_distrusted(&self, now: Duration, node: &NodeName, backoff_key: Option<&Arc<BackoffKey>>) -> bool {
         backoff_key.is_some_and(|backoff_key| self.is_distrusted_for(now, node, backoff_key))
     }
 
-    /// A distrusted node that fails again so keeps that kind to itself for as long again: its failures go on.
+    /// A distrusted node that fails again stays distrusted for [`DISTRUSTED_FOR`] from now on.
     pub(in crate::core::knowledge) fn still_distrusted(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
         if let Some(distrust) = self.distrust.get_mut(&kind(backoff_key)).and_then(|nodes| nodes.get_mut(node)) {
             distrust.contradicted_at = distrust.contradicted_at.max(now);
@@ -106,7 +106,7 @@ impl Replica {
         }
     }
 
-    /// When a reporter itself last had success with this kind of thing.
+    /// When a reporter itself last succeeded for this kind of failure.
     pub(super) fn sound_at(&self, report: &Report) -> Option<Duration> {
         let sound = |received: &&Received| received.claim.is_none() && kind(&received.report.backoff_key) == kind(&report.backoff_key);
         self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|received| received.date).max()
