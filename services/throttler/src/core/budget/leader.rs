@@ -116,7 +116,7 @@ impl Leader {
             learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
             rate_limiter: RateLimiter::new(policy.per_second),
             limited_to: policy.per_second,
-            adaptive: adaptive(now, policy, planted_bug),
+            adaptive: adaptive(now, policy),
             silence: Silence::default(),
             quota: Quota::new(planted_bug),
             queue: FairQueue::default(),

@@ -11,8 +11,6 @@ pub enum PlantedBug {
     Unpaced,
     /// Outstanding permits are not counted against what is left of a quota.
     QuotaIsCountedLate,
-    /// The rate is not adapted to what the registry sustains.
-    NeverSlows,
     /// A leader uses its own settings and ignores the fleet policy.
     PolicyIgnored,
     /// Permits expire although they are renewed.

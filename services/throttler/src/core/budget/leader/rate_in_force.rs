@@ -7,7 +7,6 @@ use contract::NodeName;
 use super::Leader;
 use crate::core::budget::BudgetPolicy;
 use crate::core::budget::adaptive_rate::{AdaptiveRate, RegistryAnswer};
-use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::rate::{Rate, RateCause};
 
 impl Leader {
@@ -52,7 +51,7 @@ impl Leader {
         }
         match &mut self.adaptive {
             Some(adaptive) if policy.per_second > 0.0 => adaptive.set_cap(now, policy.per_second),
-            _ => self.adaptive = adaptive(now, policy, self.planted_bug),
+            _ => self.adaptive = adaptive(now, policy),
         }
         self.set_rate_limiter();
         self.rate_limiter.begin_anew(now, self.limited_to);
@@ -85,7 +84,6 @@ impl Leader {
 }
 
 /// The state that finds the rate under a cap; none if there is no cap.
-pub(super) fn adaptive(now: Duration, policy: BudgetPolicy, planted_bug: Option<PlantedBug>) -> Option<AdaptiveRate> {
-    let adapts = policy.per_second > 0.0 && planted_bug != Some(PlantedBug::NeverSlows);
-    adapts.then(|| AdaptiveRate::new(now, policy.per_second))
+pub(super) fn adaptive(now: Duration, policy: BudgetPolicy) -> Option<AdaptiveRate> {
+    (policy.per_second > 0.0).then(|| AdaptiveRate::new(now, policy.per_second))
 }
