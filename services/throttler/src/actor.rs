@@ -35,7 +35,7 @@ pub struct Throttler {
     answers: BTreeMap<PermitId, Waiting>,
     /// Pulls that are counted on a budget. Each joins the node's own queue once the fleet has granted its permit.
     requests: BTreeMap<PermitId, Request>,
-    /// Permits that the node's own queue refused and that the budgets were not told of yet.
+    /// Permits that the node's own queue refused and that the budgets do not know yet.
     pub(crate) refused: Vec<PermitId>,
     pub(crate) counting: Counting,
     pub(crate) recording: Option<Recording>,

@@ -17,7 +17,7 @@ impl BackoffTracker {
         context.add_stream(PolicyFollower::new(bus, fleet, Random::seeded(sharing.random.word())).changes());
     }
 
-    /// How the node shares: the stricter of its own setting and the fleet policy.
+    /// How the node shares: its own setting, but `observe` instead of `enforce` if the fleet policy says so.
     pub(super) fn takes_part(&self) -> Share {
         match &self.core {
             Core::Sharing(knowledge) if self.share == Share::Enforce && knowledge.fleet_observes() => Share::Observe,

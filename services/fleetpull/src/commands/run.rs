@@ -7,7 +7,7 @@ use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::{about, agent};
 
-/// Runs this node's agent until it is told to stop.
+/// Runs this node's agent until SIGTERM or SIGINT.
 pub(super) fn carry_out(args: &RunArgs) -> Result<Exit> {
     let configuration = Configuration::load(&args.settings, args.flags())?;
     configuration.start_log_and_traces("info", about::agent(configuration.settings()));

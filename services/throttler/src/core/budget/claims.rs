@@ -22,7 +22,7 @@ pub(super) struct Claims {
     in_flight: BTreeSet<PermitId>,
     /// Claims that the leader was asked for and has not answered.
     asked: BTreeSet<PermitId>,
-    /// Claims with limits that the leader was not told.
+    /// Claims with limits that were not sent to the leader.
     unsent: BTreeSet<PermitId>,
     /// Ordered by the time when each was requested last on this node.
     wanted: BTreeSet<(Duration, PermitId)>,

@@ -31,7 +31,7 @@ const RETURNS_MAX: usize = 1_000;
 const LOOKS_FIRST: Duration = Duration::from_secs(8);
 /// How soon an answer is expected of a leader that has not answered yet.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// How often a node without claims renews after a pull under a quota, so that a new leader is told of the quota.
+/// How often a node without claims renews after a pull under a quota, so that a new leader learns the quota.
 const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
 /// How often a node that finds no leader asks for the lease.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
@@ -56,9 +56,9 @@ pub(super) struct BudgetClient {
     claims: Claims,
     returns: BTreeMap<PermitId, Return>,
     remembered: Remembered,
-    /// The epoch of the leader that was told of `remembered`.
+    /// The epoch of the leader that `remembered` was sent to.
     told_epoch: u64,
-    /// Until then the node tells any leader what it knows of a quota, even without claims.
+    /// Until then the node sends any leader what it knows of a quota, even without claims.
     check_leader_until: Option<Duration>,
     renew_at: Duration,
     renew_asked: Option<Duration>,
@@ -237,7 +237,7 @@ impl BudgetClient {
         match self.claims.get(permit).map(|claim| claim.stage) {
             Some(Stage::Waiting) => drop(self.claims.change(permit, |claim| (claim.ask_at, claim.asked) = (now, None))),
             Some(_) => {}
-            // The permit is not wanted any more. The leader is told again, because the first message was lost.
+            // The permit is not wanted any more. The return is sent to the leader again, because the first message was lost.
             None if self.returns.len() < RETURNS_MAX => {
                 self.returns.entry(permit).or_insert(Return::new(now, false, None));
             }

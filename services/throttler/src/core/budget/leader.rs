@@ -80,7 +80,7 @@ pub(super) struct Leader {
     reserved: f64,
     /// The rate that is left, however many nodes are silent.
     least: f64,
-    /// The fleet is this node alone, as far as it was told.
+    /// This node is the only known node of the fleet.
     only_node: bool,
     last_step: Duration,
     /// When lapsed permits were looked for last.
@@ -89,8 +89,8 @@ pub(super) struct Leader {
     /// How long after a call a permit is fetched.
     fetches: RoundTrips,
     turns: Vec<(NodeName, BudgetTurn)>,
-    /// Other nodes were told of a quota as if this node had pulled once more, so it may. If a leader dies, no other node knows of its own
-    /// pulls.
+    /// The limits that were sent to other nodes already count one more pull of this node, so it may pull. If a leader dies, no other node
+    /// knows of its own pulls.
     own_pull_told: bool,
     /// When another node was heard from last.
     others_heard: Option<Duration>,

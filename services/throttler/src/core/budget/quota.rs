@@ -16,7 +16,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 /// Added to the end of a window, because registries count in whole seconds.
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
-/// If one node alone reports less than other nodes' pulls explain, it is believed for this long. Then another node's pull checks it.
+/// If one node alone reports less than other nodes' pulls explain, its report counts for this long. Then another node's pull checks it.
 const BELIEVED_ALONE: Duration = Duration::from_secs(4);
 /// The same if one node alone has it from an earlier leader, of a window that other nodes know too: it may be the only one that knows of
 /// the last granted pulls.
@@ -24,7 +24,7 @@ const REPORTED_BELIEVED_ALONE: Duration = Duration::from_secs(60);
 /// The check waits until another node has been in contact for this long. A leader may have been elected while most nodes were cut off, and
 /// a node that comes back with the first of them may know of the quota as well.
 const OTHERS_HAVE_THEIR_SAY: Duration = Duration::from_secs(1);
-/// A node whose report was contradicted is not believed alone for this long.
+/// A node is distrusted for this long after other nodes refuted its report: its report alone does not count.
 const DISBELIEVED: Duration = Duration::from_secs(600);
 /// For this long, only one pull at a time may ask a registry whose limits are not known. If it has not answered by then, twice as many may
 /// ask each further second, because a runtime that never reports limits must not hold up the fleet.
@@ -37,7 +37,7 @@ const SILENT_PROBES: u32 = 3;
 const WINDOWS_MAX: usize = 64;
 /// The most nodes whose source is remembered: those of a large fleet.
 const SOURCES_MAX: usize = 10_000;
-/// The most nodes that are remembered as contradicted; further ones are believed.
+/// The most distrusted nodes that are remembered; the reports of further ones count.
 const DISBELIEVED_MAX: usize = 1_000;
 
 /// Whether one more pull may be granted.
@@ -72,7 +72,7 @@ struct Window {
     length: Duration,
     resets: Duration,
     tellers: BTreeSet<NodeName>,
-    /// How long one teller alone is believed.
+    /// How long the report of one node alone counts.
     alone_for: Duration,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Quota {
     unsettled: BTreeMap<Duration, u64>,
     /// Whether a pull of this term has reported limits. Until then, one pull at a time finds out.
     first_hand: bool,
-    /// The first two nodes that were heard from, and when. At least one of them is not the only teller.
+    /// The first two nodes that were heard from, and when. At least one of them is not the only reporter.
     heard: Vec<(NodeName, Duration)>,
     silent: u32,
     disbelieved: BTreeMap<NodeName, Duration>,

@@ -8,7 +8,8 @@ use contract::messages::throttler::RegistryLimit;
 use super::super::claim::{Return, Stage, Wanted};
 use super::{BudgetClient, RETURNS_MAX};
 
-/// How long after a pull, or after the bus came back, a node checks the leader. By then a leader that died has a successor that was told.
+/// How long after a pull, or after the bus came back, a node checks the leader. By then a leader that died has a successor that knows the
+/// quota.
 const CHECK_LEADER_FOR: Duration = Duration::from_secs(10);
 
 impl BudgetClient {

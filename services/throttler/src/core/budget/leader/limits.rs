@@ -19,7 +19,7 @@ impl Leader {
         self.quota.known(now, self.out())
     }
 
-    /// The limits that a node is told.
+    /// The limits that are sent to a node.
     pub(super) fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
         let mut known = self.quota.known_to(node, self.known(now));
         if *node != self.node {

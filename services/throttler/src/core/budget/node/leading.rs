@@ -22,7 +22,7 @@ impl Budgets {
             return self.client(now, owner, |client| client.led_by(now, leader), work);
         }
         if let Some(epoch) = mine {
-            // A later epoch ends this term. Anything else is older than this term: the client is told that this node leads.
+            // A later epoch ends this term. Anything else is older than this term: the client learns that this node leads.
             if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
                 return self.lease_lost_to(now, owner, leader, work);
             }
