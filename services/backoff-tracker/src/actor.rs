@@ -122,8 +122,8 @@ impl BackoffTracker {
         if let Some(planted_bug) = planted_bug {
             knowledge = knowledge.with_planted_bug(planted_bug);
         }
-        // The bus counts as gone until it has answered.
-        knowledge.step(clock.now().monotonic, Input::BusGone);
+        // The bus counts as lost until it has answered.
+        knowledge.step(clock.now().monotonic, Input::BusLost);
         let core = Core::Sharing(Box::new(knowledge));
         Self {
             core,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bus::KeyValue;
 use contract::FailureClass;
-use contract::know::{AboutKind, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, TryKey, encode_as};
+use contract::know::{AboutKind, AttemptKey, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, encode_as};
 use contract::version::FIRST;
 use lease::{LeaseStore, Owned};
 use tokio::sync::mpsc;
@@ -44,7 +44,7 @@ struct Stored {
 
 /// The age of a report when it is written, and the server's time then.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct WriteTime {
     age: Duration,
     server_ms: Option<u64>,
 }
@@ -93,7 +93,7 @@ struct Due {
     at: Duration,
 }
 
-/// Writes until the actor is gone, in the order of the actor's effects: a report before the release of its attempt's lease. Reports do not
+/// Writes until the actor ends, in the order of the actor's effects: a report before the release of its attempt's lease. Reports do not
 /// wait for leases.
 pub(crate) async fn write_all(
     reports: Arc<dyn KeyValue>,
@@ -116,11 +116,11 @@ pub(crate) async fn write_all(
             },
         };
         let now = clock.now().monotonic;
-        let said = |date: Duration| Said { age: now.saturating_sub(date), server_ms: written.server_ms(now) };
+        let write_time = |date: Duration| WriteTime { age: now.saturating_sub(date), server_ms: written.server_ms(now) };
         let version = written.version.load(Ordering::Relaxed);
         let stored = match write {
-            Some(Write::Report { report, date }) => self::report(version, &report, said(date)),
-            Some(Write::Clear { key, clear, date }) => cleared(version, key, clear, said(date)),
+            Some(Write::Report { report, date }) => self::report(version, &report, write_time(date)),
+            Some(Write::Clear { key, clear, date }) => cleared(version, key, clear, write_time(date)),
             Some(Write::Release(owned)) => {
                 due.push_back(Due { owned, at: reported + RELEASED_AFTER });
                 continue;
@@ -134,7 +134,7 @@ pub(crate) async fn write_all(
         };
         match stored {
             Ok(stored) => put(&*reports, stored, &written).await,
-            Err(error) => tracing::warn!(%error, "a word of this node's is not shared: its names are longer than any registry's"),
+            Err(error) => tracing::warn!(%error, "a report or clear of this node was not published: its names are too long to store"),
         }
         reported = clock.now().monotonic;
     }
@@ -147,7 +147,7 @@ pub(crate) async fn write_all(
 async fn release(leases: &LeaseStore, Due { owned, .. }: Due) {
     let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&owned)).await;
     if let Ok(Err(error)) = released {
-        tracing::debug!(%error, "a lease was not given back; it runs out");
+        tracing::debug!(%error, "a lease was not released; it expires by itself");
     }
 }
 
@@ -156,17 +156,17 @@ async fn put(reports: &dyn KeyValue, Stored { key, value, ttl }: Stored, written
     let count = if matches!(put, Ok(Ok(_))) { &written.sent } else { &written.unsent };
     count.fetch_add(1, Ordering::Relaxed);
     if let Ok(Err(error)) = put {
-        tracing::debug!(key, %error, "a report was not written; it will be when the bus is back");
+        tracing::debug!(key, %error, "a report was not written; it is written again when the bus is back");
     }
 }
 
-fn cleared(version: u32, key: String, clear: StoredClear, said: Said) -> Result<Stored, KnowError> {
-    let value = encode_as(version, &StoredClear { age_ms: milliseconds(said.age), said_ms: said.server_ms, ..clear })?;
+fn cleared(version: u32, key: String, clear: StoredClear, time: WriteTime) -> Result<Stored, KnowError> {
+    let value = encode_as(version, &StoredClear { age_ms: milliseconds(time.age), written_ms: time.server_ms, ..clear })?;
     Ok(Stored { key, value, ttl: LONGEST_KEPT })
 }
 
 /// A report as it is stored; an error if it is too large.
-fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError> {
+fn report(version: u32, report: &Report, time: WriteTime) -> Result<Stored, KnowError> {
     let nothing = FailureDetails::default();
     let (found, details) = match &report.finding {
         Finding::Succeeded => (Found::Succeeded, &nothing),
@@ -185,8 +185,8 @@ fn report(version: u32, report: &Report, said: Said) -> Result<Stored, KnowError
         repository: details.repository.clone(),
         in_a_row: if details.in_a_row > 1 { details.in_a_row } else { 0 },
         failing_for_ms: milliseconds(details.failing_for),
-        age_ms: milliseconds(said.age),
-        said_ms: said.server_ms,
+        age_ms: milliseconds(time.age),
+        written_ms: time.server_ms,
     };
     let class: FailureClass = report.backoff_key.class();
     let key = ReportKey { node: report.reporter.clone(), class: Some(class), backoff_key: report.backoff_key.id().0 }.text();
@@ -202,7 +202,7 @@ pub(crate) fn lease_key(name: LeaseName) -> String {
         LeaseName::Lead(backoff_key, number) => ("lead", backoff_key, u128::from(number)),
         LeaseName::Slot(backoff_key, number) => ("slot", backoff_key, u128::from(number)),
     };
-    TryKey { kind: kind.to_owned(), backoff_key: backoff_key.0, which }.text()
+    AttemptKey { kind: kind.to_owned(), backoff_key: backoff_key.0, which }.text()
 }
 
 fn about(about: &About) -> StoredAbout {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::core::knowledge::{BackoffKey, PROBE_DEADLINE};
 
-    fn said_of(image: &str) -> Write {
+    fn failure_of(image: &str) -> Write {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
         let backoff_key = Arc::new(BackoffKey::new(View::default(), about));
         let finding = Finding::Failed(FailureDetails { message: "404".to_owned(), step: 1, ..FailureDetails::default() });
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_given_back_after_its_report_and_no_report_waits_for_it() {
+    async fn a_lease_is_released_after_its_report_and_no_report_waits_for_the_release() {
         let (fleet, clock) = (Fleet::default(), Clock::simulated(Duration::from_secs(1_000_000)));
         let bus = MemoryBus::new(clock.clone());
         let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.unwrap();
@@ -270,7 +270,7 @@ mod tests {
         let owned = leases.give_up("lead.1.0", None).unwrap();
         let arriving = bus.subscribe(&fleet.all_knowledge(), None).await.unwrap();
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
-        for write in [said_of("a:1"), Write::Release(owned), said_of("a:2")] {
+        for write in [failure_of("a:1"), Write::Release(owned), failure_of("a:2")] {
             writes.send(write).await.unwrap();
         }
         drop(tokio::spawn(write_all(reports, leases, waiting, Arc::default(), Dating::by(clock.clone()))));

@@ -34,23 +34,23 @@ impl Reader {
         Self(Some(Arc::default()))
     }
 
-    /// Reads the value of a key of the reports bucket, like [`stored::heard`].
-    pub(crate) fn heard(
+    /// Reads the value of a key of the reports bucket, like [`stored::read_input`].
+    pub(crate) fn read_input(
         &self,
         key: ReportKey,
         value: &Bytes,
         stored: Stored,
         known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
     ) -> Option<Input> {
-        let Some(memory) = self.0.as_ref().filter(|_| key.class.is_some()) else { return stored::heard(key, value, stored, known) };
+        let Some(memory) = self.0.as_ref().filter(|_| key.class.is_some()) else { return stored::read_input(key, value, stored, known) };
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (value.as_ptr() as usize, value.len());
         if let Some((_, _, read)) = memory.read.get(&place).filter(|(_, of, _)| *of == key) {
-            return Some(read.clone().heard(stored));
+            return Some(read.clone().into_input(stored));
         }
         let read = stored::read(key.clone(), value, known)?;
         memory.keep(place, (value.clone(), key, read.clone()));
-        Some(read.heard(stored))
+        Some(read.into_input(stored))
     }
 }
 
@@ -102,21 +102,21 @@ mod tests {
             in_a_row: 0,
             failing_for_ms: 0,
             age_ms: 7,
-            said_ms: None,
+            written_ms: None,
         };
         let key = ReportKey { node: "n1".parse().unwrap(), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 };
         (key, encode(&stored).unwrap().into())
     }
 
     fn read(reader: &Reader, key: &ReportKey, value: &Bytes, stored: Stored) -> Option<(Arc<Report>, Duration)> {
-        match reader.heard(key.clone(), value, stored, |_| None) {
+        match reader.read_input(key.clone(), value, stored, |_| None) {
             Some(Input::ReportReceived { report, age }) => Some((report, age)),
             _ => None,
         }
     }
 
     #[test]
-    fn copies_that_remember_read_the_same_bytes_once_and_date_them_each() {
+    fn copies_that_remember_read_the_same_bytes_once_and_compute_each_age() {
         let (key, value) = report("a:1");
         let reader = Reader::remembering();
         let (first, age) = read(&reader, &key, &value, AT_ONCE).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_under_another_key_is_not_taken_for_what_was_read() {
+    fn the_same_bytes_under_another_key_are_read_again() {
         let ((key, value), (other, _)) = (report("a:1"), report("b:1"));
         let reader = Reader::remembering();
         assert!(read(&reader, &key, &value, AT_ONCE).is_some());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_reports_is_bounded() {
         let (key, value) = report("a:1");
         let reader = Reader::remembering();
         let (first, _) = read(&reader, &key, &value, AT_ONCE).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bus::{BucketStatus, Message};
 use contract::AttemptId;
 use contract::know::{
-    AboutKind, Found, MAX_KEYS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, TryKey, decode,
+    AboutKind, AttemptKey, Found, MAX_KEYS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, decode,
 };
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -25,11 +25,11 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The age of a value: `age_ms` when it was written, the time until the server stored it (`said_ms` is the server's time at the write),
+    /// The age of a value: `age_ms` when it was written, the time until the server stored it (`written_ms` is the server's time at the write),
     /// and the time since. The time in between counts at most [`LONGEST`], because a longer one means that a clock was set.
-    fn age_of(self, age_ms: u64, said_ms: Option<u64>) -> Duration {
-        let said = said_ms.map(|said| i128::from(said) * NANOSECONDS_IN_MILLISECOND);
-        let waited = self.at.zip(said).map(|(at, said)| u64::try_from((at - said).max(0)).unwrap_or(u64::MAX));
+    fn age_of(self, age_ms: u64, written_ms: Option<u64>) -> Duration {
+        let written = written_ms.map(|written| i128::from(written) * NANOSECONDS_IN_MILLISECOND);
+        let waited = self.at.zip(written).map(|(at, written)| u64::try_from((at - written).max(0)).unwrap_or(u64::MAX));
         let waited = Duration::from_nanos(waited.unwrap_or_default()).min(LONGEST);
         Duration::from_millis(age_ms).saturating_add(waited).saturating_add(self.age)
     }
@@ -40,23 +40,23 @@ impl Stored {
 pub(crate) struct Read {
     report: Arc<Report>,
     age_ms: u64,
-    said_ms: Option<u64>,
+    written_ms: Option<u64>,
 }
 
 impl Read {
-    pub(crate) fn heard(self, stored: Stored) -> Input {
-        Input::ReportReceived { age: stored.age_of(self.age_ms, self.said_ms), report: self.report }
+    pub(crate) fn into_input(self, stored: Stored) -> Input {
+        Input::ReportReceived { age: stored.age_of(self.age_ms, self.written_ms), report: self.report }
     }
 }
 
 /// Reads the value of a key of the reports bucket. None if it cannot be read, is of an unknown kind, or does not match its key.
-pub(crate) fn heard(
+pub(crate) fn read_input(
     key: ReportKey,
     value: &[u8],
     stored: Stored,
     known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
 ) -> Option<Input> {
-    if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.heard(stored)) }
+    if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.into_input(stored)) }
 }
 
 /// Reads a report. For most back-off keys this is not the first report: the key is shared with `known`, and its id is not computed.
@@ -82,22 +82,22 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) ->
         Found::Unanswered => Finding::Unanswered(details.bounded()),
         Found::Unknown => return None,
     };
-    let (age_ms, said_ms) = (report.age_ms, report.said_ms);
+    let (age_ms, written_ms) = (report.age_ms, report.written_ms);
     let report = Arc::new(Report { reporter: key.node, backoff_key, attempt: report.attempt, trace: report.trace, finding });
-    Some(Read { report, age_ms, said_ms })
+    Some(Read { report, age_ms, written_ms })
 }
 
 fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
     let clear: StoredClear = decode(value).ok()?;
     let backoff_key = |text: &String| u128::from_str_radix(text, 16).ok().map(BackoffKeyId);
     let backoff_keys = clear.backoff_keys.iter().take(MAX_KEYS_CLEARED).filter_map(backoff_key).collect();
-    Some(Input::Cleared { image: clear.image, backoff_keys, age: stored.age_of(clear.age_ms, clear.said_ms) })
+    Some(Input::Cleared { image: clear.image, backoff_keys, age: stored.age_of(clear.age_ms, clear.written_ms) })
 }
 
 /// A change of a lease, as it is republished.
 pub(crate) fn lease(key: &str, message: &Message) -> Option<Input> {
-    let name = lease_name(&TryKey::read(key)?)?;
-    if is_gone(message) {
+    let name = lease_name(&AttemptKey::read(key)?)?;
+    if is_deleted(message) {
         return Some(Input::LeaseFreed(name));
     }
     let lease: StoredLease = decode(&message.payload).ok()?;
@@ -122,7 +122,7 @@ pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option
 }
 
 /// Whether a republished change means that there is no value any more.
-pub(crate) fn is_gone(message: &Message) -> bool {
+pub(crate) fn is_deleted(message: &Message) -> bool {
     let header = |name| message.headers.get(name);
     header("Nats-Marker-Reason").is_some() || matches!(header("KV-Operation"), Some("DEL" | "PURGE"))
 }
@@ -139,7 +139,7 @@ pub(crate) fn stamp_of(message: &Message) -> Option<i128> {
     Some(OffsetDateTime::parse(stamp, &Rfc3339).ok()?.unix_timestamp_nanos())
 }
 
-fn lease_name(key: &TryKey) -> Option<LeaseName> {
+fn lease_name(key: &AttemptKey) -> Option<LeaseName> {
     let backoff_key = BackoffKeyId(key.backoff_key);
     match key.kind.as_str() {
         "probe" => Some(LeaseName::Probe(backoff_key, AttemptId::from(key.which))),
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_word_waited_in_a_connection_is_age() {
+    fn the_time_that_a_report_waited_in_a_connection_counts_as_age() {
         const SECOND: i128 = 1_000_000_000;
         let second = Duration::from_secs;
         let table = [
@@ -191,8 +191,8 @@ mod tests {
             (Some(i128::from(u64::MAX) * 1_000_000), Some(0), second(3) + LONGEST),
             (Some(-SECOND), Some(0), second(3)),
         ];
-        for (at, said_ms, age) in table {
-            assert_eq!(Stored { age: second(1), at }.age_of(2_000, said_ms), age, "{at:?} {said_ms:?}");
+        for (at, written_ms, age) in table {
+            assert_eq!(Stored { age: second(1), at }.age_of(2_000, written_ms), age, "{at:?} {written_ms:?}");
         }
         assert_eq!(Stored { age: Duration::MAX, at: None }.age_of(u64::MAX, None), Duration::MAX);
     }

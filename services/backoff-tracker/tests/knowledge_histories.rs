@@ -185,7 +185,7 @@ impl Node {
         Self(core)
     }
 
-    fn hears(&mut self, now: Duration, record: &Record) {
+    fn receives(&mut self, now: Duration, record: &Record) {
         let age = now - record.date;
         let input = match &record.what {
             What::Report(report) => Input::ReportReceived { report: Arc::clone(report), age },
@@ -195,12 +195,12 @@ impl Node {
     }
 
     fn reads(mut self, now: Duration, records: &[Record]) -> Self {
-        records.iter().for_each(|record| self.hears(now, record));
+        records.iter().for_each(|record| self.receives(now, record));
         self
     }
 
     fn follows(mut self, records: &[Record]) -> Self {
-        records.iter().for_each(|record| self.hears(record.stored, record));
+        records.iter().for_each(|record| self.receives(record.stored, record));
         self
     }
 
@@ -216,12 +216,12 @@ impl Node {
             }
         }
         arriving.sort_by_key(|(at, _)| *at);
-        arriving.into_iter().for_each(|(at, record)| self.hears(at, record));
+        arriving.into_iter().for_each(|(at, record)| self.receives(at, record));
         self.reads(end, &bucket(records, end))
     }
 
-    fn contradicts(&self) -> bool {
-        self.0.counts().replica.contradicted_total > 0
+    fn has_distrusted(&self) -> bool {
+        self.0.counts().replica.distrusted_total > 0
     }
 
     fn shows(&self, now: Duration) -> Vec<Shown> {
@@ -283,7 +283,7 @@ impl Nodes {
     fn agree(&self) -> Result<(), TestCaseError> {
         let [(first, known), others @ ..] = &self.nodes[..] else { return Ok(()) };
         for (other, node) in others {
-            prop_assert_eq!(node.shows(self.end), known.shows(self.end), "who {} and who {}", other, first);
+            prop_assert_eq!(node.shows(self.end), known.shows(self.end), "the node that {} and the node that {}", other, first);
         }
         Ok(())
     }
@@ -317,7 +317,7 @@ proptest! {
         later in later(),
     ) {
         let nodes = nodes(&history(&events, false), alive, &fates, restarts, order, later);
-        prop_assume!(!nodes.nodes.iter().any(|(_, node)| node.contradicts()));
+        prop_assume!(!nodes.nodes.iter().any(|(_, node)| node.has_distrusted()));
         nodes.agree()?;
     }
 }

@@ -1,4 +1,4 @@
-//! Leases and attempts when something goes wrong with them: the bus is slow, the request is gone, the registry is silent.
+//! Leases and attempts when something goes wrong with them: the bus is slow, the request was withdrawn, the registry is silent.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_TO_GONE,
+    About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_UNTIL_LOST,
     Outcome, PROBE_DEADLINE, Report, RequestId, Target, View,
 };
 use clock::Random;
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// The last decision on a request since the effects were last taken.
-    fn told(&self, request: u64) -> Option<&Decision> {
+    fn last_decision(&self, request: u64) -> Option<&Decision> {
         let of = |effect: &'_ Effect| matches!(effect, Effect::Answer(id, _) if *id == RequestId(request));
         self.effects.iter().rev().find(|effect| of(effect)).map(|effect| match effect {
             Effect::Answer(_, decision) => decision,
@@ -63,7 +63,7 @@ impl Node {
     }
 
     fn is_clear(&self, request: u64) -> bool {
-        matches!(self.told(request), Some(Decision::Granted { .. }))
+        matches!(self.last_decision(request), Some(Decision::Granted { .. }))
     }
 }
 
@@ -82,7 +82,7 @@ fn target(image: &str) -> Target {
 }
 
 #[test]
-fn a_lease_won_for_a_request_that_is_gone_is_left_to_the_next() {
+fn a_lease_won_for_a_withdrawn_request_goes_to_the_next() {
     let mut node = Node::new();
     node.ask(1, "r/a:1");
     let [lead] = node.asked()[..] else { panic!("one lease is asked for") };
@@ -90,13 +90,13 @@ fn a_lease_won_for_a_request_that_is_gone_is_left_to_the_next() {
     node.ask(2, "r/a:1");
     node.now = 100 * MS;
     node.give(Input::Lease(lead, LeaseAnswer::Won));
-    assert!(node.effects.contains(&Effect::ReleaseLease(lead)), "nobody wants it: {:?}", node.effects);
+    assert!(node.effects.contains(&Effect::ReleaseLease(lead)), "no request needs it: {:?}", node.effects);
     let mut asked = node.asked();
     while asked.is_empty() && node.now < Duration::from_secs(1) {
         node.until(node.now + 10 * MS);
         asked = node.asked();
     }
-    assert_eq!(asked, [lead], "the other request asks for it, and waits for no lease of a request that is gone");
+    assert_eq!(asked, [lead], "the other request asks for it, and waits for no lease of a withdrawn request");
     node.give(Input::Lease(lead, LeaseAnswer::Won));
     for slot in node.asked() {
         node.give(Input::Lease(slot, LeaseAnswer::Won));
@@ -105,9 +105,9 @@ fn a_lease_won_for_a_request_that_is_gone_is_left_to_the_next() {
 }
 
 #[test]
-fn a_bus_that_answers_too_late_each_time_is_gone() {
+fn a_bus_that_always_answers_too_late_counts_as_lost() {
     let mut node = Node::new();
-    for number in 0..u64::from(MISSES_TO_GONE) {
+    for number in 0..u64::from(MISSES_UNTIL_LOST) {
         assert!(!node.core.is_without_bus());
         node.ask(number, &format!("r/a:{number}"));
         let asked = node.asked();
@@ -121,7 +121,7 @@ fn a_bus_that_answers_too_late_each_time_is_gone() {
 }
 
 #[test]
-fn a_bus_that_takes_its_time_each_time_is_waited_for() {
+fn a_slow_bus_that_answers_in_time_is_waited_for() {
     let mut node = Node::new();
     let answers = |node: &mut Node| {
         let (asked, names) = (node.now, node.asked());
@@ -147,7 +147,7 @@ fn a_bus_that_takes_its_time_each_time_is_waited_for() {
 }
 
 #[test]
-fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
+fn a_node_without_answers_of_the_bus_attempts_no_more_often_than_kubelet() {
     let mut node = Node::new();
     let mut random = Random::seeded(1);
     let mut attempts = Vec::new();
@@ -167,11 +167,11 @@ fn whom_the_bus_does_not_answer_tries_no_more_often_than_kubelet() {
         node.give(Input::BusBack);
     }
     let kubelet = [0, 10, 30, 70];
-    assert!(attempts.len() <= kubelet.len() && attempts.iter().zip(kubelet).all(|(tried, allowed)| *tried >= allowed), "{attempts:?}");
+    assert!(attempts.len() <= kubelet.len() && attempts.iter().zip(kubelet).all(|(attempt, allowed)| *attempt >= allowed), "{attempts:?}");
 }
 
 #[test]
-fn who_only_observes_ends_no_attempt_because_others_are_answered() {
+fn an_observing_node_ends_no_attempt_because_others_are_answered() {
     for observes in [false, true] {
         let mut node = Node::new();
         node.core = if observes { node.core.observing() } else { node.core };
@@ -205,7 +205,7 @@ fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
 }
 
 #[test]
-fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
+fn a_reporter_of_any_binding_entry_leaves_the_probe_to_others() {
     for (reporter, from, to) in [("n3", 4_000, 4_600), ("me", 5_000, 6_600)] {
         let (mut node, mut random) = (Node::new(), Random::seeded(1));
         for one in ["n1", "n2", reporter] {
@@ -226,13 +226,13 @@ fn who_has_reported_any_of_what_binds_leaves_the_probe_to_others() {
 
 /// A failure without a bus that was not published does not count.
 #[test]
-fn who_failed_alone_goes_on_when_another_succeeds_but_only_once() {
+fn a_node_that_failed_alone_continues_once_when_another_succeeds() {
     for (without_bus, attempts) in [(false, [true, false, false]), (true, [true, true, false])] {
-        goes_on(without_bus, attempts);
+        continues_after(without_bus, attempts);
     }
 }
 
-fn goes_on(without_bus: bool, attempts: [bool; 3]) {
+fn continues_after(without_bus: bool, attempts: [bool; 3]) {
     let (mut node, mut random) = (Node::new(), Random::seeded(1));
     let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
     let fail = |node: &mut Node, random: &mut Random| {
@@ -248,7 +248,7 @@ fn goes_on(without_bus: bool, attempts: [bool; 3]) {
         Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO }
     };
     node.now = Duration::from_secs(1);
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     node.ask(1, "r/a:1");
     assert!(node.is_clear(1));
     if !without_bus {
@@ -270,7 +270,7 @@ fn goes_on(without_bus: bool, attempts: [bool; 3]) {
 
 /// A node takes the leases of an image again and again, and never reports a result.
 #[test]
-fn nobody_waits_for_a_result_under_a_lease_for_longer_than_two_terms() {
+fn no_node_waits_for_a_lease_holders_result_for_longer_than_two_terms() {
     let term = PROBE_DEADLINE;
     // Whether the caller is a standing pull, or asks anew after it was refused after 10 s, as late as kubelet does.
     for stands in [true, false] {

@@ -21,7 +21,7 @@ const NOW: Duration = Duration::from_secs(10_000);
 const ABOUTS: u8 = 8;
 
 #[derive(Clone, Debug)]
-struct Said {
+struct Reported {
     reporter: u8,
     about: u8,
     age_ms: u64,
@@ -61,8 +61,8 @@ fn finding() -> impl Strategy<Value = Finding> {
     ]
 }
 
-fn said(reporters: u8) -> impl Strategy<Value = Vec<Said>> {
-    let one = (0..reporters, 0..ABOUTS, 0..400_000_u64, finding()).prop_map(|(reporter, about, age_ms, finding)| Said {
+fn reported(reporters: u8) -> impl Strategy<Value = Vec<Reported>> {
+    let one = (0..reporters, 0..ABOUTS, 0..400_000_u64, finding()).prop_map(|(reporter, about, age_ms, finding)| Reported {
         reporter,
         about,
         age_ms,
@@ -72,22 +72,26 @@ fn said(reporters: u8) -> impl Strategy<Value = Vec<Said>> {
 }
 
 /// One report of each reporter on each back-off key, as a bucket keeps them.
-fn last_words(said: Vec<Said>) -> Vec<(Arc<Report>, Duration)> {
+fn last_reports(reported: Vec<Reported>) -> Vec<(Arc<Report>, Duration)> {
     let mut random = Random::seeded(5);
-    let words: BTreeMap<(u8, u8), Said> = said.into_iter().map(|said| ((said.reporter, said.about), said)).collect();
-    let report = |said: Said| {
-        let backoff_key = Arc::new(BackoffKey::new(View::default(), abouts()[usize::from(said.about)].clone()));
-        let reporter = format!("n{}", said.reporter).parse().unwrap();
+    let reports: BTreeMap<(u8, u8), Reported> =
+        reported.into_iter().map(|reported| ((reported.reporter, reported.about), reported)).collect();
+    let report = |reported: Reported| {
+        let backoff_key = Arc::new(BackoffKey::new(View::default(), abouts()[usize::from(reported.about)].clone()));
+        let reporter = format!("n{}", reported.reporter).parse().unwrap();
         let attempt = AttemptId::random(&mut random);
-        (Arc::new(Report { reporter, backoff_key, attempt, trace: None, finding: said.finding }), Duration::from_millis(said.age_ms))
+        (
+            Arc::new(Report { reporter, backoff_key, attempt, trace: None, finding: reported.finding }),
+            Duration::from_millis(reported.age_ms),
+        )
     };
-    words.into_values().map(report).collect()
+    reports.into_values().map(report).collect()
 }
 
-fn replica(words: &[(Arc<Report>, Duration)]) -> Knowledge {
+fn replica(reports: &[(Arc<Report>, Duration)]) -> Knowledge {
     let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
     core.step(NOW, Input::Fleet { alive: 50, rank: None });
-    for (report, age) in words {
+    for (report, age) in reports {
         core.step(NOW, Input::ReportReceived { report: Arc::clone(report), age: *age });
     }
     core
@@ -103,8 +107,8 @@ fn longest(backoff_key: &BackoffKey) -> Duration {
 }
 
 /// The longest `Retry-After` in any report on a key, with its spread; an hour at most.
-fn asked_for(words: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> Duration {
-    let asked = words
+fn asked_for(reports: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> Duration {
+    let asked = reports
         .iter()
         .filter(|(report, _)| report.backoff_key.id() == backoff_key.id())
         .filter_map(|(report, _)| report.finding.details()?.retry_after);
@@ -124,45 +128,45 @@ fn shown(core: &Knowledge) -> Vec<Shown> {
 
 proptest! {
     #[test]
-    fn any_order_and_any_repetition_come_to_the_same(
-        said in said(8),
+    fn reports_in_any_order_and_repetition_give_the_same_entries(
+        reported in reported(8),
         order in proptest::collection::vec((any::<u64>(), 1..4_usize), 30),
     ) {
-        let words = last_words(said);
+        let reports = last_reports(reported);
         let mut shuffled: Vec<(u64, (Arc<Report>, Duration))> = Vec::new();
-        for (index, word) in words.iter().enumerate() {
+        for (index, report) in reports.iter().enumerate() {
             let (place, times) = order[index % order.len()];
             for time in 0..times as u64 {
-                shuffled.push((place.wrapping_mul(time * 2 + 1), word.clone()));
+                shuffled.push((place.wrapping_mul(time * 2 + 1), report.clone()));
             }
         }
         shuffled.sort_by_key(|(place, _)| *place);
-        let shuffled: Vec<_> = shuffled.into_iter().map(|(_, word)| word).collect();
-        prop_assert_eq!(shown(&replica(&words)), shown(&replica(&shuffled)));
+        let shuffled: Vec<_> = shuffled.into_iter().map(|(_, report)| report).collect();
+        prop_assert_eq!(shown(&replica(&reports)), shown(&replica(&shuffled)));
     }
 
     #[test]
-    fn nothing_binds_longer_than_the_longest_step_of_its_class_or_the_retry_after_that_was_asked_for(said in said(8)) {
-        let words = last_words(said);
-        for entry in replica(&words).entries(NOW) {
-            let bound = longest(&entry.backoff_key).max(asked_for(&words, &entry.backoff_key));
+    fn no_entry_binds_longer_than_its_longest_step_or_retry_after(reported in reported(8)) {
+        let reports = last_reports(reported);
+        for entry in replica(&reports).entries(NOW) {
+            let bound = longest(&entry.backoff_key).max(asked_for(&reports, &entry.backoff_key));
             prop_assert!(entry.next_attempt <= entry.failed_at + bound, "{bound:?} {entry:?}");
         }
     }
 
     #[test]
-    fn one_voice_binds_others_for_seconds(said in said(1)) {
-        for entry in replica(&last_words(said)).entries(NOW) {
+    fn one_reporter_binds_others_for_seconds(reported in reported(1)) {
+        for entry in replica(&last_reports(reported)).entries(NOW) {
             prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + UNCONFIRMED_FOR, "{entry:?}");
         }
     }
 
     #[test]
-    fn nothing_said_in_any_order_panics_or_grows(said in proptest::collection::vec(said(8), 0..6)) {
+    fn reports_in_any_order_neither_panic_nor_grow_the_replica(reported in proptest::collection::vec(reported(8), 0..6)) {
         let mut core = replica(&[]);
-        let keys: BTreeSet<(u8, u8)> = said.iter().flatten().map(|said| (said.reporter, said.about)).collect();
-        for words in said {
-            for (report, age) in last_words(words) {
+        let keys: BTreeSet<(u8, u8)> = reported.iter().flatten().map(|reported| (reported.reporter, reported.about)).collect();
+        for reports in reported {
+            for (report, age) in last_reports(reports) {
                 core.step(NOW, Input::ReportReceived { report, age });
             }
         }

@@ -257,7 +257,7 @@ impl EventRecorder {
             (answers, inputs)
         };
         context.spawn(taken.into_actor(self).map(|(answers, inputs), recorder, context| {
-            // Empty: the sender is gone, so no append is under way.
+            // Empty: the sender is dropped, so no append is under way.
             if !inputs.is_empty() {
                 inputs.into_iter().for_each(|input| recorder.feed(input, context));
                 recorder.take_appended(answers, context);
@@ -291,7 +291,7 @@ impl EventRecorder {
             };
             context.spawn(sync.into_actor(self).map(|synced, recorder, _| {
                 if let Err(error) = synced {
-                    tracing::warn!(%error, "stored events cannot be brought to the disk: a loss of power would take them");
+                    tracing::warn!(%error, "stored events cannot be synced to the disk: a power failure would lose them");
                 }
                 if let Some(durable) = &mut recorder.durable {
                     durable.is_sync_planned = false;

@@ -1,5 +1,5 @@
 //! For every order of failures: an event whose recording was answered is in the stream once, in the order of its number, or the stream has
-//! an event that says how many were dropped.
+//! an event that states how many were dropped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -286,10 +286,10 @@ fn full_outbox_drops_refusals_first_and_counts_them() {
     let dropped = world.recorder.counts().dropped_total;
     assert!(dropped > 0);
     assert_eq!(of(EventReason::BackOff) as u64, 30 - dropped);
-    let says: Vec<&str> =
+    let messages: Vec<&str> =
         world.stream.iter().filter(|event| event.reason == EventReason::EventsDropped).map(|event| event.message.as_str()).collect();
-    assert_eq!(says.len(), 1);
-    assert!(says[0].starts_with(&format!("{dropped} events")), "{says:?}");
+    assert_eq!(messages.len(), 1);
+    assert!(messages[0].starts_with(&format!("{dropped} events")), "{messages:?}");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn number_of_a_published_but_unstored_event_is_not_reused() {
         "the stream has another of number 2: {:?}",
         world.numbers()
     );
-    assert!(world.stream.iter().any(|event| event.reason == EventReason::EventsDropped), "an event says that events may be lost");
+    assert!(world.stream.iter().any(|event| event.reason == EventReason::EventsDropped), "an event reports that events may be lost");
 }
 
 #[test]
@@ -408,7 +408,7 @@ proptest! {
             }
         }
         world.settle();
-        prop_assert!(world.accounted_for() >= world.answered.len() as u64, "{} are told of {}", world.accounted_for(), world.answered.len());
+        prop_assert!(world.accounted_for() >= world.answered.len() as u64, "{} are accounted for of {}", world.accounted_for(), world.answered.len());
         let mut numbers = world.numbers();
         numbers.sort_unstable();
         let last = numbers.last().copied().unwrap_or_default();

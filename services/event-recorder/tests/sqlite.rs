@@ -146,7 +146,7 @@ fn readable_events_of_a_damaged_file_are_kept_and_the_file_set_aside() {
 fn file_that_is_no_database_or_of_a_newer_version_is_set_aside() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(OUTBOX_FILE);
-    std::fs::write(&path, "this is no database, whatever it says").unwrap();
+    std::fs::write(&path, "this is not a database").unwrap();
     let opened = open(dir.path());
     assert!(opened.recovered.lost.as_deref().unwrap().contains("0 events were read"), "{:?}", opened.recovered.lost);
     drop(opened);

@@ -25,7 +25,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Agents that are asked at the same time, because each request is held open.
 pub const ASKED_AT_ONCE: usize = 100;
 
-/// The answer of a node, or a message that says why there is none.
+/// The answer of a node, or a message with the reason why there is none.
 pub type Answer<R> = (NodeName, Result<R, String>);
 
 /// Connects to the fleet of `question` and runs `work` with it, in an actix system. Log messages below `quietest` are left out unless a
@@ -64,8 +64,8 @@ pub async fn connect(args: &FleetArgs, configuration: &Configuration) -> Result<
     }
 }
 
-/// Connects to the agent that answers on this host if no fleet or agent is configured, and says so unless `quiet`. None if a fleet or agent
-/// is configured, or if no agent answers.
+/// Connects to the agent that answers on this host if no fleet or agent is configured, and prints a remark about it unless `quiet`.
+/// None if a fleet or agent is configured, or if no agent answers.
 ///
 /// # Errors
 /// Several agents answer on this host.
@@ -89,11 +89,11 @@ async fn advise(configuration: &Configuration, error: anyhow::Error) -> anyhow::
     if Exit::of_error(&error) == Exit::Usage {
         return error;
     }
-    let told = output::told(&error);
-    let Some(told) = told.strip_suffix("; trying again") else { return error };
+    let text = output::error_text(&error);
+    let Some(text) = text.strip_suffix("; trying again") else { return error };
     let found = local_agent(configuration).await.ok().flatten();
     let url = found.map_or_else(|| "unix://STATE_DIR/agent.sock".to_owned(), |agent| agent.url);
-    anyhow!("{told}. An agent on this machine answers without the bus: --agent {url}")
+    anyhow!("{text}. An agent on this machine answers without the bus: --agent {url}")
 }
 
 /// The agents behind a bus.
@@ -188,19 +188,24 @@ impl FleetClient {
     /// Asks each of `nodes`, 100 at a time, and returns the answers in the same order.
     pub async fn ask_each<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<Answer<C::Reply>> {
         let mut answers = Vec::with_capacity(nodes.len());
-        self.hear_each(nodes, command, |node, answer| answers.push((node, answer))).await;
+        self.for_each_answer(nodes, command, |node, answer| answers.push((node, answer))).await;
         answers
     }
 
-    /// Like [`Self::ask_each`], for long answers: passes each answer to `hear` and keeps none.
-    pub async fn hear_each<C: Command>(&self, nodes: &[NodeName], command: &C, mut hear: impl FnMut(NodeName, Result<C::Reply, String>)) {
+    /// Like [`Self::ask_each`], for long answers: passes each answer to `on_answer` and keeps none.
+    pub async fn for_each_answer<C: Command>(
+        &self,
+        nodes: &[NodeName],
+        command: &C,
+        mut on_answer: impl FnMut(NodeName, Result<C::Reply, String>),
+    ) {
         let ask = |node: NodeName| async move {
             let answer = self.ask(&node, command.clone(), ANSWER_WITHIN).await.map_err(|error| self.explain_silence(&node, &error));
             (node, answer)
         };
         let mut answers = stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE);
         while let Some((node, answer)) = answers.next().await {
-            hear(node, answer);
+            on_answer(node, answer);
         }
     }
 
@@ -213,8 +218,8 @@ impl FleetClient {
         let asked = actors::gather(&messaging, &self.fleet, root_envelope(DescribeNode {}), PERSON, &self.clock);
         // A socket accepts a request even if its agent is stopped, so nothing would ever answer it.
         let Ok(answered) = tokio::time::timeout(ANSWER_WITHIN, asked).await else {
-            let whom = self.socket().map_or_else(|| "the bus".to_owned(), |socket| format!("the agent behind {socket}"));
-            bail!("{whom} is silent for {ANSWER_WITHIN:?}: is it stopped, or very busy? If it stays so, start it again");
+            let silent_side = self.socket().map_or_else(|| "the bus".to_owned(), |socket| format!("the agent behind {socket}"));
+            bail!("{silent_side} is silent for {ANSWER_WITHIN:?}: is it stopped, or very busy? If it stays so, start it again");
         };
         let mut nodes = answered.context("the fleet cannot be asked")?;
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
@@ -261,14 +266,14 @@ impl FleetClient {
     ///
     /// # Errors
     /// Those of [`Self::answering`], and that the agent behind a socket is not the given node.
-    pub async fn meant<F: Format>(&self, args: &NodesQuestionArgs<F>) -> Result<Vec<NodeName>> {
+    pub async fn selected_nodes<F: Format>(&self, args: &NodesQuestionArgs<F>) -> Result<Vec<NodeName>> {
         self.named_or_answering(&args.nodes, args.question.fleet.selector.as_ref()).await
     }
 
     /// The nodes in `named`, else those that answer and that `selector` selects.
     ///
     /// # Errors
-    /// Those of [`Self::meant`].
+    /// Those of [`Self::selected_nodes`].
     pub async fn named_or_answering(&self, named: &[NodeName], selector: Option<&Selector>) -> Result<Vec<NodeName>> {
         if named.is_empty() {
             return Ok(self.answering(selector).await?.into_iter().map(|node| node.node).collect());

@@ -159,7 +159,7 @@ impl PullCoordinator {
             ended.dedup();
             for effect in effects {
                 self.count_effect(now, &effect);
-                self.perform(effect, context);
+                self.carry_out(effect, context);
             }
             ended.into_iter().for_each(|flight| self.forget_if_over(now, flight));
             // The consequences of one input come before the next message.
@@ -199,7 +199,7 @@ impl PullCoordinator {
         }
     }
 
-    fn perform(&mut self, effect: Effect, context: &mut Context<Self>) {
+    fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
         match effect {
             Effect::FindTarget { request, reference, platform, room } => {
                 let look = self.find_target(reference, platform, room);
@@ -210,7 +210,7 @@ impl PullCoordinator {
                 let clearance = self.outbound.clearance(trace, *ask);
                 self.then_after_poll(clearance, context, move |answer| Input::ClearanceAnswered { flight, turn, answer });
             }
-            Effect::Resolve { resolve, trace } => self.tell(*resolve, trace, context),
+            Effect::Resolve { resolve, trace } => self.resolve(*resolve, trace, context),
             Effect::Withdraw { clearance, trace, .. } => self.withdraw(clearance, trace, context),
             Effect::KeepStandingPulls { standing_pulls } => {
                 let keep = keep(self.standing_pulls.clone(), standing_pulls);
@@ -286,7 +286,7 @@ impl PullCoordinator {
         TraceContext { sampled: self.traces.is_some(), ..span }
     }
 
-    fn tell(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
+    fn resolve(&mut self, resolve: ResolveAttempt, trace: TraceContext, context: &mut Context<Self>) {
         let clearance = resolve.clearance;
         let sent = self.outbound.resolve(trace, resolve).shared();
         self.pending.spawn(context, sent.clone(), |(), _, _| {});

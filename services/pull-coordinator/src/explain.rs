@@ -74,7 +74,7 @@ pub(crate) async fn explain(
         }
         BackoffAnswer::Allowed | BackoffAnswer::Unknown { .. } => explain_unenforced(&mut explanation, &list),
     }
-    if wanted.weigh {
+    if wanted.estimate_size {
         size_estimate::add_estimate(&mut explanation, &*runtime, &PullRequest { reference, platform, trace, carried: None }).await;
     }
     explanation.verdict = explanation.in_one_sentence();

@@ -14,16 +14,16 @@ pub(crate) type EntryOfFailure = oneshot::Receiver<Option<String>>;
 
 impl PullCoordinator {
     pub(crate) fn report(&mut self, request: RequestId, report: ReportAttempt, trace: TraceContext, context: &mut Context<Self>) {
-        let tell = report.failure.is_some().then(|| {
-            let (tell, entry) = oneshot::channel();
+        let entry_sender = report.failure.is_some().then(|| {
+            let (sender, entry) = oneshot::channel();
             self.entries_of_failures.insert(request, entry);
-            tell
+            sender
         });
         let report = self.outbound.report(trace, report);
         self.pending.spawn(context, report, move |reported, coordinator, context| {
-            if let Some(tell) = tell {
+            if let Some(sender) = entry_sender {
                 // There is no receiver if the request was abandoned.
-                let _ = tell.send(reported.entry.clone());
+                let _ = sender.send(reported.entry.clone());
             }
             if let Some(traces) = &mut coordinator.traces {
                 traces.opened(request, reported.entry);

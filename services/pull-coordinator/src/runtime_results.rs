@@ -27,6 +27,6 @@ pub(crate) fn pull_failure(failure: PullFailure) -> Failure {
 
 pub(crate) fn too_long(limit: Duration) -> Failure {
     let text =
-        format!("the pull took longer than pull.timeout = {}: raise it, or see what the registry is slow with", image::go::duration(limit));
+        format!("the pull took longer than pull.timeout = {}: raise it, or find out why the registry is slow", image::go::duration(limit));
     Failure { text, class: FailureClass::Unknown, ..Failure::default() }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, Explanation, ImageWeight, PullPolicy};
+use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, Explanation, ImageSizeEstimate, PullPolicy};
 use image::Digest;
 use runtimes::{ImageRuntime, PullRequest, SizeEstimate};
 
@@ -39,22 +39,24 @@ pub(crate) async fn add_estimate(explanation: &mut Explanation, runtime: &dyn Im
         _ => None,
     };
     if not_asked_because.is_some() {
-        explanation.weigh_error = not_asked_because;
+        explanation.estimate_error = not_asked_because;
         return;
     }
     let asking = catch_panic("size estimate", runtime.estimate_size(request));
     match tokio::time::timeout(ESTIMATE_WITHIN, asking).await.map(Option::flatten) {
-        Ok(Some(Ok(weight))) => explanation.weight = Some(image_weight(weight)),
-        Ok(Some(Err(failure))) => explanation.weigh_error = Some(failure.text),
+        Ok(Some(Ok(estimate))) => explanation.size_estimate = Some(image_size_estimate(estimate)),
+        Ok(Some(Err(failure))) => explanation.estimate_error = Some(failure.text),
         // This node's runtime cannot estimate sizes; another node's may.
         Ok(None) => {}
-        Err(_) => explanation.weigh_error = Some(format!("the registry did not say within {ESTIMATE_WITHIN:?} what the image consists of")),
+        Err(_) => {
+            explanation.estimate_error = Some(format!("the registry did not answer within {ESTIMATE_WITHIN:?} with the image's manifest"))
+        }
     }
 }
 
-fn image_weight(estimate: SizeEstimate) -> ImageWeight {
+fn image_size_estimate(estimate: SizeEstimate) -> ImageSizeEstimate {
     let blob = |(digest, bytes): (Digest, u64)| BlobSize { digest: digest.to_string(), bytes };
-    ImageWeight { digest: Some(estimate.digest.to_string()), blobs: estimate.blobs.into_iter().map(blob).collect() }
+    ImageSizeEstimate { digest: Some(estimate.digest.to_string()), blobs: estimate.blobs.into_iter().map(blob).collect() }
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ fn each_caller_waits_for_clearance_as_long_as_the_policy_allows() {
     assert_eq!((answer.outcome, answer.waiting_ms, answer.class), (OutcomeKind::Backoff, 10_000, Some(FailureClass::Unknown)));
     assert_eq!(
         answer.message,
-        "Back-off pulling image \"a:1\": ErrImagePull: no clearance within 10s: another node is finding out whether it can be had"
+        "Back-off pulling image \"a:1\": ErrImagePull: no clearance within 10s: still waiting for the result of another node's attempt"
     );
     assert_eq!((answer.learned_by, answer.learned_ms_ago), (None, None));
     assert_eq!(world.answers_to(second), []);
@@ -285,7 +285,7 @@ fn attempt_ends_when_a_requested_blob_is_late() {
     assert!(names(&effects).starts_with(&["Cancel", "Resolve", "Release", "Withdraw"]), "{:?}", names(&effects));
     let resolved = world.resolves()[1].failure.clone().unwrap();
     assert_eq!((resolved.class, resolved.stage), (FailureClass::RegistryUnavailable, Stage::Blob));
-    assert!(resolved.cause.contains("has not given a blob"), "{}", resolved.cause);
+    assert!(resolved.cause.contains("has not sent a requested blob"), "{}", resolved.cause);
 
     let (mut world, _) = begun();
     world.let_pass(15_000);
@@ -374,7 +374,7 @@ fn late_permit_requests_clearance_again_and_keeps_the_permit() {
 fn kept_permit_is_returned_when_clearance_is_withheld() {
     let (mut world, _) = allowed(granted_for_all());
     world.let_pass(15_000);
-    assert_eq!(world.count("Withdraw"), 0, "the tracker lets others lead, and says if others fail");
+    assert_eq!(world.count("Withdraw"), 0, "the tracker lets others lead, and reports if others fail");
     assert_eq!(names(&world.grant(FLIGHT)), ["Recheck"]);
     assert_eq!(names(&world.give(Input::Rechecked { flight: FLIGHT, found: Ok(None) })), ["Withdraw", "RequestClearance"]);
     assert_eq!(names(&world.clearance(FLIGHT, Some(Clearance::Waiting { held: None }))), ["Release"]);
@@ -533,7 +533,7 @@ fn pull_without_a_pod_must_leave_space_free() {
                  remove images that nobody needs, or lower pull.keep_free"
             );
             assert_eq!(world.reasons_of(request), [Failed]);
-            assert_eq!(world.reports(), [], "nothing was tried");
+            assert_eq!(world.reports(), [], "no attempt was made");
         }
     }
 }

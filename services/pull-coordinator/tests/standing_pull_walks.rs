@@ -147,7 +147,7 @@ fn waiting_standing_pull_records_new_causes_and_repeats_each_minute() {
     let mut world = World::pulling(sharing());
     let (_, effects) = world.ask_until_clearance(EnsureImage { wait_ms: Some(600_000), ..named("a:1", 1) });
     let flight = flight_of(&effects);
-    let mut hears = |refusal: Option<Refusal>| {
+    let mut events_after = |refusal: Option<Refusal>| {
         let effects = world.clearance(flight, Some(Clearance::Waiting { held: refusal }));
         world.settle(effects);
         world.let_pass(20_000);
@@ -158,15 +158,15 @@ fn waiting_standing_pull_records_new_causes_and_repeats_each_minute() {
         learned_by: Some("n8".parse().unwrap()),
         ..refusal()
     };
-    assert_eq!(hears(Some(refusal())), 1);
+    assert_eq!(events_after(Some(refusal())), 1);
     // Neither the same cause from another attempt nor a missing reason is new.
-    assert_eq!(hears(Some(another(1))), 1);
-    assert_eq!(hears(None), 1);
-    assert_eq!(hears(Some(another(2))), 2, "a minute later");
+    assert_eq!(events_after(Some(another(1))), 1);
+    assert_eq!(events_after(None), 1);
+    assert_eq!(events_after(Some(another(2))), 2, "a minute later");
     let other = |class, cause: &str| Refusal { class, cause: cause.to_owned(), ..another(3) };
-    assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: gone"))), 3);
-    assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
-    assert_eq!(hears(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
+    assert_eq!(events_after(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: gone"))), 3);
+    assert_eq!(events_after(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
+    assert_eq!(events_after(Some(other(FailureClass::RegistryUnavailable, "ErrImagePull: refused"))), 4);
     assert!(reasons(&world).iter().all(|reason| *reason == BackOff));
 }
 
@@ -179,9 +179,9 @@ fn standing_pull_status_keeps_the_last_cause_until_clearance() {
         let status = world.core.standing_pulls(world.now).remove(0);
         (status.state, status.cause, status.class, status.next_attempt_ms)
     };
-    assert_eq!(shown(&world), (StandingPullState::Waiting, String::new(), None, None), "the tracker has not said anything");
+    assert_eq!(shown(&world), (StandingPullState::Waiting, String::new(), None, None), "the tracker has not answered");
     world.clearance(flight, Some(Clearance::Waiting { held: None }));
-    let undecided = "another node is finding out whether it can be had".to_owned();
+    let undecided = "still waiting for the result of another node's attempt".to_owned();
     assert_eq!(shown(&world), (StandingPullState::Waiting, undecided, None, None));
     world.let_pass(1_000);
     let effects = world.clearance(flight, Some(Clearance::Waiting { held: Some(refusal()) }));
@@ -522,7 +522,7 @@ fn standing_pulls_are_bounded_to_one_thousand() {
     assert_eq!((answer.outcome, answer.class), (OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
     assert_eq!(
         answer.message,
-        "1000 standing pulls are kept on this node, more are not: end some with fleetpull cancel, or pull without --wait"
+        "1000 standing pulls are kept on this node, which is the limit: cancel some with fleetpull cancel, or pull without --wait"
     );
     assert_eq!(world.core.standing_pulls(world.now).len(), 1_000);
 }

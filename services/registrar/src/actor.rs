@@ -35,7 +35,7 @@ pub struct Registrar {
     lease: LeaseKeeper,
     /// Sends to the present registrar.
     leader: Sender<ReportAlive>,
-    /// The node's services that are told the fleet's state; none: no service needs it.
+    /// The node's services that receive the fleet's state; none: no service needs it.
     neighbours: Option<Neighbours>,
     seen: watch::Sender<FleetSeen>,
     /// The registrar's commands, served while this agent is the registrar.
@@ -63,7 +63,7 @@ pub struct RegistrarParts {
     pub clock: Clock,
     /// The source of jitter, which spreads the nodes' actions.
     pub random: Random,
-    /// The node's services that are told the fleet's state.
+    /// The node's services that receive the fleet's state.
     pub neighbours: Option<Neighbours>,
     /// Reports a panic of the actor.
     pub panic_guard: PanicGuard,
@@ -174,10 +174,10 @@ impl Registrar {
         match effect {
             Effect::Report(report) => self.report(report, context),
             Effect::Notify(report) => {
-                let sent = self.leader.clone().tell(self.envelope(report));
+                let sent = self.leader.clone().send_one_way(self.envelope(report));
                 context.spawn(sent.into_actor(self).map(|sent, _, _| {
                     if let Err(error) = sent {
-                        debug!(%error, "the registrar was not told");
+                        debug!(%error, "a report could not be sent to the registrar");
                     }
                 }));
             }
@@ -212,11 +212,11 @@ impl Registrar {
                 tasks::spawn("registrar-lease", async move { lease.give_back(epoch).await });
             }
             Effect::Publish(digest) => self.publish(digest, context),
-            Effect::Tell(seen) => self.tell(seen, context),
+            Effect::SendFleet(seen) => self.send_fleet(seen, context),
             // `feed` has returned it to the handler.
             Effect::Reply(_) => {}
             Effect::LogUnreadableVersion(version) => {
-                warn!(version, reads = ?READS, "the fleet writes a version that this agent does not read: it learns nothing of the others");
+                warn!(version, reads = ?READS, "the fleet writes a version that this agent cannot read, so it ignores other nodes: update this agent");
             }
         }
     }
@@ -232,10 +232,10 @@ impl Registrar {
         }));
     }
 
-    /// Tells the node's services the fleet's state.
-    fn tell(&mut self, seen: FleetSeen, context: &mut Context<Self>) {
+    /// Sends the fleet's state to the node's services.
+    fn send_fleet(&mut self, seen: FleetSeen, context: &mut Context<Self>) {
         if let Some(neighbours) = &self.neighbours {
-            let calls = neighbours.tell(&Meta::root(&mut self.random), &seen, self.wiring.delivery);
+            let calls = neighbours.send_fleet(&Meta::root(&mut self.random), &seen, self.wiring.delivery);
             context.spawn(calls.into_actor(self));
         }
         self.seen.send_replace(seen);

@@ -44,7 +44,7 @@ impl LeaseKeeper {
         match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, look).await {
             Ok(Ok(status)) => status,
             Ok(Err(error)) => {
-                debug!(%error, bucket = bucket.name, "how far a bucket has come is not known");
+                debug!(%error, bucket = bucket.name, "the last sequence of a bucket is unknown");
                 BucketStatus::default()
             }
             Err(_) => BucketStatus::default(),
@@ -72,7 +72,7 @@ impl LeaseKeeper {
     pub(crate) async fn give_back(&self, epoch: u64) {
         let Some(owned) = self.store.give_up(REGISTRAR_LEASE, Some(epoch)) else { return };
         if let Ok(Err(error)) = tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.delete(&owned)).await {
-            debug!(%error, "the registrar's lease was not given back");
+            debug!(%error, "the registrar's lease could not be released");
         }
     }
 
@@ -92,7 +92,7 @@ async fn answer(asking: impl Future<Output = Result<Option<Held>, KeyValueError>
         Ok(Ok(Some(held))) => Answer::Held { epoch: held.epoch },
         Ok(Ok(None)) => Answer::Taken,
         Ok(Err(error)) => {
-            debug!(%error, "the registrar's lease was not asked for");
+            debug!(%error, "the registrar's lease could not be requested");
             Answer::Unknown
         }
         Err(_) => Answer::Unknown,

@@ -14,7 +14,7 @@ use tracing::debug;
 /// How long a service behind the bus may take to note the fleet's state. A lost message is repeated after `REPEAT_AFTER`.
 const NOTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The node's services that a registrar tells the fleet's state.
+/// The node's services that receive the fleet's state from the registrar.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     /// The node's back-off tracker.
@@ -25,16 +25,16 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Sends the state to both services. The returned future waits for the answers of services behind the bus.
-    pub(crate) fn tell(&self, meta: &Meta, seen: &FleetSeen, delivery: Delivery) -> impl Future<Output = ()> + use<> {
-        let tracker = tell(&self.tracker, meta, backoff_tracker::SeeFleet(seen.clone()), delivery);
-        let throttler = tell(&self.throttler, meta, throttler::SeeFleet(seen.clone()), delivery);
+    pub(crate) fn send_fleet(&self, meta: &Meta, seen: &FleetSeen, delivery: Delivery) -> impl Future<Output = ()> + use<> {
+        let tracker = send(&self.tracker, meta, backoff_tracker::SeeFleet(seen.clone()), delivery);
+        let throttler = send(&self.throttler, meta, throttler::SeeFleet(seen.clone()), delivery);
         async move {
             futures::join!(tracker, throttler);
         }
     }
 }
 
-fn tell<C: Command>(to: &Sender<C>, meta: &Meta, body: C, delivery: Delivery) -> impl Future<Output = ()> + use<C> {
+fn send<C: Command>(to: &Sender<C>, meta: &Meta, body: C, delivery: Delivery) -> impl Future<Output = ()> + use<C> {
     let unposted = to.post(Envelope { meta: meta.clone(), body });
     // If the mailbox of a service in this process is full, do not wait for room.
     let call = unposted.filter(|_| delivery == Delivery::Bus).map(|envelope| to.call(envelope, NOTED_WITHIN));
@@ -42,7 +42,7 @@ fn tell<C: Command>(to: &Sender<C>, meta: &Meta, body: C, delivery: Delivery) ->
         if let Some(call) = call
             && let Err(error) = call.await
         {
-            debug!(%error, service = C::SERVICE.name(), "a service was not told the fleet's state");
+            debug!(%error, service = C::SERVICE.name(), "the fleet's state could not be sent to a service");
         }
     }
 }

@@ -169,7 +169,7 @@ fn fleet_elects_a_registrar_and_replaces_a_dead_one() {
         let members_created = |agent: &Agent| agent.seen.borrow().digest.clone().unwrap().members_created;
         assert!(agents.iter().all(|agent| !members_created(agent).is_empty()), "all know which bucket of members there is");
         let asker: BusRef = Arc::new(hub.connect());
-        let known: Vec<NodeName> = nodes(&asker).await.unwrap().heard_ms_ago.into_keys().collect();
+        let known: Vec<NodeName> = nodes(&asker).await.unwrap().last_seen_ms_ago.into_keys().collect();
         assert_eq!(known, ["n0", "n1", "n2", "n3"].map(|name| name.parse().unwrap()));
 
         agents.remove(first[0]).crash().await;
@@ -183,7 +183,7 @@ fn fleet_elects_a_registrar_and_replaces_a_dead_one() {
 }
 
 #[test]
-fn services_are_told_the_fleets_state_in_process_and_over_the_bus() {
+fn services_receive_the_fleets_state_in_process_and_over_the_bus() {
     for delivery in [Delivery::Local, Delivery::Bus] {
         paused(async {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
@@ -229,10 +229,10 @@ fn node_that_leaves_is_forgotten() {
         let mut agents = fleet(&hub, &clock, 3).await;
         tokio::time::sleep(Duration::from_secs(15)).await;
         let registrar = registrar_of(&agents).await[0];
-        let gone = usize::from(registrar == 0);
-        agents.remove(gone).address.send(Leave).await.unwrap();
+        let departed = usize::from(registrar == 0);
+        agents.remove(departed).address.send(Leave).await.unwrap();
         let asker: BusRef = Arc::new(hub.connect());
-        assert!(!nodes(&asker).await.unwrap().heard_ms_ago.contains_key(&format!("n{gone}").parse().unwrap()));
+        assert!(!nodes(&asker).await.unwrap().last_seen_ms_ago.contains_key(&format!("n{departed}").parse().unwrap()));
     });
 }
 
@@ -334,7 +334,7 @@ fn real_server_that_restarts_empty_has_a_registrar_again() {
         let before = agents[0].reports_created();
         server.kill();
         server.wipe_store();
-        until("nobody is registrar without a bus", || async { registrar_of(&agents).await.is_empty() }).await;
+        until("there is no registrar without a bus", || async { registrar_of(&agents).await.is_empty() }).await;
         server.restart();
         until("one is registrar again", || async { registrar_of(&agents).await.len() == 1 }).await;
         until("all know that it is another bucket", || all_say(before.clone())).await;

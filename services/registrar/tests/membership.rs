@@ -32,7 +32,7 @@ struct World {
     /// The percentages of messages that are lost and doubled.
     lost: u64,
     doubled: u64,
-    bus_is_gone: bool,
+    bus_is_lost: bool,
     seen: Vec<Option<FleetSeen>>,
     logged_unreadable: Vec<u32>,
     /// Look-ups of the lease's holder, without each agent's first.
@@ -55,7 +55,7 @@ impl World {
             lease,
             lost: 0,
             doubled: 0,
-            bus_is_gone: false,
+            bus_is_lost: false,
             seen,
             logged_unreadable,
             looks: 0,
@@ -98,7 +98,7 @@ impl World {
         while let Some((index, input)) = inputs.pop_front() {
             let Some(agent) = &mut self.agents[index] else { continue };
             for effect in agent.step(self.now, input) {
-                let copies = if self.bus_is_gone || self.chance(self.lost) { 0 } else { 1 + usize::from(self.chance(self.doubled)) };
+                let copies = if self.bus_is_lost || self.chance(self.lost) { 0 } else { 1 + usize::from(self.chance(self.doubled)) };
                 self.carry_out(index, effect, copies, &mut inputs);
             }
         }
@@ -141,15 +141,15 @@ impl World {
                 // The shell adds the bucket's status from the bus; here it marks whose digest it is.
                 digest.reports_created = name(index).to_string();
                 for to in 0..self.agents.len() {
-                    if !self.bus_is_gone && !self.chance(self.lost) {
+                    if !self.bus_is_lost && !self.chance(self.lost) {
                         inputs.push_back((to, Input::DigestReceived(name(index), digest.clone())));
                     }
                 }
             }
-            Effect::Tell(seen) => self.seen[index] = Some(seen),
+            Effect::SendFleet(seen) => self.seen[index] = Some(seen),
             Effect::LogUnreadableVersion(version) => self.logged_unreadable.push(version),
             Effect::Lead | Effect::StepDown => {}
-            Effect::Reply(_) => unreachable!("nobody asked"),
+            Effect::Reply(_) => unreachable!("no caller asked"),
         }
     }
 
@@ -163,7 +163,7 @@ impl World {
                     Effect::Reply(Reply::Place(place)) => answer = Some(place),
                     Effect::Reply(_) => {}
                     other => {
-                        let copies = usize::from(!self.bus_is_gone);
+                        let copies = usize::from(!self.bus_is_lost);
                         self.carry_out(index, other, copies, inputs);
                     }
                 }
@@ -282,11 +282,11 @@ fn registrar_that_leaves_is_replaced_within_2_s() {
 fn fleet_without_a_bus_has_no_registrar_until_the_bus_returns() {
     let mut world = World::of(5, 4);
     world.run(15);
-    world.bus_is_gone = true;
+    world.bus_is_lost = true;
     world.run(11);
     assert_eq!(world.registrars(), Vec::<usize>::new(), "a registrar that cannot renew steps down before its lease ends for others");
     world.run(60);
-    world.bus_is_gone = false;
+    world.bus_is_lost = false;
     world.run(25);
     assert_eq!(world.registrars().len(), 1);
     assert_eq!(world.place(0).rank, Some(0));
@@ -295,14 +295,14 @@ fn fleet_without_a_bus_has_no_registrar_until_the_bus_returns() {
 #[test]
 fn agent_with_a_place_reports_half_as_often_and_seldom_wants_an_answer() {
     let mut world = World::of(4, 10);
-    for (bus_is_gone, settles, least, most) in [(false, 30, 36, 44), (true, 15, 72, 88)] {
-        world.bus_is_gone = bus_is_gone;
+    for (bus_is_lost, settles, least, most) in [(false, 30, 36, 44), (true, 15, 72, 88)] {
+        world.bus_is_lost = bus_is_lost;
         world.run(settles);
         (world.reports, world.asked) = (0, 0);
         world.run(100);
-        let asked = if bus_is_gone { least..=most } else { 12..=16 };
-        assert!(asked.contains(&world.asked), "{} of {} reports wanted an answer, bus gone: {bus_is_gone}", world.asked, world.reports);
-        assert!((least..=most).contains(&world.reports), "{} reports of 4 in 100 s, bus gone: {bus_is_gone}", world.reports);
+        let asked = if bus_is_lost { least..=most } else { 12..=16 };
+        assert!(asked.contains(&world.asked), "{} of {} reports wanted an answer, bus lost: {bus_is_lost}", world.asked, world.reports);
+        assert!((least..=most).contains(&world.reports), "{} reports of 4 in 100 s, bus lost: {bus_is_lost}", world.reports);
     }
 }
 
@@ -424,12 +424,12 @@ proptest! {
             match kind {
                 0 => world.agents[index] = None,
                 1 => world.start(index),
-                2 => world.bus_is_gone = true,
-                _ => world.bus_is_gone = false,
+                2 => world.bus_is_lost = true,
+                _ => world.bus_is_lost = false,
             }
             world.run(seconds);
         }
-        (world.lost, world.doubled, world.bus_is_gone) = (0, 0, false);
+        (world.lost, world.doubled, world.bus_is_lost) = (0, 0, false);
         let lost: Vec<usize> = (0..6).filter(|index| world.agents[*index].is_none()).collect();
         for index in lost {
             world.start(index);

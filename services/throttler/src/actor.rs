@@ -9,7 +9,7 @@ use bus::BusHealth;
 use clock::Clock;
 use contract::messages::registrar::{FleetSeen, Place};
 use contract::messages::throttler::{
-    AcquirePermit, BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetTurn, BudgetTurnHeard, CountPermits, FleetNoted,
+    AcquirePermit, BudgetAnswer, BudgetList, BudgetRenewed, BudgetReturned, BudgetTurn, BudgetTurnReceived, CountPermits, FleetNoted,
     GrantBudget, LimitsReported, ListBudgets, PermitAnswer, PermitReleased, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget,
     SeeFleet,
 };
@@ -48,7 +48,7 @@ pub struct Throttler {
 struct Request {
     image: String,
     /// The caller was answered early because its wait exceeds its patience. When it asks again, it waits until its patience is over.
-    told: bool,
+    answered_early: bool,
 }
 
 /// A deferred reply.
@@ -155,13 +155,13 @@ impl Throttler {
         let now = self.clock.now();
         let too_long = |(permit, wait): (PermitId, budget::BudgetWait)| {
             let patience = self.answers.get(&permit)?.patience;
-            self.requests.get(&permit).filter(|request| !request.told)?;
+            self.requests.get(&permit).filter(|request| !request.answered_early)?;
             (wait.wait? > patience).then(|| (permit, queued(wait)))
         };
-        let told: Vec<_> = sharing.core.known_waits(now).filter_map(too_long).collect();
-        for (permit, answer) in told {
+        let long_waits: Vec<_> = sharing.core.known_waits(now).filter_map(too_long).collect();
+        for (permit, answer) in long_waits {
             if let Some(request) = self.requests.get_mut(&permit) {
-                request.told = true;
+                request.answered_early = true;
             }
             self.answer(permit, answer);
         }
@@ -189,7 +189,7 @@ impl Throttler {
     }
 
     /// The answer for a permit that is not granted yet.
-    fn standing(&self, permit: PermitId) -> PermitAnswer {
+    fn place_in_queue(&self, permit: PermitId) -> PermitAnswer {
         let of_fleet = self.sharing.as_ref().and_then(|sharing| sharing.core.wait_of(self.clock.now(), permit));
         let ahead = self.core.ahead_of(permit).unwrap_or_default();
         of_fleet.map_or(PermitAnswer::Queued { ahead, budget_wait_ms: None }, queued)
@@ -253,7 +253,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
         self.answers.insert(permit, Waiting { answer, patience });
         match budget {
             Some(owner) => {
-                self.requests.entry(permit).or_insert(Request { image, told: false });
+                self.requests.entry(permit).or_insert(Request { image, answered_early: false });
                 self.share(budget::Input::Want { owner, permit }, context);
             }
             None => self.step(Input::Acquire { permit, image }, context),
@@ -261,35 +261,35 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
         if let Ok(at_once) = answered.try_recv() {
             return Box::pin(async { Ok(at_once) });
         }
-        let standing = self.standing(permit);
+        let place = self.place_in_queue(permit);
         let address = context.address();
         Box::pin(async move {
             match tokio::time::timeout(patience, answered).await {
                 Ok(Ok(answer)) => Ok(answer),
                 // The sender is dropped when the actor ends or the same permit is requested again; then the newer request gets the answer.
-                Ok(Err(_)) => Ok(standing),
-                Err(_) => Ok(address.send(Standing(permit)).await.unwrap_or(standing)),
+                Ok(Err(_)) => Ok(place),
+                Err(_) => Ok(address.send(PlaceInQueue(permit)).await.unwrap_or(place)),
             }
         })
     }
 }
 
 /// Asks for the state of a permit when its caller's patience is over.
-struct Standing(PermitId);
+struct PlaceInQueue(PermitId);
 
-impl actix::Message for Standing {
+impl actix::Message for PlaceInQueue {
     type Result = PermitAnswer;
 }
 
-impl Handler<Standing> for Throttler {
-    type Result = MessageResult<Standing>;
+impl Handler<PlaceInQueue> for Throttler {
+    type Result = MessageResult<PlaceInQueue>;
 
-    fn handle(&mut self, Standing(permit): Standing, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, PlaceInQueue(permit): PlaceInQueue, _: &mut Self::Context) -> Self::Result {
         // If the permit was requested again meanwhile, the newer caller still waits.
         if self.answers.get(&permit).is_some_and(|waiting| waiting.answer.is_closed()) {
             self.answers.remove(&permit);
         }
-        MessageResult(self.standing(permit))
+        MessageResult(self.place_in_queue(permit))
     }
 }
 
@@ -388,6 +388,6 @@ impl Handler<Ask<BudgetTurn>> for Throttler {
 
     fn handle(&mut self, Ask(turn): Ask<BudgetTurn>, context: &mut Self::Context) -> Self::Result {
         self.share(budget::Input::Turn(turn.body), context);
-        MessageResult(Ok(BudgetTurnHeard {}))
+        MessageResult(Ok(BudgetTurnReceived {}))
     }
 }

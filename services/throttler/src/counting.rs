@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_the_fleet_and_one_for_the_node_are_told_apart_and_counted_once() {
+    fn waits_for_the_fleet_and_for_the_node_are_distinguished_and_counted_once() {
         let (instruments, mut random) = (Instruments::default(), Random::seeded(1));
         let mut counting = Counting::of(instruments.clone());
         let (permit, trace) = (PermitId::random(&mut random), TraceContext::root(&mut random));

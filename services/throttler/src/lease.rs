@@ -52,7 +52,7 @@ enum Campaign {
     /// This node has taken the lease.
     Elected(Term),
     /// Unknown: no node leads and this one may not, the holder cannot be asked, or a leader by a lost bucket may still lead.
-    Unsaid,
+    Undecided,
 }
 
 impl Leases {
@@ -69,7 +69,7 @@ impl Leases {
             match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, status).await {
                 Ok(Ok(status)) => Some(status.created),
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "which bucket of leaders is there cannot be said");
+                    tracing::debug!(%error, "the bucket of leaders cannot be identified");
                     None
                 }
                 Err(_) => None,
@@ -97,8 +97,8 @@ impl Leases {
                 self.remember(&owner, term.epoch).await;
                 return Input::Elected { owner, term };
             }
-            Ok(Ok(Campaign::Unsaid)) | Err(_) => {}
-            Ok(Err(error)) => tracing::debug!(owner, %error, "nobody can be asked who leads this budget"),
+            Ok(Ok(Campaign::Undecided)) | Err(_) => {}
+            Ok(Err(error)) => tracing::debug!(owner, %error, "the leader of this budget cannot be looked up"),
         }
         Input::LeaseUnknown { owner, asked }
     }
@@ -132,7 +132,7 @@ impl Leases {
             self.store.delete(&owned).await
         };
         if let Ok(Err(error)) = tokio::time::timeout(BUCKET_ANSWERS_WITHIN, release).await {
-            tracing::debug!(owner, %error, "the lease of a budget was not given back; it runs out");
+            tracing::debug!(owner, %error, "the lease of a budget was not given back; it expires by itself");
         }
     }
 
@@ -154,15 +154,15 @@ impl Leases {
                 }
                 remembered.insert(owner.to_owned(), asked);
             }
-            Ok(Err(error)) => tracing::debug!(owner, %error, "it is not written yet that this budget is led"),
-            Err(_) => tracing::debug!(owner, "it is not written yet that this budget is led: the bucket does not answer"),
+            Ok(Err(error)) => tracing::debug!(owner, %error, "the record that this budget is led is not written yet"),
+            Err(_) => tracing::debug!(owner, "the record that this budget is led is not written yet: the bucket does not answer"),
         }
     }
 
     async fn look_or_take(&self, owner: &str, leads: bool, may_take: bool) -> Result<Campaign, KeyValueError> {
         let (bucket, keys) = (self.store.bucket().await?, self.keys(owner));
         match self.look(owner, leads).await? {
-            None if !may_take => return Ok(Campaign::Unsaid),
+            None if !may_take => return Ok(Campaign::Undecided),
             None => {}
             Some(answer) => return Ok(answer),
         }
@@ -170,10 +170,10 @@ impl Leases {
             within_its_time(async { futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER)) }).await?;
         let lost_for = self.lost_for(&status).await;
         if replaced.is_none() && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST) {
-            self.say_replaced(&bucket).await;
+            self.mark_replaced(&bucket).await;
         }
         if lost_for.is_some_and(|age| age < LEADER_LEASE) {
-            return Ok(Campaign::Unsaid);
+            return Ok(Campaign::Undecided);
         }
         match within_its_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
             Some(held) => {
@@ -199,9 +199,9 @@ impl Leases {
                 let regained = within_its_time(self.store.regain(&keys.lead, owner, revision, made_s)).await?;
                 Some(regained.map_or(Campaign::Led(None), |held| self.elected(owner, held, false)))
             }
-            Looked::Theirs { holder, .. } if holder == *self.store.holder() => Some(Campaign::Unsaid),
+            Looked::Theirs { holder, .. } if holder == *self.store.holder() => Some(Campaign::Undecided),
             Looked::Theirs { holder, epoch } => Some(Campaign::Led(Some((holder, epoch)))),
-            Looked::Unreadable => Some(Campaign::Unsaid),
+            Looked::Unreadable => Some(Campaign::Undecided),
         })
     }
 
@@ -213,10 +213,10 @@ impl Leases {
         Campaign::Elected(Term { epoch, first, until: asked + LEADER_LEASE })
     }
 
-    /// Tells nodes that have just started that the bucket replaces another. One node that does so is enough.
-    async fn say_replaced(&self, bucket: &Arc<dyn KeyValue>) {
+    /// Records for nodes that have just started that the bucket replaces another. One node that does so is enough.
+    async fn mark_replaced(&self, bucket: &Arc<dyn KeyValue>) {
         if let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LOST_PERMITS_LAST)).await {
-            tracing::debug!(%error, "that the bucket of leaders was lost is not written: another node may have done so");
+            tracing::debug!(%error, "the loss of the bucket of leaders was not recorded: another node may have recorded it");
         }
     }
 
@@ -291,15 +291,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_may_not_lead_yet_hears_who_does() {
+    async fn node_that_may_not_lead_yet_learns_the_leader() {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));
-        let told = a.campaign("owner".to_owned(), false, false).await;
-        assert!(matches!(told, Input::LeaseUnknown { .. }), "{told:?}");
-        let leads = lead(&b).await.expect("nobody leads");
-        let told = a.campaign("owner".to_owned(), false, false).await;
-        assert!(matches!(told, Input::Lead { leader: Some((_, epoch)), .. } if epoch == leads.epoch), "{told:?}");
+        let answer = a.campaign("owner".to_owned(), false, false).await;
+        assert!(matches!(answer, Input::LeaseUnknown { .. }), "{answer:?}");
+        let leads = lead(&b).await.expect("no node leads");
+        let answer = a.campaign("owner".to_owned(), false, false).await;
+        assert!(matches!(answer, Input::Lead { leader: Some((_, epoch)), .. } if epoch == leads.epoch), "{answer:?}");
     }
 
     fn lose(bus: &MemoryBus) {
@@ -307,17 +307,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_whose_taking_was_not_heard_of_is_taken_anew_by_its_process_alone() {
+    async fn a_lease_whose_answer_was_lost_is_taken_anew_by_its_process_alone() {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, b, double) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"), of(&bus, &clock, "a", "3"));
-        let unheard = lead(&a).await.expect("nobody leads");
-        assert!(unheard.first);
-        assert_eq!(lead(&b).await, None, "it is another's");
-        let told = double.campaign("owner".to_owned(), false, true).await;
-        assert!(matches!(told, Input::LeaseUnknown { .. }), "it is another process's, which is nobody to ask: {told:?}");
+        let lost = lead(&a).await.expect("no node leads");
+        assert!(lost.first);
+        assert_eq!(lead(&b).await, None, "another node holds it");
+        let answer = double.campaign("owner".to_owned(), false, true).await;
+        assert!(matches!(answer, Input::LeaseUnknown { .. }), "another process holds it, which cannot be asked: {answer:?}");
         let again = lead(&a).await.expect("its own");
-        assert!(again.epoch > unheard.epoch && !again.first);
+        assert!(again.epoch > lost.epoch && !again.first);
         assert_eq!(term(a.campaign("owner".to_owned(), true, true).await), None, "it leads already");
         later(4).await;
         let next = lead(&double).await.expect("the lease has run out");
@@ -329,14 +329,14 @@ mod tests {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, double) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "a", "2"));
-        let Term { epoch, .. } = lead(&a).await.expect("nobody leads");
+        let Term { epoch, .. } = lead(&a).await.expect("no node leads");
         assert!(matches!(keep(&a, epoch).await, Input::LeaseKept { .. }));
         assert_eq!(keep(&double, epoch).await, Input::LeaseLost { owner: "owner".to_owned(), epoch });
         assert!(matches!(keep(&a, epoch).await, Input::LeaseKept { .. }), "it is still its own");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_nobody_renews_and_that_does_not_end_is_deleted_after_two_terms() {
+    async fn a_lease_that_is_not_renewed_and_does_not_end_is_deleted_after_two_terms() {
         // Whether the lease is readable, whether it is renewed each second, and whether the node leads after 7 s.
         for (readable, renewed, leads) in [(true, false, true), (false, false, true), (true, true, false), (false, true, false)] {
             let clock = Clock::simulated(WALL);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_a_bucket_that_was_lost_nobody_leads_for_a_lease_and_who_leads_then_learns() {
+    async fn after_a_lost_bucket_no_node_leads_for_one_lease_and_the_next_leader_learns() {
         // After how many seconds the node asks, whether it leads, and whether it has nothing to learn.
         for (waited, leads, first) in [(0, false, false), (2, false, false), (3, true, false), (5, true, false), (6, true, true)] {
             let clock = Clock::simulated(WALL);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_begins_in_a_bucket_that_was_just_lost_learns_if_anybody_knew_the_one_before() {
+    async fn new_node_after_a_lost_bucket_learns_if_another_node_knew_that_bucket() {
         // Whether a node that has known the earlier bucket looks first; after how many seconds a new node asks; whether it has nothing to
         // learn.
         for (known, waited, first) in [(true, 0, false), (true, 5, false), (true, 7, true), (false, 0, true), (false, 5, true)] {
@@ -398,7 +398,7 @@ mod tests {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
         let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));
-        let held = lead(&a).await.expect("nobody leads");
+        let held = lead(&a).await.expect("no node leads");
         for _ in 0..100 {
             later(1).await;
             assert!(matches!(keep(&a, held.epoch).await, Input::LeaseKept { .. }));
@@ -406,10 +406,10 @@ mod tests {
         lose(&bus);
         b.found().await;
         later(3).await;
-        let next = lead(&b).await.expect("nobody leads");
+        let next = lead(&b).await.expect("no node leads");
         assert!(next.epoch > held.epoch, "{} after {}", next.epoch, held.epoch);
         let Input::Lead { leader: Some(leader), .. } = a.campaign("owner".to_owned(), false, true).await else {
-            panic!("a is told of b");
+            panic!("a does not learn that b leads");
         };
         assert_eq!(leader, ("b".parse().expect("a name"), next.epoch));
     }

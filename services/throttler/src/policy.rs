@@ -16,13 +16,13 @@ impl Throttler {
         };
         context.wait(wrap_future(first).map(|(follower, followed), throttler: &mut Self, context: &mut Context<Self>| {
             if let Some(followed) = followed {
-                throttler.go_by(followed, context);
+                throttler.apply(followed, context);
             }
             context.add_stream(follower.changes());
         }));
     }
 
-    fn go_by(&mut self, Followed { policy, revision }: Followed, context: &mut Context<Self>) {
+    fn apply(&mut self, Followed { policy, revision }: Followed, context: &mut Context<Self>) {
         if let Some(sharing) = &mut self.sharing {
             (sharing.observes, sharing.knows_policy) = (policy.observes(), true);
         }
@@ -32,7 +32,7 @@ impl Throttler {
 
 impl StreamHandler<Followed> for Throttler {
     fn handle(&mut self, followed: Followed, context: &mut Self::Context) {
-        self.go_by(followed, context);
+        self.apply(followed, context);
     }
 
     /// The bus was drained. Does nothing, because the default would stop the actor.

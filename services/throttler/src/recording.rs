@@ -29,7 +29,7 @@ pub struct Recording {
 
 impl Throttler {
     /// Records that a budget that this node leads lets more or fewer pulls begin.
-    pub(crate) fn tell_rate(&mut self, owner: &str, rate: Rate, before: Rate, context: &mut Context<Self>) {
+    pub(crate) fn record_rate(&mut self, owner: &str, rate: Rate, before: Rate, context: &mut Context<Self>) {
         let Some(recording) = &self.recording else { return };
         let mut random = Random::from_system();
         let (fresh, time_ms) = (Meta::root(&mut random), self.clock.now().wall_ms());
@@ -61,7 +61,7 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
     let lowered = rate.per_1000_s.unwrap_or(u64::MAX) < before.per_1000_s.unwrap_or(u64::MAX);
     let number = |rate: Rate| match rate.per_1000_s {
         None => "any number of pulls".to_owned(),
-        Some(0) => "no pull".to_owned(),
+        Some(0) => "no pulls".to_owned(),
         Some(per_1000_s) => format!("{} pulls a second", per_1000_s as f64 / 1_000.0),
     };
     let why = match (lowered, rate.cause, before.cause) {
@@ -76,7 +76,7 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
         _ => "",
     };
     let reason = if lowered { EventReason::RateLowered } else { EventReason::RateRaised };
-    (reason, format!("the budget of {budget} lets {} go, and before {}{why}", number(rate), number(before)))
+    (reason, format!("the budget of {budget} now allows {} (before: {}){why}", number(rate), number(before)))
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_said_what_the_rate_was_what_it_is_and_why() {
+    fn message_states_the_rate_before_and_after_and_the_cause() {
         let full = Rate { per_1000_s: Some(2_500), cause: RateCause::Policy };
         let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
         let none = Rate { per_1000_s: None, cause: RateCause::Policy };
@@ -93,25 +93,25 @@ mod tests {
                 spent,
                 full,
                 EventReason::RateLowered,
-                "the budget of hub lets no pull go, and before 2.5 pulls a second: the registry's quota is used up",
+                "the budget of hub now allows no pulls (before: 2.5 pulls a second): the registry's quota is used up",
             ),
             (
                 full,
                 spent,
                 EventReason::RateRaised,
-                "the budget of hub lets 2.5 pulls a second go, and before no pull: the registry's quota has begun anew",
+                "the budget of hub now allows 2.5 pulls a second (before: no pulls): the registry's quota has begun anew",
             ),
             (
                 Rate { per_1000_s: Some(1_000), ..full },
                 full,
                 EventReason::RateLowered,
-                "the budget of hub lets 1 pulls a second go, and before 2.5 pulls a second: its cap was changed",
+                "the budget of hub now allows 1 pulls a second (before: 2.5 pulls a second): its cap was changed",
             ),
             (
                 none,
                 spent,
                 EventReason::RateRaised,
-                "the budget of hub lets any number of pulls go, and before no pull: the registry's quota has begun anew",
+                "the budget of hub now allows any number of pulls (before: no pulls): the registry's quota has begun anew",
             ),
         ];
         for (rate, before, reason, text) in table {

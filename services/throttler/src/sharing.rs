@@ -14,14 +14,16 @@ use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, NodeName};
 
 use crate::actor::Throttler;
-use crate::core::budget::{ANSWER_HEARD, ANSWER_WITHIN, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug};
+use crate::core::budget::{
+    ANSWER_ACCEPTED_WITHIN, ANSWER_WITHIN, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug,
+};
 use crate::lease::Leases;
 
 /// How long a node that does not know the fleet policy yet leaves it to other nodes to lead. If the bucket of leases answers, which leading
 /// needs, the bucket of policies mostly does as well.
 const POLICY_AWAITED: Duration = Duration::from_secs(5);
 
-/// The parts of a throttler in a fleet, besides the node's own.
+/// The parts of a throttler in a fleet, in addition to the node's own.
 pub struct FleetParts {
     /// The bus.
     pub bus: BusRef,
@@ -54,7 +56,7 @@ pub(crate) struct Sharing {
     was_connected: bool,
     /// Whether the fleet policy only observes: then no budget of the fleet holds back a pull.
     pub(crate) observes: bool,
-    /// Whether the bus has said what the fleet policy is, or that there is none.
+    /// Whether the bus has answered what the fleet policy is, or that there is none.
     pub(crate) knows_policy: bool,
     /// From this time on, the node may lead even if it does not know the fleet policy.
     leads_from: Duration,
@@ -117,7 +119,7 @@ impl Throttler {
                 Effect::Granted { permit, .. } => self.fleet_granted(permit),
                 Effect::Refused { permit, text } => self.fleet_refused(permit, text),
                 Effect::Lapsed { permit } => self.fleet_forgot(permit),
-                Effect::RateChanged { owner, rate, before } => self.tell_rate(&owner, rate, before, context),
+                Effect::RateChanged { owner, rate, before } => self.record_rate(&owner, rate, before, context),
                 effect => self.carry_to_the_bus(effect, context),
             }
         }
@@ -136,7 +138,7 @@ impl Throttler {
             BusHealth::Connected => {}
             // A bus that was there is mostly lost for the seconds in which a server restarts or its cluster elects a leader.
             BusHealth::Disconnected { .. } | BusHealth::Degraded { transient: true, .. } if was_there => {
-                self.share(Input::BusGone, context);
+                self.share(Input::BusLost, context);
                 return;
             }
             BusHealth::Disconnected { .. } | BusHealth::Degraded { .. } => {
@@ -159,15 +161,15 @@ impl Throttler {
             Effect::Call { to, asked, call } => {
                 let answer: std::pin::Pin<Box<dyn Future<Output = Result<BudgetReply, CallError>>>> = match call.clone() {
                     BudgetRequest::Grant(body) => {
-                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
+                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_ACCEPTED_WITHIN);
                         Box::pin(async { asked.await.map(BudgetReply::Granted) })
                     }
                     BudgetRequest::Renew(body) => {
-                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
+                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_ACCEPTED_WITHIN);
                         Box::pin(async { asked.await.map(BudgetReply::Renewed) })
                     }
                     BudgetRequest::Return(body) => {
-                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_HEARD);
+                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_ACCEPTED_WITHIN);
                         Box::pin(async { asked.await.map(BudgetReply::Returned) })
                     }
                 };
@@ -179,8 +181,8 @@ impl Throttler {
                 }));
             }
             Effect::Turn { to, turn } => {
-                let told = sharing.sender::<BudgetTurn>(to).call(sharing.envelope(turn), ANSWER_WITHIN);
-                context.spawn(wrap_future(told).map(|_, _: &mut Self, _| ()));
+                let sent = sharing.sender::<BudgetTurn>(to).call(sharing.envelope(turn), ANSWER_WITHIN);
+                context.spawn(wrap_future(sent).map(|_, _: &mut Self, _| ()));
             }
             Effect::Campaign { owner } => {
                 // The core repeats this each second, and a slow bus takes longer.

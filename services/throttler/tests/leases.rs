@@ -10,7 +10,7 @@ use throttler::core::budget::{BudgetPolicy, BudgetRequest, Budgets, Effect, Inpu
 const OWNER: &str = "hub";
 
 /// The core's effects on leases, in one word each.
-fn told(effects: &[Effect]) -> Vec<&'static str> {
+fn lease_effects(effects: &[Effect]) -> Vec<&'static str> {
     let of_lease = |effect: &Effect| match effect {
         Effect::Campaign { .. } => Some("campaign"),
         Effect::KeepLease { .. } => Some("keep"),
@@ -33,7 +33,7 @@ impl Node {
     }
 
     fn step(&mut self, at_ms: u64, input: Input) -> Vec<&'static str> {
-        told(&self.core.step(Now { monotonic: ms(at_ms), wall: Duration::ZERO }, input))
+        lease_effects(&self.core.step(Now { monotonic: ms(at_ms), wall: Duration::ZERO }, input))
     }
 
     fn want(&mut self, at_ms: u64) -> Vec<&'static str> {
@@ -82,7 +82,7 @@ fn a_lease_is_renewed_each_second_and_soon_after_a_renewal_that_failed_and_ends_
     assert!(node.leads());
     node.step(5_050, Input::Tick);
     assert!(!node.leads(), "three seconds after the last renewal was asked for");
-    assert_eq!(node.kept(5_060, 3_310), ["drop"], "it comes too late, and nobody leads by it");
+    assert_eq!(node.kept(5_060, 3_310), ["drop"], "it comes too late, and no node leads by it");
 }
 
 /// On a bus whose round trips take 400 ms, a campaign takes up to 2 s.
@@ -104,7 +104,7 @@ fn a_node_leads_although_the_bus_takes_two_seconds_to_elect_it_and_another_leade
 }
 
 #[test]
-fn a_lease_whose_taking_was_heard_of_too_late_is_led_by_nobody() {
+fn a_lease_whose_answer_comes_too_late_makes_no_leader() {
     let mut node = Node::new();
     node.want(1_000);
     node.elected(4_050, 1_050);
@@ -112,7 +112,7 @@ fn a_lease_whose_taking_was_heard_of_too_late_is_led_by_nobody() {
 }
 
 #[test]
-fn a_leader_that_nobody_needs_gives_the_lease_back_in_good_order_and_what_comes_late_otherwise() {
+fn an_unused_leader_gives_the_lease_back_in_good_order_and_a_late_lease_otherwise() {
     let mut node = Node::new();
     node.want(1_000);
     node.elected(1_100, 1_000);
@@ -129,33 +129,33 @@ fn a_leader_that_nobody_needs_gives_the_lease_back_in_good_order_and_what_comes_
     };
     assert_eq!((dropped, node.leads()), (vec!["drop in good order"], false));
     assert!((60_000..62_000).contains(&at), "after {at} ms");
-    assert_eq!(node.kept(at + 10, at - 500), ["drop"], "somebody else's permits may be out by now");
+    assert_eq!(node.kept(at + 10, at - 500), ["drop"], "another leader's permits may be out by now");
 }
 
 /// A whole fleet may lose the bus for longer than nodes check whether a leader knows of their pulls. Then nodes that have not pulled may
 /// have elected the next leader, and the node that knows what is left of the quota wants no more permits.
 #[test]
-fn a_node_that_wants_nothing_tells_the_leader_that_it_finds_when_the_bus_is_back_what_is_left_of_a_quota() {
+fn a_node_without_requests_reports_what_is_left_of_a_quota_to_the_leader_that_it_finds_when_the_bus_is_back() {
     let mut node = Node::new();
     node.want(1_000);
     node.step(1_000, Input::Lead { owner: OWNER.to_owned(), leader: Some(("n8".parse().unwrap(), 8)) });
     let window_ms = 6 * 3_600_000;
     let limits = vec![RegistryLimit { limit: 100, remaining: 0, window_ms, ..RegistryLimit::default() }];
     node.step(1_100, Input::Release { permit: node.permit, limits, served: Some(true) });
-    node.step(1_200, Input::BusGone);
+    node.step(1_200, Input::BusLost);
     let mut at = 1_200;
     while at < 40_000 {
         at += 500;
         node.step(at, Input::Tick);
     }
-    assert_eq!(node.step(at + 100, Input::Tick), [""; 0], "it looks for nobody");
-    assert_eq!(node.step(at + 500, Input::BusBack), ["campaign"], "it looks who leads");
+    assert_eq!(node.step(at + 100, Input::Tick), [""; 0], "it looks for no leader");
+    assert_eq!(node.step(at + 500, Input::BusBack), ["campaign"], "it looks up the leader");
     let leader = Some(("n9".parse().unwrap(), 9));
     let now = Now { monotonic: ms(at + 700), wall: Duration::ZERO };
     let effects = node.core.step(now, Input::Lead { owner: OWNER.to_owned(), leader });
-    let told = effects.iter().find_map(|effect| match effect {
+    let reported = effects.iter().find_map(|effect| match effect {
         Effect::Call { to, call: BudgetRequest::Renew(renew), .. } if to.as_str() == "n9" => Some(renew.known.limits.clone()),
         _ => None,
     });
-    assert_eq!(told.map(|limits| limits.len()), Some(1), "{effects:?}");
+    assert_eq!(reported.map(|limits| limits.len()), Some(1), "{effects:?}");
 }

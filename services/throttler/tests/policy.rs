@@ -43,23 +43,25 @@ fn none() -> Input {
 }
 
 #[test]
-fn a_leader_with_any_settings_lets_go_what_the_policy_says() {
+fn a_leader_with_any_settings_grants_what_the_policy_allows() {
     // The leader's settings, the policy's cap, and the rate in force.
-    for (of_leader, said, counts) in [(1.0, Some(100.0), 100.0), (200.0, Some(20.0), 20.0), (0.0, Some(20.0), 20.0), (20.0, None, 20.0)] {
+    for (of_leader, of_policy, counts) in
+        [(1.0, Some(100.0), 100.0), (200.0, Some(20.0), 20.0), (0.0, Some(20.0), 20.0), (20.0, None, 20.0)]
+    {
         let mut node = Node::leading(200, settings(of_leader, Caps::NONE));
-        node.give(said.map_or_else(none, |cap| policy(per_second(cap))));
+        node.give(of_policy.map_or_else(none, |cap| policy(per_second(cap))));
         let let_go = node.lets_go_in_a_second() as f64;
         assert!(
             let_go <= counts && let_go >= counts * USED,
-            "{let_go} of {counts}: the leader's settings say {of_leader}, the policy {said:?}"
+            "{let_go} of {counts}: the leader's settings are {of_leader}, the policy is {of_policy:?}"
         );
         let state = node.core.list(Now { monotonic: node.now, wall: Duration::ZERO }).budgets.remove(0);
-        assert_eq!((state.per_second, state.per_second_by_policy), (counts, said.is_some()));
+        assert_eq!((state.per_second, state.per_second_by_policy), (counts, of_policy.is_some()));
     }
 }
 
 #[test]
-fn a_policy_that_changes_is_gone_by_at_once_and_one_of_another_registry_changes_nothing() {
+fn a_changed_policy_applies_at_once_and_one_of_another_registry_changes_nothing() {
     let mut node = Node::leading(200, settings(50.0, Caps::NONE));
     for caps in [100.0, 10.0, 60.0] {
         node.give(policy(per_second(caps)));
@@ -74,7 +76,7 @@ fn a_policy_that_changes_is_gone_by_at_once_and_one_of_another_registry_changes_
 }
 
 #[test]
-fn permits_that_are_out_stay_out_when_fewer_may_be_and_more_go_at_once_when_more_may_be() {
+fn outstanding_permits_stay_when_the_cap_falls_and_more_are_granted_at_once_when_it_rises() {
     let mut node = Node::leading(200, BudgetPolicy { per_second: 0.0, ..BudgetPolicy::default() });
     node.give(policy(at_once(8)));
     let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..30).map(|other| node.asked(other)).collect();
@@ -85,7 +87,7 @@ fn permits_that_are_out_stay_out_when_fewer_may_be_and_more_go_at_once_when_more
     // The permits come back one after the other: none is granted before the sixth is back.
     for back in 1..=6 {
         let GrantBudget { owner, node: holder, permit, .. } = out.pop().unwrap().clone();
-        let back_call = ReturnBudget { owner, node: holder, permit, used: true, told: None, served: Some(true) };
+        let back_call = ReturnBudget { owner, node: holder, permit, used: true, limits: None, served: Some(true) };
         let before = node.called();
         node.give(Input::Called { token: 2, call: BudgetRequest::Return(back_call) });
         assert_eq!(node.called() - before, usize::from(back == 6), "{back} are back");
@@ -118,7 +120,7 @@ fn a_nodes_lower_number_at_once_binds_that_node_and_no_other() {
     let own = BudgetPolicy { per_second: 0.0, at_once: 2, own: at_once(2), ..BudgetPolicy::default() };
     let mut node = Node::leading(200, own);
     node.give(policy(at_once(40)));
-    assert_eq!(node.lets_go_at_once(), 40, "the leader's own settings bind nobody else");
+    assert_eq!(node.lets_go_at_once(), 40, "the leader's own settings bind no other node");
     let mine = node.granted.len();
     let wanted: Vec<PermitId> = (0..10).map(|_| node.want()).collect();
     assert_eq!(node.granted.len() - mine, 2);
@@ -128,7 +130,7 @@ fn a_nodes_lower_number_at_once_binds_that_node_and_no_other() {
 }
 
 #[test]
-fn who_is_alone_goes_by_its_share_of_the_policy_and_by_its_own_lower_cap() {
+fn node_that_goes_alone_keeps_to_its_share_of_the_policy_and_to_its_own_lower_cap() {
     // Ten nodes share 20 a second, two each; the second row has its own cap of 1.
     for (own, most) in [(Caps::NONE, 2), (per_second(1.0), 1)] {
         let mut node = Node::alone(1, 10, settings(500.0, own));
@@ -176,7 +178,7 @@ proptest! {
     /// The policy changes while permits are out and requested. After a change no grant exceeds its limit of pulls at once, and no second
     /// that began after the change has more pulls than its rate. Each step checks the core's own invariants.
     #[test]
-    fn nothing_that_begins_after_a_change_is_beyond_the_policy(acts in proptest::collection::vec(act(), 1..150), own in 1.0..300.0_f64) {
+    fn no_pull_that_begins_after_a_change_exceeds_the_policy(acts in proptest::collection::vec(act(), 1..150), own in 1.0..300.0_f64) {
         let mut random = Random::seeded(1);
         let mut core = Budgets::new("n0".parse().unwrap(), settings(own, Caps::NONE), Random::seeded(2));
         let mut now = SECOND;

@@ -36,13 +36,13 @@ impl Node {
         Self { core, random: Random::seeded(1_000 + number), now: SECOND, granted: Vec::new(), called: Vec::new() }
     }
 
-    /// One of `alive` nodes, without a bus from the beginning; 0 if it was never told how many there are.
+    /// One of `alive` nodes, without a bus from the beginning; 0 if it does not know how many there are.
     pub(crate) fn alone(number: u64, alive: u64, policy: BudgetPolicy) -> Self {
         let mut node = Self::new(number, policy);
         if alive > 0 {
             node.give(Input::Fleet { alive });
         }
-        node.give(Input::BusGone);
+        node.give(Input::BusLost);
         node
     }
 
@@ -66,7 +66,7 @@ impl Node {
         let mut replies = Vec::new();
         for effect in self.core.step(now, input) {
             match effect {
-                // A node that asks again for a granted permit is told again that it has it.
+                // A node that asks again for a granted permit gets it again.
                 Effect::Granted { permit, alone, .. } if self.granted.iter().all(|(_, known, _)| *known != permit) => {
                     self.granted.push((self.now, permit, alone));
                 }
@@ -94,8 +94,8 @@ impl Node {
     /// Another node asks this one for a permit.
     pub(crate) fn asked(&mut self, by: u64) -> (GrantBudget, BudgetAnswer) {
         let (owner, node) = (OWNER.to_owned(), format!("other{by}").parse().unwrap());
-        // The registry has told nobody of a quota, so that only the rate and pulls at once limit grants.
-        let known = KnownLimits { none_told: true, limits: Vec::new() };
+        // The registry has stated no quota to any node, so that only the rate and pulls at once limit grants.
+        let known = KnownLimits { none_stated: true, limits: Vec::new() };
         let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known };
         let replies = self.give(Input::Called { token: 1, call: BudgetRequest::Grant(ask.clone()) });
         match &replies[..] {
@@ -109,7 +109,7 @@ impl Node {
         let asked: Vec<(GrantBudget, BudgetAnswer)> = (0..100).map(|other| self.asked(other)).collect();
         for (GrantBudget { owner, node, permit, .. }, _) in &asked {
             let back =
-                ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, told: None, served: Some(true) };
+                ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, limits: None, served: Some(true) };
             self.give(Input::Called { token: 2, call: BudgetRequest::Return(back) });
         }
         asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).count()
@@ -121,7 +121,7 @@ impl Node {
             self.until(self.now + TICK);
             let (GrantBudget { owner, node, permit, .. }, answer) = self.asked(other);
             let granted = matches!(answer, BudgetAnswer::Granted { .. });
-            let back = ReturnBudget { owner, node, permit, used: granted, told: None, served: granted.then_some(true) };
+            let back = ReturnBudget { owner, node, permit, used: granted, limits: None, served: granted.then_some(true) };
             self.give(Input::Called { token: 2, call: BudgetRequest::Return(back) });
         }
     }
@@ -176,7 +176,7 @@ fn ten_nodes_that_reach_no_leader_take_a_tenth_of_the_rate_each() {
 }
 
 #[test]
-fn who_reaches_no_leader_takes_its_share_of_pulls_at_once_and_never_less_than_one() {
+fn node_that_reaches_no_leader_takes_its_share_of_pulls_at_once_and_at_least_one() {
     for (at_once, alive, most) in [(20, 10, 2), (20, 20, 1), (3, 10, 1), (20, 0, 1), (20, 1, 20)] {
         for alone in [Alone::Open, Alone::Share] {
             let mut node = Node::alone(1, alive, BudgetPolicy { per_second: 0.0, at_once, alone, ..BudgetPolicy::default() });
@@ -194,23 +194,23 @@ fn who_reaches_no_leader_takes_its_share_of_pulls_at_once_and_never_less_than_on
 }
 
 #[test]
-fn a_quota_that_is_used_up_holds_who_shares_it_alone_until_its_window_is_over_and_nobody_else() {
+fn used_up_quota_holds_a_node_that_goes_alone_by_its_share_until_its_window_is_over() {
     let window = 60 * SECOND;
     for alone in [Alone::Open, Alone::Share] {
         let mut node = Node::alone(1, 10, BudgetPolicy { per_second: 20.0, at_once: 0, alone, ..BudgetPolicy::default() });
         let first = node.want();
         node.until(ALONE_AFTER + 2 * SECOND);
-        assert_eq!(node.granted.len(), 1, "{alone:?}: what nobody has told of holds nobody");
+        assert_eq!(node.granted.len(), 1, "{alone:?}: a quota that is not known holds no pull");
         node.give(Input::Release { permit: first, limits: used_up(window), served: Some(true) });
-        let told = node.now;
+        let reported_at = node.now;
         let request = node.want();
         // The caller repeats its request while it waits.
-        while node.now < told + window - SECOND {
-            node.until((node.now + 5 * SECOND).min(told + window - SECOND));
+        while node.now < reported_at + window - SECOND {
+            node.until((node.now + 5 * SECOND).min(reported_at + window - SECOND));
             node.give(Input::Want { owner: OWNER.to_owned(), permit: request });
         }
         let before = node.granted.len();
-        node.until(told + window + 2 * SECOND);
+        node.until(reported_at + window + 2 * SECOND);
         let (open, share) = ((2, 2), (1, 2));
         assert_eq!((before, node.granted.len()), if alone == Alone::Open { open } else { share }, "{alone:?}: {:?}", node.granted);
     }
@@ -236,11 +236,11 @@ fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
         node.until(silent + KNOWN_FOR + 10 * SECOND);
         node.give(Input::Fleet { alive: 5 });
     }
-    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "nobody reckons with them any more");
+    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "no share is kept for them any more");
 }
 
 #[test]
-fn who_is_elected_while_nodes_are_silent_keeps_their_share_as_well() {
+fn leader_elected_while_nodes_are_silent_keeps_their_share_as_well() {
     let policy = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open, ..BudgetPolicy::default() };
     let mut node = Node::new(0, policy);
     for alive in [10, 4] {
@@ -256,13 +256,13 @@ fn who_is_elected_while_nodes_are_silent_keeps_their_share_as_well() {
 /// How long pulls wait for a bus, by its state, since when it is so, and whether a pull waited before. A lost bus mostly comes back, so all
 /// pulls wait for it. A bus that was never there, or that is unusable, is awaited shortly and once.
 #[test]
-fn a_bus_that_was_never_there_or_cannot_do_this_is_waited_for_shortly_and_once() {
+fn a_bus_that_was_never_there_or_is_unusable_is_waited_for_briefly_and_once() {
     let second = Duration::from_secs;
     let zero = Duration::ZERO;
     for (input, ago, waits) in [
-        (Input::BusGone, zero, ALONE_AFTER),
-        (Input::BusGone, second(5), ALONE_AFTER - second(5)),
-        (Input::BusGone, second(60), zero),
+        (Input::BusLost, zero, ALONE_AFTER),
+        (Input::BusLost, second(5), ALONE_AFTER - second(5)),
+        (Input::BusLost, second(60), zero),
         (Input::BusUnusable, zero, ALONE_AFTER_UNUSABLE),
         (Input::BusUnusable, second(1), ALONE_AFTER_UNUSABLE - second(1)),
         (Input::BusUnusable, second(60), zero),
@@ -284,16 +284,16 @@ fn a_bus_that_was_never_there_or_cannot_do_this_is_waited_for_shortly_and_once()
 }
 
 #[test]
-fn a_bus_that_is_lost_and_comes_back_unusable_is_not_waited_for_any_more_and_one_that_is_mended_is() {
+fn a_lost_bus_is_waited_for_unless_it_came_back_unusable() {
     let mut node = Node::new(1, BudgetPolicy::default());
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     node.want();
     node.until(Duration::from_secs(5));
     assert!(node.granted.is_empty());
     node.give(Input::BusUnusable);
     assert_eq!(node.granted.len(), 1);
     node.give(Input::BusBack);
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     let owner = "another".to_owned();
     node.give(Input::Want { owner, permit: PermitId::random(&mut Random::seeded(9)) });
     node.until(node.now + Duration::from_secs(10));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Asker, Message, MessagingRef};
+use bus::{CallerState, Message, MessagingRef};
 use clock::Clock;
 
 /// Shorter requests are not checked, because they end soon by themselves.
@@ -28,9 +28,9 @@ pub(crate) async fn abandoned(bus: &MessagingRef, request: &Message, clock: &Clo
     loop {
         let now = clock.now().monotonic;
         tokio::time::sleep(clock::common_moment(now + look_after).saturating_sub(now)).await;
-        let asker = bus.asker(request).await;
-        match seen.hear(clock.now().monotonic, asker) {
-            Verdict::Gone => return,
+        let caller = bus.caller_state(request).await;
+        match seen.see(clock.now().monotonic, caller) {
+            Verdict::Abandoned => return,
             Verdict::LookAfter(pause) => look_after = pause,
             Verdict::CannotBeSeen => return std::future::pending().await,
         }
@@ -48,22 +48,22 @@ struct Seen {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    Gone,
+    Abandoned,
     LookAfter(Duration),
     CannotBeSeen,
 }
 
 impl Seen {
-    fn hear(&mut self, now: Duration, asker: Asker) -> Verdict {
-        match asker {
-            Asker::Gone => return Verdict::Gone,
-            Asker::Absent => {
+    fn see(&mut self, now: Duration, caller: CallerState) -> Verdict {
+        match caller {
+            CallerState::Abandoned => return Verdict::Abandoned,
+            CallerState::Absent => {
                 let since = *self.absent_since.get_or_insert(now);
-                let gone = now.saturating_sub(since) >= ABSENT_FOR;
-                return if gone { Verdict::Gone } else { Verdict::LookAfter(LOOK_AGAIN_AFTER) };
+                let is_abandoned = now.saturating_sub(since) >= ABSENT_FOR;
+                return if is_abandoned { Verdict::Abandoned } else { Verdict::LookAfter(LOOK_AGAIN_AFTER) };
             }
-            Asker::Waits => self.answers = true,
-            Asker::Unknown => self.unanswered += 1,
+            CallerState::Waiting => self.answers = true,
+            CallerState::Unknown => self.unanswered += 1,
         }
         self.absent_since = None;
         if !self.answers && self.unanswered >= UNANSWERED_MOST { Verdict::CannotBeSeen } else { Verdict::LookAfter(LOOK_EVERY) }
@@ -74,33 +74,33 @@ impl Seen {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-    use Asker::{Absent, Gone, Unknown, Waits};
+    use CallerState::{Abandoned, Absent, Unknown, Waiting};
 
     #[test]
-    fn caller_is_gone_only_after_3_s_of_certain_absence() {
+    fn caller_is_abandoned_only_after_3_s_of_certain_absence() {
         // One question per second.
-        for (looks, gone) in [
-            (vec![Gone], true),
-            (vec![Waits, Waits, Gone], true),
+        for (looks, abandoned) in [
+            (vec![Abandoned], true),
+            (vec![Waiting, Waiting, Abandoned], true),
             (vec![Absent, Absent, Absent], false),
             (vec![Absent, Absent, Absent, Absent], true),
-            (vec![Waits, Unknown, Unknown, Unknown, Unknown, Unknown], false),
+            (vec![Waiting, Unknown, Unknown, Unknown, Unknown, Unknown], false),
             // The caller reconnects, or the bus is slow.
-            (vec![Absent, Absent, Absent, Waits, Absent, Absent, Absent], false),
-            (vec![Waits, Absent, Absent, Absent, Unknown, Absent, Absent, Absent], false),
+            (vec![Absent, Absent, Absent, Waiting, Absent, Absent, Absent], false),
+            (vec![Waiting, Absent, Absent, Absent, Unknown, Absent, Absent, Absent], false),
         ] {
             let mut seen = Seen::default();
-            let heard = looks.iter().zip(0..).map(|(asker, second)| seen.hear(Duration::from_secs(second), *asker)).last();
-            assert_eq!(heard == Some(Verdict::Gone), gone, "{looks:?}");
+            let verdict = looks.iter().zip(0..).map(|(caller, second)| seen.see(Duration::from_secs(second), *caller)).last();
+            assert_eq!(verdict == Some(Verdict::Abandoned), abandoned, "{looks:?}");
         }
     }
 
     #[test]
     fn caller_that_never_answered_is_asked_three_times_and_others_without_limit() {
         let mut seen = Seen::default();
-        let heard = [Unknown, Unknown, Unknown].map(|asker| seen.hear(Duration::ZERO, asker));
-        assert_eq!(heard, [Verdict::LookAfter(LOOK_EVERY), Verdict::LookAfter(LOOK_EVERY), Verdict::CannotBeSeen]);
+        let verdict = [Unknown, Unknown, Unknown].map(|caller| seen.see(Duration::ZERO, caller));
+        assert_eq!(verdict, [Verdict::LookAfter(LOOK_EVERY), Verdict::LookAfter(LOOK_EVERY), Verdict::CannotBeSeen]);
         let mut seen = Seen { answers: true, ..Seen::default() };
-        assert!((0..100).all(|_| seen.hear(Duration::ZERO, Unknown) == Verdict::LookAfter(LOOK_EVERY)));
+        assert!((0..100).all(|_| seen.see(Duration::ZERO, Unknown) == Verdict::LookAfter(LOOK_EVERY)));
     }
 }

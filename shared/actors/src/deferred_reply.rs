@@ -18,7 +18,7 @@ pub struct Answer<M: Message>(Rc<Cell<ReplySlot<M::Result>>>);
 
 /// The reply slot: holds the caller or the answer, whichever comes first.
 enum ReplySlot<R> {
-    Nobody,
+    Empty,
     Asked(OneshotSender<R>),
     Answered(R),
 }
@@ -26,19 +26,19 @@ enum ReplySlot<R> {
 /// Makes a deferred reply: the handler keeps the first part until it answers, and returns the second.
 #[must_use]
 pub fn deferred_reply<M: Message>() -> (Answer<M>, DeferredReply<M>) {
-    let meeting = Rc::new(Cell::new(ReplySlot::Nobody));
-    (Answer(Rc::clone(&meeting)), DeferredReply(meeting))
+    let slot = Rc::new(Cell::new(ReplySlot::Empty));
+    (Answer(Rc::clone(&slot)), DeferredReply(slot))
 }
 
 impl<M: Message> Answer<M> {
     /// Answers. It has no effect on an abandoned caller.
     pub fn give(self, answer: M::Result) {
-        match self.0.replace(ReplySlot::Nobody) {
+        match self.0.replace(ReplySlot::Empty) {
             ReplySlot::Asked(asked) => {
                 let _ = asked.send(answer);
             }
             // The handler has not returned yet.
-            ReplySlot::Nobody | ReplySlot::Answered(_) => self.0.set(ReplySlot::Answered(answer)),
+            ReplySlot::Empty | ReplySlot::Answered(_) => self.0.set(ReplySlot::Answered(answer)),
         }
     }
 }
@@ -47,9 +47,9 @@ impl<M: Message> Answer<M> {
     /// Whether the caller is abandoned.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        let meeting = self.0.replace(ReplySlot::Nobody);
-        let abandoned = matches!(&meeting, ReplySlot::Asked(asked) if asked.is_closed());
-        self.0.set(meeting);
+        let slot = self.0.replace(ReplySlot::Empty);
+        let abandoned = matches!(&slot, ReplySlot::Asked(asked) if asked.is_closed());
+        self.0.set(slot);
         abandoned
     }
 }
@@ -57,11 +57,11 @@ impl<M: Message> Answer<M> {
 impl<A: Actor, M: Message> MessageResponse<A, M> for DeferredReply<M> {
     fn handle(self, _: &mut A::Context, asked: Option<OneshotSender<M::Result>>) {
         let Some(asked) = asked else { return };
-        match self.0.replace(ReplySlot::Nobody) {
+        match self.0.replace(ReplySlot::Empty) {
             ReplySlot::Answered(answer) => {
                 let _ = asked.send(answer);
             }
-            ReplySlot::Nobody | ReplySlot::Asked(_) => self.0.set(ReplySlot::Asked(asked)),
+            ReplySlot::Empty | ReplySlot::Asked(_) => self.0.set(ReplySlot::Asked(asked)),
         }
     }
 }
@@ -74,7 +74,7 @@ impl<M: Message> fmt::Debug for Answer<M> {
 
 impl<M: Message> fmt::Debug for DeferredReply<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Later")
+        formatter.write_str("DeferredReply")
     }
 }
 

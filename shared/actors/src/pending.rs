@@ -1,4 +1,4 @@
-//! Futures that an actor waits for beside its mailbox.
+//! Futures that an actor waits for in addition to its mailbox.
 //!
 //! actix polls all futures of a context in each turn of its actor: with 1,000 futures each message costs 1,000 polls. A [`Pending`] is a
 //! single future of the context, which polls only the futures that were woken.
@@ -49,7 +49,7 @@ impl<A: Actor<Context = Context<A>>> fmt::Debug for Pending<A> {
 }
 
 impl<A: Actor<Context = Context<A>>> Pending<A> {
-    /// Waits for `future` beside the mailbox, then calls `done` with the actor.
+    /// Waits for `future` while the mailbox is served, then calls `done` with the actor.
     pub fn spawn<T: 'static>(
         &self,
         context: &mut Context<A>,

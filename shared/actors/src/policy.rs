@@ -211,7 +211,7 @@ impl PolicyFollower {
     }
 
     /// Takes a republished change. For an older revision or a deletion the bucket is read instead.
-    fn hear(&mut self, message: &Message) -> Option<Followed> {
+    fn received(&mut self, message: &Message) -> Option<Followed> {
         if self.fleet.key_of(POLICY, &message.subject) != Some(POLICY_KEY) {
             return None;
         }
@@ -239,7 +239,7 @@ impl PolicyFollower {
             tokio::select! {
                 biased;
                 message = news => {
-                    if let Some(followed) = self.hear(&message?) {
+                    if let Some(followed) = self.received(&message?) {
                         return Some(followed);
                     }
                 }

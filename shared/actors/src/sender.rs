@@ -113,11 +113,11 @@ impl<C: Command> Sender<C> {
         }
     }
 
-    /// Sends the command over the bus without waiting for an answer. Only for commands with [`Command::TOLD`].
+    /// Sends the command over the bus without waiting for an answer. Only for commands with [`Command::ALLOWS_ONE_WAY`].
     ///
     /// # Errors
     /// The bus did not take it. Success does not mean that it was received.
-    pub async fn tell(self, envelope: Envelope<C>) -> Result<(), CallError> {
+    pub async fn send_one_way(self, envelope: Envelope<C>) -> Result<(), CallError> {
         let message = wire::encode_command(self.subject(&envelope.body), &envelope)?;
         self.0.wiring.bus.publish(message).await.map_err(|error| CallError::Bus { reason: error.to_string() })
     }

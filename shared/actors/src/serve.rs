@@ -49,7 +49,7 @@ impl Served {
         let _ = self.ended.send(());
         let all = u32::try_from(MAX_STANDING_REQUESTS).unwrap_or(u32::MAX);
         if tokio::time::timeout(END_WITHIN, self.standing.acquire_many(all)).await.is_err() {
-            tracing::debug!(subject = self.endpoint.subject, "not every waiting caller was told of the end in time");
+            tracing::debug!(subject = self.endpoint.subject, "not every waiting caller got its error in time");
         }
     }
 
@@ -120,7 +120,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
     let mut random = Random::from_system();
     while let Some(message) = commands.next().await {
         let Some(reply_to) = message.reply_to.clone() else {
-            be_told(&message, &desk, &mut random);
+            take_one_way(&message, &desk, &mut random);
             continue;
         };
         let command = match wire::decode_command::<C>(&message, &mut random) {
@@ -164,9 +164,9 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
 }
 
 /// Handles a command whose sender wants no answer.
-fn be_told<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
-    if !C::TOLD {
-        tracing::debug!(subject = message.subject, "a command without a place to answer is ignored");
+fn take_one_way<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Random) {
+    if !C::ALLOWS_ONE_WAY {
+        tracing::debug!(subject = message.subject, "ignored a command without a reply subject");
         return;
     }
     match wire::decode_command::<C>(message, random) {
@@ -253,8 +253,8 @@ mod tests {
     async fn command_without_reply_subject_is_taken_only_if_its_kind_allows_it() {
         let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
         let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
-        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let actor = Listening(told).start();
+        let (handled, mut received) = tokio::sync::mpsc::unbounded_channel();
+        let actor = Listening(handled).start();
         let _alive = serve_as_leader::<ReportAlive>(&wiring, actor.clone().recipient()).await.unwrap();
         let _count = serve::<CountAll>(&wiring, actor.recipient()).await.unwrap();
         let report = ReportAlive {
@@ -265,12 +265,12 @@ mod tests {
             leaves: false,
         };
         let report = Envelope { meta: Meta::root(&mut Random::seeded(1)), body: report };
-        Sender::<CountAll>::remote(wiring.clone()).tell(envelope()).await.unwrap();
-        Sender::<ReportAlive>::to_leader(wiring.clone()).tell(report).await.unwrap();
-        assert_eq!(heard.recv().await, Some("alive"));
+        Sender::<CountAll>::remote(wiring.clone()).send_one_way(envelope()).await.unwrap();
+        Sender::<ReportAlive>::to_leader(wiring.clone()).send_one_way(report).await.unwrap();
+        assert_eq!(received.recv().await, Some("alive"));
         // The ignored command was sent earlier, so it would have arrived by now.
         Sender::<CountAll>::remote(wiring).call(envelope(), Duration::from_secs(10)).await.unwrap();
-        assert_eq!((heard.recv().await, heard.try_recv().is_err()), (Some("count"), true));
+        assert_eq!((received.recv().await, received.try_recv().is_err()), (Some("count"), true));
     }
 
     /// Grants every request.
@@ -303,7 +303,7 @@ mod tests {
         let subject = wiring.fleet.command_from(&"n3".parse().unwrap(), &wiring.node, GrantBudget::SERVICE, GrantBudget::VERB);
         let reply = bus.request(wire::encode_command(subject, &envelope).unwrap(), limit).await.unwrap();
         let refused = wire::decode_reply::<BudgetAnswer>(&reply).unwrap_err();
-        assert!(refused.to_string().contains("says that node n2 sent it"), "{refused}");
+        assert!(refused.to_string().contains("names node n2 as its sender"), "{refused}");
         let counted = format!("{:?}", served.endpoint().counters);
         assert!(counted.contains("requests: 2, errors: 1"), "{counted}");
     }
@@ -313,11 +313,11 @@ mod tests {
     }
 
     #[actix::test]
-    async fn waiting_caller_is_told_of_the_end_and_later_callers_find_no_service() {
+    async fn waiting_caller_gets_an_error_at_the_end_and_later_callers_find_no_service() {
         let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
         let wiring = Wiring { bus, fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
-        let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
-        let actor = Silent(told).start();
+        let (handled, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let actor = Silent(handled).start();
         let by_name = serve::<CountAll>(&wiring, actor.clone().recipient()).await.unwrap();
         let as_leader = serve_as_leader::<CountAll>(&wiring, actor.recipient()).await.unwrap();
         let hour = Duration::from_secs(3_600);
@@ -332,8 +332,8 @@ mod tests {
         // The other one ends when it is dropped.
         drop(as_leader);
         for caller in standing {
-            let told = caller.await.unwrap().unwrap_err();
-            assert!(told.to_string().contains("the service agent has ended"), "{told}");
+            let error = caller.await.unwrap().unwrap_err();
+            assert!(error.to_string().contains("the service agent has ended"), "{error}");
         }
         let deferred = Sender::<CountAll>::to_leader(wiring).call(envelope(), hour).await.unwrap_err();
         assert!(matches!(deferred, CallError::NoResponders { .. }), "{deferred}");

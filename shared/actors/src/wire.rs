@@ -102,7 +102,7 @@ fn check_sender<C: Command>(subject: &str, body: &C) -> Result<(), CallError> {
     let Some(claimed) = C::SENDER.map(|sender| sender(body)).filter(|claimed| !is_from(subject, claimed)) else { return Ok(()) };
     Err(CallError::Refused {
         reason: format!(
-            "the message says that node {claimed} sent it, and its subject does not: send it on a subject that ends with the sender's token"
+            "the message names node {claimed} as its sender, but its subject does not: send it on a subject that ends with that node's token"
         ),
     })
 }

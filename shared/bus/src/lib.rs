@@ -5,7 +5,7 @@
 //! suite runs on both and pins the semantics that callers may rely on. [`services`] lets services on either adapter answer the services API
 //! of NATS; [`socket`] carries the messages of either adapter through a unix socket.
 
-mod asker;
+mod caller_state;
 mod error;
 mod event_log;
 mod health;
@@ -19,7 +19,7 @@ pub mod services;
 mod shared_state;
 pub mod socket;
 
-pub use asker::Asker;
+pub use caller_state::CallerState;
 pub use error::BusError;
 pub use event_log::{Appended, EventLog, StoredMessage, StreamPage, StreamQuery, StreamSpec, StreamStart, StreamStatus, SubjectTransform};
 pub use health::{BusHealth, HealthChanges};

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use self::hub::{ConnectionId, Hub};
 use self::key_value::MemoryKeyValue;
-use crate::asker::Asker;
+use crate::caller_state::CallerState;
 use crate::error::BusError;
 use crate::event_log::{Appended, EventLog, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::health::{BusHealth, HealthChanges};
@@ -107,8 +107,8 @@ impl Messaging for MemoryBus {
         }
     }
 
-    async fn asker(&self, request: &Message) -> Asker {
-        request.reply_to.as_deref().map_or(Asker::Unknown, |reply_to| self.hub.asker(reply_to))
+    async fn caller_state(&self, request: &Message) -> CallerState {
+        request.reply_to.as_deref().map_or(CallerState::Unknown, |reply_to| self.hub.caller_state(reply_to))
     }
 
     fn new_inbox(&self) -> String {

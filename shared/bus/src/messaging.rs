@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
-use crate::asker::Asker;
+use crate::caller_state::CallerState;
 use crate::error::BusError;
 use crate::health::{BusHealth, HealthChanges};
 use crate::message::Message;
@@ -38,8 +38,8 @@ pub trait Messaging: Send + Sync + 'static {
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError>;
 
     /// Whether the sender of a received request still waits for its reply. Takes at most 1 s.
-    async fn asker(&self, _request: &Message) -> Asker {
-        Asker::Unknown
+    async fn caller_state(&self, _request: &Message) -> CallerState {
+        CallerState::Unknown
     }
 
     /// A new subject for answers to a published question, below the prefix that this connection may subscribe to.

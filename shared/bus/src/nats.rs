@@ -38,7 +38,7 @@ use self::link::{Link, Phase};
 pub use self::options::{NatsOptions, NatsOptionsError};
 pub use self::setup::{BucketSetup, Change, Difference, SetupOptions, SetupState};
 use self::target::Target;
-use crate::asker::{ANSWERS_PROBES_HEADER, Asker};
+use crate::caller_state::{ANSWERS_PROBES_HEADER, CallerState};
 use crate::error::BusError;
 use crate::event_log::{Appended, EventLog, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::health::{BusHealth, HealthChanges};
@@ -150,10 +150,10 @@ impl Messaging for NatsBus {
         self.connection().ask(message, timeout).await.map(from_wire)
     }
 
-    async fn asker(&self, request: &Message) -> Asker {
+    async fn caller_state(&self, request: &Message) -> CallerState {
         match &request.reply_to {
             Some(reply_to) if request.headers.get(ANSWERS_PROBES_HEADER).is_some() => self.connection().probe(reply_to).await,
-            _ => Asker::Unknown,
+            _ => CallerState::Unknown,
         }
     }
 
@@ -222,8 +222,8 @@ impl Bus for NatsBus {
         self.connection().link.set_fleet_size(nodes);
     }
 
-    fn set_aside(&self, reason: Option<String>) {
-        self.connection().link.set_aside(reason);
+    fn set_suspended(&self, reason: Option<String>) {
+        self.connection().link.set_suspended(reason);
     }
 }
 
@@ -269,12 +269,12 @@ async fn observe(jetstream: JetStream) {
     let mut again = Box::pin(sleep(EXAMINE_INTERVAL));
     loop {
         let (up, connects) = (connection.is_up(), connection.connects());
-        if link.is_aside() {
+        if link.is_suspended() {
             connection.leave().await;
         }
         if !up {
             link.set_lost();
-        } else if link.takes_doubt() || due || examined != connects {
+        } else if link.take_recheck_request() || due || examined != connects {
             let health = jetstream.examine().await;
             if !connection.is_up() || connection.connects() != connects {
                 continue;
@@ -291,7 +291,7 @@ async fn observe(jetstream: JetStream) {
         due = tokio::select! {
             () = &mut again => {
                 again = Box::pin(sleep(EXAMINE_INTERVAL));
-                link.look_again();
+                link.examined_again();
                 matches!(link.health(), BusHealth::Degraded { .. })
             }
             _ = timeout(OBSERVE_INTERVAL, link.changed()) => false,

@@ -17,5 +17,5 @@ pub trait Bus: Messaging + SharedState + EventLog {
 
     /// Leaves the server for this reason, and stays disconnected until called with none: messages are refused, subscriptions are kept. A
     /// bus in this process cannot be left.
-    fn set_aside(&self, _reason: Option<String>) {}
+    fn set_suspended(&self, _reason: Option<String>) {}
 }

@@ -105,9 +105,9 @@ pub struct BucketStatus {
     pub created: String,
     /// The revision of its last change. A snapshot that is taken later includes everything republished up to it.
     pub sequence: u64,
-    /// As `created`, since 1970 by the server's clock; zero if the server does not say it.
+    /// As `created`, since 1970 by the server's clock; zero if the server does not report it.
     pub made_at: Duration,
-    /// How long it has existed by the same clock, independently of this process's clock; zero if the server does not say it.
+    /// How long it has existed by the same clock, independently of this process's clock; zero if the server does not report it.
     pub age: Duration,
 }
 
@@ -133,7 +133,7 @@ pub struct AgedEntry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyValueError {
     /// Another writer changed the key first.
-    #[error("{key} was changed by somebody else")]
+    #[error("{key} was changed by another client")]
     Conflict {
         /// The key.
         key: String,
@@ -145,7 +145,7 @@ pub enum KeyValueError {
         key: String,
     },
     /// The time to live is not in whole seconds, is under 1 s, or the bucket has none.
-    #[error("a time to live of {ttl:?} cannot be had: whole seconds from 1 s on, in a bucket made for expiry")]
+    #[error("a time to live of {ttl:?} is not possible: it is whole seconds from 1 s on, in a bucket made for expiry")]
     BadTtl {
         /// As given.
         ttl: Duration,

@@ -20,7 +20,7 @@ const OF_ONE: &str = r#"{"name":"KV_state","subjects":["$KV.state.>"],"max_msgs_
 const AGAIN: Duration = Duration::from_millis(100);
 
 fn bucket() -> BucketSpec {
-    let republish_to = Some("told".to_owned());
+    let republish_to = Some("changes".to_owned());
     BucketSpec {
         name: "state".to_owned(),
         marker_ttl: Some(Duration::from_secs(60)),
@@ -61,7 +61,7 @@ async fn at_last<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(mut at
         }
     };
     let done = tokio::time::timeout(LIMIT, trying).await;
-    done.unwrap_or_else(|_| panic!("it does not succeed in time; the last said {:?}", errors.last()))
+    done.unwrap_or_else(|_| panic!("it does not succeed in time; the last error is {:?}", errors.last()))
 }
 
 /// Puts a value as soon as the bucket accepts it, and checks that it is stored.
@@ -81,7 +81,7 @@ async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() 
     let any = connected(&cluster, 0).await;
     let leases = any.bucket(&bucket()).await.unwrap();
     assert_eq!(info(&any).await["config"]["num_replicas"], 3);
-    let leader = cluster.leader_of("KV_state").expect("somebody leads");
+    let leader = cluster.leader_of("KV_state").expect("the stream has a leader");
     let bus = connected(&cluster, leader).await;
     let state = bus.bucket(&bucket()).await.unwrap();
     let first = state.create("lease", "me".into(), None).await.unwrap();
@@ -139,21 +139,21 @@ async fn what_was_acknowledged_is_read_by_whatever_server_is_asked() {
 }
 
 #[tokio::test]
-async fn every_change_is_told_once_and_in_order_whatever_server_is_listened_to() {
+async fn every_change_is_republished_once_and_in_order_by_each_server() {
     if met(current_program()).is_none() {
         return;
     }
     let cluster = NatsCluster::start(&NatsConfig::default());
     let buses = each(&cluster).await;
     let state = buses[0].bucket(&bucket()).await.unwrap();
-    let mut told = Vec::new();
+    let mut subscriptions = Vec::new();
     for bus in &buses {
-        told.push(bus.subscribe("told.>", None).await.unwrap());
+        subscriptions.push(bus.subscribe("changes.>", None).await.unwrap());
     }
     // A server forwards a new subscription to the others; once a change has arrived through all of them, none is missed.
     let mut last = Vec::new();
-    for subscription in &mut told {
-        let heard = async {
+    for subscription in &mut subscriptions {
+        let received = async {
             loop {
                 state.put("early", "1".into(), None).await.unwrap();
                 if let Ok(Some(message)) = tokio::time::timeout(AGAIN, subscription.next()).await {
@@ -161,13 +161,13 @@ async fn every_change_is_told_once_and_in_order_whatever_server_is_listened_to()
                 }
             }
         };
-        last.push(tokio::time::timeout(LIMIT, heard).await.unwrap());
+        last.push(tokio::time::timeout(LIMIT, received).await.unwrap());
     }
     for number in 0..200 {
         state.put(&format!("key.{}", number % 7), "1".into(), None).await.unwrap();
     }
     let end = state.put("end", "1".into(), None).await.unwrap();
-    for (subscription, last) in told.iter_mut().zip(last) {
+    for (subscription, last) in subscriptions.iter_mut().zip(last) {
         for expected in last + 1..=end {
             let message = tokio::time::timeout(LIMIT, subscription.next()).await.unwrap().unwrap();
             assert_eq!(sequence(&message), expected, "{}", message.subject);
@@ -201,7 +201,7 @@ async fn a_bucket_that_is_marked_for_more_gets_three_replicas_when_it_is_opened(
     }
     let cluster = NatsCluster::start(&NatsConfig::default());
     let bus = connected(&cluster, 0).await;
-    let marked = OF_ONE.replace('}', r#","metadata":{"fleetpull-replicas-wanted":"3","of":"somebody"}}"#);
+    let marked = OF_ONE.replace('}', r#","metadata":{"fleetpull-replicas-wanted":"3","of":"operator"}}"#);
     bus.request(Message::new("$JS.API.STREAM.CREATE.KV_state", marked), LIMIT).await.unwrap();
     let state = bus.bucket(&bucket()).await.unwrap();
     let revision = put_at_last(&state, "a", "1").await;
@@ -215,7 +215,7 @@ async fn a_bucket_that_is_marked_for_more_gets_three_replicas_when_it_is_opened(
         }
     };
     let config = tokio::time::timeout(LIMIT, grown).await.expect("it is kept on three servers in time");
-    assert_eq!((&config["metadata"]["of"], config["metadata"].get("fleetpull-replicas-wanted")), (&"somebody".into(), None), "{config}");
+    assert_eq!((&config["metadata"]["of"], config["metadata"].get("fleetpull-replicas-wanted")), (&"operator".into(), None), "{config}");
     assert_eq!(at_last(|| state.get("a")).await.unwrap().revision, revision);
     put_at_last(&state, "a", "2").await;
 }
@@ -231,7 +231,7 @@ async fn a_bucket_of_one_server_that_an_operator_made_is_left_as_it_is() {
     let state = bus.bucket(&bucket()).await.unwrap();
     assert_eq!(state.put("a", "1".into(), Some(Duration::from_secs(60))).await, Ok(1), "it has learned to expire");
     let found = info(&bus).await;
-    assert_eq!((&found["config"]["num_replicas"], &found["config"]["republish"]["dest"]), (&1.into(), &"told.>".into()));
+    assert_eq!((&found["config"]["num_replicas"], &found["config"]["republish"]["dest"]), (&1.into(), &"changes.>".into()));
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn a_bucket_that_is_set_up_has_three_replicas_also_one_that_had_fewer() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_quorum_is_said_and_found_again() {
+async fn a_cluster_without_a_quorum_is_reported_and_found_again() {
     if met(current_program()).is_none() {
         return;
     }
@@ -272,7 +272,7 @@ async fn a_cluster_without_a_quorum_is_said_and_found_again() {
             tokio::time::sleep(AGAIN).await;
         }
     };
-    let said = async {
+    let degraded = async {
         loop {
             if let Some(BusHealth::Degraded { reason, .. }) = health.next().await {
                 return reason;
@@ -281,7 +281,7 @@ async fn a_cluster_without_a_quorum_is_said_and_found_again() {
     };
     let reason = tokio::select! {
         () = asking => unreachable!("it asks for ever"),
-        reason = tokio::time::timeout(LIMIT, said) => reason.expect("it is said in time"),
+        reason = tokio::time::timeout(LIMIT, degraded) => reason.expect("it is reported in time"),
     };
     assert!(reason.contains("JetStream"), "{reason}");
     assert!(state.put("a", "2".into(), None).await.is_err());

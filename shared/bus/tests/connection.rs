@@ -51,21 +51,21 @@ async fn passes_a_message(bus: &NatsBus) {
 }
 
 /// Waits until the bus reports why it is not connected, in words with all of these parts; returns the words.
-async fn says(bus: &NatsBus, parts: &[&str]) -> String {
+async fn reported_reason(bus: &NatsBus, parts: &[&str]) -> String {
     let fits = |reason: &str| parts.iter().all(|part| reason.contains(part));
     let mut changes = bus.health_changes();
-    let mut heard = Vec::new();
+    let mut others = Vec::new();
     let waiting = async {
         loop {
             match changes.next().await.expect("the bus goes on") {
                 BusHealth::Disconnected { reason } | BusHealth::Degraded { reason, .. } if fits(&reason) => return reason,
-                other => heard.push(other),
+                other => others.push(other),
             }
         }
     };
     match tokio::time::timeout(LIMIT, waiting).await {
         Ok(reason) => reason,
-        Err(_) => panic!("{parts:?} is not said, but {heard:?}"),
+        Err(_) => panic!("no reason contains {parts:?}, but: {others:?}"),
     }
 }
 

@@ -89,7 +89,7 @@ async fn failures_of_the_bus_come_through_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_largest_message_passes_both_ways() {
+async fn the_largest_message_passes_in_both_directions() {
     let place = Place::new();
     place.echo("a.b").await;
     let question = Message::new("a.b", vec![1; MAX_PAYLOAD_BYTES - 64]);
@@ -130,7 +130,7 @@ async fn what_is_not_wanted_any_more_is_ended_behind_the_socket() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_for_too_much_is_told() {
+async fn requests_and_subscriptions_beyond_the_limit_fail() {
     let place = Place::new();
     let _silent = place.bus.subscribe("silent", None).await.unwrap();
     let client = place.client().await;
@@ -152,7 +152,7 @@ async fn a_client_that_asks_for_too_much_is_told() {
 }
 
 #[tokio::test]
-async fn one_client_too_many_is_told_and_a_place_that_is_free_is_given() {
+async fn one_client_too_many_gets_an_error_and_a_free_place_is_reused() {
     let place = Place::new();
     place.echo("a").await;
     let mut clients = Vec::new();
@@ -188,7 +188,7 @@ async fn rubbish_ends_its_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_when_the_agent_ends() {
+async fn waiting_callers_get_an_error_when_the_agent_ends() {
     let mut place = Place::new();
     let _silent = place.bus.subscribe("silent", None).await.unwrap();
     let client = place.client().await;
@@ -197,8 +197,8 @@ async fn who_waits_is_told_when_the_agent_ends() {
     let standing = tokio::spawn(async move { asking.request(Message::new("silent", ""), LIMIT * 2).await });
     within(client.publish(Message::new("a", ""))).await.unwrap();
     place.server = None;
-    let told = within(standing).await.unwrap().unwrap_err();
-    assert!(told.to_string().contains("the agent has closed its socket"), "{told}");
+    let error = within(standing).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("the agent has closed its socket"), "{error}");
     assert_eq!(within(inbox.count()).await, 0);
     assert!(matches!(client.health(), BusHealth::Disconnected { .. }));
     assert!(matches!(client.publish(Message::new("a", "")).await, Err(BusError::Disconnected { .. })));

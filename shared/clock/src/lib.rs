@@ -115,9 +115,9 @@ impl Jumps {
 
 /// Moves a driven clock.
 #[derive(Clone, Debug)]
-pub struct Hand(Arc<AtomicU64>);
+pub struct ClockDriver(Arc<AtomicU64>);
 
-impl Hand {
+impl ClockDriver {
     /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         let nanoseconds = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -138,11 +138,12 @@ impl Clock {
         Self(Source::Simulated { origin: Instant::now(), wall })
     }
 
-    /// A clock, at wall time 0, that only its hand moves. For decisions over hours beside real sockets, whose runtime cannot be paused.
+    /// A clock, at wall time 0, that only its driver moves. For decisions over hours together with real sockets, whose runtime cannot be
+    /// paused.
     #[must_use]
-    pub fn driven() -> (Self, Hand) {
+    pub fn driven() -> (Self, ClockDriver) {
         let time = Arc::new(AtomicU64::new(0));
-        (Self(Source::Driven(Arc::clone(&time))), Hand(time))
+        (Self(Source::Driven(Arc::clone(&time))), ClockDriver(time))
     }
 
     /// A simulated clock that jumps on demand, for tests with clocks that are set and machines that sleep.
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_wall_clock_of_a_drifting_clock_goes_its_own_way_and_is_set_besides() {
+    async fn the_wall_clock_of_a_drifting_clock_drifts_and_can_be_set_too() {
         for (millionths, wall_ms) in [(200, 1_100_020), (-200, 1_099_980)] {
             let (clock, jumps) = Clock::jumping(Duration::from_secs(1_000));
             jumps.drift(millionths);
@@ -232,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn a_driven_clock_moves_by_hand_alone() {
-        let (clock, hand) = Clock::driven();
+    fn a_driven_clock_moves_only_by_its_driver() {
+        let (clock, driver) = Clock::driven();
         let other = clock.clone();
         assert_eq!(clock.now(), Now::default());
-        hand.advance(Duration::from_millis(1_500));
+        driver.advance(Duration::from_millis(1_500));
         assert_eq!(other.now(), Now::default().after(Duration::from_millis(1_500)));
     }
 

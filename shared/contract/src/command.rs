@@ -14,7 +14,7 @@ use crate::{Carried, MessageId, NodeName, TraceContext};
 pub enum Service {
     /// Handles a pull request from the first check to the outcome.
     PullCoordinator,
-    /// Tracks failures and when to try again.
+    /// Tracks failures and when the next attempt is due.
     BackoffTracker,
     /// The node's token bucket and slots.
     Throttler,
@@ -53,9 +53,9 @@ pub trait Command: Serialize + DeserializeOwned + Clone + Send + 'static {
     const SERVICE: Service;
     /// The last token of the command's subject.
     const VERB: &'static str;
-    /// Whether it is also carried out for senders that want no answer. Only for commands that are done at once, so that no unawaited work
-    /// accumulates.
-    const TOLD: bool = false;
+    /// Whether it is also carried out for senders that want no answer (one-way). Only for commands that are done at once, so that no
+    /// unawaited work accumulates.
+    const ALLOWS_ONE_WAY: bool = false;
     /// The sending node, for commands from one node to another. The subject then ends with that node's token, so that the server's
     /// permissions decide who may send it; a command whose subject names another node is refused.
     const SENDER: Option<fn(&Self) -> &NodeName> = None;
@@ -98,8 +98,8 @@ pub struct Envelope<C> {
 /// Why a command got no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Nobody serves this command there.
-    #[error("nobody answers on {subject}")]
+    /// No agent serves this command there.
+    #[error("no agent answers on {subject}")]
     NoResponders {
         /// The subject of the command.
         subject: String,

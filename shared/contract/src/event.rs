@@ -1,7 +1,8 @@
 //! Events: those of kubelet's image manager, in kubelet's words, and others about findings of the fleet, actions of operators and the state
 //! of agents.
 //!
-//! An event about a node's own pull belongs to that node. An event about the fleet belongs to exactly one node; each reason says to which.
+//! An event about a node's own pull belongs to that node. An event about the fleet belongs to exactly one node; the description of each
+//! reason names it.
 
 use std::str::FromStr;
 
@@ -39,7 +40,7 @@ pub enum EventReason {
     /// A node has probed an entry for all, and failed. Recorded by that node.
     BackoffProbed,
     /// An entry is closed, because its attempts succeed again. Recorded by the node whose success the bus stored first, mostly the prober.
-    /// Nothing is recorded for an entry that nobody has tried for ten minutes.
+    /// Nothing is recorded for an entry that no node has attempted for ten minutes.
     BackoffReleased,
     /// A pull waits for the node's own slots or rate, or for the fleet's budget. Recorded by the node that pulls.
     Throttled,
@@ -162,7 +163,7 @@ impl FromStr for EventReason {
 pub enum EventType {
     /// Everything is as expected.
     Normal,
-    /// Somebody may want to check.
+    /// A person may want to check.
     Warning,
 }
 

@@ -15,7 +15,7 @@ pub enum FailureClass {
     RateLimited,
     /// The registry cannot be reached or cannot answer: connect, DNS, no first byte, 5xx.
     RegistryUnavailable,
-    /// The registry says that the image does not exist: `MANIFEST_UNKNOWN`, `NAME_UNKNOWN`.
+    /// The registry states that the image does not exist: `MANIFEST_UNKNOWN`, `NAME_UNKNOWN`.
     NotFound,
     /// The registry refuses this login, or requires one: 401, 403.
     Denied,
@@ -172,11 +172,11 @@ pub enum Reason {
     ErrImageNeverPull,
     /// The reference cannot be parsed.
     InvalidImageName,
-    /// The runtime could not say whether the image is present.
+    /// The runtime could not determine whether the image is present.
     ImageInspectError,
-    /// The pull failed and the error says that the registry is unavailable.
+    /// The pull failed and the error states that the registry is unavailable.
     RegistryUnavailable,
-    /// The pull failed and the error says that the signature is not valid.
+    /// The pull failed and the error states that the signature is not valid.
     SignatureValidationFailed,
     /// A reason of a newer version.
     Unknown(UnknownText),

@@ -2,9 +2,9 @@
 //!
 //! | bucket | key | value |
 //! |---|---|---|
-//! | `reports` | `<node>.<class>.<backoff_key>` | [`StoredReport`]: one node's last word on a back-off key |
+//! | `reports` | `<node>.<class>.<backoff_key>` | [`StoredReport`]: one node's latest report on a back-off key |
 //! | `reports` | `<node>.cleared.<what>` | [`StoredClear`]: an operator has cleared something there |
-//! | `leases` | `try.<probe or lead or slot>.<backoff_key>.<which>` | [`StoredLease`] |
+//! | `leases` | `attempt.<probe or lead or slot>.<backoff_key>.<which>` | [`StoredLease`] |
 //! | `leaders` | `budget.<owner, hashed>.lead` or `.past` | [`StoredLease`] of an owner |
 //! | `leaders` | `registrar` | [`StoredLease`] |
 //! | `pauses` | `all` or `registry.<registry>` | [`StoredPause`] |
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::buckets::{KEYS, LEADERS, LEASES, MEMBERS, PAUSES, POLICY, REPORTS, SharedBucket};
 pub use self::encoding::{KnowError, decode, encode, encode_as, other_version};
-pub use self::keys::{ReportKey, TryKey, member_key, member_of, pause_key};
+pub use self::keys::{AttemptKey, ReportKey, member_key, member_of, pause_key};
 use crate::{AttemptId, NodeName, TraceContext, View};
 
 /// The most bytes of one stored value: a message and a repository of 1 KiB each, and names. A larger one is neither sent nor read.
@@ -73,7 +73,7 @@ pub struct StoredReport {
     /// The writer's estimate of the server's time when this was written, in milliseconds since 1970; none: unknown. If the server stored it
     /// later than that, it is older by the difference, because it waited in a silent connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said_ms: Option<u64>,
+    pub written_ms: Option<u64>,
 }
 
 /// The result of an attempt.
@@ -245,7 +245,7 @@ pub struct StoredClear {
     /// Its age when this was written, in milliseconds.
     pub age_ms: u64,
     /// The server's time when this was written, as in a [`StoredReport`].
-    pub said_ms: Option<u64>,
+    pub written_ms: Option<u64>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

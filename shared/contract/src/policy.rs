@@ -61,7 +61,7 @@ impl ShareAtMost {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetPolicy {
-    /// The most sharing; none: as each node's own settings say.
+    /// The most sharing; none: as in each node's own settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareAtMost>,
     /// The caps of every registry.
@@ -101,7 +101,7 @@ pub enum PolicyError {
     },
     /// Out of range.
     #[error(
-        "{place}.pulls_per_second is {value}: say {LEAST_PER_SECOND} to {MOST_PER_SECOND}, or leave it out (then the nodes' own settings count)"
+        "{place}.pulls_per_second is {value}: set {LEAST_PER_SECOND} to {MOST_PER_SECOND}, or leave it out (then the nodes' own settings count)"
     )]
     PerSecond {
         /// The table.
@@ -110,7 +110,7 @@ pub enum PolicyError {
         value: f64,
     },
     /// Out of range.
-    #[error("{place}.pulls_at_once is {value}: say 1 to {MOST_AT_ONCE}, or leave it out (then the nodes' own settings count)")]
+    #[error("{place}.pulls_at_once is {value}: set 1 to {MOST_AT_ONCE}, or leave it out (then the nodes' own settings count)")]
     AtOnce {
         /// The table.
         place: String,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_registrys_own_table_leaves_out_is_that_of_all() {
+    fn cap_missing_in_a_registrys_table_is_the_cap_for_all() {
         let policy = FleetPolicy {
             share: None,
             budget: caps(200.0, 50),
@@ -240,13 +240,13 @@ mod tests {
                 of("a.example", Caps { pulls_per_second: Some(value), ..Caps::default() }),
                 FleetPolicy { budget: Caps { pulls_per_second: Some(value), ..Caps::default() }, ..FleetPolicy::default() },
             ] {
-                let told = policy.check().unwrap_err().to_string();
-                assert!(told.contains("0.01 to 100000"), "{value}: {told}");
+                let error = policy.check().unwrap_err().to_string();
+                assert!(error.contains("0.01 to 100000"), "{value}: {error}");
             }
         }
         for value in [0, 1_000_001, u64::MAX] {
-            let told = of("a.example", Caps { pulls_at_once: Some(value), ..Caps::default() }).check().unwrap_err().to_string();
-            assert!(told.starts_with("registry.\"a.example\".pulls_at_once is ") && told.contains("1 to 1000000"), "{told}");
+            let error = of("a.example", Caps { pulls_at_once: Some(value), ..Caps::default() }).check().unwrap_err().to_string();
+            assert!(error.starts_with("registry.\"a.example\".pulls_at_once is ") && error.contains("1 to 1000000"), "{error}");
         }
         for (per_second, at_once) in [(LEAST_PER_SECOND, 1), (MOST_PER_SECOND, MOST_AT_ONCE)] {
             assert_eq!(of("a.example", caps(per_second, at_once)).check(), Ok(()));
@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn names_and_their_number_are_bounded_and_so_is_what_is_said_of_them() {
+    fn names_and_their_number_are_bounded_and_so_are_errors_about_them() {
         let many = (0..10_000).map(|number| (format!("r{number}.example"), caps(1.0, 1))).collect();
         assert_eq!(FleetPolicy { registry: many, ..FleetPolicy::default() }.check(), Err(PolicyError::TooMany(10_000)));
-        let told = of(&"a".repeat(4_000), caps(1.0, 1)).check().unwrap_err().to_string();
-        assert!(told.len() < 200 && told.contains("name it as images do"), "{told}");
-        let told = of("index.docker.io", caps(1.0, 1)).check().unwrap_err().to_string();
-        assert!(told.contains("\"docker.io\""), "{told}");
+        let error = of(&"a".repeat(4_000), caps(1.0, 1)).check().unwrap_err().to_string();
+        assert!(error.len() < 200 && error.contains("name it as images do"), "{error}");
+        let error = of("index.docker.io", caps(1.0, 1)).check().unwrap_err().to_string();
+        assert!(error.contains("\"docker.io\""), "{error}");
     }
 
     #[test]

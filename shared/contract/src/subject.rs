@@ -7,7 +7,7 @@
 //! | `<fleet>.v1.cmd._all.agent.<verb>` | request, one reply of every agent | MessagePack |
 //! | `<fleet>.v1.cmd._leader.<service>.<verb>` | request and reply, by the agent that holds the service's lease | MessagePack |
 //! | `<fleet>.v1.know.<bucket>` and what is below it | shared state, republished from the bucket | MessagePack |
-//! | `<fleet>.v1.digest.<node>` | how the fleet stands, as its registrar says | MessagePack |
+//! | `<fleet>.v1.digest.<node>` | the state of the fleet, from its registrar | MessagePack |
 //! | `<fleet>.v1.evt.<reason>.<registry>.<node>` | event, stored in the stream `<FLEET>_EVENTS` | CloudEvents 1.0 JSON |
 //! | `<fleet>.v1.evt.present.<registry>.<node>` | event: the image was there already; not stored | CloudEvents 1.0 JSON |
 //!
@@ -106,7 +106,7 @@ impl Fleet {
         self.command_to_leader(service, "*")
     }
 
-    /// Matches every command to anybody.
+    /// Matches every command to any node.
     #[must_use]
     pub fn all_commands(&self) -> String {
         format!("{}.v1.cmd.>", self.0)

@@ -22,7 +22,7 @@ pub struct TraceContext {
     pub sampled: bool,
 }
 
-/// Headers beside `traceparent`, passed on unchanged.
+/// Headers in addition to `traceparent`, passed on unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// The header `tracestate`; empty: there is none.
@@ -82,9 +82,9 @@ impl TraceContext {
         let dashes = [known[2], known[35], known[52]];
         let (version, trace, span, flags) = (hex(&known[..2])?, hex(&known[3..35])?, hex(&known[36..52])?, hex(&known[53..])?);
         // A later version may have more parts.
-        let ends = more.is_empty() || (version != 0 && more[0] == b'-');
+        let ends_there = more.is_empty() || (version != 0 && more[0] == b'-');
         let (trace_id, span_id, sampled) = (trace, u64::try_from(span).ok()?, flags & 1 == 1);
-        let is_one = dashes == [b'-'; 3] && version != 0xff && ends && trace_id != 0 && span_id != 0;
+        let is_one = dashes == [b'-'; 3] && version != 0xff && ends_there && trace_id != 0 && span_id != 0;
         is_one.then_some(Self { trace_id, span_id, sampled })
     }
 

@@ -24,7 +24,7 @@ pub fn to_write(known: &[u32], in_common: Option<u32>) -> u32 {
 
 /// The versions that an agent reads, sorted and bounded for counting. An agent that reports none reads the first version.
 #[must_use]
-pub fn heard(reads: &[u32]) -> Vec<u32> {
+pub fn normalised(reads: &[u32]) -> Vec<u32> {
     let mut reads: Vec<u32> = reads.iter().copied().take(VERSIONS_MAX).collect();
     reads.sort_unstable();
     reads.dedup();
@@ -39,7 +39,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Adds an agent that reads these; see [`heard`].
+    /// Adds an agent that reads these; see [`normalised`].
     pub fn add(&mut self, reads: &[u32]) {
         self.agents += 1;
         for version in reads {
@@ -73,7 +73,7 @@ mod tests {
 
     fn readers(fleet: &[&[u32]]) -> Readers {
         let mut readers = Readers::default();
-        fleet.iter().for_each(|reads| readers.add(&heard(reads)));
+        fleet.iter().for_each(|reads| readers.add(&normalised(reads)));
         readers
     }
 
@@ -95,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_does_not_hold_the_others_back() {
+    fn agent_that_leaves_does_not_hold_the_others_back() {
         let mut fleet = readers(&[&[1], &[1, 2], &[1, 2]]);
-        fleet.remove(&heard(&[1]));
+        fleet.remove(&normalised(&[1]));
         assert_eq!(fleet.in_common(), Some((2, 0)));
         fleet.remove(&[1, 2]);
         fleet.remove(&[1, 2]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_all_or_is_the_oldest() {
+    fn written_version_is_read_by_all_or_is_the_oldest() {
         for (known, in_common, expected) in [
             (&[1][..], None, 1),
             (&[1], Some(1), 1),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_endless_list_little_is_kept() {
-        assert_eq!(heard(&(0..1_000_000).rev().collect::<Vec<_>>()).len(), VERSIONS_MAX);
+    fn an_endless_list_is_cut() {
+        assert_eq!(normalised(&(0..1_000_000).rev().collect::<Vec<_>>()).len(), VERSIONS_MAX);
     }
 }

@@ -32,7 +32,7 @@ fn report() -> StoredReport {
         in_a_row: 0,
         failing_for_ms: 0,
         age_ms: 1_500,
-        said_ms: None,
+        written_ms: None,
     }
 }
 
@@ -50,7 +50,7 @@ fn leases_pauses_and_clears_of_version_1_are_read() {
     let pause = StoredPause { registry, for_ms: 1_800_000, by: by.clone() };
     assert_eq!(decode::<StoredPause>(include_bytes!("golden/v1/pause.msgpack")), Ok(pause));
     let backoff_keys = vec!["316e2d029ab1c464307b9b74a4007f6a".to_owned()];
-    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), backoff_keys, by, age_ms: 0, said_ms: None };
+    let clear = StoredClear { image: Some("registry.example/a:1".to_owned()), backoff_keys, by, age_ms: 0, written_ms: None };
     assert_eq!(decode::<StoredClear>(include_bytes!("golden/v1/clear.msgpack")), Ok(clear));
 }
 
@@ -60,7 +60,7 @@ fn the_fullest_clear_is_stored() {
     // A host of 253 bytes and a port, a path of 255, a tag of 128, and a SHA-512 digest.
     let image = Some("i".repeat(253 + ":65535/".len() + 255 + ":".len() + 128 + "@sha512:".len() + 128));
     let backoff_keys = vec!["f".repeat(32); MAX_KEYS_CLEARED];
-    let clear = StoredClear { image, backoff_keys, by: "b".repeat(1_024), age_ms: u64::MAX, said_ms: Some(u64::MAX) };
+    let clear = StoredClear { image, backoff_keys, by: "b".repeat(1_024), age_ms: u64::MAX, written_ms: Some(u64::MAX) };
     assert_eq!(decode::<StoredClear>(&encode(&clear).unwrap()), Ok(clear));
 }
 

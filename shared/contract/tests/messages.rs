@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// Maps with keys of their own, to which a newer version adds no fields.
-const FREE_KEYS: [&str; 5] = ["labels", "counters", "heard_ms_ago", "alive", "settings"];
+const FREE_KEYS: [&str; 5] = ["labels", "counters", "last_seen_ms_ago", "alive", "settings"];
 /// Replies that are enums: the only key of the outermost object is the variant.
 const ENUM_REPLIES: [&str; 4] = ["backoff-tracker.check", "backoff-tracker.clearance", "throttler.acquire", "throttler.grant-budget"];
 

@@ -41,7 +41,7 @@ pub enum Answer {
         /// The epoch.
         epoch: u64,
     },
-    /// Somebody else holds it, or nobody does.
+    /// Another process holds it, or none does.
     Taken,
     /// Unknown: the bus failed.
     Unknown,
@@ -50,7 +50,7 @@ pub enum Answer {
 /// What the process must do, or a change of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Take the lease if nobody holds it, and feed the answer back.
+    /// Take the lease if no process holds it, and feed the answer back.
     Take,
     /// Renew the lease of this epoch, and feed the answer back.
     Renew {
@@ -111,15 +111,15 @@ impl Lease {
         match input {
             Input::Acquire => self.acquire(now, &mut effects),
             Input::Answered { asked, answer: Answer::Held { epoch } } if asked + self.terms.term <= now => {
-                self.hear_of_an_ended_turn(now, asked, epoch, &mut effects);
+                self.answered_after_the_term(now, asked, epoch, &mut effects);
             }
             Input::Answered { asked, answer: Answer::Held { epoch } } => self.hold(asked, epoch, &mut effects),
-            Input::Answered { asked, answer: Answer::Taken } => self.is_anothers(asked, &mut effects),
-            Input::Answered { asked, answer: Answer::Unknown } => self.hear_nothing(now, asked),
+            Input::Answered { asked, answer: Answer::Taken } => self.taken_by_another(asked, &mut effects),
+            Input::Answered { asked, answer: Answer::Unknown } => self.unanswered(now, asked),
             Input::Release => self.release(&mut effects),
             Input::Tick => {}
         }
-        self.let_time_work(now, &mut effects);
+        self.apply_time(now, &mut effects);
         self.assert_invariants(now);
         effects
     }
@@ -179,7 +179,7 @@ impl Lease {
             // A late answer for an earlier epoch.
             State::Held { epoch: held, .. } if held > epoch => return,
             State::Held { epoch: held, .. } => effects.push(Effect::Lost { epoch: held }),
-            // The answer to an earlier request: that lease may have been released since. If it was not, the later answer says so.
+            // The answer to an earlier request: that lease may have been released since. If it was not, the later answer shows it.
             State::Asked { at } if asked < at => return,
             State::Asked { .. } => {}
         }
@@ -188,14 +188,14 @@ impl Lease {
     }
 
     /// The process was suspended until the term was over. A lease that it does not hold is released, because its key may have no end.
-    fn hear_of_an_ended_turn(&mut self, now: Duration, asked: Duration, epoch: u64, effects: &mut Vec<Effect>) {
+    fn answered_after_the_term(&mut self, now: Duration, asked: Duration, epoch: u64, effects: &mut Vec<Effect>) {
         if !matches!(self.state, State::Held { epoch: held, .. } if held == epoch) {
             effects.push(Effect::Release { epoch });
         }
-        self.hear_nothing(now, asked);
+        self.unanswered(now, asked);
     }
 
-    fn is_anothers(&mut self, asked: Duration, effects: &mut Vec<Effect>) {
+    fn taken_by_another(&mut self, asked: Duration, effects: &mut Vec<Effect>) {
         match self.state {
             // The answer to a later request is newer.
             State::Held { asked: later, .. } if asked < later => {}
@@ -208,7 +208,7 @@ impl Lease {
         }
     }
 
-    fn hear_nothing(&mut self, now: Duration, asked: Duration) {
+    fn unanswered(&mut self, now: Duration, asked: Duration) {
         match &mut self.state {
             State::Held { renew_at, .. } => *renew_at = (*renew_at).min(now + self.terms.renew_again),
             State::Asked { at } if asked < *at => {}
@@ -223,7 +223,7 @@ impl Lease {
         self.state = State::Free;
     }
 
-    fn let_time_work(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    fn apply_time(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         let until = self.until();
         let State::Held { epoch, renew_at, .. } = &mut self.state else { return };
         let epoch = *epoch;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_won_renewed_and_given_back() {
+    fn lease_is_won_renewed_and_given_back() {
         let lease = play(&[
             (0, Input::Acquire, &[Effect::Take]),
             (0, Input::Acquire, &[]),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_brings_back_no_turn_that_was_given_back() {
+    fn late_answer_brings_back_no_term_that_was_given_back() {
         play(&[
             (0, Input::Acquire, &[Effect::Take]),
             (0, held(0, 5), &[Effect::Won { epoch: 5 }]),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_over_when_its_answer_comes_was_never_won() {
+    fn term_that_is_over_when_its_answer_comes_was_never_won() {
         play(&[
             (0, Input::Acquire, &[Effect::Take]),
             (10, held(0, 5), &[Effect::Release { epoch: 5 }]),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_holds_is_lost_unless_it_was_said_before_the_last_renewal() {
+    fn lease_of_another_is_lost_unless_the_answer_is_older_than_the_last_renewal() {
         play(&[
             (0, Input::Acquire, &[Effect::Take]),
             (0, held(0, 4), &[Effect::Won { epoch: 4 }]),

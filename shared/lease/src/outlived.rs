@@ -1,4 +1,4 @@
-//! Leases that stay in a bucket although nobody renews them.
+//! Leases that stay in a bucket although no process renews them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

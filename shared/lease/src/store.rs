@@ -45,14 +45,14 @@ pub struct LeaseStore {
     outlived: Mutex<Outlived>,
     /// What this process holds, as far as it knows; removed when its term is over.
     held: Mutex<BTreeMap<String, Own>>,
-    /// The revision at which each lease was released, if [`LeaseStore::saw_released`] was told.
+    /// The revision at which each lease was released, if [`LeaseStore::saw_released`] recorded it.
     released: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A lease that was taken or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The epoch: higher than all before, including those of a lost bucket if the server says when it was made.
+    /// The epoch: higher than all before, including those of a lost bucket if the server states when it was made.
     pub epoch: u64,
     /// The revision at which it stands.
     pub revision: u64,
@@ -63,14 +63,14 @@ pub struct Held {
 /// The result of a look at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// Nobody holds the lease.
+    /// No process holds the lease.
     Free,
     /// This process holds it: an answer was lost.
     Mine {
         /// The revision of the key.
         revision: u64,
     },
-    /// Somebody else holds it.
+    /// Another process holds it.
     Theirs {
         /// The holder: another node, or another process with this node's name.
         holder: NodeName,
@@ -86,7 +86,7 @@ pub enum Looked {
 pub enum Taken {
     /// This process holds it now.
     Now(Held),
-    /// This process does not hold it; the look says who does.
+    /// This process does not hold it; the look shows which one does.
     Not(Looked),
 }
 
@@ -138,7 +138,7 @@ impl LeaseStore {
         self.bucket.get_or_try_init(open).await.cloned()
     }
 
-    /// Takes note that a lease was released at this revision of its key. Then [`LeaseStore::create`] takes it in one round trip; without the
+    /// Records that a lease was released at this revision of its key. Then [`LeaseStore::create`] takes it in one round trip; without the
     /// revision it takes two, because the server keeps a marker under the key.
     pub fn saw_released(&self, key: &str, revision: u64) {
         let mut released = locked(&self.released);
@@ -148,13 +148,13 @@ impl LeaseStore {
         released.insert(key.to_owned(), revision);
     }
 
-    /// Takes note that somebody holds a lease.
+    /// Records that another process holds a lease.
     pub fn saw_taken(&self, key: &str) {
         locked(&self.released).remove(key);
     }
 
-    /// Who holds a lease; `of`: what the key is a hash of, else empty. A key that stays for two terms without a sign of its holder was
-    /// written without a TTL, and is deleted.
+    /// Looks up the holder of a lease; `of`: what the key is a hash of, else empty. A key that stays for two terms without a sign of its
+    /// holder was written without a TTL, and is deleted.
     ///
     /// # Errors
     /// As [`KeyValue::get`].
@@ -163,7 +163,7 @@ impl LeaseStore {
         let Some(entry) = bucket.get(key).await? else { return Ok(Looked::Free) };
         let lease = decode::<StoredLease>(&entry.value).ok().filter(|lease| lease.of == of);
         if locked(&self.outlived).stays(self.now(), key, entry.revision, &entry.value) {
-            tracing::warn!(key, of, revision = entry.revision, "a lease stays though nobody renews it: it is deleted");
+            tracing::warn!(key, of, revision = entry.revision, "deleted a lease that stayed for two terms without a renewal");
             return match bucket.delete(key, Some(entry.revision)).await {
                 Ok(()) => Ok(Looked::Free),
                 Err(KeyValueError::Conflict { .. }) => Ok(Looked::Unreadable),
@@ -179,7 +179,7 @@ impl LeaseStore {
         }))
     }
 
-    /// Takes a lease that nobody holds; none if somebody does. `bucket_made_s`: from the bucket's status, so that epochs rise if the bucket
+    /// Takes a lease that no process holds; none if one does. `bucket_made_s`: from the bucket's status, so that epochs rise if the bucket
     /// was lost; 0 if they need not.
     ///
     /// # Errors
@@ -193,13 +193,13 @@ impl LeaseStore {
             if let Some(held) = self.written(key, asked, &lease, updated)? {
                 return Ok(Some(held));
             }
-            // Somebody else took it, or its marker has expired.
+            // Another process took it, or its marker has expired.
         }
         let created = bucket.create(key, self.encoded(&lease), Some(self.parts.term)).await;
         self.written(key, asked, &lease, created)
     }
 
-    /// Takes a lease in one round trip if nobody holds it, or after its key has outlived its term.
+    /// Takes a lease in one round trip if no process holds it, or after its key has outlived its term.
     ///
     /// # Errors
     /// As [`LeaseStore::create`] and [`LeaseStore::look`].
@@ -214,7 +214,7 @@ impl LeaseStore {
     }
 
     /// Takes a lease again that [`Looked::Mine`] found: with a new epoch, because it is unknown what was done in the earlier one. None if
-    /// somebody else holds it by now.
+    /// another process holds it by now.
     ///
     /// # Errors
     /// As [`KeyValue::update`], without the conflict.
@@ -258,7 +258,7 @@ impl LeaseStore {
         Some(Owned { key: key.to_owned(), revision })
     }
 
-    /// Releases a lease. If this fails, somebody else holds it by now, or it ends by itself.
+    /// Releases a lease. If this fails, another process holds it by now, or it ends by itself.
     ///
     /// # Errors
     /// As [`KeyValue::delete`].
@@ -266,13 +266,13 @@ impl LeaseStore {
         self.bucket().await?.delete(&owned.key, Some(owned.revision)).await
     }
 
-    /// The value that this process writes for its lease of that epoch, for a second key that records that somebody has held it.
+    /// The value that this process writes for its lease of that epoch, for a second key that records that a process has held it.
     #[must_use]
     pub fn record(&self, of: &str, epoch: u64) -> Bytes {
         self.encoded(&self.own(of, epoch, 0))
     }
 
-    /// The result of writing `lease`; none: somebody else was faster.
+    /// The result of writing `lease`; none: another process was faster.
     fn written(
         &self,
         key: &str,

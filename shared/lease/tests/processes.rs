@@ -39,7 +39,7 @@ struct World {
     /// How many percent of the answers are lost and how many are late.
     lost: u64,
     late: u64,
-    bus_is_gone: bool,
+    bus_is_lost: bool,
     last_epoch: u64,
 }
 
@@ -50,8 +50,8 @@ enum Trouble {
     /// Stops for this many seconds while its clock goes on.
     Stops(usize, u64),
     Releases(usize),
-    BusGoes,
-    BusComes,
+    BusLost,
+    BusBack,
     StrangerWrites(u8),
 }
 
@@ -60,7 +60,7 @@ impl World {
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         let bus = MemoryBus::new(clock.clone());
         let random = Random::seeded(seed);
-        let mut world = Self { clock, bus, random, processes: Vec::new(), starts: 0, lost: 0, late: 0, bus_is_gone: false, last_epoch: 0 };
+        let mut world = Self { clock, bus, random, processes: Vec::new(), starts: 0, lost: 0, late: 0, bus_is_lost: false, last_epoch: 0 };
         world.processes.resize_with(COUNT, || None);
         (0..COUNT).for_each(|index| world.start(index));
         world
@@ -116,8 +116,8 @@ impl World {
                 Effect::Take | Effect::Renew { .. } => self.ask(index, effect).await,
                 Effect::Release { epoch } => {
                     let store = &self.processes[index].as_ref().unwrap().store;
-                    if let Some(owned) = store.give_up(KEY, Some(epoch)).filter(|_| !self.bus_is_gone) {
-                        // Somebody else may hold it by now.
+                    if let Some(owned) = store.give_up(KEY, Some(epoch)).filter(|_| !self.bus_is_lost) {
+                        // Another process may hold it by now.
                         drop(store.delete(&owned).await);
                     }
                 }
@@ -133,7 +133,7 @@ impl World {
     async fn ask(&mut self, index: usize, effect: Effect) {
         let asked = self.now();
         let store = &self.processes[index].as_ref().unwrap().store;
-        let answer = if self.bus_is_gone { Answer::Unknown } else { answered(store, effect).await.unwrap() };
+        let answer = if self.bus_is_lost { Answer::Unknown } else { answered(store, effect).await.unwrap() };
         let answer = if self.chance(self.lost) { Answer::Unknown } else { answer };
         let delay = if self.chance(self.late) { self.random.word() % LATEST_MS } else { 0 };
         let input = Input::Answered { asked, answer };
@@ -149,8 +149,8 @@ impl World {
                 self.processes[index].iter_mut().for_each(|process| process.stopped_until = until);
             }
             Trouble::Releases(index) => self.step(index, Input::Release).await,
-            Trouble::BusGoes => self.bus_is_gone = true,
-            Trouble::BusComes => self.bus_is_gone = false,
+            Trouble::BusLost => self.bus_is_lost = true,
+            Trouble::BusBack => self.bus_is_lost = false,
             Trouble::StrangerWrites(what) => {
                 let bucket = self.bus.bucket(&bucket()).await.unwrap();
                 let there = bucket.get(KEY).await.unwrap().map(|entry| entry.value);
@@ -185,14 +185,14 @@ fn troubles() -> impl Strategy<Value = Vec<(Trouble, u64)>> {
         of.clone().prop_map(Trouble::Starts),
         (of.clone(), 1_u64..30).prop_map(|(index, seconds)| Trouble::Stops(index, seconds)),
         of.prop_map(Trouble::Releases),
-        Just(Trouble::BusGoes),
-        Just(Trouble::BusComes),
+        Just(Trouble::BusLost),
+        Just(Trouble::BusBack),
         (0_u8..3).prop_map(Trouble::StrangerWrites),
     ];
     prop::collection::vec((trouble, 1_u64..15), 0..12)
 }
 
-/// A stranger's key ends after two terms of looks, another process's lease after one; and a process that wants it asks every one or two
+/// A stranger's key expires after two terms of looks, another process's lease after one; and a process that wants it asks every one or two
 /// seconds.
 const HELD_WITHIN_S: u64 = 2 * TERM.as_secs() + 5;
 
@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_two_hold_it_turns_are_numbered_upwards_and_in_the_end_one_holds_it(
+    fn never_two_hold_it_epochs_rise_and_in_the_end_one_holds_it(
         seed in any::<u64>(),
         lost in 0_u64..40,
         late in 0_u64..40,
@@ -214,7 +214,7 @@ proptest! {
                 world.trouble(trouble).await;
                 world.run(seconds).await;
             }
-            (world.lost, world.late, world.bus_is_gone) = (0, 0, false);
+            (world.lost, world.late, world.bus_is_lost) = (0, 0, false);
             for index in 0..COUNT {
                 match &mut world.processes[index] {
                     None => world.start(index),

@@ -99,7 +99,7 @@ async fn later(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_holds_it_until_its_term_is_over_or_it_is_given_back() {
+async fn one_process_holds_a_lease_until_its_term_is_over_or_it_is_given_back() {
     let world = World::new().await;
     let (a, b) = (world.store("a", "1"), world.store("b", "2"));
     let first = take(&a).await.unwrap();
@@ -116,12 +116,12 @@ async fn one_holds_it_until_its_term_is_over_or_it_is_given_back() {
     // Created over the marker of an expired key, and then of a deleted one.
     let second = take(&b).await.unwrap();
     assert!(second.epoch > first.epoch);
-    assert_eq!(b.give_up(KEY, Some(first.epoch)), None, "of another turn");
+    assert_eq!(b.give_up(KEY, Some(first.epoch)), None, "of another term");
     let owned = b.give_up(KEY, Some(second.epoch)).unwrap();
     assert_eq!(b.give_up(KEY, None), None, "it was given up");
     b.delete(&owned).await.unwrap();
     assert!(take(&a).await.unwrap().epoch > second.epoch);
-    assert!(b.delete(&owned).await.is_err(), "what is somebody else's by now stays");
+    assert!(b.delete(&owned).await.is_err(), "another holder's lease stays");
     assert_eq!(world.stored().await.unwrap().holder, "a".parse().unwrap());
 }
 
@@ -132,13 +132,13 @@ async fn a_lease_that_was_seen_released_is_taken_by_one_write_and_a_wrong_revisi
     let writes = Arc::new(Writes { bucket: Arc::clone(&world.bucket), done: Mutex::default() });
     let b = store_in(Arc::new(Noting(Arc::clone(&writes))), &world.clock, "b", "2");
     let mut released_at = 0;
-    // What `b` was told of the release.
-    for told in ["the revision", "an older revision", "nothing"] {
+    // What `b` knows of the release.
+    for known in ["the revision", "an older revision", "nothing"] {
         let held = take(&a).await.unwrap();
         a.delete(&a.give_up(KEY, Some(held.epoch)).unwrap()).await.unwrap();
         let before = released_at;
         released_at = held.revision + 1;
-        match told {
+        match known {
             "the revision" => b.saw_released(KEY, released_at),
             "an older revision" => b.saw_released(KEY, before),
             _ => {
@@ -148,39 +148,39 @@ async fn a_lease_that_was_seen_released_is_taken_by_one_write_and_a_wrong_revisi
         }
         writes.done.lock().unwrap().clear();
         let taken = b.create(KEY, OF, 0).await.unwrap().unwrap();
-        let expected: &[&str] = match told {
+        let expected: &[&str] = match known {
             "the revision" => &["update"],
             "an older revision" => &["update", "create"],
             _ => &["create"],
         };
-        assert_eq!(*writes.done.lock().unwrap(), expected, "{told}");
+        assert_eq!(*writes.done.lock().unwrap(), expected, "{known}");
         b.delete(&b.give_up(KEY, Some(taken.epoch)).unwrap()).await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_lost_costs_nobody_the_lease() {
+async fn a_lost_answer_costs_no_process_its_lease() {
     let world = World::new().await;
-    // The requests of `unheard` stand for requests of `a` without an answer.
-    let (a, unheard) = (world.store("a", "1"), world.store("a", "1"));
+    // The requests of `unanswered` stand for requests of `a` without an answer.
+    let (a, unanswered) = (world.store("a", "1"), world.store("a", "1"));
     let held = take(&a).await.unwrap();
-    assert!(unheard.renew(KEY, OF, held.epoch).await.unwrap().is_some());
+    assert!(unanswered.renew(KEY, OF, held.epoch).await.unwrap().is_some());
     let renewed = a.renew(KEY, OF, held.epoch).await.unwrap().unwrap();
     assert!(renewed.epoch == held.epoch && renewed.revision > held.revision + 1);
-    // Nobody knows what was done after a taking without an answer, so it is another epoch.
-    let (b, unheard) = (world.store("b", "2"), world.store("b", "2"));
+    // It is unknown what was done after a taking without an answer, so it is another epoch.
+    let (b, unanswered) = (world.store("b", "2"), world.store("b", "2"));
     later(10).await;
-    let lost = take(&unheard).await.unwrap();
+    let lost = take(&unanswered).await.unwrap();
     let Taken::Not(Looked::Mine { revision }) = b.take(KEY, OF).await.unwrap() else { panic!("it is its own") };
     assert_eq!(revision, lost.revision);
     let regained = b.regain(KEY, OF, revision, 0).await.unwrap().unwrap();
     assert!(regained.epoch > lost.epoch);
-    assert_eq!(b.renew(KEY, OF, lost.epoch).await.unwrap(), None, "that turn is over");
+    assert_eq!(b.renew(KEY, OF, lost.epoch).await.unwrap(), None, "that term is over");
     assert_eq!(b.regain(KEY, OF, revision, 0).await.unwrap(), None, "it stands at another revision");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_process_of_the_nodes_name_is_somebody_else() {
+async fn another_process_of_the_nodes_name_is_another_holder() {
     let world = World::new().await;
     let (a, double) = (world.store("a", "1"), world.store("a", "2"));
     let held = take(&a).await.unwrap();
@@ -197,14 +197,14 @@ async fn a_key_that_stays_for_two_terms_is_taken_and_one_that_is_renewed_is_not(
         ("rubbish", "rubbish".into()),
         ("another's name", encode(&of("n9", "")).unwrap().into()),
         ("its own name", encode(&StoredLease { instance: "1".to_owned(), ..of("a", "") }).unwrap().into()),
-        ("another lease's", encode(&of("n9", "somebody's")).unwrap().into()),
+        ("another lease's", encode(&of("n9", "another owner")).unwrap().into()),
     ];
     for (what, value) in values {
-        // Whether the key in the way ends by itself, whether it is written anew, and after how many terms the lease is taken.
-        for (ends, renewed, taken) in [(false, false, Some(2)), (false, true, None), (true, false, Some(1))] {
+        // Whether the key in the way expires by itself, whether it is written anew, and after how many terms the lease is taken.
+        for (expires, renewed, taken) in [(false, false, Some(2)), (false, true, None), (true, false, Some(1))] {
             let world = World::new().await;
             let a = world.store("a", "1");
-            world.bucket.put(KEY, value.clone(), ends.then_some(TERM)).await.unwrap();
+            world.bucket.put(KEY, value.clone(), expires.then_some(TERM)).await.unwrap();
             let mut taken_after = None;
             for terms in 0..4 {
                 if taken_after.is_none() && take(&a).await.is_some() {
@@ -215,13 +215,13 @@ async fn a_key_that_stays_for_two_terms_is_taken_and_one_that_is_renewed_is_not(
                 }
                 tokio::time::sleep(TERM).await;
             }
-            assert_eq!(taken_after, taken, "{what}, ends {ends}, renewed {renewed}");
+            assert_eq!(taken_after, taken, "{what}, expires {expires}, renewed {renewed}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn epochs_rise_when_the_bucket_is_lost_and_its_age_is_said() {
+async fn epochs_rise_when_the_bucket_is_lost_and_its_age_is_known() {
     let world = World::new().await;
     let (a, b) = (world.store("a", "1"), world.store("b", "2"));
     let made_s = async || world.bus.bucket(&bucket()).await.unwrap().status().await.unwrap().made_at.as_secs();
@@ -235,7 +235,7 @@ async fn epochs_rise_when_the_bucket_is_lost_and_its_age_is_said() {
     world.bus.lose_bucket("leases");
     epochs.push(b.create(KEY, OF, made_s().await).await.unwrap().unwrap().epoch);
     assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
-    // A renewal keeps the epoch, although it no longer says when the bucket was made.
+    // A renewal keeps the epoch, although it no longer states when the bucket was made.
     let last = epochs[100];
     assert_eq!(b.renew(KEY, OF, last).await.unwrap().unwrap().epoch, last);
     assert_eq!(world.stored().await.unwrap().epoch, last);

@@ -48,7 +48,7 @@ pub enum Lease {
     /// The lead of an image's resolution: the first attempt for all.
     Lead,
     /// A slot: one of the attempts at a registry that has answered nobody lately.
-    Gate,
+    Slot,
     /// The lease of a budget leader.
     Budget,
     /// The fleet's registrar.
@@ -86,7 +86,7 @@ impl Learned {
 
 impl Lease {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Probe, Self::Lead, Self::Gate, Self::Budget, Self::Registrar];
+    pub const ALL: [Self; 5] = [Self::Probe, Self::Lead, Self::Slot, Self::Budget, Self::Registrar];
 
     /// The value of the label.
     #[must_use]
@@ -94,7 +94,7 @@ impl Lease {
         match self {
             Self::Probe => "probe",
             Self::Lead => "lead",
-            Self::Gate => "gate",
+            Self::Slot => "slot",
             Self::Budget => "budget",
             Self::Registrar => "registrar",
         }

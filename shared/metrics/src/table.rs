@@ -168,12 +168,12 @@ instruments! {
     REPORTS_UNSENT = counter("fleetpull_reports_unsent_total", &[], "Reports that the bus did not take, to be offered again").of("shared_reports_unsent_total").sharing();
     REPORTS_REFUSED = counter("fleetpull_reports_refused_total", &[], "Reports of others that could not be read or were not their writer's to make").of("shared_reports_refused_total").sharing();
     REPORTS_EVICTED = counter("fleetpull_reports_evicted_total", &[], "Reports forgotten for want of room").of("shared_reports_evicted_total").sharing();
-    REPORTERS_DISTRUSTED = counter("fleetpull_reporters_distrusted_total", &[], "Reporters whose failures others' successes contradicted").of("shared_contradicted_total").sharing();
+    REPORTERS_DISTRUSTED = counter("fleetpull_reporters_distrusted_total", &[], "Reporters that became distrusted, because others succeeded where they failed").of("shared_distrusted_total").sharing();
     REFUSALS_OBSERVED = counter("fleetpull_refusals_observed_total", &[], "Refusals that fleet.share = observe or a pause prevented").of("shared_observed_total").sharing();
     PAUSES = gauge("fleetpull_pauses", &[], "Pauses of sharing in force").of("shared_pauses").sharing();
     ATTEMPTS_ELECTED = counter("fleetpull_attempts_elected_total", &[], "Attempts that this node made for the whole fleet, as leader or prober").of("shared_for_all_total").sharing();
     ATTEMPTS_ABANDONED = counter("fleetpull_attempts_abandoned_total", &[], "Attempts given up because others were answered meanwhile, or failed").of("shared_abandoned_total").sharing();
-    LEASES_TAKEN = counter("fleetpull_leases_taken_total", &["lease"], "Leases that this node got: of a probe, a lead, a gate (one of the three attempts at a registry that has not answered lately), a budget, the registrar").sharing();
+    LEASES_TAKEN = counter("fleetpull_leases_taken_total", &["lease"], "Leases that this node got: of a probe, a lead, a slot (one of the three attempts at a registry that has not answered lately), a budget, the registrar").sharing();
     LEASES_LOST = counter("fleetpull_leases_lost_total", &["lease"], "Leases that ended while this node still held them: of an attempt (its result was dropped), a budget, the registrar").sharing();
     BUDGET_ALONE = counter("fleetpull_budget_alone_total", &[], "Pulls begun without the fleet's permit because no leader was reached").of("budgets_alone_total").sharing();
     BUDGET_OVERRUN = counter("fleetpull_budget_overrun_total", &[], "Permits of the fleet that ran out while their pulls went on").of("budgets_overrun_total").sharing();

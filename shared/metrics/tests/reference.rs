@@ -3,7 +3,7 @@
 use std::path::Path;
 
 #[test]
-fn the_reference_file_is_what_the_table_says() {
+fn the_reference_file_matches_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/metrics.md");
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
         std::fs::write(&path, metrics::render_reference()).unwrap();

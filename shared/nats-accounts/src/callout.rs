@@ -1,4 +1,4 @@
-//! The auth callout of nats-server: the server asks who a client is, and gets a signed user or a signed refusal.
+//! The auth callout of nats-server: the server asks for the identity of a client, and gets a signed user or a signed refusal.
 
 use contract::subject::Fleet;
 use nkeys::{KeyPair, KeyPairType};
@@ -64,7 +64,7 @@ pub struct Callout {
 #[derive(Debug, thiserror::Error)]
 pub enum CalloutError {
     /// It has another form than a server's request.
-    #[error("it is no question of a nats-server: {0}")]
+    #[error("it is no authorization request of a nats-server: {0}")]
     Malformed(&'static str),
     /// It is not from a server, or for another issuer.
     #[error("it is not for this service: {0}")]
@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_servers_own_question_for_this_issuer_is_answered() {
+    fn only_a_servers_own_request_for_this_issuer_is_answered() {
         let (callout, server) = (callout(), KeyPair::new_server());
         let asked = callout.read(&question(&callout, &server, |_| {})).unwrap();
         let answer = callout.answer(asked, None, 1_000).unwrap();
         assert_eq!((answer.outcome.unwrap_err(), answer.client_host.as_str()), (Refusal::NothingShown, "10.0.0.1"));
-        let (said, issuer): (Value, String) = nats_jwt::verified(answer.payload.as_bytes()).unwrap();
-        assert_eq!((issuer, said["aud"].as_str()), (callout.signer.public_key(), Some(server.public_key().as_str())));
-        assert!(said["nats"]["jwt"].is_null() && said["nats"]["error"].is_string());
+        let (claims, issuer): (Value, String) = nats_jwt::verified(answer.payload.as_bytes()).unwrap();
+        assert_eq!((issuer, claims["aud"].as_str()), (callout.signer.public_key(), Some(server.public_key().as_str())));
+        assert!(claims["nats"]["jwt"].is_null() && claims["nats"]["error"].is_string());
 
         let user = KeyPair::new_user();
         type Change = fn(&mut Value);

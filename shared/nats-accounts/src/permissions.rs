@@ -49,7 +49,7 @@ pub struct Permissions {
     pub responses: Option<Responses>,
 }
 
-/// The prefix of a user's inboxes. Only this user may subscribe there, so nobody reads another user's answers.
+/// The prefix of a user's inboxes. Only this user may subscribe there, so no other user reads these answers.
 #[must_use]
 pub fn inbox_prefix(name: &NodeName) -> String {
     format!("_INBOX_{}", token(name.as_str()))
@@ -117,7 +117,7 @@ impl Maker<'_> {
             group("The round trip by which a subscription is confirmed.", [self.inboxes()]),
             group("Whether the server has JetStream.", ["$JS.API.INFO".to_owned()]),
         ];
-        let heard = [
+        let received = [
             fleet.commands_to(name),
             fleet.commands_to_all(),
             fleet.commands_to_leader(Service::Registrar),
@@ -126,7 +126,7 @@ impl Maker<'_> {
             format!("{SERVICES_API}.>"),
             self.inboxes(),
         ];
-        let subscribe = vec![group("Commands to it, to all and to the registrar; shared knowledge; the services API.", heard)];
+        let subscribe = vec![group("Commands to it, to all and to the registrar; shared knowledge; the services API.", received)];
         Permissions { publish, subscribe, responses: Some(ANSWERS_OF_AGENTS) }
     }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_publishes_what_the_server_alone_republishes() {
+    fn no_user_publishes_what_the_server_alone_republishes() {
         let fleet = Fleet::default();
         for role in Role::ALL {
             for subject in [REPORTS, LEASES, PAUSES, POLICY].map(|backoff_key| format!("{}.a", fleet.knowledge(backoff_key))) {
@@ -317,13 +317,13 @@ mod tests {
     #[test]
     fn operators_alone_write_the_policy_and_all_who_use_it_read_it() {
         let all = Role::ALL.map(|role| (role, of(role, "n1")));
-        let who = |subject: &str| all.iter().filter(|(_, may)| may_publish(may, subject)).map(|(role, _)| *role).collect::<Vec<_>>();
-        assert_eq!(who("$KV.fleetpull-policy.fleet"), [Role::Operator]);
-        assert_eq!(who("$KV.fleetpull-policy.other"), []);
-        assert_eq!(who("$JS.API.STREAM.PURGE.KV_fleetpull-policy"), []);
-        assert_eq!(who("$JS.API.STREAM.UPDATE.KV_fleetpull-policy"), [Role::Setup]);
-        assert_eq!(who("$JS.API.DIRECT.GET.KV_fleetpull-policy"), [Role::Viewer, Role::Puller, Role::Operator]);
-        assert_eq!(who("$JS.API.DIRECT.GET.KV_fleetpull-policy.$KV.fleetpull-policy.fleet"), [Role::Node, Role::Operator]);
+        let publishers = |subject: &str| all.iter().filter(|(_, may)| may_publish(may, subject)).map(|(role, _)| *role).collect::<Vec<_>>();
+        assert_eq!(publishers("$KV.fleetpull-policy.fleet"), [Role::Operator]);
+        assert_eq!(publishers("$KV.fleetpull-policy.other"), []);
+        assert_eq!(publishers("$JS.API.STREAM.PURGE.KV_fleetpull-policy"), []);
+        assert_eq!(publishers("$JS.API.STREAM.UPDATE.KV_fleetpull-policy"), [Role::Setup]);
+        assert_eq!(publishers("$JS.API.DIRECT.GET.KV_fleetpull-policy"), [Role::Viewer, Role::Puller, Role::Operator]);
+        assert_eq!(publishers("$JS.API.DIRECT.GET.KV_fleetpull-policy.$KV.fleetpull-policy.fleet"), [Role::Node, Role::Operator]);
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_subscribes_to_anothers_inboxes_or_to_a_bucket() {
+    fn no_user_subscribes_to_anothers_inboxes_or_to_a_bucket() {
         for role in Role::ALL {
             let permissions = of(role, "n1");
             for subject in ["_INBOX_n2.x", "_INBOX.x", "$KV.fleetpull-keys.fleet", "fleetpull.v1.cmd.n2.agent.describe"] {

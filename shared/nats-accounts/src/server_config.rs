@@ -78,12 +78,12 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// The text of `nats-server.conf`, which includes `accounts.conf` beside it.
+    /// The text of `nats-server.conf`, which includes the file `accounts.conf` in its directory.
     #[must_use]
     pub fn render(&self) -> String {
         let Self { server_name, listen, cert_file, key_file, client_ca_file, store_dir } = self;
         let verify = client_ca_file.as_ref().map_or_else(String::new, |ca| {
-            format!("  # Each client shows a certificate of this authority; the auth callout says who that is.\n  ca_file: {ca:?}\n  verify: true\n")
+            format!("  # Each client shows a certificate of this authority; the auth callout identifies it.\n  ca_file: {ca:?}\n  verify: true\n")
         });
         format!(
             "# nats-server for a fleet. Check: nats-server -t -c nats-server.conf\n\
@@ -93,7 +93,7 @@ impl Connections {
              listen: {listen:?}\n\
              server_name: {server_name:?}\n\
              \n\
-             # Logins are proven by keys, but what is said is not for others: agents trust it with `nats.ca` (or `ca` of a context).\n\
+             # Keys prove the logins; TLS keeps the messages secret. Agents trust this certificate by `nats.ca` (or `ca` of a context).\n\
              tls {{\n  cert_file: {cert_file:?}\n  key_file: {key_file:?}\n{verify}}}\n\
              \n\
              jetstream {{\n  store_dir: {store_dir:?}\n}}\n\
@@ -109,11 +109,11 @@ impl ServerConfig {
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = header(&self.fleet);
-        text += "# What the server says of itself: `nats server report ...` as the user `system`, which sees nothing of the fleet.\n";
+        text += "# The state of the server itself: `nats server report ...` as the user `system`, which sees nothing of the fleet.\n";
         text += "system_account: SYS\n\naccounts {\n";
         line(&mut text, 2, &format!("SYS {{\n    users: [\n      {{ nkey: {} }} # system\n    ]\n  }}", self.system));
         if let Some(callout) = &self.callout {
-            line(&mut text, 2, "# The auth callout alone, which the server asks who somebody is.");
+            line(&mut text, 2, "# The auth callout alone, which the server asks to identify clients.");
             line(&mut text, 2, &format!("{AUTH_ACCOUNT} {{\n    users: [\n      {{ nkey: {} }} # auth-callout\n    ]\n  }}", callout.user));
         }
         line(&mut text, 2, &format!("{FLEET_ACCOUNT} {{"));
@@ -164,10 +164,11 @@ impl ServerConfig {
             .into_iter()
             .chain(self.users.iter().map(|user| user.public_key.as_str()))
             .collect();
-        let mut text = String::from("\n# Who has no key above is who `fleetpull nats-auth` says, for an hour.\nauthorization {\n");
+        let mut text =
+            String::from("\n# A client without a key above is identified by `fleetpull nats-auth`, for an hour.\nauthorization {\n");
         line(&mut text, 2, &format!("timeout: {LOGIN_WITHIN_S}"));
         line(&mut text, 2, "auth_callout {");
-        line(&mut text, 4, "# The server believes what this account key has signed: auth-callout.issuer.nk");
+        line(&mut text, 4, "# The server trusts what this account key has signed: auth-callout.issuer.nk");
         line(&mut text, 4, &format!("issuer: {}", callout.issuer));
         line(&mut text, 4, &format!("account: {AUTH_ACCOUNT}"));
         line(&mut text, 4, "# These have keys, and come in while the callout is away.");
@@ -245,14 +246,14 @@ const BUCKETS: &str = "\
 
 const REST: &str = "\
 # What is stored in reports, leases, pauses and policy the server itself republishes on `know.<bucket>.<key>`. Nobody may publish there,
-# so what a node hears was written by whom its key says.
+# so a node knows from the key of a message which node wrote it.
 #
 # `setup` alone makes buckets and changes their settings. Nobody deletes or purges one, or single messages of it: for that, add a user.
 #
 # A node that was broken into can lie about itself, and take leases (each ends by itself). By the header `Nats-Rollup: all`, which
-# nats-server insists on where keys expire, it can empty reports, leases, leaders, pauses and members, not policy and keys: nodes go on by what they
-# have heard, and write what is new. It can neither make, change, delete or purge a bucket, nor command another node,
-# publish a report, digest or event in its name, or hear what is asked of others.
+# nats-server insists on where keys expire, it can empty reports, leases, leaders, pauses and members, not policy and keys: nodes
+# then use the reports that they have received, and write what is new. It can neither make, change, delete or purge a bucket, nor command
+# another node, publish a report, digest or event in its name, or receive requests to others.
 #
 # Every user has an nkey of its own: the seed stays with the user (nats.nkey, mode 0600), the public key stands here. Answers arrive
 # on inboxes, and each user has a prefix of its own for them, so that nobody reads another's: it stands in the user's context of the

@@ -50,7 +50,7 @@ pub enum Input {
         sequence: u64,
     },
     /// Another node has published how far the bucket has come.
-    Told {
+    Announced {
         /// How far.
         position: Position,
         /// How long changes may still be in transit.
@@ -120,7 +120,7 @@ pub struct Follower {
     /// Whether the connection was lost since the last snapshot; true before the first one.
     disconnected: bool,
     /// The newest change that another node has published.
-    told: u64,
+    announced: u64,
     followers: u64,
     server_time: ServerTime,
     counts: Counts,
@@ -136,7 +136,7 @@ impl Default for Follower {
             read_from: Duration::ZERO,
             reading: None,
             disconnected: true,
-            told: 0,
+            announced: 0,
             followers: 1,
             server_time: ServerTime::default(),
             counts: Counts::default(),
@@ -150,7 +150,7 @@ impl Follower {
         let mut effects = Vec::new();
         let read_within = match input {
             Input::Changed { sequence } => self.changed(sequence),
-            Input::Told { position, within } => self.told(&position, within, &mut effects),
+            Input::Announced { position, within } => self.announced(&position, within, &mut effects),
             Input::Due(sequence) => self.due(sequence),
             Input::Followers(followers) => {
                 self.followers = followers;
@@ -192,7 +192,7 @@ impl Follower {
     /// How many changes that another node has published were not received.
     #[must_use]
     pub fn lag(&self) -> u64 {
-        self.told.saturating_sub(self.followed.sequence)
+        self.announced.saturating_sub(self.followed.sequence)
     }
 
     /// Whether the bus must not be used before the planned or running snapshot, because the connection was lost.
@@ -221,13 +221,13 @@ impl Follower {
         Some(LONGEST_SPREAD_OF_FEW)
     }
 
-    fn told(&mut self, position: &Position, within: Duration, effects: &mut Vec<Effect>) -> Option<Duration> {
+    fn announced(&mut self, position: &Position, within: Duration, effects: &mut Vec<Effect>) -> Option<Duration> {
         if position.is_of_another(&self.followed) {
             return Some(LONGEST_SPREAD);
         }
-        self.told = position.sequence;
+        self.announced = position.sequence;
         if self.lag() > 0 {
-            effects.push(Effect::Later(within, Input::Due(self.told)));
+            effects.push(Effect::Later(within, Input::Due(self.announced)));
         }
         None
     }
@@ -317,8 +317,8 @@ mod tests {
         Input::Changed { sequence }
     }
 
-    fn told(created: &str, sequence: u64) -> Input {
-        Input::Told { position: at(created, sequence), within: s(1) }
+    fn announced(created: &str, sequence: u64) -> Input {
+        Input::Announced { position: at(created, sequence), within: s(1) }
     }
 
     fn reading(began: u64, since: Position, known: u64) -> Reading {
@@ -383,14 +383,14 @@ mod tests {
     }
 
     #[test]
-    fn another_node_tells_of_the_last_change_that_was_lost() {
+    fn lost_last_change_is_read_after_another_node_announces_it() {
         let follower = play(vec![
-            (9, told("a", 5), vec![]),
-            (9, told("a", 6), vec![Effect::Later(s(1), Input::Due(6))]),
+            (9, announced("a", 5), vec![]),
+            (9, announced("a", 6), vec![Effect::Later(s(1), Input::Due(6))]),
             // It was in transit.
             (9, changed(6), vec![]),
             (10, Input::Due(6), vec![]),
-            (19, told("a", 8), vec![Effect::Later(s(1), Input::Due(8))]),
+            (19, announced("a", 8), vec![Effect::Later(s(1), Input::Due(8))]),
             (20, Input::Due(8), vec![read_in(0)]),
         ]);
         assert_eq!((follower.lag(), follower.counts().gaps), (2, 1));
@@ -399,8 +399,8 @@ mod tests {
     #[test]
     fn a_bucket_that_was_made_again_is_noticed_and_followed_from_its_beginning() {
         play(vec![
-            (9, told("", 5), vec![]),
-            (9, told("b", 1), vec![read_in(0)]),
+            (9, announced("", 5), vec![]),
+            (9, announced("b", 1), vec![read_in(0)]),
             (9, Input::ReadNow, vec![Effect::Read(reading(9, at("a", 5), 5))]),
             (9, read(reading(9, at("a", 5), 5), at("b", 1)), vec![Effect::MadeAgain, Effect::CaughtUp]),
             (19, changed(2), vec![]),
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn nothing_is_read_before_the_first_snapshot() {
         let (mut follower, mut chance) = (Follower::default(), Random::seeded(1));
-        for input in [changed(4), told("a", 9), Input::Due(9), Input::BusBack] {
+        for input in [changed(4), announced("a", 9), Input::Due(9), Input::BusBack] {
             let effects = follower.step(s(1), &mut chance, input);
             assert!(!effects.iter().any(|effect| matches!(effect, Effect::Later(_, Input::ReadNow))), "{effects:?}");
         }

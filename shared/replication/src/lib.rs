@@ -1,7 +1,7 @@
 //! Replication of a bucket without a consumer on the server.
 //!
-//! The server republishes each stored change once, and a message may be lost. [`Follower`] detects gaps, says when to read a snapshot, and
-//! knows how late messages are by the server's time. It is sans-IO: `step(now, chance, input) -> effects`.
+//! The server republishes each stored change once, and a message may be lost. [`Follower`] detects gaps, decides when to read a snapshot,
+//! and knows how late messages are by the server's time. It is sans-IO: `step(now, chance, input) -> effects`.
 //!
 //! Changes and snapshots are applied in the order in which they arrive: the later value of a key counts. Keys expire by age, so missed
 //! deletions are not searched for.

@@ -34,7 +34,7 @@ enum Event {
     Disconnected,
     BusBack,
     /// Another node publishes how far the bucket has come.
-    Told,
+    Announced,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -47,7 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::MadeAgain),
         1 => Just(Event::Disconnected),
         2 => Just(Event::BusBack),
-        2 => Just(Event::Told),
+        2 => Just(Event::Announced),
     ]
 }
 
@@ -60,7 +60,7 @@ struct World {
     made: u64,
     /// The key of each change since the bucket was made.
     changes: Vec<u8>,
-    under_way: VecDeque<(u8, u64)>,
+    in_transit: VecDeque<(u8, u64)>,
     later: Vec<(Duration, Input)>,
     readings: Vec<(Reading, Option<Snapshot>)>,
     follower: Follower,
@@ -79,7 +79,7 @@ impl World {
             chance: Random::seeded(seed),
             made: 1,
             changes: vec![0, 1],
-            under_way: VecDeque::new(),
+            in_transit: VecDeque::new(),
             later: Vec::new(),
             readings: vec![(Reading::default(), None)],
             follower: Follower::default(),
@@ -109,12 +109,12 @@ impl World {
     fn put(&mut self, key: u8, messages: usize) {
         self.changes.push(key);
         for _ in 0..messages {
-            self.under_way.push_back((key, self.changes.len() as u64));
+            self.in_transit.push_back((key, self.changes.len() as u64));
         }
     }
 
     fn arrives(&mut self, number: usize) {
-        if let Some((key, sequence)) = self.under_way.remove(number) {
+        if let Some((key, sequence)) = self.in_transit.remove(number) {
             self.learn(key, sequence);
             self.step(Input::Changed { sequence });
         }
@@ -174,11 +174,11 @@ impl World {
             Event::MadeAgain => {
                 self.made += 1;
                 self.changes.clear();
-                self.under_way.clear();
+                self.in_transit.clear();
             }
             Event::Disconnected => drop(self.step(Input::Disconnected)),
             Event::BusBack => drop(self.step(Input::BusBack)),
-            Event::Told => drop(self.step(Input::Told { position: self.position(0), within: Duration::from_millis(250) })),
+            Event::Announced => drop(self.step(Input::Announced { position: self.position(0), within: Duration::from_millis(250) })),
         }
     }
 
@@ -199,16 +199,16 @@ proptest! {
     fn what_was_missed_is_read_once_another_change_or_another_node_shows_it(
         seed in any::<u64>(),
         events in proptest::collection::vec(event(), 0..60),
-        (key, tells) in (0..5_u8, any::<bool>()),
+        (key, is_announced) in (0..5_u8, any::<bool>()),
     ) {
         let mut world = World::new(seed);
         events.iter().for_each(|event| world.happens(event));
-        world.under_way.clear();
+        world.in_transit.clear();
         world.settles();
         let before = world.follower.counts().snapshots;
         // The sequences of a bucket that was made again may continue those of the earlier one: then only another node shows it.
-        if tells || world.made > 1 {
-            world.happens(&Event::Told);
+        if is_announced || world.made > 1 {
+            world.happens(&Event::Announced);
         } else {
             world.put(key, 1);
             world.arrives(0);
@@ -223,7 +223,7 @@ proptest! {
         let mut world = World::new(seed);
         for key in keys {
             world.put(key, 1);
-            world.happens(&Event::Told);
+            world.happens(&Event::Announced);
             world.arrives(0);
             world.passes(Duration::from_millis(100));
         }

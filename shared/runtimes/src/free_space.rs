@@ -7,7 +7,7 @@ pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     match rustix::fs::statvfs(path) {
         Ok(system) => Some(system.f_bavail.saturating_mul(system.f_frsize)),
         Err(error) => {
-            tracing::debug!(path = %path.display(), %error, "the free space cannot be told");
+            tracing::debug!(path = %path.display(), %error, "the free space cannot be determined");
             None
         }
     }

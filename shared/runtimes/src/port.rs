@@ -16,7 +16,7 @@ use crate::progress::Progress;
 /// A shared runtime of any kind.
 pub type RuntimeRef = Arc<dyn ImageRuntime>;
 
-/// A runtime: it says which images are on the node, and pulls.
+/// A runtime: it reports which images are on the node, and pulls.
 #[async_trait]
 pub trait ImageRuntime: Send + Sync + 'static {
     /// Whether the image is on the node.
@@ -37,7 +37,7 @@ pub trait ImageRuntime: Send + Sync + 'static {
         Route::unknown(reference, platform)
     }
 
-    /// The logins that a pull of the image would send to each endpoint, for people. Asks no registry. Empty if the runtime cannot say.
+    /// The logins that a pull of the image would send to each endpoint, for people. Asks no registry. Empty if they are unknown.
     ///
     /// # Errors
     /// The logins cannot be found out, so a pull would fail.
@@ -141,7 +141,7 @@ pub struct Route {
     pub hash: String,
     /// `host:port` of each endpoint in the order of use; the registry itself is last.
     pub endpoints: Vec<String>,
-    /// Whether the runtime uses several endpoints without saying which one it asked.
+    /// Whether the runtime uses several endpoints without reporting which one it asked.
     pub mirrored: bool,
     /// Whether a pull's progress shows the first byte of a blob.
     pub shows_blobs: bool,
@@ -198,7 +198,7 @@ pub struct SizeEstimate {
     pub blobs: Vec<(Digest, u64)>,
 }
 
-/// Why the runtime could not say whether an image is present.
+/// Why the runtime could not report whether an image is present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct InspectFailure {

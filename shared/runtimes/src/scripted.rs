@@ -65,7 +65,7 @@ struct State {
     present: BTreeMap<String, ImageStatus>,
     status_answers: BTreeMap<String, VecDeque<StatusAnswer>>,
     pull_answers: BTreeMap<String, VecDeque<PullAnswer>>,
-    gates: BTreeMap<String, Arc<Semaphore>>,
+    held_pulls: BTreeMap<String, Arc<Semaphore>>,
     routes: BTreeMap<String, Route>,
     logins: BTreeMap<String, Vec<EndpointLogins>>,
     probes: BTreeMap<String, Probe>,
@@ -137,13 +137,13 @@ impl ScriptedRuntime {
 
     /// Makes pulls of this image wait for [`Self::let_go`].
     pub fn hold(&self, image: &str) {
-        self.state().gates.insert(image.to_owned(), Arc::new(Semaphore::new(0)));
+        self.state().held_pulls.insert(image.to_owned(), Arc::new(Semaphore::new(0)));
     }
 
     /// Lets one waiting pull of this image go on, or the next one that would wait.
     pub fn let_go(&self, image: &str) {
-        if let Some(gate) = self.state().gates.get(image) {
-            gate.add_permits(1);
+        if let Some(held) = self.state().held_pulls.get(image) {
+            held.add_permits(1);
         }
     }
 
@@ -253,17 +253,17 @@ impl ImageRuntime for ScriptedRuntime {
     async fn pull(&self, request: PullRequest, progress: Progress) -> PullAnswer {
         let image = request.reference.runtime_reference();
         self.note(ScriptedCall::Pull(image.to_owned()));
-        let (number, gate) = {
+        let (number, held) = {
             let mut state = self.state();
             state.last_pull += 1;
             let number = state.last_pull;
             state.pulling.insert(number, (image.to_owned(), progress));
-            (number, state.gates.get(image).cloned())
+            (number, state.held_pulls.get(image).cloned())
         };
         let mut running = Running { runtime: self, image, number, ended: false };
-        // A gate is never closed.
-        if let Some(gate) = gate
-            && let Ok(permit) = gate.acquire().await
+        // The semaphore is never closed.
+        if let Some(held) = held
+            && let Ok(permit) = held.acquire().await
         {
             permit.forget();
         }

@@ -153,11 +153,11 @@ async fn failure_of(runtime: &dyn ImageRuntime, image: &str) -> PullFailure {
     tokio::time::timeout(LIMIT, pull).await.expect("the pull ends in time").expect_err("the pull fails")
 }
 
-async fn assert_told(runtime: &dyn ImageRuntime, registries: &Registries) {
+async fn assert_examples_reported(runtime: &dyn ImageRuntime, registries: &Registries) {
     for example in registries.examples() {
         let failure = failure_of(runtime, &example.image).await;
-        let told = (failure.class, failure.authoritative, failure.no_such_platform);
-        assert_eq!(told, (example.class, example.authoritative, example.no_such_platform), "{}: {failure:?}", example.name);
+        let reported = (failure.class, failure.authoritative, failure.no_such_platform);
+        assert_eq!(reported, (example.class, example.authoritative, example.no_such_platform), "{}: {failure:?}", example.name);
         assert_eq!(failure.retry_after, None, "{}", example.name);
         let registry = example.image.split_once('/').unwrap().0;
         let host = if registry == SECURE { &registries.secure.host } else { registry };
@@ -175,7 +175,7 @@ async fn embedded_runtime_reports_each_class() {
     std::fs::create_dir_all(&hosts).unwrap();
     std::fs::write(hosts.join("hosts.toml"), registries.hosts_toml()).unwrap();
     let runtime = OciLayout::open(options).unwrap();
-    assert_told(&runtime, &registries).await;
+    assert_examples_reported(&runtime, &registries).await;
 }
 
 #[tokio::test]
@@ -187,14 +187,14 @@ async fn containerd_reports_each_class() {
     let node = Containerd::start(ContainerdConfig::default().with_hosts(SECURE, &hosts_toml)).await;
     let folder = TempDir::with_prefix("node-").unwrap();
     let runtime = CriRuntime::new(CriOptions::new(node.endpoint(), keyring(folder.path(), None), clock::Clock::host())).unwrap();
-    assert_told(&runtime, &registries).await;
+    assert_examples_reported(&runtime, &registries).await;
 
-    let told = |image: &str| {
+    let route_of = |image: &str| {
         let reference = image::Reference::parse(image).unwrap();
         let runtime = &runtime;
         async move { runtime.route(&reference, None).await }
     };
-    let (secure, open) = (told(&format!("{SECURE}/app:1")).await, told(&format!("{}/app:1", registries.open.host())).await);
+    let (secure, open) = (route_of(&format!("{SECURE}/app:1")).await, route_of(&format!("{}/app:1", registries.open.host())).await);
     let endpoints = vec![registries.secure.host.clone(), format!("{SECURE}:443")];
     assert_eq!((secure.endpoints, secure.mirrored), (endpoints, true));
     assert_eq!((open.endpoints.as_slice(), open.mirrored), (&[registries.open.host().to_owned()][..], false));

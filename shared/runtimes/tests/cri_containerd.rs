@@ -165,25 +165,25 @@ async fn progress_is_shown_for_each_layer() {
 /// Faults of a registry, and the expected class.
 fn faults() -> Vec<(&'static str, Fault, FailureClass)> {
     use FailureClass::{ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
-    let said = |path: &str, status, code: &str| {
+    let error_answer = |path: &str, status, code: &str| {
         let body = format!(r#"{{"errors": [{{"code": "{code}", "message": "not found: 429 denied"}}]}}"#);
         Fault::answer(path, status, &[("content-type", "application/json")], &body)
     };
     vec![
-        ("m401", said("/m401/manifests", 401, "UNAUTHORIZED"), Denied),
-        ("m403", said("/m403/manifests", 403, "DENIED"), Denied),
-        ("m404", said("/m404/manifests", 404, "MANIFEST_UNKNOWN"), NotFound),
-        ("m429", said("/m429/manifests", 429, "TOOMANYREQUESTS"), RateLimited),
-        ("m500", said("/m500/manifests", 500, "UNKNOWN"), RegistryUnavailable),
+        ("m401", error_answer("/m401/manifests", 401, "UNAUTHORIZED"), Denied),
+        ("m403", error_answer("/m403/manifests", 403, "DENIED"), Denied),
+        ("m404", error_answer("/m404/manifests", 404, "MANIFEST_UNKNOWN"), NotFound),
+        ("m429", error_answer("/m429/manifests", 429, "TOOMANYREQUESTS"), RateLimited),
+        ("m500", error_answer("/m500/manifests", 500, "UNKNOWN"), RegistryUnavailable),
         ("m502", Fault::answer("/m502/manifests", 502, &[("content-type", "text/html")], "<html>"), RegistryUnavailable),
-        ("m503", said("/m503/manifests", 503, "UNAVAILABLE"), RegistryUnavailable),
+        ("m503", error_answer("/m503/manifests", 503, "UNAVAILABLE"), RegistryUnavailable),
         ("mclosed", Fault::new("/mclosed/manifests", FaultAction::Close), RegistryUnavailable),
         ("mother", Fault::body("/mother/manifests", BodyFault::CorruptAt(10)), ContentInvalid),
         ("mloop", Fault::answer("/mloop/manifests", 307, &[("location", "http://{host}/v2/mloop/manifests/1?a=b")], ""), Unknown),
-        ("b403", said("/b403/blobs", 403, "DENIED"), Denied),
-        ("b404", said("/b404/blobs", 404, "BLOB_UNKNOWN"), NotFound),
-        ("b429", said("/b429/blobs", 429, "TOOMANYREQUESTS"), RateLimited),
-        ("b500", said("/b500/blobs", 500, "UNKNOWN"), RegistryUnavailable),
+        ("b403", error_answer("/b403/blobs", 403, "DENIED"), Denied),
+        ("b404", error_answer("/b404/blobs", 404, "BLOB_UNKNOWN"), NotFound),
+        ("b429", error_answer("/b429/blobs", 429, "TOOMANYREQUESTS"), RateLimited),
+        ("b500", error_answer("/b500/blobs", 500, "UNKNOWN"), RegistryUnavailable),
         ("bother", Fault::body("/bother/blobs", BodyFault::CorruptAt(10)), ContentInvalid),
         ("bshort", Fault::body("/bshort/blobs", BodyFault::ShortBy(10)), ContentInvalid),
     ]

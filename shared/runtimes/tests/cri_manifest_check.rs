@@ -1,4 +1,4 @@
-//! Manifest checks beside a CRI runtime: they use `HEAD` alone, by the route in containerd's files.
+//! Manifest checks alongside a CRI runtime: they use `HEAD` alone, by the route in containerd's files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Node {
         mirror.add_image("team/app", "1", &MadeImage::of_layers([4_000]));
         let version = VersionAnswer::Named { name: "containerd".to_owned(), version: "1.6.20".to_owned() };
         let service = ScriptedCri::start(Script { version: vec![version], ..Script::default() });
-        let folder = TempDir::with_prefix("beside-").unwrap();
+        let folder = TempDir::with_prefix("manifest-check-").unwrap();
         let hosts = folder.path().join("certs.d/registry.example");
         std::fs::create_dir_all(&hosts).unwrap();
         std::fs::write(hosts.join("hosts.toml"), format!("server = \"{}\"\n", mirror.url())).unwrap();
@@ -68,8 +68,8 @@ async fn head_request_shows_the_limits_and_is_not_counted() {
         let probe = runtime.probe(&reference, &trace()).await.unwrap();
         assert!(probe.resolved && probe.digest.is_some(), "{probe:?}");
         assert_eq!(probe.endpoint.as_deref(), Some(node.mirror.host()));
-        let told: Vec<_> = probe.limits.iter().map(|limit: &RegistryLimit| (limit.limit, limit.remaining, limit.window_ms)).collect();
-        assert_eq!(told, [(100, 100, 21_600_000)]);
+        let limits: Vec<_> = probe.limits.iter().map(|limit: &RegistryLimit| (limit.limit, limit.remaining, limit.window_ms)).collect();
+        assert_eq!(limits, [(100, 100, 21_600_000)]);
     }
     assert_eq!(node.asked(), vec!["HEAD /v2/team/app/manifests/1"; 3]);
     assert!(node.service.calls().iter().all(|call| call.method == "Status"), "the runtime is not asked for the image");

@@ -61,7 +61,7 @@ fn class_does_not_depend_on_the_images_name() {
     }
 }
 
-/// Checks which records are authoritative, and which say that the platform is missing.
+/// Checks which records are authoritative, and which report that the platform is missing.
 #[test]
 fn authoritative_failures_are_those_of_a_registry() {
     for record in records() {
@@ -75,7 +75,7 @@ fn authoritative_failures_are_those_of_a_registry() {
             _ => reading.no_such_platform,
         };
         assert_eq!(reading.authoritative, expected, "{}\n  {}", record.note, record.text);
-        let says_platform = record.text.contains("no match for platform") || record.text.contains("no image found in");
-        assert_eq!(reading.no_such_platform, says_platform && record.class == FailureClass::ContentInvalid, "{}", record.text);
+        let names_platform = record.text.contains("no match for platform") || record.text.contains("no image found in");
+        assert_eq!(reading.no_such_platform, names_platform && record.class == FailureClass::ContentInvalid, "{}", record.text);
     }
 }

@@ -126,6 +126,6 @@ async fn nothing_of_a_login_is_printed() {
     let keyring = keyring_in(folder.path(), &[("DOCKER_CONFIG", folder.path().to_owned())]);
     let found: Vec<Credential> = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap();
     assert_eq!(format!("{found:?}"), format!("[Credential({:?})]", login_in(&folder.path().join("config.json"), "registry.example")));
-    let said = format!("{found:?} {keyring:?} {:?}", keyring.explain(&Audience::runtime("registry.example/app"), "x").await);
-    assert!(!said.contains("hunter2") && !said.contains("deploy"), "{said}");
+    let printed = format!("{found:?} {keyring:?} {:?}", keyring.explain(&Audience::runtime("registry.example/app"), "x").await);
+    assert!(!printed.contains("hunter2") && !printed.contains("deploy"), "{printed}");
 }

@@ -69,9 +69,9 @@ async fn token_is_fetched_once_and_cached() {
     let node = node_with(&auths(&[login(registry.host(), "deploy", SECRET)]));
     let pulled = node.pull(&image(&registry)).await.unwrap();
     assert_eq!(pulled.auth, source(&node, registry.host()));
-    let told = request_log(&registry);
-    assert_eq!(told[..3], ["401 1", "200 token Basic", "200 1 Bearer"]);
-    assert!(told[3..].iter().all(|line| line == "200 blobs Bearer"), "{told:?}");
+    let log = request_log(&registry);
+    assert_eq!(log[..3], ["401 1", "200 token Basic", "200 1 Bearer"]);
+    assert!(log[3..].iter().all(|line| line == "200 blobs Bearer"), "{log:?}");
     assert_eq!(registry.counts().failing, 0);
 
     registry.reset_counts();
@@ -121,14 +121,14 @@ async fn token_with_any_stated_lifetime_is_used() {
 #[tokio::test]
 async fn token_is_cached_for_at_most_12_h() {
     let registry = guarded(tokens_for(false, "18446744073709551615")).await;
-    let (clock, hand) = Clock::driven();
+    let (clock, driver) = Clock::driven();
     let node = Node::with(|options| {
         options.keyring = keyring(options.store.parent().unwrap(), Some(&auths(&[login(registry.host(), "deploy", SECRET)])));
         options.clock = clock;
     });
     let fetched = || registry.requests().iter().filter(|request| request.path == "/token").count();
     for (passed, expected) in [(Duration::ZERO, 1), (Duration::from_secs(3_600), 1), (Duration::from_secs(24 * 3_600), 2)] {
-        hand.advance(passed);
+        driver.advance(passed);
         node.pull(&image(&registry)).await.unwrap();
         assert_eq!(fetched(), expected, "after another {passed:?}");
     }
@@ -206,7 +206,7 @@ async fn missing_login_is_classed_as_denied() {
 }
 
 #[tokio::test]
-async fn refusal_names_the_sent_login_or_says_that_none_was_sent() {
+async fn refusal_names_the_sent_login_or_that_none_was_sent() {
     for auth in [tokens(true), tokens(false), Auth::Basic { user: "deploy".to_owned(), password: SECRET.to_owned() }] {
         let registry = guarded(auth).await;
         registry.faults().add(Fault::answer(
@@ -221,7 +221,7 @@ async fn refusal_names_the_sent_login_or_says_that_none_was_sent() {
         let wrong = node_with(&auths(&[login(&host, "deploy", "wrong-word")]));
         let two = node_with(&auths(&[login(&narrow, "old", "stale-word"), login(&host, "deploy", "wrong-word")]));
         let other = node_with(&auths(&[login("other.example", "deploy", "wrong-word")]));
-        for (node, says, advice) in [
+        for (node, expected, advice) in [
             (&wrong, format!("for manifest 1, though the {} was sent", source(&wrong, &host)), "this login is right"),
             (
                 &two,
@@ -233,7 +233,7 @@ async fn refusal_names_the_sent_login_or_says_that_none_was_sent() {
         ] {
             let failure = node.pull(&image(&registry)).await.unwrap_err();
             assert_eq!(failure.class, FailureClass::Denied, "{failure}");
-            assert!(failure.text.contains(&says) && failure.text.contains(advice), "{says}: {failure}");
+            assert!(failure.text.contains(&expected) && failure.text.contains(advice), "{expected}: {failure}");
             for hidden in ["wrong-word", "stale-word", "deploy", "old "] {
                 assert!(!format!("{failure:?}").contains(hidden), "{failure:?}");
             }

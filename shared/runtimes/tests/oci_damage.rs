@@ -1,4 +1,4 @@
-//! Damaged blobs of the store, after a power failure or because somebody overwrote them.
+//! Damaged blobs of the store, after a power failure or because another program overwrote them.
 //!
 //! Checks that a manifest, a config and the index around a manifest of Docker's form are hashed before an image counts as present; that a
 //! layer counts by its size until it was hashed, and then while its file is unchanged; that a pull hashes all blobs and fetches exactly the
@@ -42,12 +42,12 @@ fn longer(path: &Path) {
     fs::write(path, [content, vec![0; 10]].concat()).unwrap();
 }
 
-fn gone(path: &Path) {
+fn removed(path: &Path) {
     fs::remove_file(path).unwrap();
 }
 
 const KEEPS_ITS_SIZE: [(&str, Damage); 2] = [("zeros", zeros), ("one bit in silence", one_bit_in_silence)];
-const CHANGES_ITS_SIZE: [(&str, Damage); 3] = [("half", half), ("longer", longer), ("gone", gone)];
+const CHANGES_ITS_SIZE: [(&str, Damage); 3] = [("half", half), ("longer", longer), ("removed", removed)];
 
 /// A node that has pulled an image of Docker's form, which has all kinds of blobs.
 struct Pulled {
@@ -263,10 +263,10 @@ fn problem_of_a_store_is_reported_with_advice() {
         |store| fs::write(store.join(".fleetpull"), "").unwrap(),
     ];
     for file in files {
-        let told = text(&file);
+        let error = text(&file);
         assert!(
-            told.contains("a file stands where the store, its blobs, blobs/sha256 or .fleetpull should be a folder: move it away"),
-            "{told}"
+            error.contains("a file stands where the store, its blobs, blobs/sha256 or .fleetpull should be a folder: move it away"),
+            "{error}"
         );
     }
 }

@@ -11,7 +11,7 @@ use runtimes::oci_layout::OciLayout;
 use runtimes::{ImageRuntime as _, Route};
 use support::requirement::met;
 
-use super::oci_support::child::{Tunnel, child, child_says};
+use super::oci_support::child::{Tunnel, child, child_fails};
 use super::oci_support::tls::certificates;
 use super::oci_support::{LIMIT, Node, keyring, options};
 
@@ -54,19 +54,19 @@ async fn mirror_without_a_dot_gets_no_docker_hub_login() {
     std::fs::write(certs.path().join("docker.io/hosts.toml"), "server = \"http://elsewhere\"\n[host.\"http://mirror\"]\n").unwrap();
     let certs = certs.path().to_str().unwrap();
     let variables = [("HTTP_PROXY", mirror.url()), ("FLEETPULL_TEST_CHILD_LOGINS", LOGINS), ("FLEETPULL_TEST_CHILD_CERTS", certs)];
-    let said = child_says("busybox", &variables).await;
+    let output = child_fails("busybox", &variables).await;
     assert_no_login_came(&mirror);
-    assert!(said.contains("is sent to Docker Hub's own hosts alone, over TLS"), "{said}");
-    assert!(!said.contains("hub-password") && !said.contains("hubuser"), "{said}");
+    assert!(output.contains("is sent to Docker Hub's own hosts alone, over TLS"), "{output}");
+    assert!(!output.contains("hub-password") && !output.contains("hubuser"), "{output}");
 }
 
 #[tokio::test]
 async fn docker_hub_login_is_not_sent_unencrypted() {
     let hub = basic().await;
     let variables = [("HTTP_PROXY", hub.url()), ("FLEETPULL_TEST_CHILD_LOGINS", LOGINS), ("FLEETPULL_TEST_CHILD_PLAIN", "1")];
-    let said = child_says("busybox", &variables).await;
+    let output = child_fails("busybox", &variables).await;
     assert_no_login_came(&hub);
-    assert!(said.contains("over TLS"), "{said}");
+    assert!(output.contains("over TLS"), "{output}");
 }
 
 #[tokio::test]
@@ -98,13 +98,13 @@ async fn docker_hub_login_goes_to_no_foreign_token_server() {
             ("FLEETPULL_TEST_CHILD_CERTS", certs.to_str().unwrap()),
         ];
         let output = child("busybox", &variables).await;
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert_eq!(output.status.success(), goes, "{realm}: {said}");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.success(), goes, "{realm}: {text}");
         let shown = hub.requests().into_iter().filter(|request| request.authorization.as_deref() == Some("Basic")).count();
         assert_eq!(shown, usize::from(goes), "{realm}");
         if !goes {
             let named = format!("names the token server {}:443 that is not Docker Hub's", realm.split('/').nth(2).unwrap());
-            assert!(said.contains(&named), "{said}");
+            assert!(text.contains(&named), "{text}");
             assert_eq!(tunnel.asked(), ["registry-1.docker.io:443"]);
         }
     }
@@ -154,12 +154,12 @@ async fn explanation_of_logins_has_no_user_name() {
         // A mirror gets the login under its own name.
         ("other.example/team/app", vec![("registry.example:443", of_team), ("other.example:443", none("other.example"))]),
     ] {
-        let told = options.logins(&image::Reference::parse(image).unwrap()).await.unwrap();
-        let told: Vec<_> =
-            told.iter().map(|one| (one.endpoint.as_str(), one.none_because.clone().unwrap_or_else(|| one.logins.join(", ")))).collect();
-        assert_eq!(told, expected, "{image}");
+        let logins = options.logins(&image::Reference::parse(image).unwrap()).await.unwrap();
+        let logins: Vec<_> =
+            logins.iter().map(|one| (one.endpoint.as_str(), one.none_because.clone().unwrap_or_else(|| one.logins.join(", ")))).collect();
+        assert_eq!(logins, expected, "{image}");
         for hidden in ["hubuser", "deploy", "hub-password"] {
-            assert!(!format!("{told:?}").contains(hidden), "{told:?}");
+            assert!(!format!("{logins:?}").contains(hidden), "{logins:?}");
         }
     }
     assert!(!options.store.exists(), "no store is made");

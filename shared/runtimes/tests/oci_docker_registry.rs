@@ -121,14 +121,14 @@ async fn right_login_is_accepted_and_a_wrong_one_refused() {
     let source = format!("login for {} in ", registry.host());
     let auth = node_with_login(registry.host(), PASSWORD).pull(&image).await.unwrap().auth;
     assert!(auth.starts_with(&source), "{auth}");
-    for (node, auth, says) in [
+    for (node, auth, expected) in [
         (node_with_login(registry.host(), "wrong"), source.as_str(), format!("though the {source}")),
         (Node::new(), "anonymous", "and no login was sent".to_owned()),
     ] {
         let failure = node.pull(&image).await.unwrap_err();
         assert!(failure.class == FailureClass::Denied && failure.auth.starts_with(auth), "{failure:?}");
         assert!(failure.text.contains("401 Unauthorized (UNAUTHORIZED: authentication required)"), "{}", failure.text);
-        assert!(failure.text.contains(&says), "{}", failure.text);
+        assert!(failure.text.contains(&expected), "{}", failure.text);
     }
 }
 
@@ -139,10 +139,10 @@ async fn missing_image_is_classed_as_not_found() {
     }
     let registry = DockerRegistry::start();
     fill(&registry, &MadeImage::of_layers([50_000])).await;
-    for (image, says) in [("demo/app:2", "MANIFEST_UNKNOWN"), ("demo/none:1", "_UNKNOWN")] {
+    for (image, expected) in [("demo/app:2", "MANIFEST_UNKNOWN"), ("demo/none:1", "_UNKNOWN")] {
         let failure = Node::new().pull(&format!("{}/{image}", registry.host())).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::NotFound, "{failure}");
-        assert!(failure.text.contains(says), "{failure}");
+        assert!(failure.text.contains(expected), "{failure}");
     }
     let host = registry.host().to_owned();
     drop(registry);

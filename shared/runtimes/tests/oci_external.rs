@@ -104,10 +104,10 @@ async fn registry_failure_does_not_lead_to_an_external_fetch() {
 #[tokio::test]
 async fn next_external_address_is_asked_after_a_failure() {
     let published = Published::new(Auth::None).await;
-    let gone = registry().await;
-    published.publish(&[&format!("{}/layer", gone.url()), &published.address()]);
+    let missing = registry().await;
+    published.publish(&[&format!("{}/layer", missing.url()), &published.address()]);
     Node::new().pull(&published.image()).await.unwrap();
-    assert_eq!(gone.requests().len(), 1);
+    assert_eq!(missing.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn external_failure_is_reported_and_is_no_limit_of_the_registry() {
         let failure = published.fails().await;
         assert_eq!(failure.class, class, "{failure}");
         assert_eq!(failure.endpoint.as_deref(), Some(published.elsewhere.host()), "{failure}");
-        assert!(failure.text.contains("BLOB_UNKNOWN"), "what the registry said: {failure}");
+        assert!(failure.text.contains("BLOB_UNKNOWN"), "the registry's answer: {failure}");
         assert_eq!((failure.retry_after, failure.limits.len(), failure.authoritative), (None, 0, false), "{failure}");
         assert!(!failure.text.contains("secret"), "{failure}");
     }

@@ -95,8 +95,8 @@ async fn missing_platform_is_distinguished_from_broken_content() {
     let node = Node::new();
     for (name, platform) in [("app", None), ("single", Some("linux/s390x"))] {
         let failure = node.pull_for(&format!("{}/demo/{name}:1", registry.host()), platform).await.unwrap_err();
-        let told = (failure.class, failure.no_such_platform, failure.authoritative);
-        assert_eq!(told, (ContentInvalid, true, true), "{name}: {failure}");
+        let reported = (failure.class, failure.no_such_platform, failure.authoritative);
+        assert_eq!(reported, (ContentInvalid, true, true), "{name}: {failure}");
     }
 }
 
@@ -131,8 +131,8 @@ async fn overloaded_blob_host_is_named_as_the_endpoint() {
     let location = format!("{}/elsewhere", blobs.url());
     registry.faults().add(Fault::answer("/blobs/", 307, &[("location", &location)], ""));
     let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
-    let told = (failure.class, failure.endpoint.as_deref(), failure.retry_after);
-    assert_eq!(told, (FailureClass::RegistryUnavailable, Some(blobs.host()), Some(Duration::from_secs(5))), "{failure}");
+    let reported = (failure.class, failure.endpoint.as_deref(), failure.retry_after);
+    assert_eq!(reported, (FailureClass::RegistryUnavailable, Some(blobs.host()), Some(Duration::from_secs(5))), "{failure}");
 }
 
 #[tokio::test]
@@ -201,22 +201,22 @@ async fn size_estimate_requests_manifests_alone() {
     let (added, base) =
         (registry.add_image("demo/app", "1", &list), registry.add_image("demo/base", "1", &MadeImage::of_layers([50_000, 9_000])));
     let node = Node::new();
-    let weighed = node.runtime.estimate_size(&request(&image(&registry), Some("linux/riscv64"))).await.unwrap().unwrap();
+    let estimate = node.runtime.estimate_size(&request(&image(&registry), Some("linux/riscv64"))).await.unwrap().unwrap();
     let listed = added.manifests.iter().find(|manifest| manifest.platform == "linux/riscv64").unwrap();
-    assert_eq!(weighed.digest.as_str(), added.digest, "what the tag was resolved to");
-    let told: Vec<(String, u64)> = weighed.blobs.iter().map(|(digest, bytes)| (digest.to_string(), *bytes)).collect();
-    assert_eq!(told, listed.blobs().map(|blob| (blob.digest.clone(), blob.size)).collect::<Vec<_>>());
+    assert_eq!(estimate.digest.as_str(), added.digest, "what the tag was resolved to");
+    let reported: Vec<(String, u64)> = estimate.blobs.iter().map(|(digest, bytes)| (digest.to_string(), *bytes)).collect();
+    assert_eq!(reported, listed.blobs().map(|blob| (blob.digest.clone(), blob.size)).collect::<Vec<_>>());
     assert_eq!(registry.counts().requests, 2, "the list and the manifest: {:?}", registry.requests());
-    assert_eq!(node.runtime.missing_bytes(&weighed.blobs).await, Some(listed.size()));
+    assert_eq!(node.runtime.missing_bytes(&estimate.blobs).await, Some(listed.size()));
     // The list's first platform has the same layers as the image without a list, but another config.
     node.pull(&image(&registry).replace("demo/app", "demo/base")).await.unwrap();
     assert_eq!(
-        node.runtime.missing_bytes(&weighed.blobs).await,
+        node.runtime.missing_bytes(&estimate.blobs).await,
         Some(listed.size() - base.manifests[0].layers.iter().map(|layer| layer.size).sum::<u64>())
     );
 
     let other = node.runtime.estimate_size(&request(&image(&registry), Some("linux/s390x"))).await.unwrap().unwrap_err();
     assert!(other.no_such_platform && other.text.contains("linux/riscv64"), "{other:?}");
-    let gone = node.runtime.estimate_size(&request(&format!("{}/demo/app:2", registry.host()), None)).await.unwrap().unwrap_err();
-    assert_eq!(gone.class, NotFound, "{gone:?}");
+    let missing = node.runtime.estimate_size(&request(&format!("{}/demo/app:2", registry.host()), None)).await.unwrap().unwrap_err();
+    assert_eq!(missing.class, NotFound, "{missing:?}");
 }

@@ -57,12 +57,12 @@ struct Case {
     name: &'static str,
     fault: Fault,
     class: FailureClass,
-    says: &'static str,
+    expected: &'static str,
     failing_max: u64,
 }
 
-fn case(name: &'static str, fault: Fault, class: FailureClass, says: &'static str, failing_max: u64) -> Case {
-    Case { name, fault, class, says, failing_max }
+fn case(name: &'static str, fault: Fault, class: FailureClass, expected: &'static str, failing_max: u64) -> Case {
+    Case { name, fault, class, expected, failing_max }
 }
 
 const MANIFEST: &str = "/bad/app/manifests/";
@@ -84,7 +84,7 @@ fn answers() -> Vec<Case> {
         case("server error", answer(500, &[], &json("UNKNOWN")), RegistryUnavailable, "500 Internal Server Error (UNKNOWN", 1),
         case("503 of a proxy", answer(503, &[], page), RegistryUnavailable, "503 Service Unavailable", 1),
         case("page instead of a manifest", answer(200, &[("content-type", "text/html")], page), Unknown, "web page", 0),
-        case("page that says it is JSON", answer(200, &[("content-type", "application/json")], page), Unknown, "web page", 0),
+        case("page with the content type of JSON", answer(200, &[("content-type", "application/json")], page), Unknown, "web page", 0),
         case("no JSON", answer(200, &[], "certainly"), ContentInvalid, "cannot be read", 0),
         case("empty", answer(200, &[], ""), ContentInvalid, "cannot be read", 0),
         case("schema 1", answer(200, &[], r#"{"schemaVersion":1}"#), ContentInvalid, "schema 1", 0),
@@ -148,7 +148,7 @@ async fn every_fault_is_reported_and_harms_no_other_image() {
         registry.faults().add(case.fault);
         let failure = failure_of(&registry, &impatient()).await;
         assert_eq!(failure.class, case.class, "{}: {failure}", case.name);
-        assert!(case.says.split('|').any(|part| failure.text.contains(part)), "{}: {failure}", case.name);
+        assert!(case.expected.split('|').any(|part| failure.text.contains(part)), "{}: {failure}", case.name);
         assert_eq!(failure.endpoint.as_deref(), Some(registry.host()), "{}", case.name);
         let failing = registry.counts().failing;
         assert!(failing <= case.failing_max, "{}: {failing} failing requests", case.name);
@@ -183,7 +183,7 @@ async fn false_manifests_are_refused() {
     let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
     let image = |layers: Vec<serde_json::Value>| json!({"schemaVersion": 2, "config": blob(digest("a"), 3), "layers": layers}).to_string();
     let many = (0..2_000).map(|_| blob(digest("b"), 1)).collect();
-    for (name, content, says) in [
+    for (name, content, expected) in [
         ("64 MB", format!("{}{}", image(vec![]), " ".repeat(64 << 20)), "longer than 4 MiB"),
         ("path as digest", image(vec![blob("sha256:../../../../etc/passwd".to_owned(), 3)]), "cannot be read"),
         ("digest too short", image(vec![blob("sha256:abc".to_owned(), 3)]), "cannot be read"),
@@ -195,7 +195,7 @@ async fn false_manifests_are_refused() {
         registry.put_manifest("bad/app", Some("1"), oci, content);
         let failure = failure_of(&registry, &impatient()).await;
         assert_eq!(failure.class, ContentInvalid, "{name}");
-        assert!(failure.text.contains(says), "{name}: {failure}");
+        assert!(failure.text.contains(expected), "{name}: {failure}");
     }
 }
 
@@ -266,10 +266,10 @@ async fn content_is_checked_against_the_requested_digest() {
 async fn missing_registry_is_reported() {
     let port = HeldPort::any();
     let address = port.address();
-    for (image, says) in [(format!("{address}/app:1"), "connection refused"), ("registry.invalid/app:1".to_owned(), "cannot connect")] {
+    for (image, expected) in [(format!("{address}/app:1"), "connection refused"), ("registry.invalid/app:1".to_owned(), "cannot connect")] {
         let failure = impatient().pull(&image).await.unwrap_err();
         assert_eq!(failure.class, RegistryUnavailable, "{failure}");
-        assert!(failure.text.starts_with("RegistryUnavailable: ") && failure.text.contains(says), "{failure}");
+        assert!(failure.text.starts_with("RegistryUnavailable: ") && failure.text.contains(expected), "{failure}");
     }
 }
 

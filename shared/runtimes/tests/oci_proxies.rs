@@ -4,7 +4,7 @@
 use support::held_port::HeldPort;
 
 use super::oci_routes::{filled, image, put_hosts, with_tls};
-use super::oci_support::child::{Tunnel, child_pulls, child_says};
+use super::oci_support::child::{Tunnel, child_fails, child_pulls};
 use super::oci_support::tls::certificates;
 
 #[tokio::test]
@@ -56,9 +56,12 @@ async fn dead_proxy_is_named_as_the_endpoint() {
     let dead = port.address();
     let address = format!("http://user:hunter2@{dead}");
     for variables in [[("HTTP_PROXY", address.as_str()), ("FLEETPULL_TEST_CHILD_PLAIN", "1")], [("HTTPS_PROXY", &address), ("X", "")]] {
-        let said = child_says("registry.test/demo/app:1", &variables).await;
-        assert!(said.contains(&format!("RegistryUnavailable: {dead}: this proxy for registry.test:")), "{said}");
-        assert!(said.contains("connection refused; check the proxy") && said.contains(&format!("endpoint: Some(\"{dead}\")")), "{said}");
-        assert!(!said.contains("hunter2"), "{said}");
+        let output = child_fails("registry.test/demo/app:1", &variables).await;
+        assert!(output.contains(&format!("RegistryUnavailable: {dead}: this proxy for registry.test:")), "{output}");
+        assert!(
+            output.contains("connection refused; check the proxy") && output.contains(&format!("endpoint: Some(\"{dead}\")")),
+            "{output}"
+        );
+        assert!(!output.contains("hunter2"), "{output}");
     }
 }

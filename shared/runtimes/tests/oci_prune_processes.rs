@@ -56,11 +56,11 @@ fn upkeep(folder: &Path) -> StoreUpkeep {
     StoreUpkeep::open(&folder.join("store"), false, Clock::host()).unwrap().expect("it is a store")
 }
 
-/// Not a test: the code of a child process, which works until it is killed or the store is gone.
+/// Not a test: the code of a child process, which works until it is killed or the store is removed.
 #[tokio::test]
 async fn child_that_works_in_the_store() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let [work, folder, host] = told.split(' ').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let [work, folder, host] = arguments.split(' ').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let folder = Path::new(folder);
     let runtime = OciLayout::open(options(folder)).unwrap();
     while folder.exists() {
@@ -150,7 +150,7 @@ fn put_needless(store: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn prune_breaks_no_image_beside_pulls_and_killed_processes() {
+async fn prune_breaks_no_image_during_pulls_and_kills() {
     let registry = registry().await;
     let host = registry.host().to_owned();
     add_all(&registry);

@@ -143,8 +143,8 @@ const CHILD: &str = "FLEETPULL_TEST_CHILD";
 /// Not a test: the code of a child process that pulls.
 #[tokio::test]
 async fn child_that_pulls() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let (folder, image) = told.split_once(' ').unwrap();
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let (folder, image) = arguments.split_once(' ').unwrap();
     let runtime = OciLayout::open(options(Path::new(folder))).unwrap();
     runtime.pull(request(image, None), Progress::new()).await.unwrap();
 }

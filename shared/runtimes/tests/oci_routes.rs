@@ -90,7 +90,7 @@ async fn mirror_without_the_image_is_skipped() {
     let (mirror, origin) = (registry().await, filled().await);
     let node = node_with(&origin, &host(&mirror));
     node.pull(&image(&origin)).await.unwrap();
-    assert_eq!(mirror.counts().requests, 1, "it said that it has no such image, and is not asked for each blob of it");
+    assert_eq!(mirror.counts().requests, 1, "it answered that it has no such image, and is not asked for each blob of it");
 }
 
 #[tokio::test]
@@ -235,14 +235,14 @@ async fn tls_is_never_downgraded_to_plain_http() {
     });
     let realm = format!("Bearer realm=\"{}/token\"", elsewhere.url());
     let location = format!("{}/v2/demo/app/manifests/1", elsewhere.url());
-    for (fault, says) in [
+    for (fault, expected) in [
         (Fault::answer("/manifests/", 401, &[("www-authenticate", &realm)], ""), "token server without TLS"),
         (Fault::answer("/manifests/", 307, &[("location", &location)], ""), "redirects from https to plain http"),
     ] {
         registry.faults().clear();
         registry.faults().add(fault);
         let failure = node.pull(&image(&registry)).await.unwrap_err();
-        assert!(failure.text.contains(says), "{failure}");
+        assert!(failure.text.contains(expected), "{failure}");
         assert_eq!(elsewhere.counts().requests, 0);
     }
 }
@@ -298,7 +298,7 @@ async fn tls_and_plain_http_mismatch_is_reported() {
 #[tokio::test]
 async fn server_that_demands_tls_is_recognised() {
     let nginx = "<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>";
-    for (body, class, says) in [
+    for (body, class, expected) in [
         ("Client sent an HTTP request to an HTTPS server.\n", FailureClass::NodeLocal, "speaks TLS"),
         (nginx, FailureClass::NodeLocal, "speaks TLS"),
         ("", FailureClass::Unknown, "400 Bad Request"),
@@ -307,7 +307,7 @@ async fn server_that_demands_tls_is_recognised() {
         registry.faults().add(Fault::answer("/manifests/", 400, &[], body));
         let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
         assert_eq!((failure.class, failure.authoritative), (class, false), "{failure}");
-        assert!(failure.text.contains(says) && failure.text.contains("leave out --plain-http"), "{failure}");
+        assert!(failure.text.contains(expected) && failure.text.contains("leave out --plain-http"), "{failure}");
     }
 }
 
@@ -323,7 +323,7 @@ async fn untrusted_certificate_is_classed_as_node_local() {
     let mut expired = names();
     expired.not_after = rcgen::date_time_ymd(2000, 1, 1);
     let elsewhere = CertificateParams::new(vec!["elsewhere.test".to_owned()]).unwrap();
-    for (params, trusted, says) in [
+    for (params, trusted, expected) in [
         (names(), false, "unknown authority"),
         (authority.clone(), false, "unknown authority"),
         (authority, true, "self-signed"),
@@ -338,6 +338,6 @@ async fn untrusted_certificate_is_classed_as_node_local() {
         std::fs::write(node.folder.path().join("certs.d").join(registry.host()).join("ca.pem"), ca_pem).unwrap();
         let failure = node.pull(&image(&registry)).await.unwrap_err();
         assert_eq!((failure.class, failure.authoritative), (FailureClass::NodeLocal, false), "{failure}");
-        assert!(failure.text.contains(says), "{says}: {failure}");
+        assert!(failure.text.contains(expected), "{expected}: {failure}");
     }
 }

@@ -29,8 +29,8 @@ const PRUNED: &str = "pruned";
 /// Not a test: the code of a child process that pulls an image, and removes it again.
 #[tokio::test]
 async fn child_that_pulls() {
-    let Ok(told) = std::env::var(CHILD) else { return };
-    let [folder, image, fsync] = told.split(' ').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let [folder, image, fsync] = arguments.split(' ').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let mut options = options(Path::new(folder));
     options.fsync = fsync == "true";
     let runtime = OciLayout::open(options).unwrap();
@@ -65,11 +65,11 @@ struct Steps {
 impl Steps {
     fn of(trace: &str) -> Vec<String> {
         let mut steps = Self::default();
-        trace.lines().for_each(|line| steps.hear(line));
+        trace.lines().for_each(|line| steps.read_line(line));
         steps.steps
     }
 
-    fn hear(&mut self, line: &str) {
+    fn read_line(&mut self, line: &str) {
         let Some((thread, call)) = line.split_once(char::is_whitespace) else { return };
         let call = call.trim();
         if call.starts_with("<... ") {

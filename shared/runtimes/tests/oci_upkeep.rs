@@ -30,11 +30,11 @@ fn upkeep(node: &Node) -> StoreUpkeep {
 
 /// Prunes, and checks that the dry run reported the same.
 async fn prune(upkeep: &StoreUpkeep, options: &PruneOptions) -> Pruned {
-    let said = upkeep.would_prune(options).unwrap();
-    let mut heard = Freed::default();
-    let done = upkeep.prune(options, |freed| heard = freed).await.unwrap();
-    assert_eq!(done, said);
-    assert!(heard.bytes <= done.freed.bytes);
+    let planned = upkeep.would_prune(options).unwrap();
+    let mut progress = Freed::default();
+    let done = upkeep.prune(options, |freed| progress = freed).await.unwrap();
+    assert_eq!(done, planned);
+    assert!(progress.bytes <= done.freed.bytes);
     done
 }
 
@@ -194,7 +194,7 @@ async fn blobs_that_other_programs_refer_to_stay() {
 }
 
 #[tokio::test]
-async fn blobs_of_a_running_pull_stay_until_it_ends() {
+async fn blobs_of_a_running_pull_are_kept() {
     let (registry, images, added) = two_images().await;
     let node = Node::new();
     node.pull(&images[0]).await.unwrap();

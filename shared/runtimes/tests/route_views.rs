@@ -76,7 +76,7 @@ async fn route_and_its_endpoints_are_reported() {
     node.put_hosts("registry.example:5000", "[host.\"http://mirror.example\"]\n");
     let mirrored = node.route("registry.example:5000/app:1").await;
     assert_eq!(mirrored.endpoints, ["mirror.example:80", "registry.example:5000"]);
-    assert!(!mirrored.mirrored, "this runtime says whom it asked");
+    assert!(!mirrored.mirrored, "this runtime reports which endpoint it asked");
     assert_ne!(plain.hash, mirrored.hash);
     node.put_hosts("registry.example:5000", "not toml");
     let broken = node.route("registry.example:5000/app:1").await;
@@ -87,11 +87,11 @@ async fn route_and_its_endpoints_are_reported() {
 async fn equal_logins_have_equal_scopes_within_a_fleet_alone() {
     let logins = |password: &str| format!(r#"{{"auths":{{"registry.example":{{"username":"deploy","password":"{password}"}}}}}}"#);
     let (one, same, rotated) = (Node::new(&logins("a")), Node::new(&logins("a")), Node::new(&logins("b")));
-    let told = |node: &Node| {
+    let route_of = |node: &Node| {
         let node = node.runtime();
         async move { node.route(&Reference::parse("registry.example/app:1").unwrap(), None).await }
     };
-    let (one, same, rotated) = (told(&one).await, told(&same).await, told(&rotated).await);
+    let (one, same, rotated) = (route_of(&one).await, route_of(&same).await, route_of(&rotated).await);
     assert_eq!(one, same);
     assert_eq!(one.scope, rotated.scope);
     assert_ne!(one.fingerprint, rotated.fingerprint);
@@ -99,10 +99,10 @@ async fn equal_logins_have_equal_scopes_within_a_fleet_alone() {
         assert!(!one.scope.contains(part) && !one.fingerprint.contains(part));
     }
     let stranger = Node { key: FleetKey::new(), ..Node::new(&logins("a")) };
-    let alone = told(&stranger).await;
+    let alone = route_of(&stranger).await;
     assert!(alone.scope.starts_with("node-only:"), "{alone:?}");
     stranger.key.fill(&[7; FLEET_KEY_BYTES]);
-    assert_eq!(told(&stranger).await, one, "a key that comes later counts at once");
+    assert_eq!(route_of(&stranger).await, one, "a key that comes later counts at once");
 }
 
 #[tokio::test]
@@ -155,15 +155,15 @@ async fn hosts_folder_behind_containerd_is_the_one_that_it_states() {
     let own = node.folder.path().join("k3s/registry.example");
     std::fs::create_dir_all(&own).unwrap();
     std::fs::write(own.join("hosts.toml"), "[host.\"https://own.example\"]\n").unwrap();
-    let said = |registry: String| InfoAnswer::Info([("config".to_owned(), format!(r#"{{"registry": {registry}}}"#))].into());
+    let info = |registry: String| InfoAnswer::Info([("config".to_owned(), format!(r#"{{"registry": {registry}}}"#))].into());
     let folder = node.folder.path().join("k3s").display().to_string();
     let (own, set, itself) = (Some("own.example:443"), Some("set.example:443"), Some("registry.example:443"));
     for (answer, first) in [
-        (said(format!(r#"{{"configPath": "{folder}"}}"#)), own),
-        (said(format!(r#"{{"configPath": "/nonexistent:{folder}"}}"#)), own),
-        (said(r#"{"configPath": "", "mirrors": null}"#.to_owned()), itself),
+        (info(format!(r#"{{"configPath": "{folder}"}}"#)), own),
+        (info(format!(r#"{{"configPath": "/nonexistent:{folder}"}}"#)), own),
+        (info(r#"{"configPath": "", "mirrors": null}"#.to_owned()), itself),
         // Mirrors in containerd's own settings cannot be read from here.
-        (said(r#"{"configPath": "", "mirrors": {"registry.example": {}}}"#.to_owned()), None),
+        (info(r#"{"configPath": "", "mirrors": {"registry.example": {}}}"#.to_owned()), None),
         // containerd 2 leaves out its settings of registries.
         (InfoAnswer::Info([("config".to_owned(), "{}".to_owned())].into()), set),
         (InfoAnswer::Failed(Failure::new("Unimplemented", "unknown method Status")), set),
@@ -174,8 +174,8 @@ async fn hosts_folder_behind_containerd_is_the_one_that_it_states() {
         let cri = CriRuntime::new(CriOptions { config_path: node.folder.path().join("certs.d"), ..options }).unwrap();
         let reference = Reference::parse("registry.example/app:1").unwrap();
         let route = cri.route(&reference, None).await;
-        let told = (route.hash != "unknown").then(|| route.endpoints[0].as_str());
-        assert_eq!(told, first, "{answer:?}");
+        let reported = (route.hash != "unknown").then(|| route.endpoints[0].as_str());
+        assert_eq!(reported, first, "{answer:?}");
         assert!(first.is_some() || route.mirrored, "a \"not found\" may be one mirror's: {route:?}");
         cri.route(&reference, None).await;
         let failed = matches!(answer, InfoAnswer::Failed(_));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn a_refusal_has_advice() {
         let path = PathBuf::from("/x");
         for (refusal, advice) in [
             (Refusal::ForeignOwner { path: path.clone(), uid: 1000 }, "run `chown root /x`, or run this as that user"),

@@ -23,7 +23,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// A directory, and a secret file beside it for links to point at.
+/// A directory, and a secret file outside it for links to point at.
 fn place() -> (TempDir, SafeDir) {
     let place = tempdir().unwrap();
     fs::write(place.path().join("secret"), "secret").unwrap();

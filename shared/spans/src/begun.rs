@@ -26,7 +26,7 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// The time since it began.
-    pub(crate) fn lasted(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.sink.monotonic().saturating_sub(self.at.monotonic)
     }
 }

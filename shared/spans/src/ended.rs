@@ -114,7 +114,7 @@ impl Content {
         }
     }
 
-    pub(crate) fn happened(&mut self, at: Duration, name: &'static str, attributes: Vec<KeyValue>) {
+    pub(crate) fn add_event(&mut self, at: Duration, name: &'static str, attributes: Vec<KeyValue>) {
         push(&mut self.events, (at, name, attributes), &mut self.dropped[1]);
     }
 

@@ -86,7 +86,7 @@ impl Entered {
     /// Whether it has taken so long that it is exported whatever the sampler decided.
     #[must_use]
     pub fn is_slow(&self) -> bool {
-        self.begun.sink.is_slow(self.begun.lasted())
+        self.begun.sink.is_slow(self.begun.elapsed())
     }
 }
 

@@ -125,7 +125,7 @@ impl Span {
     /// Adds an event.
     pub fn event(&self, name: &'static str, attributes: Vec<KeyValue>) {
         if let Some(open) = &self.0 {
-            open.content().happened(open.begun.at.wall + open.begun.lasted(), name, attributes);
+            open.content().add_event(open.begun.at.wall + open.begun.elapsed(), name, attributes);
         }
     }
 
@@ -140,7 +140,7 @@ impl Span {
     /// Ends the span's time now. Attributes may still be set until its last clone is dropped.
     pub fn end(&self) {
         if let Some(open) = &self.0 {
-            let took = open.begun.lasted();
+            let took = open.begun.elapsed();
             open.content().took.get_or_insert(took);
         }
     }
@@ -211,7 +211,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let content = std::mem::take(self.content.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let took = content.took.unwrap_or_else(|| self.begun.lasted());
+        let took = content.took.unwrap_or_else(|| self.begun.elapsed());
         let Begun { sink, name, kind, ids, parent, state, at } = &mut self.begun;
         let (name, state) = (std::mem::take(name), std::mem::take(state));
         sink.ended(Box::new(Ended { name, kind: *kind, ids: *ids, parent: *parent, state, began: at.wall, took, content }));

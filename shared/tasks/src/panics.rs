@@ -57,7 +57,7 @@ impl Panics {
 /// Logs a panic and reports it to all subscribers.
 pub(crate) fn report(panic: Panic) {
     match panic {
-        Panic::Service(actor) => tracing::error!(actor, "an actor panicked; its service is gone"),
+        Panic::Service(actor) => tracing::error!(actor, "an actor panicked; its service has ended"),
         Panic::Task(task) => tracing::error!(task, "a task panicked; its work is not done any more"),
     }
     // An error means that nobody listens, as in a command that ends by itself.

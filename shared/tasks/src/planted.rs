@@ -11,7 +11,7 @@ static BREAK: Semaphore = Semaphore::const_new(0);
 
 /// Plants a panic in every task of this name that is spawned from now on. Only the first call has an effect.
 pub fn plant_panic(task: String) {
-    // A second name is ignored, as said.
+    // A second name is ignored, as documented.
     let _ = PLANTED.set(task);
 }
 

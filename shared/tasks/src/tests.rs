@@ -25,26 +25,26 @@ async fn was_reported(panics: &mut Panics, task: &'static str) -> bool {
 }
 
 #[tokio::test]
-async fn a_panic_of_a_task_is_reported_and_its_handle_tells_it_too() {
-    let mut heard = panics();
+async fn a_panic_of_a_task_is_reported_and_returned_by_its_handle() {
+    let mut reported_panics = panics();
     let ended = spawn("spawned", async { panic!("on purpose") }).await;
     assert!(ended.is_err_and(|error| error.is_panic()));
-    assert!(panic_of(&mut heard, "spawned").await);
+    assert!(panic_of(&mut reported_panics, "spawned").await);
     let mut set = JoinSet::new();
     spawn_in(&mut set, "in a set", async { panic!("on purpose") });
-    assert!(panic_of(&mut heard, "in a set").await);
+    assert!(panic_of(&mut reported_panics, "in a set").await);
     // A panic is reported even if the handle was dropped.
     drop(spawn("dropped handle", async { panic!("on purpose") }));
-    assert!(panic_of(&mut heard, "dropped handle").await);
+    assert!(panic_of(&mut reported_panics, "dropped handle").await);
     let local = tokio::task::LocalSet::new();
     let ended = local.run_until(async { spawn_local("local", async { panic!("on purpose") }).await }).await;
     assert!(ended.is_err_and(|error| error.is_panic()));
-    assert!(panic_of(&mut heard, "local").await);
+    assert!(panic_of(&mut reported_panics, "local").await);
 }
 
 #[tokio::test]
 async fn a_task_that_is_aborted_or_dropped_with_its_runtime_has_not_panicked() {
-    let mut heard = panics();
+    let mut reported_panics = panics();
     let task = spawn("aborted", pending::<()>());
     task.abort();
     assert!(task.await.is_err_and(|error| error.is_cancelled()));
@@ -59,12 +59,12 @@ async fn a_task_that_is_aborted_or_dropped_with_its_runtime_has_not_panicked() {
         panic!("on purpose")
     });
     assert!(panicked.await.is_err_and(|error| error.is_panic()));
-    assert!(!was_reported(&mut heard, "aborted").await);
+    assert!(!was_reported(&mut reported_panics, "aborted").await);
 }
 
 #[tokio::test]
 async fn a_panic_that_a_caller_awaits_goes_to_the_caller_alone() {
-    let mut heard = panics();
+    let mut reported_panics = panics();
     let ended = contained_on(&Handle::current(), "contained", async { panic!("on purpose") }).await;
     assert!(ended.is_err_and(|error| error.is_panic()));
     let mut set = JoinSet::new();
@@ -73,24 +73,24 @@ async fn a_panic_that_a_caller_awaits_goes_to_the_caller_alone() {
     let waiting = tokio::spawn(async { blocking("contained", || panic!("on purpose")).await });
     assert!(waiting.await.is_err_and(|error| error.is_panic()));
     assert_eq!(blocking("contained", || 7).await, 7);
-    assert!(!was_reported(&mut heard, "contained").await);
+    assert!(!was_reported(&mut reported_panics, "contained").await);
 }
 
 #[tokio::test]
-async fn a_panic_of_blocking_work_that_nobody_awaits_any_more_is_reported() {
-    let mut heard = panics();
+async fn a_panic_of_abandoned_blocking_work_is_reported() {
+    let mut reported_panics = panics();
     let (go, wait) = mpsc::channel::<()>();
     drop(blocking("given up", move || {
         let _ = wait.recv_timeout(LIMIT);
         panic!("on purpose")
     }));
     drop(go);
-    assert!(panic_of(&mut heard, "given up").await);
+    assert!(panic_of(&mut reported_panics, "given up").await);
 }
 
 #[tokio::test]
 async fn a_guard_that_is_dropped_while_panicking_reports_its_service() {
-    let mut heard = panics();
+    let mut reported_panics = panics();
     drop(PanicGuard::of("calm"));
     let broken = tokio::task::spawn_blocking(|| {
         let _guard = PanicGuard::of("broken");
@@ -98,5 +98,5 @@ async fn a_guard_that_is_dropped_while_panicking_reports_its_service() {
     });
     assert!(broken.await.is_err());
     assert_eq!(Panic::Service("broken").to_string(), "the service broken");
-    assert!(panic_of(&mut heard, "broken").await);
+    assert!(panic_of(&mut reported_panics, "broken").await);
 }

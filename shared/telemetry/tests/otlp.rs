@@ -255,8 +255,8 @@ async fn silent_collector() -> (TcpListener, String) {
 async fn failing_collector_costs_counted_spans_and_no_time() {
     let _alone = ONE_TEST.lock().await;
     let (_kept, silent) = silent_collector().await;
-    let gone = { silent_collector().await.1 };
-    for url in [invalid_collector().await, silent, gone] {
+    let closed = { silent_collector().await.1 };
+    for url in [invalid_collector().await, silent, closed] {
         for protocol in ["grpc", "http/protobuf"] {
             let more =
                 [("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_MAX_QUEUE_SIZE", "10"), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")];

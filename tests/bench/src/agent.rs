@@ -31,13 +31,13 @@ const NODE: &str = "n1";
 pub(crate) struct RunningAgent {
     id: u32,
     socket: PathBuf,
-    asker: Asker,
+    caller: Caller,
     _child: Child,
     _folder: TempDir,
 }
 
 /// A caller with a connection of its own to an agent.
-pub(crate) struct Asker {
+pub(crate) struct Caller {
     ensure: Sender<EnsureImage>,
     random: RefCell<Random>,
 }
@@ -48,14 +48,14 @@ impl RunningAgent {
         let folder = TempDir::with_prefix("bench-")?;
         let child = started(&program::fleetpull()?, folder.path(), NODE, arguments, environment).await?;
         let socket = folder.path().join("store/state").join(NODE).join("agent.sock");
-        let asker = Asker::connect(&socket).await?;
+        let caller = Caller::connect(&socket).await?;
         let id = child.id().context("the agent has ended")?;
-        Ok(Self { id, socket, asker, _child: child, _folder: folder })
+        Ok(Self { id, socket, caller, _child: child, _folder: folder })
     }
 
     /// Another caller of the agent.
-    pub(crate) async fn asker(&self) -> Result<Asker> {
-        Asker::connect(&self.socket).await
+    pub(crate) async fn new_caller(&self) -> Result<Caller> {
+        Caller::connect(&self.socket).await
     }
 
     /// The process id.
@@ -65,13 +65,13 @@ impl RunningAgent {
 
     /// Pulls a present image.
     pub(crate) async fn pull_present(&self, image: &str) -> Result<()> {
-        let outcome = self.asker.pull(image, CALL_LIMIT).await?;
+        let outcome = self.caller.pull(image, CALL_LIMIT).await?;
         ensure!(outcome.outcome == OutcomeKind::Present, "{image} should be there: {}", outcome.message);
         Ok(())
     }
 }
 
-impl Asker {
+impl Caller {
     async fn connect(socket: &Path) -> Result<Self> {
         let bus = Arc::new(SocketBus::connect(socket).await.context("the agent's socket does not answer")?);
         let wiring = Wiring { bus, fleet: Fleet::default(), node: NODE.parse()?, delivery: Delivery::Bus };
@@ -84,7 +84,7 @@ impl Asker {
     }
 
     /// Makes a detached standing pull of this duration.
-    pub(crate) async fn stand(&self, image: &str, limit: Duration) -> Result<()> {
+    pub(crate) async fn make_standing_pull(&self, image: &str, limit: Duration) -> Result<()> {
         let wait_ms = u64::try_from(limit.as_millis()).ok();
         let outcome =
             self.ask(EnsureImage { image: image.to_owned(), wait_ms, detach: true, ..EnsureImage::default() }, CALL_LIMIT).await?;
@@ -102,8 +102,8 @@ impl Asker {
 /// Starts an agent with its store in the folder, and waits until it is ready.
 pub(crate) async fn started(binary: &Path, folder: &Path, node: &str, more: &[&str], environment: &[(&str, &str)]) -> Result<Child> {
     let notify = folder.join("notify.sock");
-    let said = UnixDatagram::bind(&notify).context("no socket can be made")?;
-    let mut command = program::apart(binary, folder);
+    let notifications = UnixDatagram::bind(&notify).context("no socket can be made")?;
+    let mut command = program::isolated(binary, folder);
     command.args(["run", "--node", node, "--store"]).arg(folder.join("store")).args(more);
     let log = folder.join("agent.log");
     command.envs(environment.iter().copied()).env("NOTIFY_SOCKET", &notify).stdin(Stdio::null()).stdout(Stdio::null());
@@ -112,7 +112,7 @@ pub(crate) async fn started(binary: &Path, folder: &Path, node: &str, more: &[&s
     let ready = async {
         let mut message = [0; 1024];
         loop {
-            let length = said.recv(&mut message).await?;
+            let length = notifications.recv(&mut message).await?;
             if message[..length].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
                 return anyhow::Ok(());
             }
@@ -121,7 +121,7 @@ pub(crate) async fn started(binary: &Path, folder: &Path, node: &str, more: &[&s
     let started = tokio::select! {
         biased;
         ended = agent.wait() => Err(anyhow!("the agent has ended: {}", ended?)),
-        ready = timeout(READY_LIMIT, ready) => ready.context("the agent does not say that it is ready")?,
+        ready = timeout(READY_LIMIT, ready) => ready.context("the agent does not notify that it is ready")?,
     };
     started.with_context(|| fs::read_to_string(&log).unwrap_or_default())?;
     Ok(agent)

@@ -58,10 +58,10 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     let (collector, there) = Collector::http().await;
     let (silent, closed) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     let url = |listener: &TcpListener| -> Result<String> { Ok(format!("http://{}", listener.local_addr()?)) };
-    let (hangs, gone) = (url(&silent)?, url(&closed)?);
+    let (hangs, absent) = (url(&silent)?, url(&closed)?);
     drop(closed);
     let start = |url| Watched::start(&service.endpoint, url);
-    let mut watched: [Watched; AGENTS] = [start(&there).await?, start(&gone).await?, start(&hangs).await?];
+    let mut watched: [Watched; AGENTS] = [start(&there).await?, start(&absent).await?, start(&hangs).await?];
     let a_second = tokio::select! {
         done = watch(&mut watched, lasts) => done?,
         never = forget_each_second(&collector) => match never {},
@@ -69,15 +69,15 @@ pub(crate) async fn measure(lasts: Duration) -> Result<Vec<Figure>> {
     let mut seen = watched.into_iter().map(Watched::seen);
     let Some(reference) = seen.next() else { return Ok(Vec::new()) };
     let mut figures = vec![Figure::new(format!("pulls of each agent, {} s", lasts.as_secs()), Unit::PerSecond, a_second)];
-    for (what, seen) in ["gone", "hanging"].into_iter().zip(seen) {
+    for (what, seen) in ["absent", "hanging"].into_iter().zip(seen) {
         let named = |of: &str| format!("collector {what}, {} s: {of}", lasts.as_secs());
         figures.extend([
             Figure::new(named("median of a pull"), Unit::Microseconds, seen.median_us)
-                .beside("collector there", reference.median_us)
+                .compared_with("collector there", reference.median_us)
                 .with_bar(Bar::Ratio(SLOWER_MOST)),
-            Figure::new(named("p99 of a pull"), Unit::Microseconds, seen.p99_us).beside("collector there", reference.p99_us),
+            Figure::new(named("p99 of a pull"), Unit::Microseconds, seen.p99_us).compared_with("collector there", reference.p99_us),
             Figure::new(named("resident"), Unit::Mebibytes, seen.end())
-                .beside("collector there", reference.end())
+                .compared_with("collector there", reference.end())
                 .with_bar(Bar::Value(reference.end() + MORE_MOST_MEBIBYTES)),
             Figure::new(named("growth in the second half"), Unit::Mebibytes, seen.growth()).with_bar(Bar::Value(GROWTH_MOST_MEBIBYTES)),
         ]);

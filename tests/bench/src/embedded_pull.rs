@@ -65,7 +65,7 @@ impl Timed {
         let most = |costs: &[Cost]| costs.iter().map(|cost| cost.peak_bytes).max().unwrap_or_default();
         let time = |what: &str, costs: &[Cost], bar| {
             let figure = Figure::new(format!("{} MB, {what}", TIMED_BYTES / MB), Unit::Seconds, seconds(costs));
-            figure.beside("skopeo copy", seconds(&self.skopeo)).with_bar(Bar::Ratio(bar))
+            figure.compared_with("skopeo copy", seconds(&self.skopeo)).with_bar(Bar::Ratio(bar))
         };
         vec![
             time("fsync off", &self.without_fsync, MOST_WITHOUT_FSYNC),
@@ -77,7 +77,7 @@ impl Timed {
 
 fn peak(image_bytes: u64, ours: u64, theirs: u64) -> Figure {
     let figure = Figure::new(format!("{} MB, peak memory", image_bytes / MB), Unit::Mebibytes, process::mebibytes(ours));
-    figure.beside("skopeo copy", process::mebibytes(theirs)).with_bar(Bar::Value(MOST_MEBIBYTES))
+    figure.compared_with("skopeo copy", process::mebibytes(theirs)).with_bar(Bar::Value(MOST_MEBIBYTES))
 }
 
 impl Puller {
@@ -104,7 +104,7 @@ impl Puller {
 
     async fn fleetpull(&self, image: &str, fsync: bool) -> Result<Cost> {
         let store = self.empty_store()?;
-        let mut command = program::apart(&self.fleetpull, self.folder.path());
+        let mut command = program::isolated(&self.fleetpull, self.folder.path());
         command.args(["pull", image, "--output", "json", "--store"]).arg(store.path());
         command.env("FLEETPULL_STORE_FSYNC", fsync.to_string());
         process::run(&mut command, &self.clock).await
@@ -112,7 +112,7 @@ impl Puller {
 
     async fn skopeo(&self, image: &str) -> Result<Cost> {
         let store = self.empty_store()?;
-        let mut command = program::apart(&self.skopeo, self.folder.path());
+        let mut command = program::isolated(&self.skopeo, self.folder.path());
         command.args(["--insecure-policy", "copy", "--quiet", "--src-tls-verify=false"]);
         command.arg(format!("docker://{image}")).arg(layout_of(store.path()));
         process::run(&mut command, &self.clock).await

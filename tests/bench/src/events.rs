@@ -70,7 +70,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     ensure!(stored == 2 * EVENTS as u64, "the stream has {stored} messages and not {}", 2 * EVENTS);
     let figure = Figure::new(format!("{EVENTS} events, recorded to acknowledged"), Unit::Seconds, ours.as_secs_f64());
     Ok(vec![
-        figure.beside("bare publisher", bare.as_secs_f64()).with_bar(Bar::Ratio(MOST)),
+        figure.compared_with("bare publisher", bare.as_secs_f64()).with_bar(Bar::Ratio(MOST)),
         Figure::new("events", Unit::PerSecond, EVENTS as f64 / ours.as_secs_f64()),
     ])
 }

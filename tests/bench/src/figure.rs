@@ -45,7 +45,7 @@ impl Figure {
         Self { what: what.into(), unit, ours, reference: None, bar: None }
     }
 
-    pub(crate) fn beside(self, what: impl Into<String>, value: f64) -> Self {
+    pub(crate) fn compared_with(self, what: impl Into<String>, value: f64) -> Self {
         Self { reference: Some(Reference { what: what.into(), value }), ..self }
     }
 
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_met_up_to_its_value() {
-        let figure = Figure::new("x", Unit::Seconds, 1.0).beside("y", 2.0);
+        let figure = Figure::new("x", Unit::Seconds, 1.0).compared_with("y", 2.0);
         for (bar, met) in [(Bar::Ratio(0.5), true), (Bar::Ratio(0.49), false), (Bar::Value(1.0), true), (Bar::Value(0.9), false)] {
             assert_eq!(figure.clone().with_bar(bar).met(), Some(met), "{bar:?}");
         }

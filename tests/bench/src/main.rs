@@ -35,7 +35,7 @@ use figure::Figure;
 use propagation::Propagation;
 use report::{Format, Report};
 
-/// Measures Fleetpull beside the reference.
+/// Measures Fleetpull, compared with the reference.
 ///
 /// Wants an otherwise idle machine. Exit status: 0 every bar is met; 1 one is missed (NO in the table, `"met": false` in JSON), or
 /// something could not be measured; 2 wrong usage.
@@ -48,13 +48,14 @@ struct Arguments {
     /// How figures are written to stdout. `json` is one object a line and nothing else.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// How long `collector` watches its three agents, and the bus is gone in `reconnect`, in seconds; 600 are the ten minutes that are promised.
+    /// How long `collector` watches its three agents, and how long the bus is lost in `reconnect`, in seconds; 600 are the ten minutes that
+    /// are promised.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
     /// How many agents lose their bus in `reconnect`, each with a connection of its own.
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(3..=20_000))]
     nodes: u32,
-    /// How many pulls wait while `waiting` measures others; the first is what the last is held against.
+    /// How many pulls wait while `waiting` measures others; the last is compared with the first.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = waiting::USUAL)]
     waiting: Vec<usize>,
 }
@@ -62,31 +63,31 @@ struct Arguments {
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// Pull an image of 1 GB from docker-registry on loopback, beside skopeo copy.
+    /// Pull an image of 1 GB from docker-registry on loopback, compared with skopeo copy.
     EmbeddedPull,
     /// Pull a present image through the actors, in process.
     Present,
-    /// The same with every message over NATS, beside bare round trips.
+    /// The same with every message over NATS, compared with bare round trips.
     PresentNats,
-    /// The same in front of a CRI runtime, beside the bare call.
+    /// The same in front of a CRI runtime, compared with the bare call.
     PresentCri,
     /// What an agent with nothing to do costs.
     Idle,
-    /// Events from record to the stream's acknowledgement, beside a bare JetStream publisher.
+    /// Events from record to the stream's acknowledgement, compared with a bare JetStream publisher.
     Events,
-    /// What the recorder adds to a pull of a present image, beside none.
+    /// What the recorder adds to a pull of a present image, compared with none.
     Recorder,
     /// What a pull costs an agent while 20 to 2,000 others wait on its node.
     Waiting,
-    /// What the export of traces costs an agent, beside none.
+    /// What the export of traces costs an agent, compared with none.
     Traces,
-    /// An agent whose collector is gone or hangs, beside one whose collector is there.
+    /// An agent whose collector is absent or hangs, compared with one whose collector is there.
     Collector,
     /// A week of 5,000 nodes that are replaced daily: what the stream holds.
     Week,
-    /// How soon 1,000 replicas go by what one node found out, beside a bare fan-out.
+    /// How soon 1,000 replicas go by what one node found out, compared with a bare fan-out.
     Propagation,
-    /// What 5,000 agents tell each other that met an outage without a bus, when it is back.
+    /// What 5,000 agents that met an outage without a bus report when the bus is back.
     Reconnect,
 }
 
@@ -138,7 +139,7 @@ impl Name {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if cfg!(debug_assertions) {
-        report::remark("this is a debug build, whose figures say nothing: run `cargo xtask bench`");
+        report::remark("this is a debug build, whose figures mean nothing: run `cargo xtask bench`");
     }
     let names = if arguments.names.is_empty() { Name::value_variants().to_vec() } else { arguments.names.clone() };
     let mut report = Report::new(arguments.output);
@@ -157,7 +158,7 @@ fn main() -> ExitCode {
     }
     let missed = report.finish();
     if missed > 0 {
-        report::remark(&format!("{missed} of the bars missed: on a machine with other work that says little"));
+        report::remark(&format!("{missed} of the bars missed: on a machine with other work this means little"));
     }
     if missed + unmeasured == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -41,7 +41,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let together = clock.now().monotonic.saturating_sub(start);
     Ok(vec![
         Figure::new("median of a pull", Unit::Microseconds, microseconds(median(&latencies)))
-            .beside("kubelet (stated)", KUBELET_US)
+            .compared_with("kubelet (stated)", KUBELET_US)
             .with_bar(Bar::Value(MOST_US)),
         Figure::new("pulls, one caller", Unit::PerSecond, PULLS as f64 / one_by_one.as_secs_f64()),
         Figure::new(format!("pulls, {CALLERS} callers"), Unit::PerSecond, PULLS as f64 / together.as_secs_f64()),

@@ -34,7 +34,7 @@ const MOST: f64 = 1.2;
 
 pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let service = AnsweringAtOnce::start()?;
-    let mut figures = beside_the_call("answers at once", &service.endpoint, IMAGE).await?;
+    let mut figures = compare_with_bare_call("answers at once", &service.endpoint, IMAGE).await?;
     drop(service);
     match containerd::available() {
         Ok(()) => figures.extend(in_front_of_containerd().await?),
@@ -45,7 +45,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
 
 async fn in_front_of_containerd() -> Result<Vec<Figure>> {
     let (containerd, image) = containerd_with_an_image().await?;
-    beside_the_call("containerd", &containerd.endpoint(), &image).await
+    compare_with_bare_call("containerd", &containerd.endpoint(), &image).await
 }
 
 /// A containerd with an image, and the image's name.
@@ -60,7 +60,7 @@ pub(crate) async fn containerd_with_an_image() -> Result<(Containerd, String)> {
     Ok((containerd, image))
 }
 
-async fn beside_the_call(runtime: &str, endpoint: &str, image: &str) -> Result<Vec<Figure>> {
+async fn compare_with_bare_call(runtime: &str, endpoint: &str, image: &str) -> Result<Vec<Figure>> {
     let clock = Clock::host();
     let cri = CriRuntime::new(CriOptions::new(endpoint, no_logins(), clock::Clock::host()))?;
     let bus = Arc::new(MemoryBus::new(clock.clone()));
@@ -76,7 +76,7 @@ async fn beside_the_call(runtime: &str, endpoint: &str, image: &str) -> Result<V
     for (how, rounds) in [("in a row", IN_A_ROW), ("1 ms apart", APART)] {
         let sides = rounds.measure(&clock, async || node.pull_present(image).await, call).await?;
         let figure = Figure::new(format!("{runtime}, pulls {how}"), Unit::Microseconds, sides.ours_us());
-        figures.push(figure.beside("bare ImageStatus", sides.reference_us()).with_bar(Bar::Ratio(MOST)));
+        figures.push(figure.compared_with("bare ImageStatus", sides.reference_us()).with_bar(Bar::Ratio(MOST)));
     }
     Ok(figures)
 }
@@ -101,18 +101,18 @@ pub(crate) struct AnsweringAtOnce {
 impl AnsweringAtOnce {
     pub(crate) fn start() -> Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = mpsc::channel();
+        let (started, endpoint) = mpsc::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 let image = PresentImage { id: "sha256:1".to_owned(), size: 1_000_000, ..PresentImage::default() };
                 let service = ScriptedCri::start(Script { image_status: vec![StatusAnswer::Present(image)], ..Script::default() });
                 // The receiver lives in the same function, so this cannot fail.
-                let _ = tell.send(service.endpoint());
+                let _ = started.send(service.endpoint());
                 let _ = stopped.await;
             });
         });
-        let endpoint = told.recv().context("the service does not start")?;
+        let endpoint = endpoint.recv().context("the service does not start")?;
         Ok(Self { endpoint, stop: Some(stop), thread: Some(thread) })
     }
 }

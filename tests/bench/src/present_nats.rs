@@ -49,7 +49,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
         .await?;
     echo.abort();
     let figure = Figure::new("median of a pull", Unit::Microseconds, sides.ours_us());
-    Ok(vec![figure.beside(format!("{round_trips} bare round trips"), sides.reference_us()).with_bar(Bar::Ratio(MOST))])
+    Ok(vec![figure.compared_with(format!("{round_trips} bare round trips"), sides.reference_us()).with_bar(Bar::Ratio(MOST))])
 }
 
 async fn connected(server: &NatsServer) -> Result<BusRef> {

@@ -13,7 +13,7 @@ use tokio::process::Command;
 /// can be missed.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How much of a failed program's output is shown.
-const SAID_MAX_BYTES: usize = 2_000;
+const OUTPUT_MAX_BYTES: usize = 2_000;
 
 /// The cost of a process from its start to its end.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,8 @@ pub(crate) struct Cost {
 /// # Errors
 /// It failed; the error has its output.
 pub(crate) async fn run(command: &mut Command, clock: &Clock) -> Result<Cost> {
-    let mut said = tempfile::tempfile().context("no temporary file can be made")?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone().context("a file cannot be opened twice")?);
+    let mut output = tempfile::tempfile().context("no temporary file can be made")?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output.try_clone().context("a file cannot be opened twice")?);
     let mut looks = tokio::time::interval(LOOK_EVERY);
     let start = clock.now().monotonic;
     let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
@@ -44,9 +44,9 @@ pub(crate) async fn run(command: &mut Command, clock: &Clock) -> Result<Cost> {
     let wall = clock.now().monotonic.saturating_sub(start);
     if !status.success() {
         let mut text = String::new();
-        said.rewind()?;
-        said.read_to_string(&mut text)?;
-        bail!("{command:?}: {status}: {}", &text[text.ceil_char_boundary(text.len().saturating_sub(SAID_MAX_BYTES))..]);
+        output.rewind()?;
+        output.read_to_string(&mut text)?;
+        bail!("{command:?}: {status}: {}", &text[text.ceil_char_boundary(text.len().saturating_sub(OUTPUT_MAX_BYTES))..]);
     }
     Ok(Cost { wall, peak_bytes })
 }

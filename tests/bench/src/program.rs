@@ -26,7 +26,7 @@ pub(crate) fn installed(name: &str) -> Result<PathBuf> {
 }
 
 /// A command of `program` without this user's settings and logins.
-pub(crate) fn apart(program: &Path, home: &Path) -> tokio::process::Command {
+pub(crate) fn isolated(program: &Path, home: &Path) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", home).env("TMPDIR", home);
     command.current_dir(home).kill_on_drop(true);

@@ -63,7 +63,7 @@ impl Propagation {
     pub(crate) fn figure(&self) -> Figure {
         let what = format!("{} replicas refuse, p99", self.subscribers);
         let figure = Figure::new(what, Unit::Milliseconds, self.ours_p99_ms);
-        figure.beside("bare fan-out", self.core_p99_ms).with_bar(Bar::Ratio(MOST))
+        figure.compared_with("bare fan-out", self.core_p99_ms).with_bar(Bar::Ratio(MOST))
     }
 }
 
@@ -75,51 +75,51 @@ enum Order {
 }
 
 /// A step of a replica. All replicas report a step before any reports the next.
-enum Said {
+enum Step {
     /// It is connected, sharing and subscribed; or the error.
     Ready(Result<()>),
     /// It has asked, and the tracker has received the question.
-    Asks,
+    Asked,
     /// It was refused at this time.
     Refused(Duration),
     /// The bare message arrived at this time.
-    Heard(Duration),
+    Received(Duration),
     /// It got another answer.
-    Odd(String),
+    Unexpected(String),
 }
 
 /// The steps of all replicas. Only the last one wakes the listener, because a wake-up by each would cost more than the message.
 #[derive(Default)]
 struct Gathering {
-    said: Mutex<Vec<Said>>,
+    steps: Mutex<Vec<Step>>,
     full: Notify,
 }
 
 impl Gathering {
-    fn say(&self, what: Said) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.push(what);
-        if said.len() == SUBSCRIBERS {
+    fn report(&self, step: Step) {
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.push(step);
+        if steps.len() == SUBSCRIBERS {
             self.full.notify_one();
         }
     }
 
     /// Waits until all replicas have reported, and returns their steps.
-    async fn all<T>(&self, expected: impl Fn(Said) -> Result<T>) -> Result<Vec<T>> {
+    async fn all<T>(&self, expected: impl Fn(Step) -> Result<T>) -> Result<Vec<T>> {
         let full = tokio::time::timeout(LIMIT, self.full.notified()).await;
-        let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
-        ensure!(full.is_ok(), "{} of {SUBSCRIBERS} replicas said nothing within {LIMIT:?}", SUBSCRIBERS - said.len());
-        said.into_iter().map(expected).collect()
+        let steps = std::mem::take(&mut *self.steps.lock().unwrap_or_else(PoisonError::into_inner));
+        ensure!(full.is_ok(), "{} of {SUBSCRIBERS} replicas reported nothing within {LIMIT:?}", SUBSCRIBERS - steps.len());
+        steps.into_iter().map(expected).collect()
     }
 }
 
-impl Said {
+impl Step {
     /// The error if another step was expected.
     fn unexpected(self) -> Error {
         match self {
             Self::Ready(Err(error)) => error,
-            Self::Odd(answer) => anyhow!("a replica was answered {answer}"),
-            _ => anyhow!("a replica speaks out of turn"),
+            Self::Unexpected(answer) => anyhow!("a replica was answered {answer}"),
+            _ => anyhow!("a replica reports another step than expected"),
         }
     }
 }
@@ -145,7 +145,7 @@ pub(crate) async fn measure() -> Result<Propagation> {
     }
     let finder = Replica::start(0, &server.url(), &clock).await?;
     let second = Replica::start(1, &server.url(), &clock).await?;
-    replicas.all(|said| if let Said::Ready(Ok(())) = said { Ok(()) } else { Err(said.unexpected()) }).await?;
+    replicas.all(|step| if let Step::Ready(Ok(())) = step { Ok(()) } else { Err(step.unexpected()) }).await?;
     let (mut core, mut ours) = (vec![], vec![]);
     // The first run warms both sides up, and shows the size of a finder's report.
     let mut reports = finder.bus.subscribe(&format!("{}.>", Fleet::default().knowledge(REPORTS)), None).await?;
@@ -214,7 +214,7 @@ impl Replica {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(LIMIT, shares).await.context("a tracker does not come to share")?
+        tokio::time::timeout(LIMIT, shares).await.context("a tracker does not begin to share")?
     }
 
     /// Sends the same bytes to all replicas as a bare message.
@@ -222,8 +222,8 @@ impl Replica {
         tokio::time::sleep(CALM).await;
         let began = clock.now().monotonic;
         self.bus.publish(Message::new(FANOUT.to_owned(), report.payload.clone())).await?;
-        let heard = replicas.all(|said| if let Said::Heard(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
-        Ok(p99(heard, began))
+        let received = replicas.all(|step| if let Step::Received(at) = step { Ok(at) } else { Err(step.unexpected()) }).await?;
+        Ok(p99(received, began))
     }
 
     /// Waits for clearance for an image. A node gets it if no other node asks for the image, or if the others got no answer.
@@ -231,7 +231,7 @@ impl Replica {
         let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
         match self.put(request(clearance, attempt, image)).await? {
             Clearance::Granted { .. } => Ok(Attempt { clearance, attempt }),
-            other => bail!("a finder is let through: {other:?}"),
+            other => bail!("a finder does not get clearance: {other:?}"),
         }
     }
 
@@ -269,12 +269,12 @@ async fn find_out(
     let leads = first.begin(&image).await?;
     let confirms = second.begin(&image).await?;
     orders.send(Order::Await(image)).map_err(|_| anyhow!("the replicas have ended"))?;
-    replicas.all(|said| if let Said::Asks = said { Ok(()) } else { Err(said.unexpected()) }).await?;
+    replicas.all(|step| if let Step::Asked = step { Ok(()) } else { Err(step.unexpected()) }).await?;
     first.fail(&leads).await?;
     tokio::time::sleep(CALM).await;
     let began = clock.now().monotonic;
     second.fail(&confirms).await?;
-    let refused = replicas.all(|said| if let Said::Refused(at) = said { Ok(at) } else { Err(said.unexpected()) }).await?;
+    let refused = replicas.all(|step| if let Step::Refused(at) = step { Ok(at) } else { Err(step.unexpected()) }).await?;
     first.put(WithdrawClearance { clearance: leads.clearance }).await?;
     second.put(WithdrawClearance { clearance: confirms.clearance }).await?;
     Ok(p99(refused, began))
@@ -284,13 +284,13 @@ async fn find_out(
 async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast::Receiver<Order>, all: Arc<Gathering>) {
     let replica = match Replica::start(number, &url, &clock).await {
         Ok(replica) => replica,
-        Err(error) => return all.say(Said::Ready(Err(error))),
+        Err(error) => return all.report(Step::Ready(Err(error))),
     };
     let mut bare = match replica.bus.subscribe(FANOUT, None).await {
         Ok(bare) => bare,
-        Err(error) => return all.say(Said::Ready(Err(error.into()))),
+        Err(error) => return all.report(Step::Ready(Err(error.into()))),
     };
-    all.say(Said::Ready(Ok(())));
+    all.report(Step::Ready(Ok(())));
     loop {
         tokio::select! {
             biased;
@@ -299,25 +299,25 @@ async fn replica(number: usize, url: String, clock: Clock, mut orders: broadcast
                 if message.is_none() {
                     return;
                 }
-                all.say(Said::Heard(at));
+                all.report(Step::Received(at));
             }
             order = orders.recv() => {
                 let Ok(Order::Await(image)) = order else { return };
-                let said = refusal(&replica, &image, &clock, &all).await;
-                all.say(said);
+                let step = refusal(&replica, &image, &clock, &all).await;
+                all.report(step);
             }
         }
     }
 }
 
 /// A caller that is refused has no request any more, so nothing must be withdrawn.
-async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering) -> Said {
+async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering) -> Step {
     let (clearance, attempt) = (ClearanceId::random(&mut Random::from_system()), AttemptId::random(&mut Random::from_system()));
     let asked = replica.put(request(clearance, attempt, image));
     let taken = async {
         // The mailbox is in order: when this is answered, the tracker has received the earlier request.
         let _ = replica.put(CountBackoffs {}).await;
-        all.say(Said::Asks);
+        all.report(Step::Asked);
     };
     let watched = async {
         let answer = asked.await;
@@ -325,8 +325,8 @@ async fn refusal(replica: &Replica, image: &str, clock: &Clock, all: &Gathering)
     };
     let ((at, answer), ()) = futures::join!(watched, taken);
     match answer {
-        Ok(Clearance::Refused(_)) => Said::Refused(at),
-        other => Said::Odd(format!("{other:?}")),
+        Ok(Clearance::Refused(_)) => Step::Refused(at),
+        other => Step::Unexpected(format!("{other:?}")),
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 
 use self::load::Load;
 use self::node::node;
-use self::reports::Told;
+use self::reports::PublishedReports;
 use crate::figure::{Bar, Figure, Unit};
 use crate::report::remark;
 
@@ -40,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The bars.
 const PER_SECOND_MOST: f64 = 50_000.0;
-const TELL_MOST: f64 = 3.0;
+const REPORTERS_MOST: f64 = 3.0;
 const CONVERGED_WITHIN_S: f64 = 60.0;
 
 /// The progress of all nodes.
@@ -66,7 +66,7 @@ enum Stage {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a panic ends what it serves, and the count of what is done never comes to its end")]
-pub(crate) async fn measure(nodes: u32, gone_for: Duration) -> Result<Vec<Figure>> {
+pub(crate) async fn measure(nodes: u32, lost_for: Duration) -> Result<Vec<Figure>> {
     let count = nodes as usize;
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     ensure!(files >= u64::from(nodes) + OTHER_FILES, "{nodes} nodes take more than the {files} files that may be open: see `ulimit -n`");
@@ -74,7 +74,7 @@ pub(crate) async fn measure(nodes: u32, gone_for: Duration) -> Result<Vec<Figure
     let mut server = NatsServer::start(NatsConfig::default().with_program(program).with("http: \"127.0.0.1:-1\""));
     let (clock, progress) = (Clock::host(), Arc::new(Progress::default()));
     let (stages, stage) = watch::channel(Stage::Connect);
-    let gate = Arc::new(Semaphore::new(CONNECT_AT_ONCE));
+    let connecting = Arc::new(Semaphore::new(CONNECT_AT_ONCE));
     remark(&format!("connecting {nodes} nodes"));
     let arbiters: Vec<Arbiter> = (0..THREADS).map(|_| Arbiter::new()).collect();
     for number in 0..count {
@@ -83,54 +83,55 @@ pub(crate) async fn measure(nodes: u32, gone_for: Duration) -> Result<Vec<Figure
             nodes: count,
             url: server.url(),
             clock: clock.clone(),
-            gate: Arc::clone(&gate),
+            connecting: Arc::clone(&connecting),
             progress: Arc::clone(&progress),
             stage: stage.clone(),
         };
         arbiters[number % THREADS].spawn(node(parts));
     }
     until(&clock, "connected", count, &progress.connected).await?;
-    let told = Told::on(&server.url(), clock.clone()).await?;
-    remark(&format!("the bus is gone for {} s, and the registry is down", gone_for.as_secs()));
+    let published = PublishedReports::on(&server.url(), clock.clone()).await?;
+    remark(&format!("the bus is lost for {} s, and the registry is down", lost_for.as_secs()));
     server.stop();
-    stages.send_replace(Stage::Want { within_ms: u64::try_from(gone_for.as_millis() / 2).unwrap_or(u64::MAX) });
-    tokio::time::sleep(gone_for).await;
+    stages.send_replace(Stage::Want { within_ms: u64::try_from(lost_for.as_millis() / 2).unwrap_or(u64::MAX) });
+    tokio::time::sleep(lost_for).await;
     let failed_alone = progress.failed.load(Ordering::Relaxed);
     stages.send_replace(Stage::Look);
     server.restart();
     let back = clock.now().monotonic;
-    let monitoring = server.monitoring().ok_or_else(|| anyhow!("the server does not say where it tells how it is"))?;
+    let monitoring = server.monitoring().ok_or_else(|| anyhow!("the server has no monitoring endpoint"))?;
     let load = Load::watch(monitoring, clock.clone());
     let converged = until(&clock, "know that the registry is down", count, &progress.know).await?.saturating_sub(back);
-    let (seen, told) = (load.end(), told.take());
-    remark(&format!("all know it: {told:?}, {seen:?}"));
+    let (seen, published) = (load.end(), published.take());
+    remark(&format!("all know it: {published:?}, {seen:?}"));
     let failed = progress.failed.load(Ordering::Relaxed) - failed_alone;
     arbiters.iter().for_each(|arbiter| {
         arbiter.stop();
     });
     Ok(vec![
         Figure::new(
-            format!("{nodes} nodes come back after {} s, messages in and out", gone_for.as_secs()),
+            format!("{nodes} nodes come back after {} s, messages in and out", lost_for.as_secs()),
             Unit::PerSecond,
             seen.most_per_second,
         )
         .with_bar(Bar::Value(PER_SECOND_MOST)),
         Figure::new("messages in all", Unit::Count, seen.messages as f64),
         Figure::new("slow consumers", Unit::Count, seen.slow_consumers as f64).with_bar(Bar::Value(0.0)),
-        Figure::new("nodes that tell of one failure they met alone", Unit::Count, told.of_before as f64).with_bar(Bar::Value(TELL_MOST)),
-        Figure::new("nodes that tell of one failure since", Unit::Count, told.since as f64),
-        Figure::new("reports until all know the same", Unit::Count, told.reports as f64),
+        Figure::new("nodes that report one failure met without the bus", Unit::Count, published.of_before as f64)
+            .with_bar(Bar::Value(REPORTERS_MOST)),
+        Figure::new("nodes that report one failure met since", Unit::Count, published.since as f64),
+        Figure::new("reports until all know the same", Unit::Count, published.reports as f64),
         Figure::new("all know the same after", Unit::Seconds, converged.as_secs_f64()).with_bar(Bar::Value(CONVERGED_WITHIN_S)),
         Figure::new("failing attempts, alone", Unit::Count, failed_alone as f64),
         Figure::new("failing attempts, when the bus is back", Unit::Count, failed as f64),
     ])
 }
 
-/// Waits until `come` has reached the number of nodes; returns when.
-async fn until(clock: &Clock, what: &str, nodes: usize, come: &AtomicUsize) -> Result<Duration> {
+/// Waits until `reached` has reached the number of nodes; returns when.
+async fn until(clock: &Clock, what: &str, nodes: usize, reached: &AtomicUsize) -> Result<Duration> {
     let began = clock.now().monotonic;
     loop {
-        let (now, count) = (clock.now().monotonic, come.load(Ordering::Relaxed));
+        let (now, count) = (clock.now().monotonic, reached.load(Ordering::Relaxed));
         if count >= nodes {
             return Ok(now);
         }

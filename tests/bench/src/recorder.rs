@@ -99,7 +99,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     let medians = (microseconds(median(&ours)), microseconds(median(&reference)));
     let p99s = (p99(&mut ours), p99(&mut reference));
     let figure = |what: &str, (ours, reference): (f64, f64), most: f64| {
-        let figure = Figure::new(format!("{what} of a present pull"), Unit::Microseconds, ours).beside("no recorder", reference);
+        let figure = Figure::new(format!("{what} of a present pull"), Unit::Microseconds, ours).compared_with("no recorder", reference);
         figure.with_bar(Bar::Value(reference + most))
     };
     Ok(vec![figure("median", medians, MEDIAN_MOST_US), figure("p99", p99s, P99_MOST_US)])

@@ -46,11 +46,11 @@ impl DockerRegistry {
             "version: 0.1\nlog:\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {storage}\nhttp:\n  addr: 127.0.0.1:0\n"
         );
         fs::write(&settings, text)?;
-        let mut command = program::apart(&program, folder.path());
+        let mut command = program::isolated(&program, folder.path());
         command.arg("serve").arg(&settings).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("docker-registry does not start")?;
         let mut log = BufReader::new(child.stderr.take().context("stderr is piped")?).lines();
-        let host = timeout(START_LIMIT, address_in(&mut log)).await.context("docker-registry does not say where it listens")??;
+        let host = timeout(START_LIMIT, address_in(&mut log)).await.context("docker-registry does not report where it listens")??;
         // The log is read until the end, so that a full pipe never blocks the registry.
         actix::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
         Ok(Self { host, folder, _child: child })
@@ -70,14 +70,14 @@ impl DockerRegistry {
 }
 
 async fn address_in(log: &mut Lines<BufReader<ChildStderr>>) -> Result<String> {
-    let mut said = String::new();
+    let mut output = String::new();
     while let Some(line) = log.next_line().await? {
         if let Some((_, rest)) = line.split_once(LISTENING) {
             return Ok(rest.chars().take_while(|letter| letter.is_ascii_digit() || ".:".contains(*letter)).collect());
         }
-        said = said + &line + "\n";
+        output = output + &line + "\n";
     }
-    bail!("docker-registry has ended:\n{said}")
+    bail!("docker-registry has ended:\n{output}")
 }
 
 /// Fetches an image into a layout.

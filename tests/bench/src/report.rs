@@ -52,7 +52,7 @@ impl Report {
                 Format::Text => self.rows.push(row(bench, &figure)),
                 Format::Json => {
                     // Serialising numbers and texts cannot fail.
-                    say(&serde_json::to_string(&line(bench, &figure)).unwrap_or_default());
+                    write_line(&serde_json::to_string(&line(bench, &figure)).unwrap_or_default());
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Report {
             Format::Text => self.add(bench, vec![propagation.figure()]),
             Format::Json => {
                 self.judge(&propagation.figure());
-                say(&serde_json::to_string(propagation).unwrap_or_default());
+                write_line(&serde_json::to_string(propagation).unwrap_or_default());
             }
         }
     }
@@ -78,7 +78,7 @@ impl Report {
         if !self.rows.is_empty() {
             let header = ["BENCH", "WHAT", "OURS", "REFERENCE", "RATIO", "BAR", "MET"];
             for line in fleetpull::output::table::columns(&header, &self.rows) {
-                say(&line);
+                write_line(&line);
             }
         }
         self.missed
@@ -129,7 +129,7 @@ fn row(bench: &str, figure: &Figure) -> Vec<String> {
 }
 
 /// Writes a line to stdout. If the reader has closed it, the output is dropped.
-fn say(line: &str) {
+fn write_line(line: &str) {
     let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
         std::process::exit(0);

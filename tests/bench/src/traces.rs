@@ -35,17 +35,17 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     match containerd::available() {
         Ok(()) => {
             let (containerd, image) = containerd_with_an_image().await?;
-            beside(&containerd.endpoint(), &image).await
+            compare_with_traces_off(&containerd.endpoint(), &image).await
         }
         Err(why) => {
             remark(&format!("there is no containerd ({why}): a service that answers at once stands for it"));
             let service = AnsweringAtOnce::start()?;
-            beside(&service.endpoint, IMAGE).await
+            compare_with_traces_off(&service.endpoint, IMAGE).await
         }
     }
 }
 
-async fn beside(endpoint: &str, image: &str) -> Result<Vec<Figure>> {
+async fn compare_with_traces_off(endpoint: &str, image: &str) -> Result<Vec<Figure>> {
     let (_collector, url) = Collector::http().await;
     let mut spent: [Vec<Duration>; 3] = Default::default();
     for order in ORDERS.repeat(REPEATS) {
@@ -66,7 +66,7 @@ async fn beside(endpoint: &str, image: &str) -> Result<Vec<Figure>> {
     let off = of_a_pull(&spent[0]);
     let figure = |(spent, (_, what, most)): (&Vec<Duration>, (&str, &str, f64))| {
         let figure = Figure::new(format!("CPU of a present pull, {what}"), Unit::Microseconds, of_a_pull(spent));
-        figure.beside("traces off", off).with_bar(Bar::Ratio(most))
+        figure.compared_with("traces off", off).with_bar(Bar::Ratio(most))
     };
     Ok(spent[1..].iter().zip(SAMPLED).map(figure).collect())
 }

@@ -11,7 +11,7 @@ use memory_registry::{MadeImage, MemoryRegistry, Options};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use tokio::sync::Notify;
 
-use crate::agent::{Asker, RunningAgent};
+use crate::agent::{Caller, RunningAgent};
 use crate::figure::{Bar, Figure, Unit};
 use crate::process;
 use crate::report::remark;
@@ -63,8 +63,8 @@ pub(crate) async fn measure(waiting: &[usize]) -> Result<Vec<Figure>> {
             remark(&format!("{}: {}", figure.what, figure.unit.shown(spent)));
             figures.push(figure.with_bar(Bar::Value(most)));
             let (fewest, least) = *first.get_or_insert((waiting, spent));
-            let grown = Figure::new(format!("the same beside {fewest}"), Unit::Milliseconds, spent);
-            last = Some(grown.beside(format!("{fewest} wait"), least).with_bar(Bar::Ratio(MOST_GROWTH)));
+            let grown = Figure::new(format!("the same compared with {fewest}"), Unit::Milliseconds, spent);
+            last = Some(grown.compared_with(format!("{fewest} wait"), least).with_bar(Bar::Ratio(MOST_GROWTH)));
         }
         figures.extend(last);
     }
@@ -77,9 +77,9 @@ async fn standing() -> Result<Figure> {
     let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
     let agent = RunningAgent::start(&["--nats", &server.url()], &[("FLEETPULL_THROTTLE_QPS", PER_SECOND)]).await?;
-    let asker = agent.asker().await?;
+    let caller = agent.new_caller().await?;
     for number in 0..STANDING as u64 {
-        asker.stand(&image(registry.host(), number), CALL_LIMIT).await?;
+        caller.make_standing_pull(&image(registry.host(), number), CALL_LIMIT).await?;
     }
     tokio::time::timeout(CALL_LIMIT, async {
         while registry.counts().requests < STANDING as u64 {
@@ -112,12 +112,12 @@ async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
         ("FLEETPULL_THROTTLE_MAX_WAIT", "1h"),
     ];
     let agent = RunningAgent::start(&["--nats", &server.url()], &environment).await?;
-    let mut askers = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..waiting.div_ceil(OF_ONE_CONNECTION) {
-        askers.push(agent.asker().await?);
+        connections.push(agent.new_caller().await?);
     }
     let (progress, host) = (Rc::new(Progress::default()), registry.host());
-    let callers = (0..waiting).map(|caller| ask_on(&askers[caller % askers.len()], host, what, &progress));
+    let callers = (0..waiting).map(|caller| pull_again_and_again(&connections[caller % connections.len()], host, what, &progress));
     let measured = async {
         progress.until(BEFORE).await;
         let before = process::cpu_time(agent.id())?;
@@ -133,10 +133,10 @@ async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
 }
 
 /// Pulls one image after the other.
-async fn ask_on(asker: &Asker, host: &str, what: What, progress: &Progress) -> Result<()> {
+async fn pull_again_and_again(caller: &Caller, host: &str, what: What, progress: &Progress) -> Result<()> {
     loop {
         let image = image(host, progress.next_image());
-        let outcome = asker.pull(&image, CALL_LIMIT).await?;
+        let outcome = caller.pull(&image, CALL_LIMIT).await?;
         let expected = if what == What::New { OutcomeKind::Pulled } else { OutcomeKind::Failed };
         anyhow::ensure!(outcome.outcome == expected, "{image}: {:?} {}", outcome.outcome, outcome.message);
         progress.ended();

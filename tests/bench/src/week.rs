@@ -22,7 +22,7 @@ use crate::program;
 const NODES: usize = 5_000;
 const DAYS: usize = 7;
 /// The events of each node in its day: a new node pulls about 20 images from two registries, a few of them after failures.
-const SAID: [(EventReason, usize); 4] =
+const EVENTS_OF_A_NODE: [(EventReason, usize); 4] =
     [(EventReason::Pulling, 20), (EventReason::Pulled, 20), (EventReason::BackOff, 4), (EventReason::Failed, 2)];
 const REGISTRIES: [&str; 2] = ["registry.example", "docker.io"];
 const AT_ONCE: usize = 512;
@@ -53,7 +53,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
     }
     let state = jetstream.get_stream(fleet.event_stream()).await?.info().await?.state.clone();
     let after = process::resident_bytes(server.id())?;
-    // The resumptions are of agents that know nothing of the stream: of the newest node, and of one that is long gone.
+    // The resumptions are of agents that know nothing of the stream: of the newest node, and of one removed long ago.
     let events = read_all(&server, "events").await?;
     let report = read_all(&server, "report").await?;
     let newest = resumption(&bus, &fleet, DAYS - 1).await?;
@@ -62,26 +62,26 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
         Figure::new("subjects of the stream", Unit::Count, state.subjects_count as f64).with_bar(Bar::Value(SUBJECTS_MOST)),
         Figure::new("stored in a day", Unit::Mebibytes, process::mebibytes(bytes_of_a_day)),
         Figure::new("stored after the week", Unit::Mebibytes, process::mebibytes(state.bytes))
-            .beside("events.stream_max_bytes", process::mebibytes(limits.max_bytes))
+            .compared_with("events.stream_max_bytes", process::mebibytes(limits.max_bytes))
             .with_bar(Bar::Ratio(1.0)),
         Figure::new("events stored after the week", Unit::Count, state.messages as f64)
-            .beside("events", (DAYS * NODES * SAID.iter().map(|(_, times)| times).sum::<usize>()) as f64),
+            .compared_with("events", (DAYS * NODES * EVENTS_OF_A_NODE.iter().map(|(_, times)| times).sum::<usize>()) as f64),
         Figure::new("a node reads its own events of the whole week", Unit::Milliseconds, newest.milliseconds)
-            .beside("one that is long gone", oldest.milliseconds),
-        Figure::new("events read for that", Unit::Count, newest.read as f64).beside("its own", newest.own as f64),
+            .compared_with("one removed long ago", oldest.milliseconds),
+        Figure::new("events read for that", Unit::Count, newest.read as f64).compared_with("its own", newest.own as f64),
         Figure::new("most memory of `fleetpull events` of the whole week", Unit::Mebibytes, process::mebibytes(events.peak_bytes))
-            .beside("of `fleetpull report`", process::mebibytes(report.peak_bytes))
+            .compared_with("of `fleetpull report`", process::mebibytes(report.peak_bytes))
             .with_bar(Bar::Value(COMMAND_MIB_MOST)),
         Figure::new("time of `fleetpull events` of the whole week", Unit::Seconds, events.wall.as_secs_f64())
-            .beside("of `fleetpull report`", report.wall.as_secs_f64()),
-        Figure::new("memory of the server", Unit::Mebibytes, process::mebibytes(after)).beside("empty", process::mebibytes(before)),
+            .compared_with("of `fleetpull report`", report.wall.as_secs_f64()),
+        Figure::new("memory of the server", Unit::Mebibytes, process::mebibytes(after)).compared_with("empty", process::mebibytes(before)),
     ])
 }
 
 /// The cost of a command that reads the whole stream.
 async fn read_all(server: &NatsServer, command: &str) -> Result<Cost> {
     let home = tempfile::tempdir()?;
-    let mut reading = program::apart(&program::fleetpull()?, home.path());
+    let mut reading = program::isolated(&program::fleetpull()?, home.path());
     reading.args([command, "--since", "24h", "-o", "json", "--nats", &server.url()]);
     process::run(&mut reading, &Clock::host()).await
 }
@@ -129,7 +129,7 @@ async fn connected(server: &NatsServer) -> Result<NatsBus> {
 fn events_of(fleet: &Fleet, day: usize, number: usize) -> Vec<(String, async_nats::HeaderMap, Vec<u8>)> {
     let Ok(node) = node_name(day, number) else { return Vec::new() };
     let mut random = Random::seeded((day * NODES + number) as u64);
-    let reasons = SAID.iter().flat_map(|(reason, times)| std::iter::repeat_n(*reason, *times));
+    let reasons = EVENTS_OF_A_NODE.iter().flat_map(|(reason, times)| std::iter::repeat_n(*reason, *times));
     let message = |(index, reason): (usize, EventReason)| {
         let registry = REGISTRIES[index % REGISTRIES.len()];
         let mut event = made_event(&mut random, index);

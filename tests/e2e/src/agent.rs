@@ -72,14 +72,16 @@ impl<'a> Agent<'a> {
 
     /// Waits until the agent's log contains this text, and returns the log.
     pub fn log_with(&self, text: &str) -> String {
-        until(&format!("the log says {text:?}: {}", self.process.stderr()), || Some(self.process.stderr()).filter(|log| log.contains(text)))
+        until(&format!("the log contains {text:?}: {}", self.process.stderr()), || {
+            Some(self.process.stderr()).filter(|log| log.contains(text))
+        })
     }
 
     /// The address of metrics and health, from the first line of the log.
     pub fn http(&self) -> SocketAddr {
         let log = self.log_with("the agent has started");
-        let said = log.split("metrics=\"http://").nth(1).and_then(|rest| rest.split('/').next());
-        said.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no metrics.address is said: {log}"))
+        let logged = log.split("metrics=\"http://").nth(1).and_then(|rest| rest.split('/').next());
+        logged.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("the log names no metrics.address: {log}"))
     }
 
     /// The agent's metrics over HTTP, requested as by Prometheus.

@@ -34,7 +34,7 @@ pub fn http_get(address: SocketAddr, path: &str, accept: &str) -> HttpAnswer {
 /// If no server listens.
 #[must_use]
 pub fn http_send(address: SocketAddr, request: &[u8]) -> Option<HttpAnswer> {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("a server listens there");
     stream.set_read_timeout(Some(LIMIT)).expect("a time-out can be set");
     // A server may end the connection before it has read all of a malformed request.
     let _ = stream.write_all(request);

@@ -34,7 +34,7 @@ fn check(key: &str, value: &Value, broken: &mut Vec<String>) {
         broken.push(format!("{key} is a moment of RFC 3339, not {value}"));
     }
     if key.ends_with("_ms_ago") {
-        broken.push(format!("{key}: an age is told as the moment, in {}_at", key.trim_end_matches("_ms_ago")));
+        broken.push(format!("{key}: an age is written as a moment, in {}_at", key.trim_end_matches("_ms_ago")));
     }
 }
 

@@ -144,7 +144,7 @@ impl Started {
 }
 
 impl Drop for Started {
-    #[expect(clippy::print_stderr, reason = "for a person who reads why a test failed")]
+    #[expect(clippy::print_stderr, reason = "a person reads it to learn why a test failed")]
     fn drop(&mut self) {
         // This fails only if the process has ended already.
         let _ = self.child.kill();

@@ -57,7 +57,7 @@ pub struct Watch(Instant);
 impl Watch {
     /// Starts the measurement.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "a test beside real processes has real time")]
+    #[expect(clippy::disallowed_methods, reason = "a test with real processes has real time")]
     pub fn start() -> Self {
         Self(Instant::now())
     }

@@ -1,6 +1,6 @@
 //! MessagePack: commands, replies, and values in buckets.
 
-use contract::know::{self, ReportKey, StoredClear, StoredLease, StoredPause, StoredReport, TryKey};
+use contract::know::{self, AttemptKey, ReportKey, StoredClear, StoredLease, StoredPause, StoredReport};
 use contract::messages::{agent, backoff_tracker, event_recorder, pull_coordinator, registrar, throttler};
 use contract::subject;
 use contract::{Command, PullEvent};
@@ -62,8 +62,8 @@ pub(crate) fn stored(data: &[u8]) {
     if let Some(key) = ReportKey::read(text) {
         assert_eq!(ReportKey::read(&key.text()), Some(key));
     }
-    if let Some(key) = TryKey::read(text) {
-        assert_eq!(TryKey::read(&key.text()), Some(key));
+    if let Some(key) = AttemptKey::read(text) {
+        assert_eq!(AttemptKey::read(&key.text()), Some(key));
     }
     if let Some(name) = subject::name_of(text) {
         assert_eq!(subject::name_of(&subject::token(&name)), Some(name));

@@ -65,7 +65,7 @@ fn a_leaders_lease_names_the_instance_that_its_node_was_started_as() {
         let bucket = bus.bucket(&bucket_spec(SharedBucket::leaders(&subject::Fleet::default()))).await.unwrap();
         let stored = bucket.snapshot(None).await.unwrap().entries;
         let leases: Vec<StoredLease> = stored.iter().map(|held| decode(&held.entry.value).unwrap()).collect();
-        assert!(!leases.is_empty(), "somebody leads");
+        assert!(!leases.is_empty(), "the budget has a leader");
         for lease in leases {
             assert_eq!(lease.instance, format!("start-of-{}", lease.holder));
         }
@@ -96,7 +96,7 @@ fn a_quota_of_six_serves_six_of_ten_even_when_the_leader_dies_and_the_rest_after
         let pulls = fleet.begin_everywhere(&registry, &clock);
         until_in_time("three pulls began", || registry.begun() >= 3).await;
         let began = clock.now().monotonic;
-        let killed = leader(&fleet.states().await).expect("somebody leads");
+        let killed = leader(&fleet.states().await).expect("the budget has a leader");
         pulls[killed].abort();
         fleet.kill(killed).await;
         assert_eq!(registry.begun(), 3, "it dies in the middle of the release");
@@ -128,7 +128,7 @@ fn a_dead_holders_permit_comes_back() {
 }
 
 #[test]
-fn who_reaches_no_leader_goes_on_alone_and_is_counted() {
+fn a_node_that_reaches_no_leader_goes_on_alone_and_is_counted() {
     paused(async {
         let (bus, clock) = on_memory();
         let connections: Vec<MemoryBus> = (0..3).map(|_| bus.connect()).collect();
@@ -174,20 +174,20 @@ fn a_fleet_without_a_bus_keeps_a_quota_that_it_knows_by_share_and_asks_by_open()
 }
 
 #[test]
-fn a_long_wait_is_told_at_once() {
+fn a_long_wait_is_reported_at_once() {
     paused(async {
         let (bus, clock) = on_memory();
         let fleet = Fleet::start(2, POLICY, &clock, |_| Arc::new(bus.connect())).await;
         let registry = Registry::with_quota(1, Duration::from_secs(3_600), &clock);
         assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
-        let said = registry.answer();
-        fleet.release(0, 1, said).await;
+        let limits = registry.answer();
+        fleet.release(0, 1, limits).await;
         let before = clock.now().monotonic;
         let PermitAnswer::Queued { budget_wait_ms: Some(wait_ms), .. } = fleet.acquire_once(1, 2).await else {
             panic!("the quota is used up");
         };
         assert!(wait_ms > 3_500_000 && wait_ms < 3_700_000, "{wait_ms}");
-        assert!(clock.now().monotonic - before < Duration::from_secs(1), "it was told late");
+        assert!(clock.now().monotonic - before < Duration::from_secs(1), "the wait was reported late");
     });
 }
 

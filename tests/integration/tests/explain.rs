@@ -1,6 +1,6 @@
 //! Explanations of pulls before they are made.
 //!
-//! Contract: a pull at that moment does what the explanation says, and an explanation changes nothing.
+//! Contract: a pull at that moment does what the explanation describes, and an explanation changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use contract::FailureClass;
@@ -17,8 +17,8 @@ async fn node() -> (TestNode, ScriptedRuntime) {
     runtime.put("there:v1", ImageStatus { image_ref: "ref".to_owned(), size_bytes: 5, ..ImageStatus::default() });
     let unclear = InspectFailure { text: "the store is closed".to_owned(), class: FailureClass::NodeLocal };
     runtime.answer_status("unclear:v1", [Err(unclear)]);
-    let gone = PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, ..PullFailure::default() };
-    runtime.answer_pulls("gone:v1", [Err(gone)]);
+    let not_found = PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, ..PullFailure::default() };
+    runtime.answer_pulls("gone:v1", [Err(not_found)]);
     (TestNode::start(Plan::with(runtime.clone())).await, runtime)
 }
 
@@ -27,7 +27,7 @@ fn the_verdict_is_what_a_pull_then_does() {
     let pulled = "it would be pulled";
     let present = "it is on the node: nothing would be pulled";
     let never = "it would fail with ErrImageNeverPull: it is not on the node";
-    let unclear = "it would fail with ImageInspectError: the runtime cannot say whether the image is there";
+    let unclear = "it would fail with ImageInspectError: the runtime cannot determine whether the image is present";
     let table = [
         ("absent:v1", Some(IfNotPresent), pulled, OutcomeKind::Pulled, ""),
         ("absent:v1", Some(Never), never, OutcomeKind::Failed, "ErrImageNeverPull"),
@@ -60,7 +60,7 @@ fn which_login_a_pull_would_show_is_explained() {
             EndpointLogins { endpoint: "registry:443".to_owned(), logins: vec!["login for registry".to_owned()], none_because: None };
         runtime.set_logins("absent:v1", vec![none.clone(), some.clone()]);
         assert_eq!(node.explain("absent:v1", None).await.unwrap().logins, [none, some]);
-        assert_eq!(node.explain("there:v1", None).await.unwrap().logins, [], "this runtime does not say");
+        assert_eq!(node.explain("there:v1", None).await.unwrap().logins, [], "this runtime does not report logins");
     });
 }
 
@@ -121,35 +121,39 @@ fn digest(number: u8) -> Digest {
     Digest::parse(&format!("sha256:{number:064x}")).unwrap()
 }
 
-fn weighed(image: &str, policy: PullPolicy) -> ExplainImage {
-    ExplainImage { image: image.to_owned(), policy: Some(policy), weigh: true, ..ExplainImage::default() }
+fn with_size_estimate(image: &str, policy: PullPolicy) -> ExplainImage {
+    ExplainImage { image: image.to_owned(), policy: Some(policy), estimate_size: true, ..ExplainImage::default() }
 }
 
 #[test]
 fn what_an_image_consists_of_is_asked_where_a_pull_would_ask_and_never_else() {
     paused(async {
         let (node, runtime) = node().await;
-        let weight = || SizeEstimate { digest: digest(1), blobs: vec![(digest(2), 500), (digest(3), 30)] };
-        runtime.set_size_estimate("absent:v1", Ok(weight()));
+        let size_estimate = || SizeEstimate { digest: digest(1), blobs: vec![(digest(2), 500), (digest(3), 30)] };
+        runtime.set_size_estimate("absent:v1", Ok(size_estimate()));
         runtime.set_size_estimate("gone:v1", Err(PullFailure { text: "404".to_owned(), ..PullFailure::default() }));
         let asked = |image: &str| runtime.calls().contains(&ScriptedCall::EstimateSize(image.to_owned()));
-        let never = node.explained(weighed("absent:v1", Never)).await.unwrap();
-        assert_eq!((never.weigh_error.as_deref(), asked("absent:v1")), (Some("the policy is Never: no registry is asked"), false));
-        let told = node.explained(weighed("absent:v1", IfNotPresent)).await.unwrap().weight.unwrap();
-        assert_eq!(told.blobs.iter().map(|blob| blob.bytes).collect::<Vec<_>>(), [500, 30]);
-        assert_eq!(told.digest, Some(digest(1).to_string()));
+        let never = node.explained(with_size_estimate("absent:v1", Never)).await.unwrap();
+        assert_eq!((never.estimate_error.as_deref(), asked("absent:v1")), (Some("the policy is Never: no registry is asked"), false));
+        let estimate = node.explained(with_size_estimate("absent:v1", IfNotPresent)).await.unwrap().size_estimate.unwrap();
+        assert_eq!(estimate.blobs.iter().map(|blob| blob.bytes).collect::<Vec<_>>(), [500, 30]);
+        assert_eq!(estimate.digest, Some(digest(1).to_string()));
         runtime.store_blob(digest(3));
         // A blob that is named twice is fetched once.
-        let blobs = [told.blobs.clone(), told.blobs].concat();
-        let lacking = ExplainImage { weigh: false, blobs, ..weighed("absent:v1", IfNotPresent) };
+        let blobs = [estimate.blobs.clone(), estimate.blobs].concat();
+        let lacking = ExplainImage { estimate_size: false, blobs, ..with_size_estimate("absent:v1", IfNotPresent) };
         assert_eq!(node.explained(lacking).await.unwrap().missing_bytes, Some(500));
-        assert_eq!(node.explained(weighed("there:v1", Always)).await.unwrap().weigh_error, None, "a runtime that cannot ask says nothing");
+        assert_eq!(
+            node.explained(with_size_estimate("there:v1", Always)).await.unwrap().estimate_error,
+            None,
+            "a runtime that cannot ask gives no error"
+        );
 
-        assert_eq!(node.explained(weighed("gone:v1", Always)).await.unwrap().weigh_error.as_deref(), Some("404"));
+        assert_eq!(node.explained(with_size_estimate("gone:v1", Always)).await.unwrap().estimate_error.as_deref(), Some("404"));
         assert_eq!(node.backoffs().await.known, 0, "that it failed is no knowledge");
         let calls = runtime.calls().len();
         node.ensure(ask("gone:v1", Always)).await;
-        let held = node.explained(weighed("gone:v1", Always)).await.unwrap().weigh_error.unwrap();
+        let held = node.explained(with_size_estimate("gone:v1", Always)).await.unwrap().estimate_error.unwrap();
         assert_eq!(held, "its registry is not asked for another 10.0 s, because of ErrImagePull: gone");
         assert!(!runtime.calls()[calls..].contains(&ScriptedCall::EstimateSize("gone:v1".to_owned())));
     });
@@ -160,12 +164,12 @@ fn more_blobs_than_an_image_has_are_refused() {
     paused(async {
         let (node, _) = node().await;
         let blobs = vec![BlobSize { digest: digest(1).to_string(), bytes: u64::MAX }; BLOBS_MOST + 1];
-        let refusal = node.explained(ExplainImage { blobs, ..weighed("absent:v1", Always) }).await.unwrap_err().to_string();
+        let refusal = node.explained(ExplainImage { blobs, ..with_size_estimate("absent:v1", Always) }).await.unwrap_err().to_string();
         assert!(refusal.contains("1002 blobs"), "{refusal}");
         for blobs in [vec![BlobSize { digest: "sha256:1".to_owned(), bytes: 1 }], vec![BlobSize::default()]] {
-            assert!(node.explained(ExplainImage { blobs, ..weighed("absent:v1", Always) }).await.is_err());
+            assert!(node.explained(ExplainImage { blobs, ..with_size_estimate("absent:v1", Always) }).await.is_err());
         }
-        let odd = ExplainImage { platform: Some("linux".to_owned()), ..weighed("absent:v1", Always) };
+        let odd = ExplainImage { platform: Some("linux".to_owned()), ..with_size_estimate("absent:v1", Always) };
         assert!(node.explained(odd).await.unwrap_err().to_string().contains("linux"));
     });
 }

@@ -25,7 +25,7 @@ fn wiring(bus: &MemoryBus, delivery: Delivery) -> Wiring {
 }
 
 /// A coordinator that calls its neighbours over a bus.
-fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
+fn coordinator_alone(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
     let wiring = wiring(bus, Delivery::Bus);
     let neighbours = Neighbours {
         check: Sender::remote(wiring.clone()),
@@ -34,10 +34,10 @@ fn lonely(runtime: &ScriptedRuntime, bus: &MemoryBus) -> Addr<PullCoordinator> {
         release: Sender::remote(wiring.clone()),
         record: Sender::remote(wiring.clone()),
     };
-    beside(neighbours, runtime)
+    coordinator_with(neighbours, runtime)
 }
 
-fn beside(neighbours: Neighbours, runtime: &ScriptedRuntime) -> Addr<PullCoordinator> {
+fn coordinator_with(neighbours: Neighbours, runtime: &ScriptedRuntime) -> Addr<PullCoordinator> {
     let panic_guard = actors::PanicGuard::of;
     let (runtime, clock) = (Arc::new(runtime.clone()), Clock::simulated(Duration::ZERO));
     PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock, None, panic_guard("pull-coordinator")).start()
@@ -68,24 +68,24 @@ fn neighbours_that_are_not_there_hold_nobody_back() {
     paused(async {
         let runtime = ScriptedRuntime::new();
         runtime.answer_pulls("gone:v1", [Err(PullFailure { text: "gone".to_owned(), ..PullFailure::default() })]);
-        let coordinator = lonely(&runtime, &MemoryBus::new(Clock::host()));
+        let coordinator = coordinator_alone(&runtime, &MemoryBus::new(Clock::host()));
         let clock = Clock::simulated(Duration::ZERO);
         assert_eq!(ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await.outcome, OutcomeKind::Pulled);
         assert_eq!(ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await.outcome, OutcomeKind::Present);
         for _ in 0..2 {
             let failed = ensure(&coordinator, ask("gone:v1", PullPolicy::Always)).await;
-            assert_eq!((failed.reason, failed.next_attempt_ms), (Some(Reason::ErrImagePull), None), "nobody keeps a back-off");
+            assert_eq!((failed.reason, failed.next_attempt_ms), (Some(Reason::ErrImagePull), None), "no back-off is kept");
         }
-        assert_eq!(clock.now().monotonic, Duration::ZERO, "nobody there is known at once");
+        assert_eq!(clock.now().monotonic, Duration::ZERO, "a request without responders fails at once");
     });
 }
 
 #[test]
-fn neighbours_that_say_nothing_hold_a_pull_back_for_a_bounded_time() {
+fn neighbours_that_do_not_answer_hold_a_pull_back_for_a_bounded_time() {
     paused(async {
         let bus = MemoryBus::new(Clock::host());
         let _silent: Subscription = bus.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
-        let coordinator = lonely(&ScriptedRuntime::new(), &bus);
+        let coordinator = coordinator_alone(&ScriptedRuntime::new(), &bus);
         let clock = Clock::simulated(Duration::ZERO);
         let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
@@ -106,7 +106,7 @@ fn neighbours_in_the_same_process_that_hang_hold_a_pull_back_for_a_bounded_time(
             release: Sender::local(wiring.clone(), hangs.clone().recipient()),
             record: Sender::remote(wiring),
         };
-        let coordinator = beside(neighbours, &ScriptedRuntime::new());
+        let coordinator = coordinator_with(neighbours, &ScriptedRuntime::new());
         let clock = Clock::simulated(Duration::ZERO);
         let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);

@@ -174,7 +174,7 @@ async fn what_one_finds_out_holds_the_others() {
     }
     let late = join(&server, "late").await;
     let held = late.held(IMAGE).await;
-    assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"), "who joins later reads what was said before");
+    assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n1"), "a node that joins later reads the earlier reports");
 }
 
 #[actix::test]
@@ -213,7 +213,7 @@ async fn pauses_and_clears_reach_every_node() {
 /// A pause in force when the server dies is still in force afterwards, for nodes that knew it and for a new node. The entries that it
 /// suspends stay known, and refuse again after it.
 #[actix::test]
-async fn a_pause_outlives_the_server_and_holds_who_joins_after_it() {
+async fn a_pause_outlives_the_server_and_holds_for_nodes_that_join_later() {
     let Some((mut server, nodes)) = start(3).await else { return };
     nodes[0].fails(IMAGE).await;
     nodes[1].held(IMAGE).await;
@@ -228,7 +228,7 @@ async fn a_pause_outlives_the_server_and_holds_who_joins_after_it() {
     server.restart();
     let late = join(&server, "late").await;
     late.until(|counts| counts.shared.pauses == 1 && counts.shared.entries == 1).await;
-    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed, "who joins is lenient too");
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed, "the pause holds for a node that joins later too");
     for node in &nodes {
         node.until(|counts| !counts.shared.alone && counts.shared.snapshots_total >= 2).await;
         let list = node.put(ListBackoffs::default()).await;
@@ -244,7 +244,7 @@ async fn a_pause_outlives_the_server_and_holds_who_joins_after_it() {
 }
 
 #[actix::test]
-async fn a_server_that_dies_makes_no_node_worse_and_what_it_lost_is_said_again() {
+async fn a_server_that_dies_makes_no_node_worse_and_lost_reports_are_published_again() {
     let Some((mut server, nodes)) = start(3).await else { return };
     nodes[0].fails(IMAGE).await;
     nodes[1].held(IMAGE).await;
@@ -268,7 +268,7 @@ async fn a_server_that_dies_makes_no_node_worse_and_what_it_lost_is_said_again()
 }
 
 #[actix::test]
-async fn what_was_cleared_without_a_server_is_said_when_it_is_back_and_ends_nothing_newer() {
+async fn a_clear_without_a_server_is_published_when_it_is_back_and_ends_nothing_newer() {
     let Some((mut server, nodes)) = start(3).await else { return };
     let (other, newer) = ("r.example/b:1", "r.example/c:1");
     for image in [IMAGE, other, newer] {
@@ -281,13 +281,14 @@ async fn what_was_cleared_without_a_server_is_said_when_it_is_back_and_ends_noth
     }
     for what in [IMAGE, newer] {
         let cleared = nodes[1].put(ClearBackoff { what: what.to_owned(), by: "ops@desk".to_owned() }).await;
-        let told = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
-        assert!(cleared.still_binding.contains(&told.to_owned()), "{:?}", cleared.still_binding);
+        let notice =
+            "the other nodes: the bus cannot be reached, so the clear applies to this node only; it is published when the bus is back";
+        assert!(cleared.still_binding.contains(&notice.to_owned()), "{:?}", cleared.still_binding);
     }
     // Other nodes know the time of the clear only up to the message's time under way: a failure that is newer by less than that may be
     // cleared too.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // The nodes that were not told of the clear still refuse by the entries that they had when the server died.
+    // The nodes that have not received the clear still refuse by the entries that they had when the server died.
     nodes[1].fails(newer).await;
     server.restart();
     for node in &nodes {

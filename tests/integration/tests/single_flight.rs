@@ -97,7 +97,7 @@ fn a_failure_steps_the_back_off_of_each_key_once() {
 }
 
 #[test]
-fn who_hangs_up_ends_its_own_wait_alone() {
+fn a_caller_that_hangs_up_ends_only_its_own_wait() {
     for delivery in BOTH {
         paused(async {
             let runtime = ScriptedRuntime::new();
@@ -115,7 +115,7 @@ fn who_hangs_up_ends_its_own_wait_alone() {
 }
 
 #[test]
-fn the_pull_ends_with_the_last_who_wants_it() {
+fn the_pull_ends_with_its_last_caller() {
     for delivery in BOTH {
         paused(async {
             let runtime = ScriptedRuntime::new();
@@ -133,7 +133,7 @@ fn the_pull_ends_with_the_last_who_wants_it() {
 }
 
 #[test]
-fn who_hangs_up_in_the_queue_leaves_it() {
+fn a_caller_that_hangs_up_leaves_the_queue() {
     for delivery in BOTH {
         paused(async {
             let runtime = ScriptedRuntime::new();
@@ -192,7 +192,7 @@ fn a_long_pull_keeps_its_permit_and_one_too_long_ends() {
             assert_eq!(pulls(&runtime), 1, "the permit outlives its lease of 30 s while the pull goes on");
             let long = long.await.unwrap();
             assert_eq!(long.reason, Some(Reason::ErrImagePull));
-            assert_eq!(long.message, "the pull took longer than pull.timeout = 10m0s: raise it, or see what the registry is slow with");
+            assert_eq!(long.message, "the pull took longer than pull.timeout = 10m0s: raise it, or find out why the registry is slow");
             assert_eq!(long.duration_ms, 600_000);
             assert_eq!(waiting.await.unwrap().outcome, OutcomeKind::Pulled);
             assert_eq!(node.permits().await.reclaimed_total, 0);
@@ -201,18 +201,18 @@ fn a_long_pull_keeps_its_permit_and_one_too_long_ends() {
 }
 
 #[test]
-fn a_caller_that_has_gone_takes_its_pull_with_it_unless_somebody_else_wants_it() {
+fn a_pull_ends_when_its_caller_abandons_it_unless_another_caller_wants_it() {
     for (delivery, others) in BOTH.into_iter().flat_map(|delivery| [(delivery, false), (delivery, true)]) {
         paused(async {
             let runtime = ScriptedRuntime::new();
             runtime.hold(IMAGE);
             let node = TestNode::start(Plan { delivery, ..Plan::with(runtime.clone()) }).await;
-            let gone = node.begin(ask(IMAGE, PullPolicy::IfNotPresent));
+            let abandoned = node.begin(ask(IMAGE, PullPolicy::IfNotPresent));
             runtime.wait_for(&pull_of(IMAGE), 1).await;
             let other = others.then(|| node.begin(ask(IMAGE, PullPolicy::IfNotPresent)));
             let waits = 1 + u32::from(others);
             until("all wait", || async { node.pulls().await.first().is_some_and(|pull| pull.callers == waits) }).await;
-            gone.abort();
+            abandoned.abort();
             match other {
                 None => {
                     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -13,12 +13,12 @@ const ONE_WAY: Duration = Duration::from_millis(1);
 
 /// What a node sends to the server.
 #[derive(Clone, Debug)]
-pub(crate) enum Upward {
+pub(crate) enum ToServer {
     Publish(Arc<Report>, Duration),
     Acquire(LeaseName, Duration),
     Release(LeaseName),
-    /// A letter to another node, which the server forwards.
-    Letter(usize, Box<Letter>),
+    /// A message to another node, which the server forwards.
+    Forward(usize, Box<PeerMessage>),
     /// The node asks at this time for the lease of a budget; it gets the lease if no node has it.
     Campaign(String, Duration),
     /// The node renews, at this time, the lease of a budget.
@@ -28,14 +28,19 @@ pub(crate) enum Upward {
 
 /// A message between two nodes.
 #[derive(Clone, Debug)]
-pub(crate) enum Letter {
-    Call { from: usize, asked: Duration, call: budget::BudgetRequest },
-    Told(budget::Input),
+pub(crate) enum PeerMessage {
+    Call {
+        from: usize,
+        asked: Duration,
+        call: budget::BudgetRequest,
+    },
+    /// An input for the other node's part in the budget.
+    Input(budget::Input),
 }
 
 /// A message of the server to all nodes.
 #[derive(Clone, Debug)]
-pub(crate) enum Spread {
+pub(crate) enum Broadcast {
     Report {
         report: Arc<Report>,
         /// The time of the finding, by the server's clock.
@@ -56,7 +61,7 @@ pub(crate) enum Spread {
 
 /// The leader of a budget.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Led {
+pub(crate) struct BudgetLead {
     pub(crate) by: usize,
     pub(crate) epoch: u64,
     until: Duration,
@@ -65,9 +70,9 @@ pub(crate) struct Led {
 
 /// The result of asking for a budget's lease.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Campaigned {
+pub(crate) enum CampaignResult {
     /// Another node leads.
-    Led(Led),
+    OtherLeads(BudgetLead),
     /// The asking node leads from now on. If it is not the first leader, permits of the previous one may still be out.
     Won { epoch: u64, first: bool },
 }
@@ -76,7 +81,7 @@ pub(crate) enum Campaigned {
 #[derive(Debug)]
 pub(crate) struct Bus {
     leases: BTreeMap<LeaseName, (usize, Duration)>,
-    budgets: BTreeMap<String, Led>,
+    budgets: BTreeMap<String, BudgetLead>,
     epoch: u64,
     up: Vec<Duration>,
     down: Vec<Duration>,
@@ -122,15 +127,15 @@ impl Bus {
     }
 
     /// Grants the lease of a budget to one node at a time.
-    pub(crate) fn campaign(&mut self, now: Duration, node: usize, owner: &str) -> Campaigned {
+    pub(crate) fn campaign(&mut self, now: Duration, node: usize, owner: &str) -> CampaignResult {
         let before = self.budgets.get(owner).copied();
         if let Some(led) = before.filter(|led| now < led.until && !led.dropped) {
-            return Campaigned::Led(led);
+            return CampaignResult::OtherLeads(led);
         }
         self.epoch += 1;
-        let led = Led { by: node, epoch: self.epoch, until: now + LEADER_LEASE, dropped: false };
+        let led = BudgetLead { by: node, epoch: self.epoch, until: now + LEADER_LEASE, dropped: false };
         self.budgets.insert(owner.to_owned(), led);
-        Campaigned::Won { epoch: self.epoch, first: before.is_none_or(|led| led.dropped) }
+        CampaignResult::Won { epoch: self.epoch, first: before.is_none_or(|led| led.dropped) }
     }
 
     /// Renews the lease of a budget. Returns whether the node still held it.

@@ -10,7 +10,7 @@ use crate::figures::{Figures, peak_per_second, round};
 use crate::scenario::{Answer, Quota, Scenario};
 
 /// Makes the seed of the registry's random generator differ from the seeds of other parts.
-const OWN_CHANCE: u64 = 0x5bd1_e995;
+const SEED_OFFSET: u64 = 0x5bd1_e995;
 /// The longest that a node may wait for a registry that would serve it, without the time that the budget needs.
 const HELD_TOO_LONG: Duration = Duration::from_secs(10);
 /// The additional time until the budget's rate is at its cap, because the rate starts low after an outage. Equal to the one in the bar of
@@ -76,7 +76,7 @@ impl Registry {
             requests: Vec::new(),
             counted: None,
             second: (0, 0),
-            random: Random::seeded(seed.wrapping_add(OWN_CHANCE)),
+            random: Random::seeded(seed.wrapping_add(SEED_OFFSET)),
             served: vec![None; nodes],
             asked: vec![None; nodes],
         }

@@ -29,9 +29,9 @@ const LIMITED_EACH: usize = 5;
 const ANSWER_TAKES: Duration = Duration::from_millis(50);
 const SLOW_ANSWER: Duration = Duration::from_secs(3);
 /// The pulls per second that the budget permits: 0.9 of 200, see the throttler's rate limiter.
-const LET_GO_PER_SECOND: f64 = 180.0;
+const PERMITTED_PER_SECOND: f64 = 180.0;
 /// How long a failure takes to reach all nodes: two ways of the bus, with delays.
-const TOLD_WITHIN: Duration = Duration::from_millis(10);
+const KNOWN_TO_ALL_WITHIN: Duration = Duration::from_millis(10);
 /// How long the fleet takes to notice that a registry with answers of [`ANSWER_TAKES`] has become silent.
 const SILENCE_TAKES: Duration = Duration::from_millis(250);
 /// The failures in a row that show that a registry which has just served is down: fewer may be chance, or overload.
@@ -183,11 +183,11 @@ impl Scenario {
     /// How many requests fail before any node can know that a registry has stopped serving in the middle of a roll-out: those that the
     /// budget permits until all nodes know of the first failure or the silence, and the failures in a row that show it.
     #[must_use]
-    pub fn fail_unknown(self) -> u64 {
-        let let_go = |within: Duration| (LET_GO_PER_SECOND * within.as_secs_f64()).ceil() as u64;
+    pub fn fail_before_known(self) -> u64 {
+        let permitted = |within: Duration| (PERMITTED_PER_SECOND * within.as_secs_f64()).ceil() as u64;
         match self {
-            Self::RollOutDown | Self::RollOutErrors => let_go(ANSWER_TAKES + TOLD_WITHIN) + FAILURES_TO_KNOW,
-            Self::RollOutHang => let_go(ANSWER_TAKES + TOLD_WITHIN + SILENCE_TAKES),
+            Self::RollOutDown | Self::RollOutErrors => permitted(ANSWER_TAKES + KNOWN_TO_ALL_WITHIN) + FAILURES_TO_KNOW,
+            Self::RollOutHang => permitted(ANSWER_TAKES + KNOWN_TO_ALL_WITHIN + SILENCE_TAKES),
             _ => 0,
         }
     }

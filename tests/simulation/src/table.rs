@@ -91,7 +91,7 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
             vec![bar(Figure::Failing, 100.0), bar(Figure::LastServed, after_an_outage(release))]
         }
         Scenario::RollOutDown | Scenario::RollOutErrors | Scenario::RollOutHang => {
-            vec![bar(Figure::Failing, 100.0 + scenario.fail_unknown() as f64), bar(Figure::LastServed, after_an_outage(release))]
+            vec![bar(Figure::Failing, 100.0 + scenario.fail_before_known() as f64), bar(Figure::LastServed, after_an_outage(release))]
         }
         Scenario::RateLimit => vec![],
         Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],

@@ -80,7 +80,7 @@ fn rate_limit_is_obeyed() {
 fn quota_is_used_up_without_429_and_other_nodes_know_their_wait() {
     let (run, figures) = storm(Scenario::HubQuota, 300);
     assert_eq!((figures.failing_requests, figures.served), (0, 100));
-    assert_eq!(run.stated, (200, 0));
+    assert_eq!(run.known_and_unknown_waits, (200, 0));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn outage_during_roll_out_costs_as_much_as_one_before_it_and_all_are_served_15_s
         let options = Options { breaks_at: Some(Duration::from_millis(breaks_at_ms)), images: Some(images), ..Options::default() };
         let figures = fleet::run(scenario, 1_000, OUTAGE_END, seed, options).registry.figures(OUTAGE_END);
         let what = format!("{} from {breaks_at_ms} ms on, {images} images, seed {seed}: {figures:?}", scenario.name());
-        assert!(figures.failing_requests <= PROBES + scenario.fail_unknown(), "{what}");
+        assert!(figures.failing_requests <= PROBES + scenario.fail_before_known(), "{what}");
         assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
         assert!(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND) && figures.refused_on_healthy_nodes == 0, "{what}");
     }
@@ -115,7 +115,7 @@ fn outage_during_roll_out_costs_as_much_as_one_before_it_and_all_are_served_15_s
 #[test]
 fn kubelets_rule_costs_as_many_requests_as_documented() {
     let by = |scenario| kubelet::run(scenario, 1_000, END, 1).figures(END);
-    let near = |figure: f64, said: f64| (figure - said).abs() <= said / 10.0;
+    let near = |figure: f64, documented: f64| (figure - documented).abs() <= documented / 10.0;
     for (scenario, failing) in [(Scenario::BadTag, 10_000.0), (Scenario::Down, 7_000.0), (Scenario::BlackHole, 6_000.0)] {
         let figures = by(scenario);
         assert!(near(figures.failing_requests as f64, failing), "about {failing}: {figures:?}");
@@ -152,7 +152,7 @@ fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
         assert!(is_kept(&run), "seed {seed}: {:?}", run.registry.longest_wait());
         assert!(run.reports >= 1_500, "seed {seed}: the liar goes on, {} reports", run.reports);
     }
-    assert!(!is_kept(&run(1, Some(PlantedBug::BelievesAnybody))), "nodes that believe anybody wait longer");
+    assert!(!is_kept(&run(1, Some(PlantedBug::TrustsEveryReporter))), "nodes that trust every reporter wait longer");
 }
 
 #[test]

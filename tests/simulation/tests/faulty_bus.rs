@@ -45,20 +45,20 @@ conformance! {
         invalid_subjects_are_refused,
         invalid_headers_are_refused,
         a_full_subscription_drops_the_newest_and_counts,
-        a_dropped_subscription_is_gone,
+        a_dropped_subscription_receives_nothing,
         draining_ends_subscriptions_after_what_has_arrived,
         draining_one_connection_leaves_the_others,
-        health_is_told_first_and_then_as_it_changes,
+        health_changes_begin_with_the_current_health,
     }
     requests {
         an_answer_comes_back_with_its_headers,
-        nobody_there_is_said_at_once,
+        request_without_responders_fails_at_once,
         no_answer_is_a_time_out,
         a_late_answer_reaches_nobody,
         the_first_of_several_answers_counts,
         a_question_to_many_is_answered_by_each,
         a_queue_group_answers_each_request_once,
-        a_request_says_how_long_its_caller_waits,
+        a_request_carries_its_deadline,
         many_requests_at_once_get_their_own_answers,
         an_answer_of_one_mebibyte_passes,
     }
@@ -79,7 +79,7 @@ conformance! {
         a_renewed_lease_lives_on_and_expires_again,
         a_put_without_time_to_live_stays,
         markers_of_deletion_go_without_a_trace,
-        a_lost_bucket_is_made_again_by_who_touches_it,
+        a_lost_bucket_is_made_again_at_its_next_use,
         a_snapshot_holds_every_value_with_its_age,
         a_snapshot_since_another_holds_what_was_stored_after_it,
         a_lost_bucket_is_another_one,
@@ -93,18 +93,18 @@ conformance! {
         appending_where_nothing_stores_has_no_responders,
         subscribers_see_what_is_appended,
         plain_messages_are_stored_too,
-        a_stream_stores_under_other_subjects_and_subscribers_hear_as_published,
+        a_stream_stores_under_other_subjects_and_subscribers_receive_as_published,
         a_stream_takes_more_subjects,
         invalid_streams_are_refused,
         a_stream_is_read_in_pages_from_a_sequence_on,
         a_stream_is_read_from_a_time_on,
-        a_stream_that_is_not_there_is_said,
-        a_stream_says_which_it_is_and_how_far_it_has_come,
+        reading_a_missing_stream_is_an_error,
+        a_stream_reports_its_identity_and_last_sequence,
     }
 }
 
 /// Tests of each fault by itself.
-mod weather {
+mod network {
     use std::time::Duration;
 
     use bus::memory::MemoryBus;
@@ -113,68 +113,68 @@ mod weather {
     use futures::StreamExt as _;
 
     use super::bench;
-    use super::faulty::{FaultyBus, Kind, Line, Odds, Weather};
+    use super::faulty::{FaultyBus, FaultyNetwork, Kind, Line, Odds};
 
-    fn two(odds: Odds) -> (Weather, FaultyBus, MemoryBus) {
+    fn two(odds: Odds) -> (FaultyNetwork, FaultyBus, MemoryBus) {
         let hub = MemoryBus::new(Clock::host());
-        let weather = Weather::new(Random::seeded(1), Clock::host());
-        weather.set_odds(odds);
-        let one = weather.over(hub.connect(), 1);
-        (weather, one, hub)
+        let network = FaultyNetwork::new(Random::seeded(1), Clock::host());
+        network.set_odds(odds);
+        let one = network.over(hub.connect(), 1);
+        (network, one, hub)
     }
 
-    async fn heard(odds: Odds, line: Line) -> (usize, Weather, Duration) {
-        let (weather, one, hub) = two(odds);
+    async fn received(odds: Odds, line: Line) -> (usize, FaultyNetwork, Duration) {
+        let (network, one, hub) = two(odds);
         let mut arriving = one.subscribe("s", None).await.unwrap();
-        weather.set_line(1, line);
+        network.set_line(1, line);
         for _ in 0..100 {
             hub.publish(Message::new("s", "m")).await.unwrap();
         }
         let clock = Clock::simulated(Duration::ZERO);
-        let mut heard = 0;
+        let mut received = 0;
         while tokio::time::timeout(Duration::from_secs(3), arriving.next()).await.is_ok_and(|message| message.is_some()) {
-            heard += 1;
+            received += 1;
         }
-        (heard, weather, clock.now().monotonic)
+        (received, network, clock.now().monotonic)
     }
 
     #[tokio::test(start_paused = true)]
     async fn messages_are_lost_duplicated_delayed_and_blocked_by_the_odds() {
-        let (lost, weather, _) = heard(Odds { loss: 0.3, ..Odds::default() }, Line::Up).await;
-        assert_eq!(lost as u64, 100 - weather.counts()[&Kind::Loss]);
+        let (lost, network, _) = received(Odds { loss: 0.3, ..Odds::default() }, Line::Up).await;
+        assert_eq!(lost as u64, 100 - network.counts()[&Kind::Loss]);
         assert!((50..90).contains(&lost), "{lost}");
-        let (doubled, weather, _) = heard(Odds { duplication: 0.3, ..Odds::default() }, Line::Up).await;
-        assert_eq!(doubled as u64, 100 + weather.counts()[&Kind::Duplication]);
-        let (delayed, weather, took) = heard(Odds { delay: 0.3, ..Odds::default() }, Line::Up).await;
+        let (doubled, network, _) = received(Odds { duplication: 0.3, ..Odds::default() }, Line::Up).await;
+        assert_eq!(doubled as u64, 100 + network.counts()[&Kind::Duplication]);
+        let (delayed, network, took) = received(Odds { delay: 0.3, ..Odds::default() }, Line::Up).await;
         // Delays overlap; the test waits 3 s for further messages after the last one.
         assert!(delayed == 100 && took > Duration::from_millis(3_500), "{delayed} in {took:?}");
-        assert!((10..50).contains(&weather.counts()[&Kind::Delay]), "{:?}", weather.counts());
+        assert!((10..50).contains(&network.counts()[&Kind::Delay]), "{:?}", network.counts());
         for line in [Line::Cut, Line::Silent] {
-            let (cut, weather, _) = heard(Odds::default(), line).await;
-            assert_eq!((cut, weather.counts()[&Kind::Partition]), (0, 100));
+            let (cut, network, _) = received(Odds::default(), line).await;
+            assert_eq!((cut, network.counts()[&Kind::Partition]), (0, 100));
         }
     }
 
     /// Whether messages of a node with this line arrive, whether messages to it arrive, and whether its request is answered.
     async fn gets_through(line: Line, slowness: f64) -> (bool, bool, bool) {
-        let (weather, one, hub) = two(Odds::default());
+        let (network, one, hub) = two(Odds::default());
         let (mut from_it, mut to_it) = (hub.subscribe("from", None).await.unwrap(), one.subscribe("to", None).await.unwrap());
-        weather.set_line(1, line);
-        weather.set_slowness(1, slowness);
+        network.set_line(1, line);
+        network.set_slowness(1, slowness);
         one.publish(Message::new("from", "m")).await.unwrap();
         hub.publish(Message::new("to", "m")).await.unwrap();
         let soon = Duration::from_secs(3);
-        let is_heard = tokio::time::timeout(soon, from_it.next()).await.is_ok();
-        let hears = tokio::time::timeout(soon, to_it.next()).await.is_ok();
+        let arrives_from_it = tokio::time::timeout(soon, from_it.next()).await.is_ok();
+        let arrives_at_it = tokio::time::timeout(soon, to_it.next()).await.is_ok();
         let bucket = one.bucket(&bench::bucket("b")).await.unwrap();
-        (is_heard, hears, bucket.status().await.is_ok())
+        (arrives_from_it, arrives_at_it, bucket.status().await.is_ok())
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_way_line_passes_one_direction_and_answers_no_request() {
         assert_eq!(gets_through(Line::Up, 1.0).await, (true, true, true));
-        assert_eq!(gets_through(Line::Deaf, 1.0).await, (true, false, false));
-        assert_eq!(gets_through(Line::Mute, 1.0).await, (false, true, false));
+        assert_eq!(gets_through(Line::SendOnly, 1.0).await, (true, false, false));
+        assert_eq!(gets_through(Line::ReceiveOnly, 1.0).await, (false, true, false));
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,14 +191,14 @@ mod weather {
 
     #[tokio::test(start_paused = true)]
     async fn cut_line_is_reported_and_silent_line_is_detected() {
-        let (weather, one, hub) = two(Odds::default());
+        let (network, one, hub) = two(Odds::default());
         let _answering = hub.subscribe("q", None).await.unwrap();
         let mut health = one.health_changes();
         assert_eq!(health.next().await, Some(BusHealth::Connected));
-        weather.set_line(1, Line::Cut);
+        network.set_line(1, Line::Cut);
         assert!(matches!(health.next().await, Some(BusHealth::Disconnected { .. })));
         assert!(matches!(one.publish(Message::new("s", "m")).await, Err(BusError::Disconnected { .. })));
-        weather.set_line(1, Line::Silent);
+        network.set_line(1, Line::Silent);
         assert_eq!(one.health(), BusHealth::Connected);
         assert_eq!(one.publish(Message::new("s", "m")).await, Ok(()));
         let asked = one.request(Message::new("q", "m"), Duration::from_millis(250)).await;

@@ -111,7 +111,7 @@ fn lines_of(log: ChildStderr) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
-            // After the start the receiver is gone.
+            // After the start the receiver has been dropped.
             let _ = sender.send(line);
         }
     });

@@ -3,7 +3,7 @@
 
 pub mod containerd;
 pub mod docker_registry;
-pub mod far_away;
+pub mod faulty_link;
 pub mod held_port;
 pub mod nats;
 pub mod otlp;

@@ -99,7 +99,7 @@ impl NatsServer {
     /// Starts a server and waits until it takes connections.
     ///
     /// # Panics
-    /// When no suitable nats-server is found or the server does not start: the text says what to do.
+    /// When no suitable nats-server is found or the server does not start: the text explains what to do.
     #[must_use]
     pub fn start(config: NatsConfig) -> Self {
         let program = program_of(&config);

@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         println!("     {line}");
     }
     if !wrong.is_empty() {
-        bail!("{} of what other people's crates bring is not allowed", wrong.len());
+        bail!("{} violations of the rules for dependencies", wrong.len());
     }
     println!("{} crates: licences, sources and versions are as allowed", crates.len());
     Ok(())
@@ -119,8 +119,9 @@ fn duplicates(crates: &[Foreign], known: &[(&str, usize, &str)]) -> Vec<String> 
     let expected = |name: &str| known.iter().find(|(of, ..)| *of == name).map_or(1, |(_, count, _)| *count);
     let more = versions.iter().filter(|(name, versions)| versions.len() != expected(name));
     let more = more.map(|(name, versions)| format!("{name}: {} versions {versions:?}, {} expected", versions.len(), expected(name)));
-    let gone = known.iter().filter(|(name, ..)| !versions.contains_key(name)).map(|(name, ..)| format!("{name}: it is not there any more"));
-    more.chain(gone).collect()
+    let obsolete =
+        known.iter().filter(|(name, ..)| !versions.contains_key(name)).map(|(name, ..)| format!("{name}: it is not there any more"));
+    more.chain(obsolete).collect()
 }
 
 #[cfg(test)]
@@ -164,7 +165,7 @@ mod tests {
         let crates = ["1.0.0", "2.0.0"].map(|version| foreign("a", version, "MIT", REGISTRY));
         assert_eq!(duplicates(&crates, &[("a", 2, "why")]), Vec::<String>::new());
         assert_eq!(duplicates(&crates, &[]).len(), 1);
-        assert_eq!(duplicates(&crates[..1], &[("a", 2, "why")]).len(), 1, "one that is gone needs no exception");
+        assert_eq!(duplicates(&crates[..1], &[("a", 2, "why")]).len(), 1, "a crate that is not used any more needs no exception");
         assert_eq!(duplicates(&crates, &[("a", 2, "why"), ("b", 2, "why")]).len(), 1);
     }
 
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_says_is_read() {
+    fn metadata_of_cargo_is_read() {
         let package =
             |id: &str, name: &str| serde_json::json!({ "id": id, "name": name, "version": "1.0.0", "license": "MIT", "source": REGISTRY });
         let metadata = serde_json::json!({

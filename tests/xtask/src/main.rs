@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-/// The commands of the workspace. Each does all of its own set-up and says what it runs.
+/// The commands of the workspace. Each does all of its own set-up and prints what it runs.
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
@@ -31,8 +31,8 @@ Examples:
   cargo xtask test --quick             what a change affects, without servers: within minutes
   cargo xtask test -p bus              the tests of one crate
   cargo xtask test back_off            the tests with that in their names
-  cargo xtask lint                     what CI checks besides the tests
-  cargo xtask bench --output json      the benchmarks beside their references
+  cargo xtask lint                     what CI checks in addition to the tests
+  cargo xtask bench --output json      the benchmarks and their references
   cargo xtask bench waiting            what a pull costs an agent while 20 to 2,000 others wait
   cargo xtask e2e chaos                10,000 pulls under faults: no event is lost or doubled
   cargo xtask e2e fleets               all seeds of simulated fleets, of which each test run has some
@@ -50,7 +50,7 @@ enum Task {
     /// Gets what is needed (see `tools`), then runs every test of the workspace.
     ///
     /// A part that cannot be had makes its tests be left out, each named at the end with the reason; with CI=true in the
-    /// environment that is a failure. Each stage's time is said; the last line is the sum: `N passed, N failed`.
+    /// environment that is a failure. Each stage's time is printed; the last line is the sum: `N passed, N failed`.
     Test {
         /// Within minutes of a change: only the tests that need no servers, with 20 seeds of simulated fleets, of the crates that the
         /// change affects. These are the crates with a file that differs from the last commit of the branch's upstream (without
@@ -71,7 +71,7 @@ enum Task {
     /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when root,
     /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
     Tools,
-    /// Runs the benchmarks in the release profile, each beside its reference in one run.
+    /// Runs the benchmarks in the release profile, each with its reference in one run.
     Bench {
         /// Passed to the benchmarks; `cargo xtask bench -- --help` shows what they take.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -43,10 +43,10 @@ const REPLACED: [(&str, &str); 16] = [
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let (mut files, mut found) = (0, Vec::new());
     for folder in FOLDERS {
-        look(root, &root.join(folder), &mut |path, text| {
+        check_texts(root, &root.join(folder), &mut |path, text| {
             files += 1;
             for (number, line) in text.lines().enumerate() {
-                found.extend(replaced(line).map(|(word, instead)| format!("{path}:{}: {word}: say {instead}", number + 1)));
+                found.extend(replaced(line).map(|(word, instead)| format!("{path}:{}: {word}: write {instead}", number + 1)));
             }
         })?;
     }
@@ -57,14 +57,14 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn look(root: &Path, path: &Path, text: &mut impl FnMut(&str, &str)) -> anyhow::Result<()> {
+fn check_texts(root: &Path, path: &Path, text: &mut impl FnMut(&str, &str)) -> anyhow::Result<()> {
     let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
     if EXCEPT.iter().any(|except| format!("{name}/").starts_with(except) || name == *except) {
         return Ok(());
     }
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
-            look(root, &entry?.path(), text)?;
+            check_texts(root, &entry?.path(), text)?;
         }
     } else if path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
         text(&name, &fs::read_to_string(path)?);
@@ -75,8 +75,8 @@ fn look(root: &Path, path: &Path, text: &mut impl FnMut(&str, &str)) -> anyhow::
 /// The replaced words of a line.
 fn replaced(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let words = format!(" {} ", words(line).join(" "));
-    let says = move |word: &str| words.contains(&format!(" {word} ")) || words.contains(&format!(" {word}s "));
-    REPLACED.into_iter().filter(move |(word, _)| says(word))
+    let contains = move |word: &str| words.contains(&format!(" {word} ")) || words.contains(&format!(" {word}s "));
+    REPLACED.into_iter().filter(move |(word, _)| contains(word))
 }
 
 /// The words of a line in lower case, with names split.

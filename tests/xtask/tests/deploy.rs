@@ -48,7 +48,7 @@ impl Fleet {
         fleet
     }
 
-    /// Connects as the comments of the example say: by a context with nkey, authority and inbox prefix.
+    /// Connects as the comments of the example describe: by a context with nkey, authority and inbox prefix.
     async fn connect(&self, user: &str) -> NatsBus {
         self.accounts.write_context(self.contexts.path(), user, &self.server.address());
         let config_home = Some(self.contexts.path().to_owned());
@@ -64,9 +64,9 @@ impl Fleet {
         for purpose in BUCKETS {
             let asked = Message::new(format!("$JS.API.STREAM.INFO.KV_fleetpull-{purpose}"), "");
             let answer = setup.request(asked, LIMIT).await.unwrap();
-            let mut told: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
-            assert!(told["error"].is_null(), "{told}");
-            all.push(serde_json::json!([told["config"].take(), told["state"]["messages"], told["created"]]));
+            let mut info: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+            assert!(info["error"].is_null(), "{info}");
+            all.push(serde_json::json!([info["config"].take(), info["state"]["messages"], info["created"]]));
         }
         all
     }
@@ -143,14 +143,14 @@ async fn a_node_commands_no_other_node_and_a_viewer_none_at_all() {
     let fleet = Fleet::start().await;
     let (n1, n2, viewer, operator) =
         (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("viewer").await, fleet.connect("operator").await);
-    let mut heard = n2.subscribe("fleetpull.v1.cmd.n2.>", None).await.unwrap();
+    let mut received = n2.subscribe("fleetpull.v1.cmd.n2.>", None).await.unwrap();
     for stranger in [&n1, &viewer] {
         stranger.publish(message("fleetpull.v1.cmd.n2.agent.forged")).await.unwrap();
         // After a round trip of the stranger the server has checked everything that it published before.
         drop(stranger.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
     }
     operator.publish(message("fleetpull.v1.cmd.n2.agent.describe")).await.unwrap();
-    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.cmd.n2.agent.describe");
+    assert_eq!(next(&mut received).await.subject, "fleetpull.v1.cmd.n2.agent.describe");
 }
 
 const BUCKETS: [&str; 7] = ["reports", "leases", "leaders", "pauses", "members", "policy", "keys"];
@@ -173,7 +173,7 @@ async fn is_refused<T, E: std::fmt::Debug>(asking: impl Future<Output = Result<T
 }
 
 #[tokio::test]
-async fn a_node_writes_reports_in_its_own_name_alone_and_the_server_tells_all_nodes() {
+async fn a_node_writes_reports_in_its_own_name_alone_and_the_server_republishes_them() {
     if met(current_program()).is_none() {
         return;
     }
@@ -181,24 +181,24 @@ async fn a_node_writes_reports_in_its_own_name_alone_and_the_server_tells_all_no
     let (n1, n2) = (fleet.connect("n1").await, fleet.connect("n2").await);
     let reports = bucket(&n1, "reports").await.unwrap();
     let of_n2 = bucket(&n2, "reports").await.unwrap();
-    let mut heard = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
+    let mut received = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
     assert!(is_refused(reports.put("n2.not_found.ab", "x".into(), None)).await);
     reports.put("n1.not_found.ab", "x".into(), Some(Duration::from_secs(60))).await.unwrap();
-    let told = next(&mut heard).await;
-    assert_eq!(told.subject, "fleetpull.v1.know.reports.n1.not_found.ab");
+    let change = next(&mut received).await;
+    assert_eq!(change.subject, "fleetpull.v1.know.reports.n1.not_found.ab");
     assert_eq!(of_n2.get("n1.not_found.ab").await.unwrap().map(|entry| entry.value), Some(Bytes::from_static(b"x")));
     assert_eq!(of_n2.snapshot(None).await.unwrap().entries.len(), 1);
     assert!(of_n2.status().await.unwrap().sequence >= 1);
 
     let leases = bucket(&n1, "leases").await.unwrap();
     let revision = leases.create("registrar", "n1".into(), Some(Duration::from_secs(10))).await.unwrap();
-    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.know.leases.registrar");
+    assert_eq!(next(&mut received).await.subject, "fleetpull.v1.know.leases.registrar");
     assert!(bucket(&n2, "leases").await.unwrap().create("registrar", "n2".into(), None).await.is_err(), "it is taken");
     leases.update("registrar", "n1".into(), revision, Some(Duration::from_secs(10))).await.unwrap();
 }
 
 #[tokio::test]
-async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_it_names() {
+async fn only_the_server_publishes_knowledge_and_only_the_named_node_a_digest() {
     if met(current_program()).is_none() {
         return;
     }
@@ -206,7 +206,7 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
     let (n1, n2, operator) = (fleet.connect("n1").await, fleet.connect("n2").await, fleet.connect("operator").await);
     let knowledge = n2.subscribe("fleetpull.v1.know.>", None).await.unwrap();
     let digests = n2.subscribe("fleetpull.v1.digest.*", None).await.unwrap();
-    let mut heard = futures::stream::select(knowledge, digests).boxed();
+    let mut received = futures::stream::select(knowledge, digests).boxed();
     let forged = [
         "know.reports.n1.not_found.ab",
         "know.reports.n2.not_found.ab",
@@ -223,7 +223,7 @@ async fn nobody_but_the_server_publishes_knowledge_and_a_digest_comes_from_whom_
     // After a round trip of the operator the server has checked everything that it published before.
     drop(operator.subscribe("fleetpull.v1.evt.>", None).await.unwrap());
     n1.publish(message("fleetpull.v1.digest.n1")).await.unwrap();
-    assert_eq!(next(&mut heard).await.subject, "fleetpull.v1.digest.n1");
+    assert_eq!(next(&mut received).await.subject, "fleetpull.v1.digest.n1");
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn the_key_of_the_fleet_is_for_agents_alone() {
     assert_eq!(read.map(|entry| entry.value), Some(Bytes::from_static(b"k")));
     for stranger in ["operator", "viewer"] {
         let stranger = fleet.connect(stranger).await;
-        let mut overheard = stranger.subscribe("$KV.fleetpull-keys.>", None).await.unwrap();
+        let mut received = stranger.subscribe("$KV.fleetpull-keys.>", None).await.unwrap();
         assert!(
             is_refused(async {
                 bucket(&stranger, "keys").await?.get("fleet").await.map_err(|error| BusError::Other { reason: error.to_string() })
@@ -248,12 +248,12 @@ async fn the_key_of_the_fleet_is_for_agents_alone() {
         let direct = stranger.request(message("$JS.API.DIRECT.GET.KV_fleetpull-keys.$KV.fleetpull-keys.fleet"), REFUSED_AFTER).await;
         assert!(direct.is_err(), "{direct:?}");
         bucket(&n1, "keys").await.unwrap().put("fleet", "k".into(), None).await.unwrap();
-        assert!(tokio::time::timeout(REFUSED_AFTER, overheard.next()).await.is_err(), "the key was overheard");
+        assert!(tokio::time::timeout(REFUSED_AFTER, received.next()).await.is_err(), "the key was received");
     }
 }
 
 #[tokio::test]
-async fn a_node_records_itself_alone_as_a_member_and_operators_read_who_is_recorded() {
+async fn a_node_records_itself_alone_as_a_member_and_operators_read_the_members() {
     if met(current_program()).is_none() {
         return;
     }
@@ -276,19 +276,19 @@ async fn a_node_records_itself_alone_as_a_member_and_operators_read_who_is_recor
 }
 
 #[tokio::test]
-async fn operators_alone_write_the_fleet_policy_and_the_server_tells_all_nodes() {
+async fn operators_alone_write_the_fleet_policy_and_the_server_republishes_it() {
     if met(current_program()).is_none() {
         return;
     }
     let fleet = Fleet::start().await;
     let (n1, operator, viewer) = (fleet.connect("n1").await, fleet.connect("operator").await, fleet.connect("viewer").await);
-    let mut heard = n1.subscribe("fleetpull.v1.know.policy.>", None).await.unwrap();
+    let mut received = n1.subscribe("fleetpull.v1.know.policy.>", None).await.unwrap();
     let written = bucket(&operator, "policy").await.unwrap();
     let revision = written.create("fleet", "1".into(), None).await.unwrap();
-    assert_eq!(next(&mut heard).await.payload, "1");
+    assert_eq!(next(&mut received).await.payload, "1");
     assert!(written.create("fleet", "2".into(), None).await.is_err(), "it is there");
     written.update("fleet", "2".into(), revision, None).await.unwrap();
-    assert_eq!(next(&mut heard).await.payload, "2");
+    assert_eq!(next(&mut received).await.payload, "2");
     let of_node = bucket(&n1, "policy").await.unwrap();
     assert_eq!(of_node.get("fleet").await.unwrap().map(|entry| entry.value), Some(Bytes::from_static(b"2")));
     assert!(of_node.status().await.unwrap().sequence >= 2);
@@ -450,20 +450,20 @@ fn unit_in(folder: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn systemd_takes_the_unit_without_a_word() {
+fn systemd_accepts_the_unit_without_a_warning() {
     if met(systemd_analyze()).is_none() {
         return;
     }
     let folder = TempDir::new().unwrap();
     let verified = Command::new("systemd-analyze").arg("verify").arg(unit_in(&folder)).output().unwrap();
-    let said = String::from_utf8_lossy(&verified.stderr);
+    let warnings = String::from_utf8_lossy(&verified.stderr);
     // It also reads the units that ours names, and reports their errors too.
-    let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("fleetpull")).collect();
-    assert!(of_ours.is_empty(), "{said}");
+    let of_ours: Vec<&str> = warnings.lines().filter(|line| line.contains("fleetpull")).collect();
+    assert!(of_ours.is_empty(), "{warnings}");
 }
 
 #[test]
-fn systemd_rates_the_unit_no_more_exposed_than_the_documentation_says() {
+fn systemd_rates_the_unit_no_more_exposed_than_documented() {
     if met(systemd_analyze()).is_none() {
         return;
     }
@@ -478,7 +478,7 @@ fn systemd_rates_the_unit_no_more_exposed_than_the_documentation_says() {
         (!rated.status.success()).then(|| String::from_utf8_lossy(&rated.stdout).into_owned())
     };
     assert_eq!(exceeds(stated), None);
-    assert!(exceeds(stated - 0.2).is_some(), "the unit is better than the README says");
+    assert!(exceeds(stated - 0.2).is_some(), "the unit is better than the README states");
 }
 
 #[test]

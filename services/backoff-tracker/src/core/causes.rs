@@ -17,7 +17,7 @@ pub(crate) struct Cause {
     pub(crate) at: Duration,
     /// The span of the attempt; none: it has none, or the registry was not asked.
     pub(crate) trace: Option<TraceContext>,
-    /// The keys that other nodes may report on. A success of another node on one of them shows that the cause is gone.
+    /// The keys that other nodes may report on. A success of another node on one of them shows that the cause is removed.
     pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
 }
 

@@ -146,14 +146,14 @@ impl<K: Ord + Clone> Delays<K> {
 
     /// Forgets the expired keys and returns them.
     pub fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
-        let mut gone = Vec::new();
+        let mut forgotten = Vec::new();
         while self.by_age.first().is_some_and(|(updated, _)| self.expired(*updated, now))
             && let Some((_, key)) = self.by_age.pop_first()
         {
             self.entries.remove(&key);
-            gone.push(key);
+            forgotten.push(key);
         }
-        gone
+        forgotten
     }
 
     /// The key whose last failure is the longest ago.
@@ -288,7 +288,7 @@ mod tests {
 
     /// Client-go's delays are 10, 20, 40 s: a key that failed at 0 s is due at 10, 30, 70 and 150 s.
     #[test]
-    fn what_others_found_failing_is_held_no_longer_than_if_it_had_been_tried_then() {
+    fn a_key_that_failed_for_others_is_held_no_longer_than_if_attempted_here_since_then() {
         // Since when it fails, how long an attempt takes, and for each attempt of this node: when it ends, and how long the key is refused
         // then.
         for (since, took, attempts) in [
@@ -303,7 +303,7 @@ mod tests {
             let mut delays = delays(10, 300);
             for (now, held) in attempts {
                 delays.next_since("k", seconds(*now), failing(since, took));
-                assert_eq!(delays.held("k", seconds(*now)), Some(seconds(*held)), "failing since {since}, tried at {now}");
+                assert_eq!(delays.held("k", seconds(*now)), Some(seconds(*held)), "failing since {since}, attempted at {now}");
             }
         }
         let mut none = delays(0, 0);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_that_was_not_made_by_the_rule_counts_but_holds_nothing() {
+    fn an_attempt_that_the_rule_did_not_allow_counts_but_holds_nothing() {
         let mut delays = delays(10, 300);
         // When it failed, and what the delay has grown to: no further than by attempts of this node at 0, 10, 30 and 70 s.
         for (now, grown) in [(0, 10), (5, 10), (11, 20), (17, 20), (29, 20), (30, 40), (69, 40), (75, 80)] {

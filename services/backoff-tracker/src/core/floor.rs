@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kubelets_rule_and_what_was_elected_does_not_make_it_longer() {
+    fn the_floor_is_kubelets_rule_and_elected_attempts_do_not_make_it_longer() {
         assert_eq!(delays(&[(0, false), (10, false), (30, false), (70, false)]), [10, 20, 40, 80]);
         assert_eq!(delays(&[(0, true), (2, true), (6, true), (16, false)]), [10, 10, 10, 20]);
         assert_eq!(delays(&[(0, false), (10, false), (800, false)]), [10, 20, 10], "it starts over after twice the longest");

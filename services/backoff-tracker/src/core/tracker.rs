@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(node.check(3, &key("busybox:latest")), BackoffAnswer::Allowed);
         let pod = PodRef { namespace: "a".to_owned(), name: "b".to_owned(), uid: String::new() };
         assert_eq!(node.check(3, &LocalKey { pod: Some(pod), image: "busybox".to_owned() }), BackoffAnswer::Allowed);
-        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Allowed, "at the very end it may be tried");
+        assert_eq!(node.check(10, &key("busybox")), BackoffAnswer::Allowed, "at the very end it may be attempted");
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(listed(&node, 3, "web-0"), ["a:1 7000", "b:1 7000"]);
         let attempt = AttemptId::random(&mut node.random);
         node.tracker.report(at_seconds(5), ReportAttempt { key: of_pod("web-0", "a:1"), attempt, attempt_span: None, failure: None });
-        assert_eq!(listed(&node, 30, "web-0"), ["b:1 0"], "it may be tried again, and has not succeeded");
+        assert_eq!(listed(&node, 30, "web-0"), ["b:1 0"], "it may be attempted again, and has not succeeded");
         assert!(listed(&node, 3, "web-2").is_empty());
     }
 
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_last_attempt_that_failed_and_says_when() {
+    fn a_refusal_names_the_last_failed_attempt_and_its_time() {
         let mut node = Node::new();
         let spans = [1, 2].map(|_| TraceContext::root(&mut node.random));
         for (at, span) in [(0, spans[0]), (10, spans[1])] {

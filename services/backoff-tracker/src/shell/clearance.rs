@@ -23,7 +23,7 @@ use crate::outbound::{self, Write};
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The text stored with a lease: none, because the key names the lease.
-const OF: &str = "";
+const NO_TEXT: &str = "";
 
 impl Handler<Ask<RequestClearance>> for BackoffTracker {
     type Result = DeferredReply<Ask<RequestClearance>>;
@@ -51,11 +51,11 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
         let patience = Duration::from_millis(patience_ms);
         let ask = requests::Ask { attempt, trace: attempt_span.unwrap_or(asked.meta.trace), standing };
         let (number, anew) = self.requests.ask(now, request, &ask);
-        self.requests.hold_back(now, request, patience, answer);
+        self.requests.defer(now, request, patience, answer);
         let resolved = self.requests.get(request).is_some_and(|request| request.stage == Stage::Resolved);
         if self.requests.get(request).is_some_and(requests::Request::is_abandoned) {
             self.requests.answer(request, Clearance::Abandoned);
-        } else if anew || !(resolved || self.wants(number)) {
+        } else if anew || !(resolved || self.has_request(number)) {
             let ask = Input::Request { request: number, key: key.clone(), target };
             self.step_all(now, [ask, Input::LocalKeys { request: number, key, other_keys }], context);
         } else {
@@ -175,7 +175,7 @@ impl BackoffTracker {
         }
         if let Some(for_all) = self.requests.grant(id) {
             // The attempt begins when its caller reports that, because it may wait for its permit first.
-            if let Some(clearance) = self.requests.get(id).map(|request| request.as_it_stands(now, knowledge)) {
+            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, knowledge)) {
                 self.requests.answer(id, clearance);
             }
             if let Some(sharing) = &mut self.sharing {
@@ -195,8 +195,8 @@ impl BackoffTracker {
         knowledge.step(now, Input::Withdraw(request.number))
     }
 
-    fn wants(&self, number: crate::core::knowledge::RequestId) -> bool {
-        matches!(&self.core, Core::Sharing(knowledge) if knowledge.wants(number))
+    fn has_request(&self, number: crate::core::knowledge::RequestId) -> bool {
+        matches!(&self.core, Core::Sharing(knowledge) if knowledge.has_request(number))
     }
 
     /// Sets the timer for the core's next wake or the end of a caller's patience. A timer that is too early is kept and set again when it
@@ -223,14 +223,14 @@ impl BackoffTracker {
         self.step(Input::Tick, context);
         for id in self.requests.impatient(now) {
             let Core::Sharing(knowledge) = &self.core else { return };
-            if let Some(clearance) = self.requests.get(id).map(|request| request.as_it_stands(now, knowledge)) {
+            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, knowledge)) {
                 self.requests.answer(id, clearance);
-                self.requests.heard(now, id);
+                self.requests.note_contact(now, id);
             }
         }
         for id in self.requests.lapsed(now) {
             if let Some(number) = self.requests.remove(id) {
-                tracing::debug!(request = %id, "nobody asks for a request any more: it is withdrawn");
+                tracing::debug!(request = %id, "a request for clearance was not repeated: it is withdrawn");
                 if let Some(sharing) = &mut self.sharing {
                     sharing.counts.lapsed += 1;
                 }
@@ -251,7 +251,7 @@ impl BackoffTracker {
         sharing.leases.write_in(sharing.version());
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
         // Without a timeout of its own: the core decides how long to wait, and releases a lease that comes too late.
-        let asking = async move { leases.create(&key, OF, 0).await };
+        let asking = async move { leases.create(&key, NO_TEXT, 0).await };
         let asked = self.clock.now().monotonic;
         context.spawn(asking.into_actor(self).map(move |answer, tracker, context| {
             tracker.step(Input::BusAnswered { asked }, context);
@@ -268,7 +268,7 @@ impl BackoffTracker {
                 self.instruments.lease_taken(match name {
                     LeaseName::Probe(..) => Lease::Probe,
                     LeaseName::Lead(..) => Lease::Lead,
-                    LeaseName::Slot(..) => Lease::Gate,
+                    LeaseName::Slot(..) => Lease::Slot,
                 });
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
             }
@@ -279,7 +279,7 @@ impl BackoffTracker {
                 self.look_at_holder(name, context);
             }
             Err(error) => {
-                tracing::debug!(%error, "the bus gave no lease");
+                tracing::debug!(%error, "the bus did not grant a lease");
                 // The bus answers at once that it cannot do this, so requests do not wait for leases.
                 if matches!(error, KeyValueError::Full { .. } | KeyValueError::Bus(BusError::Unsupported { .. })) {
                     self.step(Input::NoLeases, context);
@@ -293,7 +293,7 @@ impl BackoffTracker {
     fn look_at_holder(&mut self, name: LeaseName, context: &mut Context<Self>) {
         let Some(sharing) = &self.sharing else { return };
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
-        let looking = async move { leases.look(&key, OF).await };
+        let looking = async move { leases.look(&key, NO_TEXT).await };
         context.spawn(looking.into_actor(self).map(move |looked, tracker, context| {
             if matches!(looked, Ok(Looked::Free)) {
                 tracker.step(Input::LeaseFreed(name), context);

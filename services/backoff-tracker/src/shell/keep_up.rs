@@ -21,17 +21,17 @@ use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Input, P
 use crate::outbound::{self, WRITES_WAITING, Write};
 use crate::stored::{self, Stored};
 
-/// How often a bus that is gone or does not answer is tried again.
-const TRIED_EVERY: Duration = Duration::from_secs(1);
+/// How often a bus that cannot be reached or does not answer is asked again.
+const RETRIED_EVERY: Duration = Duration::from_secs(1);
 /// How many answers, one after the other, measure how slow the bus is.
 const TIMED_BY: usize = 3;
-/// The longest time until a bus that cannot do this is tried again; three quarters of it on average. The whole fleet asks it until an
+/// The longest time until a bus that cannot do this is asked again; three quarters of it on average. The whole fleet asks it until an
 /// operator has changed the settings.
-const REFUSED_TRIED_EVERY: Duration = Duration::from_secs(4);
+const REFUSED_RETRIED_EVERY: Duration = Duration::from_secs(4);
 /// How long a snapshot may take, also when the link is opened: some 10 MiB over a slow connection, or a bucket that a node has filled.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 /// Own reports that the bus did not take are published again this often at most.
-const SAID_AGAIN_EVERY: Duration = Duration::from_secs(30);
+const PUBLISHED_AGAIN_EVERY: Duration = Duration::from_secs(30);
 /// The most nodes that count as alive, as many as a registrar knows. In a larger fleet turns would never come.
 const ALIVE_MAX: u64 = 20_000;
 
@@ -48,21 +48,21 @@ impl StreamHandler<Vec<Message>> for BackoffTracker {
 /// The health of the bus.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
-struct BusIs(BusHealth);
+struct HealthChanged(BusHealth);
 
-impl Handler<BusIs> for BackoffTracker {
+impl Handler<HealthChanged> for BackoffTracker {
     type Result = ();
 
-    fn handle(&mut self, BusIs(health): BusIs, context: &mut Self::Context) {
+    fn handle(&mut self, HealthChanged(health): HealthChanged, context: &mut Self::Context) {
         match health {
             // The first health report is the state when the link was opened.
-            BusHealth::Connected if !self.greeted() => {}
+            BusHealth::Connected if !self.health_received() => {}
             BusHealth::Connected => self.follow(replication::Input::BusBack, context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
                 if matches!(health, BusHealth::Disconnected { .. }) {
                     self.follow(replication::Input::Disconnected, context);
                 }
-                self.step(Input::BusGone, context);
+                self.step(Input::BusLost, context);
                 self.find_the_bus(context);
             }
         }
@@ -70,10 +70,10 @@ impl Handler<BusIs> for BackoffTracker {
 }
 
 /// Sends the bus's health to the tracker while both exist. It is separate from the messages, so that not every message has to check for it.
-async fn tell_health(mut changes: HealthChanges, tracker: WeakAddr<BackoffTracker>) {
+async fn forward_health(mut changes: HealthChanges, tracker: WeakAddr<BackoffTracker>) {
     while let Some(health) = changes.next().await {
         let Some(tracker) = tracker.upgrade() else { return };
-        if tracker.send(BusIs(health)).await.is_err() {
+        if tracker.send(HealthChanged(health)).await.is_err() {
             return;
         }
     }
@@ -93,16 +93,16 @@ impl BackoffTracker {
     }
 
     fn opened(&mut self, opened: Result<Result<Opened, KeyValueError>, Elapsed>, context: &mut Context<Self>) {
-        let mut again = TRIED_EVERY;
+        let mut again = RETRIED_EVERY;
         match opened {
             Ok(Ok(opened)) => return self.linked(opened, context),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the fleet's knowledge cannot be read yet");
+                tracing::debug!(%error, "the fleet's reports cannot be read yet");
                 if let (KeyValueError::Bus(BusError::Unsupported { .. }), Some(sharing)) = (&error, &mut self.sharing) {
-                    again = REFUSED_TRIED_EVERY.mul_f64(0.5 + 0.5 * sharing.random.fraction());
+                    again = REFUSED_RETRIED_EVERY.mul_f64(0.5 + 0.5 * sharing.random.fraction());
                 }
             }
-            Err(_) => tracing::debug!("the fleet's knowledge is not read yet: the bus takes its time"),
+            Err(_) => tracing::debug!("the fleet's reports are not read yet: the bus has not answered in time"),
         }
         context.run_later(again, |tracker, context| {
             let Some(sharing) = &tracker.sharing else { return };
@@ -121,7 +121,7 @@ impl BackoffTracker {
         sharing.link = Some(link);
         sharing.writes = Some(writes);
         context.add_stream(arriving);
-        tasks::spawn("bus-health", tell_health(health, context.address().downgrade()));
+        tasks::spawn("bus-health", forward_health(health, context.address().downgrade()));
         self.take_snapshot(Reading::default(), &found, context);
         self.time_the_bus(TIMED_BY, context);
     }
@@ -145,7 +145,7 @@ impl BackoffTracker {
                 let age = sharing.late(now, stamp);
                 effects.extend(sharing.follow(now, replication::Input::Changed { sequence }));
                 let read = ReportKey::read(key);
-                if stored::is_gone(message) {
+                if stored::is_deleted(message) {
                     continue;
                 }
                 if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
@@ -153,8 +153,8 @@ impl BackoffTracker {
                     continue;
                 }
                 let stored = Stored { age, at: Some(stamp) };
-                match read.and_then(|key| sharing.reader.heard(key, &message.payload, stored, known)) {
-                    Some(heard) => inputs.push(heard),
+                match read.and_then(|key| sharing.reader.read_input(key, &message.payload, stored, known)) {
+                    Some(input) => inputs.push(input),
                     None => sharing.refuse(now, key, &message.payload),
                 }
             } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
@@ -177,7 +177,7 @@ impl BackoffTracker {
                 }
                 inputs.push(input);
             } else if let Some(key) = fleet.key_of(PAUSES, &message.subject) {
-                let value = (!stored::is_gone(message)).then_some(&*message.payload);
+                let value = (!stored::is_deleted(message)).then_some(&*message.payload);
                 inputs.extend(stored::pause(key, value, Duration::ZERO));
             }
         }
@@ -222,17 +222,17 @@ impl BackoffTracker {
     }
 
     /// Whether the bus's health was received before.
-    fn greeted(&mut self) -> bool {
-        self.sharing.as_mut().is_some_and(|sharing| std::mem::replace(&mut sharing.greeted, true))
+    fn health_received(&mut self) -> bool {
+        self.sharing.as_mut().is_some_and(|sharing| std::mem::replace(&mut sharing.health_received, true))
     }
 
-    /// Asks the bus each `TRIED_EVERY` while it is gone, if the link was open before.
+    /// Asks the bus each `RETRIED_EVERY` while it is lost, if the link was open before.
     pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
         let Core::Sharing(knowledge) = &self.core else { return };
         let (alone, within) = (knowledge.is_without_bus(), knowledge.bus_answers_within());
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
-        context.run_later(TRIED_EVERY, move |tracker, context| {
+        context.run_later(RETRIED_EVERY, move |tracker, context| {
             let asked = tracker.clock.now().monotonic;
             let Some(asking) = tracker.ask_the_bus() else { return };
             context.spawn(asking.into_actor(tracker).map(move |answered, tracker, context| tracker.found(asked, answered, context)));
@@ -250,7 +250,7 @@ impl BackoffTracker {
     fn ask_the_bus(&self) -> Option<impl Future<Output = bool> + use<>> {
         let sharing = self.sharing.as_ref().filter(|sharing| sharing.link.is_some())?;
         let leases = Arc::clone(&sharing.leases);
-        Some(async move { timeout(BUS_ANSWER_MOST, leases.look("try.anybody", "")).await.is_ok_and(|answer| answer.is_ok()) })
+        Some(async move { timeout(BUS_ANSWER_MOST, leases.look("attempt.any", "")).await.is_ok_and(|answer| answer.is_ok()) })
     }
 
     /// Measures the bus's round trip by this many questions, one after the other. Otherwise it would be learned from answers about leases that
@@ -276,7 +276,7 @@ impl BackoffTracker {
         }
     }
 
-    /// The bus has or has not answered a question that was asked while it was gone.
+    /// The bus has or has not answered a question that was asked while it was lost.
     fn found(&mut self, asked: Duration, answered: bool, context: &mut Context<Self>) {
         if !answered {
             return;
@@ -318,24 +318,24 @@ impl BackoffTracker {
                 continue;
             }
             let when = Stored { age: stored.age, at: stored::stored_at(status, stored.age) };
-            match read.and_then(|key| sharing.reader.heard(key, &stored.entry.value, when, known)) {
-                Some(heard) => inputs.push(heard),
+            match read.and_then(|key| sharing.reader.read_input(key, &stored.entry.value, when, known)) {
+                Some(input) => inputs.push(input),
                 None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
             }
         }
-        let again = effects.contains(&Effect::MadeAgain) || sharing.owes_reports();
+        let again = effects.contains(&Effect::MadeAgain) || sharing.has_unsent_reports();
         if anew && knowledge.has(PlantedBug::StartsAnew) {
             inputs.clear();
         }
         inputs.extend(self.pauses_found(&found.pauses, context));
         self.step_all(now.monotonic, inputs, context);
         if again {
-            self.say_again(now.monotonic);
+            self.publish_again(now.monotonic);
         }
         self.keep_up(effects, context);
     }
 
-    fn say_again(&mut self, now: Duration) {
+    fn publish_again(&mut self, now: Duration) {
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
         for (report, age) in knowledge.own_reports(now) {
             sharing.write(Write::Report { report, date: now.saturating_sub(age) });
@@ -343,23 +343,25 @@ impl BackoffTracker {
         sharing.clear_again(now);
     }
 
-    /// Publishes again what the bus did not take although it can be reached: at most each `SAID_AGAIN_EVERY`, because it may be full.
-    fn say_what_was_not_taken(&mut self, context: &mut Context<Self>) {
+    /// Publishes again what the bus did not take although it can be reached: at most each `PUBLISHED_AGAIN_EVERY`, because it may be full.
+    fn publish_unsent(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return };
-        let Some(sharing) =
-            self.sharing.as_mut().filter(|sharing| !knowledge.is_without_bus() && sharing.said_again_at + SAID_AGAIN_EVERY <= now)
+        let Some(sharing) = self
+            .sharing
+            .as_mut()
+            .filter(|sharing| !knowledge.is_without_bus() && sharing.published_again_at + PUBLISHED_AGAIN_EVERY <= now)
         else {
             return;
         };
-        let (owes_pauses, owes_reports) = (!sharing.unstored_pauses.is_empty(), sharing.owes_reports());
-        if owes_pauses || owes_reports {
-            sharing.said_again_at = now;
+        let (has_unstored_pauses, has_unsent_reports) = (!sharing.unstored_pauses.is_empty(), sharing.has_unsent_reports());
+        if has_unstored_pauses || has_unsent_reports {
+            sharing.published_again_at = now;
         }
-        if owes_reports {
-            self.say_again(now);
+        if has_unsent_reports {
+            self.publish_again(now);
         }
-        if owes_pauses {
+        if has_unstored_pauses {
             self.store_unstored_pauses(context);
         }
     }
@@ -377,10 +379,10 @@ impl BackoffTracker {
             let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
             self.step_all(self.clock.now().monotonic, [fleet].into_iter().chain(zone), context);
         }
-        self.say_what_was_not_taken(context);
+        self.publish_unsent(context);
         let (Some(digest), Core::Sharing(knowledge)) = (&seen.digest, &self.core) else { return };
         let within = knowledge.bus_answers_within();
         let position = Position { created: digest.reports_created.clone(), sequence: digest.reports_sequence };
-        self.follow(replication::Input::Told { position, within }, context);
+        self.follow(replication::Input::Announced { position, within }, context);
     }
 }

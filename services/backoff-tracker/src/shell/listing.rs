@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_is_shared_the_key_can_be_enough() {
+    fn shared_entries_can_be_listed_by_key_only() {
         let entry = |key: &str, view| BackoffEntry { key: key.to_owned(), view, ..BackoffEntry::default() };
         let mut entries = vec![entry("1", Some(View::default())), entry("a:1", None), entry("2", Some(View::default()))];
         assert_eq!(take_shared_keys(&mut entries), ["1", "2"]);
@@ -65,23 +65,23 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_told_than_is_looked_for() {
+    fn a_list_has_only_the_entries_that_match_up_to_its_limit() {
         let own = |number: usize| {
             let registry = format!("r{}.example", number % 2);
             let about = EntryAbout { image: format!("{registry}/a:{number}"), ..EntryAbout::of(EntryKind::NodeImage, &registry) };
             BackoffEntry { key: about.image.clone(), about, ..BackoffEntry::default() }
         };
         let entries: Vec<BackoffEntry> = (0..3_000).map(own).collect();
-        let told = |list: ListBackoffs| {
+        let selected = |list: ListBackoffs| {
             let (entries, others, left_out) = select(entries.clone(), &list);
             (entries.len(), others, left_out)
         };
         let all = ListBackoffs::default();
-        assert_eq!(told(all.clone()), (1_000, 0, 2_000));
-        assert_eq!(told(ListBackoffs { limit: Some(u64::MAX), ..all.clone() }), (1_000, 0, 2_000));
-        assert_eq!(told(ListBackoffs { limit: Some(7), ..all.clone() }), (7, 0, 2_993));
-        assert_eq!(told(ListBackoffs { registry: Some("r1.example".to_owned()), limit: Some(7), ..all.clone() }), (7, 1_500, 1_493));
-        assert_eq!(told(ListBackoffs { what: Some("r1.example/a:5".to_owned()), ..all.clone() }), (1, 2_999, 0));
-        assert_eq!(told(ListBackoffs { what: Some("r9.example/a:5".to_owned()), ..all }), (0, 3_000, 0));
+        assert_eq!(selected(all.clone()), (1_000, 0, 2_000));
+        assert_eq!(selected(ListBackoffs { limit: Some(u64::MAX), ..all.clone() }), (1_000, 0, 2_000));
+        assert_eq!(selected(ListBackoffs { limit: Some(7), ..all.clone() }), (7, 0, 2_993));
+        assert_eq!(selected(ListBackoffs { registry: Some("r1.example".to_owned()), limit: Some(7), ..all.clone() }), (7, 1_500, 1_493));
+        assert_eq!(selected(ListBackoffs { what: Some("r1.example/a:5".to_owned()), ..all.clone() }), (1, 2_999, 0));
+        assert_eq!(selected(ListBackoffs { what: Some("r9.example/a:5".to_owned()), ..all }), (0, 3_000, 0));
     }
 }

@@ -19,7 +19,7 @@ impl BackoffTracker {
             EntryNewsKind::Released => (EventReason::BackoffReleased, Some(EventReason::RegistryRecovered)),
         };
         let entry = format!("{:032x}", news.backoff_key.id().0);
-        tracing::info!(fleetpull.entry.id = entry, what = news.backoff_key.in_words(), attempt = %news.attempt, "{}", said_of(news.kind));
+        tracing::info!(fleetpull.entry.id = entry, what = news.backoff_key.in_words(), attempt = %news.attempt, "{}", log_text(news.kind));
         let holds_all = is_whole_registry(news.backoff_key.about());
         for reason in [Some(reason), of_registry.filter(|_| holds_all)].into_iter().flatten() {
             let within = news.trace.filter(TraceContext::has_span);
@@ -28,10 +28,10 @@ impl BackoffTracker {
     }
 }
 
-fn said_of(kind: EntryNewsKind) -> &'static str {
+fn log_text(kind: EntryNewsKind) -> &'static str {
     match kind {
         EntryNewsKind::Opened => "a back-off entry was opened by this node's report",
-        EntryNewsKind::Probed => "this node tried for all that a back-off entry holds back, and failed",
+        EntryNewsKind::Probed => "this node's probe of a back-off entry failed",
         EntryNewsKind::Released => "a back-off entry was closed by this node's success",
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use crate::core::knowledge::BackoffKey;
 
     #[test]
-    fn an_event_of_an_entry_says_what_is_held_why_and_until_when() {
+    fn the_event_of_an_entry_contains_its_key_its_cause_and_the_next_attempt() {
         let view = View { registry: "r.example".to_owned(), ..View::default() };
         let about = About::Endpoint { endpoint: "r.example:443".to_owned(), zone: "a".to_owned() };
         let at = Duration::from_secs;
@@ -138,12 +138,12 @@ mod tests {
             (EventReason::RegistryRecovered, &released, "registry r.example:443 from zone a can be used again after 10s"),
         ];
         let mut random = Random::seeded(1);
-        for (reason, news, said) in table {
+        for (reason, news, message) in table {
             let node = "n1".parse().unwrap_or_else(|_| unreachable!("a name"));
             let trace = TraceContext::root(&mut random);
             let blank = PullEvent::new(MessageId::random(&mut random), 1, node, EventReason::Pulled, String::new(), trace);
             let event = event_of(at(100), reason, news, blank);
-            assert_eq!((event.reason, event.message.as_str()), (reason, said));
+            assert_eq!((event.reason, event.message.as_str()), (reason, message));
             assert_eq!((event.registry.as_deref(), event.image.as_str()), (Some("r.example"), ""));
             let details = event.details.unwrap_or_default();
             let is_over = news.kind == EntryNewsKind::Released;

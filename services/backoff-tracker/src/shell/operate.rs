@@ -11,13 +11,14 @@ use contract::messages::backoff_tracker::{BackoffCleared, BackoffCounts, ClearBa
 use contract::version::FIRST;
 
 use super::sharing::{UnstoredPause, read};
-use super::{pausing, recording as words};
+use super::{pausing, recording as events};
 use crate::actor::{BackoffTracker, Core, Share};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
 use crate::outbound::milliseconds;
 
-/// Part of the answer to an operator's clear while the bus is gone.
-const CLEARED_HERE_ALONE: &str = "the other nodes: the bus is gone and only this node was told; they are told when it is back";
+/// Part of the answer to an operator's clear while the bus cannot be reached.
+const CLEARED_ON_THIS_NODE_ONLY: &str =
+    "the other nodes: the bus cannot be reached, so the clear applies to this node only; it is published when the bus is back";
 
 impl Handler<Ask<ClearBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<ClearBackoff>>;
@@ -31,14 +32,14 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
                 None => BackoffCleared::default(),
                 Some(clearing) => {
                     let cleared = knowledge.would_clear(now, &clearing);
-                    let still_binding = if knowledge.is_without_bus() { vec![CLEARED_HERE_ALONE.to_owned()] } else { Vec::new() };
+                    let still_binding = if knowledge.is_without_bus() { vec![CLEARED_ON_THIS_NODE_ONLY.to_owned()] } else { Vec::new() };
                     self.clear(clearing, &by, context);
                     BackoffCleared { cleared, still_binding }
                 }
             },
         };
         tracing::info!(what, by, cleared = cleared.cleared.len(), "a back-off was cleared");
-        self.record(words::cleared(&what, &by, &cleared), trace, context);
+        self.record(events::cleared(&what, &by, &cleared), trace, context);
         MessageResult(Ok(cleared))
     }
 }
@@ -49,27 +50,28 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
     fn handle(&mut self, Ask(pause): Ask<PauseSharing>, _: &mut Self::Context) -> Self::Result {
         let (trace, PauseSharing { registry, for_ms, by }) = (pause.meta.trace, pause.body);
         if self.sharing.is_none() {
-            let reason = "this node shares nothing, so nothing of it can be paused: ask a node that shares".to_owned();
+            let reason =
+                "this node does not share failures, so there is no sharing to pause: send the command to a node that shares".to_owned();
             return Box::pin(std::future::ready(Err(CallError::Refused { reason })).into_actor(self));
         }
         let left = Duration::from_millis(for_ms).min(LONGEST_PAUSE);
-        tracing::info!(registry, for_s = left.as_secs(), by, "sharing is paused, or goes on");
+        tracing::info!(registry, for_s = left.as_secs(), by, "an operator paused or resumed sharing");
         let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
         let version = self.sharing.as_ref().map_or(FIRST, super::sharing::Sharing::version);
         let stored = StoredPause { registry: registry.clone(), for_ms: milliseconds(left), by: by.clone() };
         let storing = async move {
             match pauses {
                 Some(pauses) => pausing::store(pauses, version, stored).await,
-                None => Err("its bus is not there, or cannot store it".to_owned()),
+                None => Err("the node has no connection to a bus that can store it".to_owned()),
             }
         };
         Box::pin(storing.into_actor(self).map(move |stored, tracker, context| {
-            tracker.record(words::paused(registry.as_deref(), left, &by, stored.is_ok()), trace, context);
-            let told_at = tracker.clock.now().monotonic;
+            tracker.record(events::paused(registry.as_deref(), left, &by, stored.is_ok()), trace, context);
+            let ordered_at = tracker.clock.now().monotonic;
             if let Some(sharing) = &mut tracker.sharing {
-                sharing.was_told_of_pause(registry.clone(), !left.is_zero());
+                sharing.note_pause(registry.clone(), !left.is_zero());
                 if stored.is_err() {
-                    sharing.owes_pause(registry.clone(), UnstoredPause { told_at, until: told_at + left, by: by.clone() });
+                    sharing.keep_unstored_pause(registry.clone(), UnstoredPause { ordered_at, until: ordered_at + left, by: by.clone() });
                 } else {
                     sharing.unstored_pauses.remove(&registry);
                 }
@@ -84,10 +86,10 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
 impl BackoffTracker {
     fn clear(&mut self, clearing: Clearing, by: &str, context: &mut Context<Self>) {
         let Clearing { image, backoff_keys } = clearing;
-        let words: Vec<String> = backoff_keys.iter().map(|backoff_key| format!("{:032x}", backoff_key.0)).collect();
-        let what = hash128(&[image.as_deref().unwrap_or_default(), &words.join(" ")]);
+        let keys: Vec<String> = backoff_keys.iter().map(|backoff_key| format!("{:032x}", backoff_key.0)).collect();
+        let what = hash128(&[image.as_deref().unwrap_or_default(), &keys.join(" ")]);
         let now = self.clock.now().monotonic;
-        let clear = StoredClear { image: image.clone(), backoff_keys: words, by: by.to_owned(), ..StoredClear::default() };
+        let clear = StoredClear { image: image.clone(), backoff_keys: keys, by: by.to_owned(), ..StoredClear::default() };
         if let Some(sharing) = &mut self.sharing {
             let key = ReportKey { node: sharing.node.clone(), class: None, backoff_key: what }.text();
             sharing.clear(key, clear, now);
@@ -98,12 +100,12 @@ impl BackoffTracker {
     pub(super) fn pauses(&self) -> Vec<Pause> {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return vec![] };
-        let told = |pause: &crate::core::knowledge::PauseInForce| Pause {
+        let to_message = |pause: &crate::core::knowledge::PauseInForce| Pause {
             registry: pause.registry.clone(),
             left_ms: milliseconds(pause.until.saturating_sub(now)),
             by: pause.by.clone(),
         };
-        knowledge.pauses(now).map(told).collect()
+        knowledge.pauses(now).map(to_message).collect()
     }
 
     pub(crate) fn counts(&self) -> BackoffCounts {
@@ -125,11 +127,11 @@ impl BackoffTracker {
             observed_total: counts.observed_total,
             late_results_total: counts.late_results_total,
             no_room_total: counts.refused_total,
-            reports_heard_total: counts.replica.heard_total,
+            reports_received_total: counts.replica.received_total,
             reports_stale_total: counts.replica.stale_total,
             reports_clamped_total: counts.replica.clamped_total,
             reports_evicted_total: counts.replica.evicted_total,
-            contradicted_total: counts.replica.contradicted_total,
+            distrusted_total: counts.replica.distrusted_total,
             kept_to_itself_total: counts.kept_to_itself_total,
             bus_misses_total: counts.bus_misses_total,
             cleared_total: counts.cleared_total,

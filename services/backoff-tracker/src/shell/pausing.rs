@@ -45,20 +45,20 @@ impl BackoffTracker {
         let before = std::mem::replace(&mut sharing.pauses_created, found.status.created.clone());
         let forgotten = !before.is_empty() && before != found.status.created;
         // Of an operator's command to this node and the stored pause, the later one counts.
-        let later = |registry: &Option<String>, told_at: Duration| {
+        let later = |registry: &Option<String>, ordered_at: Duration| {
             let key = pause_key(registry.as_deref());
-            found.entries.iter().any(|stored| stored.entry.key == key && told_at + stored.age < now)
+            found.entries.iter().any(|stored| stored.entry.key == key && ordered_at + stored.age < now)
         };
-        sharing.unstored_pauses.retain(|registry, pause| !later(registry, pause.told_at));
+        sharing.unstored_pauses.retain(|registry, pause| !later(registry, pause.ordered_at));
         let unstored = sharing.unstored_pauses.clone();
-        let own_word = |registry: Option<&str>| unstored.keys().any(|own| own.as_deref() == registry);
+        let is_unstored = |registry: Option<&str>| unstored.keys().any(|own| own.as_deref() == registry);
         let is_stored = |registry: Option<&str>| {
             let key = pause_key(registry);
             found.entries.iter().any(|stored| stored.entry.key == key)
         };
         let lacking: Vec<PauseInForce> = knowledge
             .pauses(now)
-            .filter(|pause| !is_stored(pause.registry.as_deref()) && !own_word(pause.registry.as_deref()))
+            .filter(|pause| !is_stored(pause.registry.as_deref()) && !is_unstored(pause.registry.as_deref()))
             .cloned()
             .collect();
         let own_keys: Vec<String> = unstored.keys().map(|registry| pause_key(registry.as_deref())).collect();
@@ -76,13 +76,13 @@ impl BackoffTracker {
             return inputs;
         }
         let (version, pauses) = (sharing.version(), sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)));
-        let told_here: Vec<_> = lacking.into_iter().filter(|pause| sharing.paused_here.contains(&pause.registry)).collect();
-        for PauseInForce { registry, until, by } in told_here {
+        let ordered_here: Vec<_> = lacking.into_iter().filter(|pause| sharing.paused_here.contains(&pause.registry)).collect();
+        for PauseInForce { registry, until, by } in ordered_here {
             let Some(pauses) = pauses.clone() else { continue };
             let pause = StoredPause { registry, for_ms: milliseconds(until.saturating_sub(now)), by };
             let storing = async move {
                 if let Err(error) = store(pauses, version, pause).await {
-                    tracing::warn!(error, "a pause that the bus has forgotten is not stored again: nodes that start now do not know of it");
+                    tracing::warn!(error, "a pause that the bus lost could not be stored again: nodes that start now do not apply it");
                 }
             };
             context.spawn(storing.into_actor(self));
@@ -95,17 +95,17 @@ impl BackoffTracker {
         let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };
         // A pause that has expired meanwhile is dropped.
-        sharing.unstored_pauses.retain(|_, pause| pause.until <= pause.told_at || now < pause.until);
+        sharing.unstored_pauses.retain(|_, pause| pause.until <= pause.ordered_at || now < pause.until);
         let Some(pauses) = sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)) else { return };
         let version = sharing.version();
-        for (registry, UnstoredPause { told_at, until, by }) in sharing.unstored_pauses.clone() {
+        for (registry, UnstoredPause { ordered_at, until, by }) in sharing.unstored_pauses.clone() {
             let pause = StoredPause { registry: registry.clone(), for_ms: milliseconds(until.saturating_sub(now)), by };
             let storing = store(Arc::clone(&pauses), version, pause).into_actor(self);
             context.spawn(storing.map(move |stored, tracker: &mut Self, _| {
                 let Some(sharing) = &mut tracker.sharing else { return };
                 match stored {
                     // A later command of an operator is kept until it is stored itself.
-                    Ok(()) if sharing.unstored_pauses.get(&registry).is_some_and(|pause| pause.told_at == told_at) => {
+                    Ok(()) if sharing.unstored_pauses.get(&registry).is_some_and(|pause| pause.ordered_at == ordered_at) => {
                         sharing.unstored_pauses.remove(&registry);
                     }
                     Ok(()) => {}

@@ -36,7 +36,7 @@ impl Recording {
 
 /// What an operator did.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FaultAction {
+pub(crate) struct OperatorAction {
     reason: EventReason,
     message: String,
     image: String,
@@ -44,7 +44,7 @@ pub(crate) struct FaultAction {
 }
 
 /// An operator cleared failures.
-pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> FaultAction {
+pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> OperatorAction {
     let BackoffCleared { cleared, still_binding } = done;
     let still = still_binding.iter().map(|still| format!("; not cleared: {still}")).collect::<String>();
     let reference = Reference::parse(what).ok();
@@ -56,7 +56,7 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> FaultActio
         (named, 0) => format!(": {}", named.join(", ")),
         (named, more) => format!(": {} and {more} more", named.join(", ")),
     };
-    FaultAction {
+    OperatorAction {
         reason: EventReason::BackoffCleared,
         message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
         // The text of a back-off key could also be an image.
@@ -65,16 +65,16 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> FaultActio
     }
 }
 
-/// An operator paused sharing, or ended a pause if `left` is zero. `all_told` is false if only this node has the pause.
-pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, all_told: bool) -> FaultAction {
+/// An operator paused sharing, or ended a pause if `left` is zero. `is_stored` is false if only this node has the pause.
+pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, is_stored: bool) -> OperatorAction {
     let (by, of) = (bounded(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded(registry))));
-    let on = if all_told { "" } else { ", on this node alone" };
+    let on = if is_stored { "" } else { ", on this node alone" };
     let (reason, message) = if left.is_zero() {
         (EventReason::SharingResumed, format!("{by} ended the pause of what is shared of {of}{on}"))
     } else {
         (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}{on}", duration(left)))
     };
-    FaultAction { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
+    OperatorAction { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
 }
 
 fn is_key(what: &str) -> bool {
@@ -87,8 +87,8 @@ fn bounded(name: &str) -> &str {
 
 impl BackoffTracker {
     /// Records an operator's action once, on the node that received the command.
-    pub(crate) fn record(&mut self, action: FaultAction, trace: TraceContext, context: &mut Context<Self>) {
-        let FaultAction { reason, message, image, registry } = action;
+    pub(crate) fn record(&mut self, action: OperatorAction, trace: TraceContext, context: &mut Context<Self>) {
+        let OperatorAction { reason, message, image, registry } = action;
         let within = Some(trace);
         self.record_event(within, context, |event| PullEvent { reason, message, image, registry, ..event });
     }
@@ -123,9 +123,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_said_who_did_what_to_which_image_or_registry() {
+    fn the_message_names_the_operator_the_action_and_the_image_or_registry() {
         let done = |cleared: &[String]| BackoffCleared { cleared: cleared.to_vec(), ..BackoffCleared::default() };
-        let cleared = |what: &str, by: &str, gone: &[String]| super::cleared(what, by, &done(gone));
+        let cleared = |what: &str, by: &str, keys: &[String]| super::cleared(what, by, &done(keys));
         let action = cleared("busybox:1", "ops@desk", &["image docker.io/library/busybox:1".to_owned()]);
         assert_eq!(action.message, "ops@desk cleared busybox:1: image docker.io/library/busybox:1");
         assert_eq!((action.image.as_str(), action.registry.as_deref()), ("busybox:1", Some("docker.io")));

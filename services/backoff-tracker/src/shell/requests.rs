@@ -32,20 +32,20 @@ pub(super) struct Request {
     pub(super) trace: TraceContext,
     pub(super) standing: bool,
     pub(super) stage: Stage,
-    waiting: Option<HeldBack>,
+    waiting: Option<Deferred>,
     /// Whether the core has had `Input::AttemptPlanned`.
     begun: bool,
     /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
     /// The shared entry that last refused it.
     refused_by: Option<BackoffKeyId>,
-    heard: Duration,
+    last_contact: Duration,
 }
 
 /// A reply that is deferred until a decision, or until `until`. If it is dropped, because the request is asked for again or has ended, the
 /// caller is answered that it must ask again.
 #[derive(Debug)]
-struct HeldBack {
+struct Deferred {
     answer: Option<Answer<actors::Ask<RequestClearance>>>,
     until: Duration,
 }
@@ -105,7 +105,7 @@ impl Requests {
             if anew && matches!(request.stage, Stage::Resolved | Stage::Abandoned) {
                 request.stage = Stage::Waiting;
             }
-            (request.attempt, request.trace, request.standing, request.heard) = (ask.attempt, ask.trace, ask.standing, now);
+            (request.attempt, request.trace, request.standing, request.last_contact) = (ask.attempt, ask.trace, ask.standing, now);
             Some((request.number, anew))
         });
         if let Some(known) = known.flatten() {
@@ -124,7 +124,7 @@ impl Requests {
             begun: false,
             abandoned: None,
             refused_by: None,
-            heard: now,
+            last_contact: now,
         };
         // A request with another attempt was given up before (`overtaken`).
         self.remove(id);
@@ -141,9 +141,9 @@ impl Requests {
     }
 
     /// Defers the reply to a request. A caller that waited before gets none.
-    pub(super) fn hold_back(&mut self, now: Duration, id: ClearanceId, patience: Duration, answer: Answer<actors::Ask<RequestClearance>>) {
-        let held_back = HeldBack { answer: Some(answer), until: clock::end_of_wait(now, patience.min(LONGEST_PATIENCE)) };
-        self.change(id, |request| request.waiting = Some(held_back));
+    pub(super) fn defer(&mut self, now: Duration, id: ClearanceId, patience: Duration, answer: Answer<actors::Ask<RequestClearance>>) {
+        let deferred = Deferred { answer: Some(answer), until: clock::end_of_wait(now, patience.min(LONGEST_PATIENCE)) };
+        self.change(id, |request| request.waiting = Some(deferred));
     }
 
     /// Whether there is no room for a request that is not known yet.
@@ -274,15 +274,15 @@ impl Requests {
     }
 
     /// Notes that the caller asked, or was answered, now.
-    pub(super) fn heard(&mut self, now: Duration, id: ClearanceId) {
-        self.change(id, |request| request.heard = now);
+    pub(super) fn note_contact(&mut self, now: Duration, id: ClearanceId) {
+        self.change(id, |request| request.last_contact = now);
     }
 }
 
 impl Request {
     /// When the waiting caller's patience ends, or the request lapses.
     fn due(&self) -> Duration {
-        self.waiting.as_ref().map_or(self.heard + LAPSES_AFTER, |waiting| waiting.until)
+        self.waiting.as_ref().map_or(self.last_contact + LAPSES_AFTER, |waiting| waiting.until)
     }
 
     /// Whether its caller still runs an attempt that is abandoned.
@@ -307,7 +307,7 @@ impl Request {
     }
 
     /// The answer to a caller whose patience is over, by the present state.
-    pub(super) fn as_it_stands(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
+    pub(super) fn present_answer(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
         match &self.stage {
             Stage::Refused(refusal) => Clearance::Waiting { held: Some(knowledge.refusal_message(now, refusal.clone())) },
             Stage::Waiting | Stage::Cleared(_) => Clearance::Waiting { held: None },
@@ -321,7 +321,7 @@ impl Request {
     }
 }
 
-impl Drop for HeldBack {
+impl Drop for Deferred {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
             answer.give(Ok(Clearance::Waiting { held: None }));

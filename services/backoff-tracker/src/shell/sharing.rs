@@ -24,7 +24,7 @@ const HOLDERS_REMEMBERED: usize = 1_024;
 
 /// Registries paused by operators on this node, remembered so that the pauses can be stored again.
 const PAUSES_REMEMBERED: usize = 64;
-/// Clears remembered so that they can be published again: an operator makes a few while a bus is gone.
+/// Clears remembered so that they can be published again: an operator makes a few while a bus is lost.
 const CLEARS_REMEMBERED: usize = 64;
 
 /// The sharing part of the actor.
@@ -41,7 +41,7 @@ pub(crate) struct Sharing {
     /// When the known bucket of pauses was created: another bucket has forgotten the pauses.
     pub(crate) pauses_created: String,
     /// Whether the bus's health was received.
-    pub(crate) greeted: bool,
+    pub(crate) health_received: bool,
     /// Whether the bus is being asked if it is back.
     pub(crate) pinging: bool,
     /// Answers that had been missed when the bus was timed last.
@@ -49,7 +49,7 @@ pub(crate) struct Sharing {
     /// Reports that had not reached the bus when own reports were last written again.
     pub(crate) unsent_seen: u64,
     /// When own reports were last published again while the bus was connected.
-    pub(crate) said_again_at: Duration,
+    pub(crate) published_again_at: Duration,
     /// Operators' clears on this node, with key and date, for as long as any node may still know a failure before them.
     clears: VecDeque<(String, StoredClear, Duration)>,
     /// Leads, slots and probes in their bucket.
@@ -69,8 +69,8 @@ pub(crate) struct Sharing {
 #[derive(Clone, Debug)]
 pub(crate) struct UnstoredPause {
     /// When it was ordered, on this node's clock.
-    pub(crate) told_at: Duration,
-    /// When the pause expires. If this is not after `told_at`, it is the end of a pause.
+    pub(crate) ordered_at: Duration,
+    /// When the pause expires. If this is not after `ordered_at`, it is the end of a pause.
     pub(crate) until: Duration,
     pub(crate) by: String,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Counts {
 impl Sharing {
     pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random, clock: Clock) -> Self {
         let (bus, bucket) = (shared.bus.clone(), bucket_spec(SharedBucket::leases(&shared.fleet)));
-        // Every node receives each lease, and only the node's name matters: its processes are not told apart.
+        // Every node receives each lease, and only the node's name matters: its processes are not distinguished.
         let of_leases = LeaseParts { state: bus, bucket, holder: node.clone(), instance: String::new(), term: PROBE_DEADLINE, clock };
         let leases = Arc::new(LeaseStore::new(of_leases));
         Self {
@@ -101,11 +101,11 @@ impl Sharing {
             written: Arc::default(),
             follower: Follower::default(),
             pauses_created: String::new(),
-            greeted: false,
+            health_received: false,
             pinging: false,
             misses_timed: 0,
             unsent_seen: 0,
-            said_again_at: Duration::ZERO,
+            published_again_at: Duration::ZERO,
             clears: VecDeque::new(),
             leases,
             asked: BTreeMap::new(),
@@ -142,7 +142,7 @@ impl Sharing {
     }
 
     /// An operator has ordered a pause on this node, or its end.
-    pub(crate) fn was_told_of_pause(&mut self, registry: Option<String>, begins: bool) {
+    pub(crate) fn note_pause(&mut self, registry: Option<String>, begins: bool) {
         if !begins {
             self.paused_here.remove(&registry);
         } else if self.paused_here.len() < PAUSES_REMEMBERED {
@@ -151,7 +151,7 @@ impl Sharing {
     }
 
     /// A pause, or its end, could not be stored: it will be.
-    pub(crate) fn owes_pause(&mut self, registry: Option<String>, pause: UnstoredPause) {
+    pub(crate) fn keep_unstored_pause(&mut self, registry: Option<String>, pause: UnstoredPause) {
         if self.unstored_pauses.len() < PAUSES_REMEMBERED || self.unstored_pauses.contains_key(&registry) {
             self.unstored_pauses.insert(registry, pause);
         }
@@ -179,20 +179,24 @@ impl Sharing {
         self.counts.refused += 1;
         if let Some(version) = other_version(value) {
             if self.counts.other_version == 0 {
-                tracing::warn!(key, version, "what other nodes write is not read here: bring all agents to versions that go together");
+                tracing::warn!(
+                    key,
+                    version,
+                    "a value of another node has a version that this agent cannot read: update all agents to compatible versions"
+                );
             }
             self.counts.other_version += 1;
         } else if let Some((writer, reports)) = self.refusals.count(now, key) {
             tracing::warn!(
                 writer,
                 reports,
-                "reports under this node's name are no reports, and count as nothing said: see what runs there"
+                "values under the reports of this writer are not valid reports and are ignored: check the agent on that node"
             );
         }
     }
 
     /// Whether reports of this node did not reach the bus since the last call.
-    pub(crate) fn owes_reports(&mut self) -> bool {
+    pub(crate) fn has_unsent_reports(&mut self) -> bool {
         let unsent = read(&self.written.unsent);
         std::mem::replace(&mut self.unsent_seen, unsent) != unsent
     }

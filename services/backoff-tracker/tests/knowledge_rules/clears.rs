@@ -20,7 +20,7 @@ fn clear(age: Duration) -> Input {
 }
 
 /// Receives another node's failure, of an attempt that began this long ago.
-fn hear(node: &mut Node, reporter: &str, age: Duration) {
+fn receive(node: &mut Node, reporter: &str, age: Duration) {
     let attempt = AttemptId::random(&mut node.random);
     let backoff_key = Arc::new(BackoffKey::new(view(), image()));
     let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: failed(1) };
@@ -28,7 +28,7 @@ fn hear(node: &mut Node, reporter: &str, age: Duration) {
 }
 
 #[test]
-fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() {
+fn an_attempt_running_during_a_clear_binds_no_node_and_the_next_one_does() {
     let mut node = Node::of(1_000);
     node.now = 10 * SECOND;
     node.ask();
@@ -37,50 +37,50 @@ fn an_attempt_that_a_clear_found_under_way_binds_nobody_and_the_next_one_does() 
     node.give(clear(Duration::ZERO));
     node.until(12.0);
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert!(!binds(&node), "it says what was so before the clear: {:?}", node.core.entries(node.now));
+    assert!(!binds(&node), "its failure began before the clear: {:?}", node.core.entries(node.now));
     // The report is as old as its attempt, so that nodes that know the clear ignore it.
-    let told = node.published.iter().position(|report| report.backoff_key.about() == &image()).expect("it is told");
-    assert_eq!(node.ages[told], 2 * SECOND);
+    let place = node.published.iter().position(|report| report.backoff_key.about() == &image()).expect("it is published");
+    assert_eq!(node.ages[place], 2 * SECOND);
     let held = node.held().next_attempt;
     assert!(held <= node.now + 10 * SECOND, "what holds this node is kubelet's rule: {held:?}");
     node.until(held.as_secs_f64());
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
     node.fail(FailureClass::NotFound);
     assert!(binds(&node), "it began after the clear");
 }
 
 #[test]
-fn what_others_tell_of_attempts_before_a_clear_binds_nobody_and_of_later_ones_does() {
+fn reports_of_attempts_before_a_clear_bind_no_node_and_of_later_ones_do() {
     for (clear_first, attempts) in [(true, [3, 1]), (false, [3, 1])] {
         let mut node = Node::of(1_000);
         node.now = 100 * SECOND;
         let [before, after] = attempts.map(|seconds| seconds * SECOND);
         if clear_first {
             node.give(clear(2 * SECOND));
-            hear(&mut node, "n1", before);
+            receive(&mut node, "n1", before);
         } else {
-            hear(&mut node, "n1", before);
-            assert!(binds(&node), "the clear is not heard of yet");
+            receive(&mut node, "n1", before);
+            assert!(binds(&node), "the clear is not received yet");
             node.give(clear(2 * SECOND));
         }
-        assert!(!binds(&node), "begun before the clear, heard {}", if clear_first { "after it" } else { "before it" });
+        assert!(!binds(&node), "begun before the clear, received {}", if clear_first { "after it" } else { "before it" });
         node.ask();
-        assert!(!matches!(node.told, Some(Decision::Refused(_))), "{:?}", node.told);
-        hear(&mut node, "n2", after);
+        assert!(!matches!(node.decision, Some(Decision::Refused(_))), "{:?}", node.decision);
+        receive(&mut node, "n2", after);
         assert!(binds(&node), "begun after the clear");
     }
 }
 
 /// A clear of a back-off key applies to that key only, and a clear of an image to that image only.
 #[test]
-fn a_clear_says_nothing_of_what_it_does_not_name() {
+fn a_clear_changes_no_key_that_it_does_not_name() {
     let mut node = Node::of(1_000);
     node.now = 100 * SECOND;
     node.give(Input::Cleared { image: Some("r/other:1".to_owned()), backoff_keys: vec![], age: SECOND });
-    hear(&mut node, "n1", 3 * SECOND);
+    receive(&mut node, "n1", 3 * SECOND);
     assert!(binds(&node));
     node.give(Input::Cleared { image: None, backoff_keys: vec![BackoffKey::new(view(), image()).id()], age: SECOND });
     assert!(!binds(&node));
-    hear(&mut node, "n2", Duration::from_millis(500));
+    receive(&mut node, "n2", Duration::from_millis(500));
     assert!(binds(&node));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, Outcome, Refusal, RequestId, Target};
 use contract::messages::backoff_tracker::{
-    self as told, AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt,
+    self as messages, AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt,
 };
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
@@ -21,7 +21,7 @@ fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
 fn fails_and_is_answered(node: &mut Node, number: u64, failure: &Failure) -> (TraceContext, AttemptReported) {
     let (request, attempt, span) = (RequestId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
     node.give(Input::Request { request, key: key(IMAGE), target: target() });
-    assert!(node.is_clear(), "{number}: {:?}", node.told);
+    assert!(node.is_clear(), "{number}: {:?}", node.decision);
     node.give(Input::AttemptPlanned { request, attempt, trace: Some(span) });
     node.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure.clone()) });
     let answer = report(node, attempt, key(IMAGE), span, failure);
@@ -38,7 +38,7 @@ fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext
 
 /// The refusal of another flight that requests an image now.
 fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refusal {
-    node.told = None;
+    node.decision = None;
     node.give(Input::Request { request: RequestId(number), key, target });
     let held = node.held().clone();
     node.give(Input::Withdraw(RequestId(number)));
@@ -50,7 +50,7 @@ fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
     node.core.check(node.now, CheckBackoff { key, peek: false, target: Some(target()) })
 }
 
-fn held(answer: BackoffAnswer) -> told::Refusal {
+fn held(answer: BackoffAnswer) -> messages::Refusal {
     match answer {
         BackoffAnswer::Refused(held) => held,
         other => panic!("not held but {other:?}"),
@@ -58,7 +58,7 @@ fn held(answer: BackoffAnswer) -> told::Refusal {
 }
 
 #[test]
-fn what_kubelets_rule_holds_names_the_attempt_to_every_caller_and_later_flight() {
+fn a_refusal_by_kubelets_rule_names_the_attempt_to_every_caller_and_later_flight() {
     let mut node = Node::of(1_000);
     let span = fails(&mut node, 1, &failure(FailureClass::NodeLocal));
     let pod = Some(PodRef { name: "p".to_owned(), ..PodRef::default() });
@@ -75,26 +75,26 @@ fn what_kubelets_rule_holds_names_the_attempt_to_every_caller_and_later_flight()
 }
 
 #[test]
-fn what_is_held_by_the_floor_alone_names_the_attempt() {
+fn a_refusal_by_the_floor_names_the_attempt() {
     let mut node = Node::of(1_000);
-    node.hear("n1", image(), Finding::Succeeded);
-    node.hear("n1", endpoint(), Finding::Succeeded);
+    node.receive("n1", image(), Finding::Succeeded);
+    node.receive("n1", endpoint(), Finding::Succeeded);
     // The registry serves others, so this node pauses for 1 s; but then no node is known to have been served for 10 s.
     node.until(9.5);
     let span = fails(&mut node, 1, &Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) });
     node.until(12.0);
     assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Allowed, "by what is shared, and no delay of its own");
     let refusal = refused(&mut node, 2, key(IMAGE), target());
-    let said = (refusal.trace, refusal.learned_ago, refusal.next_attempt);
-    assert_eq!(said, (Some(span), Duration::from_millis(2_500), Duration::from_millis(19_500)), "{refusal:?}");
+    let named = (refusal.trace, refusal.learned_ago, refusal.next_attempt);
+    assert_eq!(named, (Some(span), Duration::from_millis(2_500), Duration::from_millis(19_500)), "{refusal:?}");
 }
 
 /// The registry serves others: no entry and no delay refuses the image, and a check forgets why it failed.
 #[test]
-fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_what_it_got() {
+fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_its_failure() {
     let unavailable = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
     let mut node = Node::of(1_000);
-    node.hear("n1", endpoint(), Finding::Succeeded);
+    node.receive("n1", endpoint(), Finding::Succeeded);
     node.until(0.5);
     let (span, answer) = fails_and_is_answered(&mut node, 1, &unavailable);
     assert_eq!(answer.next_attempt_ms, Some(1_000), "a standing pull goes on after the pause");
@@ -105,9 +105,9 @@ fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_what_it_got() 
 }
 
 #[test]
-fn a_registry_that_asked_this_node_to_stay_away_holds_other_images_by_the_attempt_that_it_refused() {
+fn after_retry_after_other_images_are_refused_with_the_attempt_that_received_it() {
     let mut node = Node::of(1_000);
-    node.hear("n1", endpoint(), Finding::Succeeded);
+    node.receive("n1", endpoint(), Finding::Succeeded);
     node.until(0.5);
     let limited = Failure { retry_after: Some(Duration::from_secs(60)), ..failure(FailureClass::RateLimited) };
     let span = fails(&mut node, 1, &limited);
@@ -116,5 +116,5 @@ fn a_registry_that_asked_this_node_to_stay_away_holds_other_images_by_the_attemp
     let refusal = refused(&mut node, 2, key("r/b:1"), other);
     assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), FailureClass::RateLimited, false), "{refusal:?}");
     assert_eq!((refusal.learned_ago, refusal.cause), (Duration::from_millis(2_500), limited.cause));
-    assert!(matches!(node.told, Some(Decision::Refused(_))));
+    assert!(matches!(node.decision, Some(Decision::Refused(_))));
 }

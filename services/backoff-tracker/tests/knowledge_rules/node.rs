@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) random: Random,
     pub(crate) now: Duration,
     /// The last decision on a request.
-    pub(crate) told: Option<Decision>,
+    pub(crate) decision: Option<Decision>,
     pub(crate) published: Vec<Arc<Report>>,
     /// The age of each published report.
     pub(crate) ages: Vec<Duration>,
@@ -35,14 +35,14 @@ impl Node {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
         let (random, now) = (Random::seeded(1), Duration::ZERO);
-        Self { core, random, now, told: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
+        Self { core, random, now, decision: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
         let mut asked = Vec::new();
         for effect in self.core.step(self.now, input) {
             match effect {
-                Effect::Answer(_, decision) => self.told = Some(decision),
+                Effect::Answer(_, decision) => self.decision = Some(decision),
                 Effect::Publish(report, age) => {
                     self.published.push(report);
                     self.ages.push(age);
@@ -74,12 +74,12 @@ impl Node {
         self.give(Input::Request { request: REQUEST, key: key("r/a:1"), target: target() });
     }
 
-    pub(crate) fn hear(&mut self, reporter: &str, about: About, finding: Finding) {
-        self.hear_late(reporter, about, finding, Duration::ZERO);
+    pub(crate) fn receive(&mut self, reporter: &str, about: About, finding: Finding) {
+        self.receive_late(reporter, about, finding, Duration::ZERO);
     }
 
     /// Receives a report of this age.
-    pub(crate) fn hear_late(&mut self, reporter: &str, about: About, finding: Finding, age: Duration) {
+    pub(crate) fn receive_late(&mut self, reporter: &str, about: About, finding: Finding, age: Duration) {
         let report = Report {
             reporter: reporter.parse().unwrap(),
             backoff_key: Arc::new(BackoffKey::new(view(), about)),
@@ -106,14 +106,14 @@ impl Node {
     }
 
     pub(crate) fn held(&self) -> &Refusal {
-        match self.told.as_ref() {
+        match self.decision.as_ref() {
             Some(Decision::Refused(held)) => held,
             other => panic!("not held but {other:?}"),
         }
     }
 
     pub(crate) fn is_clear(&self) -> bool {
-        matches!(self.told, Some(Decision::Granted { .. }))
+        matches!(self.decision, Some(Decision::Granted { .. }))
     }
 }
 

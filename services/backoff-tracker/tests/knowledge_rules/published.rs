@@ -17,9 +17,9 @@ fn failing_since(node: &Node) -> Option<Duration> {
 }
 
 #[test]
-fn a_failure_says_since_when_the_node_has_failed() {
+fn a_failure_report_contains_since_when_the_node_has_failed() {
     let mut node = Node::of(1);
-    node.hear("me", image(), failed(1));
+    node.receive("me", image(), failed(1));
     for seconds in [30.0, 60.0] {
         node.until(seconds);
         node.ask();
@@ -32,9 +32,9 @@ fn a_failure_says_since_when_the_node_has_failed() {
 #[test]
 fn a_failure_after_a_success_is_the_first_again() {
     let mut node = Node::of(1);
-    node.hear("me", image(), failed(1));
+    node.receive("me", image(), failed(1));
     node.until(10.0);
-    node.hear("me", image(), Finding::Succeeded);
+    node.receive("me", image(), Finding::Succeeded);
     node.until(30.0);
     node.ask();
     node.fail(FailureClass::NotFound);

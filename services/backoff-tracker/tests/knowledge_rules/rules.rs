@@ -12,17 +12,17 @@ use contract::{AttemptId, FailureClass, Stage};
 use super::node::{Node, endpoint, failed, image, key, limited, target, view};
 
 #[test]
-fn a_registry_is_down_when_three_say_so_or_all_there_are() {
+fn a_registry_is_down_when_three_nodes_or_all_report_it() {
     for (alive, needed) in [(1_000, 3), (3, 3), (2, 2)] {
         let mut node = Node::of(alive);
         for reporter in 1..needed {
-            node.hear(&format!("n{reporter}"), endpoint(), failed(1));
+            node.receive(&format!("n{reporter}"), endpoint(), failed(1));
         }
         node.ask();
         assert!(node.is_clear(), "{alive} alive: {} are not enough", needed - 1);
         let mut node = Node::of(alive);
         for reporter in 1..=needed {
-            node.hear(&format!("n{reporter}"), endpoint(), failed(1));
+            node.receive(&format!("n{reporter}"), endpoint(), failed(1));
         }
         node.ask();
         let held = node.held();
@@ -33,35 +33,35 @@ fn a_registry_is_down_when_three_say_so_or_all_there_are() {
 
 /// A digest of the first seconds may count the node itself only: a report shows that there is another node.
 #[test]
-fn one_other_node_is_never_all_there_are() {
+fn one_other_reporter_never_counts_as_all_nodes() {
     for alive in 0..3 {
         let mut node = Node::of(alive);
-        node.hear("n1", endpoint(), failed(1));
+        node.receive("n1", endpoint(), failed(1));
         node.ask();
-        assert!(node.is_clear(), "{alive} alive: {:?}", node.told);
+        assert!(node.is_clear(), "{alive} alive: {:?}", node.decision);
     }
 }
 
 #[test]
-fn one_voice_often_is_one_voice() {
+fn repeated_reports_of_one_node_count_as_one() {
     let mut node = Node::of(1_000);
     for _ in 0..10 {
-        node.hear("n1", endpoint(), failed(1));
+        node.receive("n1", endpoint(), failed(1));
     }
     node.ask();
     assert!(node.is_clear());
 }
 
 #[test]
-fn a_missing_image_binds_at_once_and_briefly_while_one_says_so() {
+fn a_missing_image_binds_at_once_but_briefly_if_one_node_reports_it() {
     let mut node = Node::of(1_000);
-    node.hear("n1", image(), failed(1));
+    node.receive("n1", image(), failed(1));
     node.ask();
     assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR);
     node.until(1.0);
-    node.hear("n1", image(), failed(2));
-    assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "the same voice again binds no longer");
-    node.hear("n2", image(), failed(2));
+    node.receive("n1", image(), failed(2));
+    assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "the same reporter again binds no longer");
+    node.receive("n2", image(), failed(2));
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(19) && next_attempt <= Duration::from_secs(21), "{next_attempt:?}");
 }
@@ -69,133 +69,133 @@ fn a_missing_image_binds_at_once_and_briefly_while_one_says_so() {
 #[test]
 fn when_an_entry_is_due_its_lease_decides_who_probes() {
     let mut node = Node::of(1_000);
-    node.hear("n1", image(), failed(1));
+    node.receive("n1", image(), failed(1));
     node.ask();
     node.until(6.0);
-    assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Probe(_), answer_by: Some(_), .. })), "{:?}", node.told);
+    assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), answer_by: Some(_), .. })), "{:?}", node.decision);
 
     let mut node = Node::of(1_000);
     node.bus_answers = false;
-    node.hear("n1", image(), failed(1));
+    node.receive("n1", image(), failed(1));
     let epoch = node.core.entries(node.now)[0].epoch();
     let name = LeaseName::Probe(BackoffKey::new(view(), image()).id(), epoch);
     node.ask();
     node.until(3.9);
     node.give(Input::LeaseTaken { name, holder: "n9".parse().unwrap(), left: Duration::from_secs(15) });
     node.until(18.0);
-    assert!(!node.is_clear(), "another probes: {:?}", node.told);
+    assert!(!node.is_clear(), "another probes: {:?}", node.decision);
 }
 
 #[test]
-fn a_success_lifts_and_who_waited_goes_on_in_its_turn() {
+fn a_success_closes_the_entry_and_waiting_nodes_continue_in_turn() {
     let mut node = Node::of(1_000);
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, endpoint(), failed(1));
+        node.receive(reporter, endpoint(), failed(1));
     }
     node.ask();
-    assert!(matches!(node.told, Some(Decision::Refused(_))));
+    assert!(matches!(node.decision, Some(Decision::Refused(_))));
     node.until(1.0);
-    node.hear("n4", image(), Finding::Succeeded);
-    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.receive("n4", image(), Finding::Succeeded);
+    node.receive("n4", endpoint(), Finding::Succeeded);
     node.until(1.0 + 1_000.0 / 190.0 + 0.01);
-    assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::None, .. })), "{:?}", node.told);
+    assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::None, .. })), "{:?}", node.decision);
 }
 
 #[test]
-fn an_image_resolved_lately_waits_for_nobody() {
+fn a_lately_resolved_image_is_pulled_without_waiting() {
     let mut node = Node::of(1_000);
     node.bus_answers = false;
-    node.hear("n4", endpoint(), Finding::Succeeded);
-    node.hear("n4", image(), Finding::Succeeded);
+    node.receive("n4", endpoint(), Finding::Succeeded);
+    node.receive("n4", image(), Finding::Succeeded);
     node.ask();
-    assert_eq!(node.told, Some(Decision::Granted { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
+    assert_eq!(node.decision, Some(Decision::Granted { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
 }
 
 #[test]
-fn who_is_contradicted_binds_nobody_for_ten_minutes() {
+fn a_distrusted_node_binds_no_other_for_ten_minutes() {
     let mut node = Node::of(1_000);
-    node.hear("n1", image(), failed(1));
+    node.receive("n1", image(), failed(1));
     node.now = Duration::from_secs(1);
-    node.hear("n2", image(), Finding::Succeeded);
+    node.receive("n2", image(), Finding::Succeeded);
     let another = |tag: u64| About::Reference { reference: format!("r/a:{tag}"), scope: "anonymous".to_owned(), mirrored: false };
     for minute in 1..10 {
         node.now = Duration::from_secs(60 * minute);
-        node.hear("n1", image(), failed(1));
-        node.hear("n1", another(minute), failed(1));
+        node.receive("n1", image(), failed(1));
+        node.receive("n1", another(minute), failed(1));
         assert!(node.core.entries(node.now).is_empty(), "minute {minute}");
     }
     node.now = Duration::from_secs(2) + DISTRUSTED_FOR;
-    node.hear("n1", another(99), failed(1));
+    node.receive("n1", another(99), failed(1));
     assert_eq!(node.core.entries(node.now).len(), 1);
 }
 
 /// After the bus is back, the reports of the meantime arrive in any order. A success is reported for each key that an attempt has shown to
 /// work.
 #[test]
-fn who_was_served_before_others_is_believed_twice_though_others_are_heard_first() {
+fn a_node_served_before_others_is_trusted_again_twice_though_their_reports_came_first() {
     let missing = |round: u64| About::Reference { reference: format!("r/a:{round}"), scope: "anonymous".to_owned(), mirrored: false };
     let mut node = Node::of(1_000);
     for round in 1..=3 {
         node.now = Duration::from_secs(60 * round);
-        node.hear("n1", endpoint(), failed(1));
+        node.receive("n1", endpoint(), failed(1));
         node.now += Duration::from_secs(30);
-        node.hear_late("n2", endpoint(), Finding::Succeeded, Duration::from_secs(1));
+        node.receive_late("n2", endpoint(), Finding::Succeeded, Duration::from_secs(1));
         for about in [About::Repository("a".to_owned()), About::Registry, endpoint()] {
-            node.hear_late("n1", about, Finding::Succeeded, Duration::from_secs(5));
+            node.receive_late("n1", about, Finding::Succeeded, Duration::from_secs(5));
         }
-        node.hear("n1", missing(round), failed(1));
+        node.receive("n1", missing(round), failed(1));
         let entries = node.core.entries(node.now);
-        let said = entries.iter().find(|entry| *entry.backoff_key.about() == missing(round));
-        assert_eq!(said.map(|entry| entry.binding == Binding::Everybody), Some(round < 3), "round {round}");
+        let entry = entries.iter().find(|entry| *entry.backoff_key.about() == missing(round));
+        assert_eq!(entry.map(|entry| entry.binding == Binding::Everybody), Some(round < 3), "round {round}");
     }
 }
 
 /// In an outage some nodes have to make attempts, and all but one of them are served after another. They do not become distrusted for this,
 /// in any number of outages.
 #[test]
-fn who_failed_with_others_is_believed_each_time_the_registry_is_down() {
+fn a_node_that_failed_with_others_is_trusted_each_time_the_registry_is_down() {
     let mut node = Node::of(1_000);
     for outage in 1..=6 {
         node.now = Duration::from_secs(200 * outage);
         for reporter in ["n1", "n2", "n3"] {
-            node.hear(reporter, endpoint(), failed(1));
+            node.receive(reporter, endpoint(), failed(1));
         }
         let bound = node.core.entries(node.now).first().map(|entry| (entry.binding, entry.reporters));
         assert_eq!(bound, Some((Binding::Everybody, 3)), "outage {outage}");
         node.now += Duration::from_secs(20);
         for reporter in ["n4", "n1", "n2", "n3"] {
             node.now += Duration::from_secs(2);
-            node.hear(reporter, endpoint(), Finding::Succeeded);
+            node.receive(reporter, endpoint(), Finding::Succeeded);
         }
         assert_eq!(node.core.entries(node.now).len(), 0, "outage {outage} is over");
     }
 }
 
 #[test]
-fn one_node_alone_holds_a_request_for_seconds_whatever_it_says_how_often() {
+fn one_node_alone_delays_a_request_for_seconds_with_any_reports() {
     let login = || About::Login { repository: "a".to_owned(), fingerprint: "anonymous".to_owned(), anonymous: true };
     let mut node = Node::of(1_000);
-    node.hear("liar", image(), failed(1));
+    node.receive("liar", image(), failed(1));
     node.ask();
     node.until(3.0);
-    node.hear("liar", login(), failed(1));
-    node.hear("liar", About::BudgetOwner("o".to_owned()), limited(600));
-    assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR, "one lie after another is one lie");
-    node.hear("n2", image(), Finding::Succeeded);
-    node.hear("n2", endpoint(), Finding::Succeeded);
+    node.receive("liar", login(), failed(1));
+    node.receive("liar", About::BudgetOwner("o".to_owned()), limited(600));
+    assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR, "several false reports of one node delay no longer than one");
+    node.receive("n2", image(), Finding::Succeeded);
+    node.receive("n2", endpoint(), Finding::Succeeded);
     node.until(10.0);
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
 }
 
 #[test]
-fn who_is_contradicted_itself_tells_nobody_and_goes_by_the_local_rule() {
+fn a_distrusted_node_publishes_no_failure_and_uses_the_local_rule() {
     let mut node = Node::of(1_000);
-    node.hear("n2", endpoint(), Finding::Succeeded);
+    node.receive("n2", endpoint(), Finding::Succeeded);
     node.ask();
     node.fail(FailureClass::NotFound);
     assert_eq!(node.published.iter().filter(|report| report.finding != Finding::Succeeded).count(), 1);
     node.until(1.0);
-    node.hear("n2", image(), Finding::Succeeded);
+    node.receive("n2", image(), Finding::Succeeded);
     node.until(20.0);
     assert!(node.is_clear());
     node.fail(FailureClass::NotFound);
@@ -205,23 +205,23 @@ fn who_is_contradicted_itself_tells_nobody_and_goes_by_the_local_rule() {
 }
 
 #[test]
-fn a_registry_that_says_so_itself_is_down_when_two_repositories_fail() {
+fn an_authoritatively_unavailable_registry_is_down_when_two_repositories_fail() {
     let failing =
         |repository: &str| Finding::Failed(FailureDetails { step: 1, repository: repository.to_owned(), ..FailureDetails::default() });
     let mut node = Node::of(1_000);
-    node.hear("n1", About::Registry, failing("b"));
-    node.hear("n2", About::Registry, failing("b"));
+    node.receive("n1", About::Registry, failing("b"));
+    node.receive("n2", About::Registry, failing("b"));
     node.ask();
     assert!(node.is_clear(), "one repository is not the registry");
     let mut node = Node::of(1_000);
-    node.hear("n1", About::Registry, failing("b"));
-    node.hear("n2", About::Registry, failing("c"));
+    node.receive("n1", About::Registry, failing("b"));
+    node.receive("n2", About::Registry, failing("c"));
     node.ask();
     assert_eq!(node.held().class, FailureClass::RegistryUnavailable);
 }
 
 #[test]
-fn what_is_about_others_binds_nobody_here() {
+fn entries_about_other_targets_bind_no_request_here() {
     let of = |about: About, change: fn(&mut View)| {
         let mut view = view();
         change(&mut view);
@@ -256,13 +256,13 @@ fn what_is_about_others_binds_nobody_here() {
 }
 
 #[test]
-fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
+fn retry_after_is_obeyed_when_two_nodes_report_it_and_for_an_hour_at_most() {
     for (seconds, least, most) in [(60, 60, 62), (u64::MAX, 3_600, 3_602)] {
         let mut node = Node::of(1_000);
-        node.hear("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
+        node.receive("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
         node.ask();
-        assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "one voice");
-        node.hear("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
+        assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "one reporter");
+        node.receive("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
         let next_attempt = node.held().next_attempt;
         assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");
         assert!(next_attempt <= LONGEST_RETRY_AFTER + Duration::from_secs(2));
@@ -270,40 +270,40 @@ fn retry_after_is_obeyed_when_two_heard_it_and_never_beyond_an_hour() {
 }
 
 #[test]
-fn what_a_success_has_answered_does_not_come_back_when_the_success_is_forgotten() {
+fn a_failure_that_a_success_ended_does_not_return_when_the_success_expires() {
     let mut node = Node::of(1_000);
     let owner = || About::BudgetOwner("o".to_owned());
     for reporter in ["n1", "n2"] {
-        node.hear(reporter, owner(), limited(3_600));
+        node.receive(reporter, owner(), limited(3_600));
     }
     node.until(5.0);
-    node.hear("n3", owner(), Finding::Succeeded);
+    node.receive("n3", owner(), Finding::Succeeded);
     for minute in 1..30 {
         node.until(f64::from(minute) * 60.0);
-        node.hear("n4", image(), Finding::Succeeded);
+        node.receive("n4", image(), Finding::Succeeded);
         assert_eq!(node.core.entries(node.now).len(), 0, "after {minute} minutes");
     }
 }
 
 #[test]
-fn a_newer_retry_after_counts_although_others_heard_theirs_long_ago() {
+fn a_newer_retry_after_counts_although_others_received_theirs_long_ago() {
     let mut node = Node::of(1_000);
     let asked = |step| match limited(20) {
         Finding::Failed(details) => Finding::Failed(FailureDetails { step, ..details }),
         other => other,
     };
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, About::BudgetOwner("o".to_owned()), asked(4));
+        node.receive(reporter, About::BudgetOwner("o".to_owned()), asked(4));
     }
     node.until(24.0);
-    node.hear("n2", About::BudgetOwner("o".to_owned()), asked(5));
+    node.receive("n2", About::BudgetOwner("o".to_owned()), asked(5));
     node.ask();
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(44) && next_attempt <= Duration::from_secs(46), "{next_attempt:?}");
 }
 
 #[test]
-fn what_concerns_this_node_alone_is_told_nobody_and_goes_by_kubelet_s_rule() {
+fn a_node_local_failure_is_not_published_and_follows_kubelets_rule() {
     for class in [FailureClass::NodeLocal, FailureClass::Unknown] {
         let mut node = Node::of(1_000);
         node.ask();
@@ -323,17 +323,17 @@ fn a_missing_image_shows_that_the_registry_is_there() {
     let mut node = Node::of(1_000);
     node.ask();
     node.fail(FailureClass::NotFound);
-    let told: Vec<(FailureClass, bool)> =
+    let published: Vec<(FailureClass, bool)> =
         node.published.iter().map(|report| (report.backoff_key.class(), report.finding == Finding::Succeeded)).collect();
-    assert_eq!(told, [(FailureClass::NotFound, false), (FailureClass::RegistryUnavailable, true)]);
+    assert_eq!(published, [(FailureClass::NotFound, false), (FailureClass::RegistryUnavailable, true)]);
 }
 
 #[test]
 fn a_million_keys_of_one_writer_cost_the_others_nothing() {
     let mut node = Node::of(1_000);
-    node.hear("honest", image(), failed(1));
+    node.receive("honest", image(), failed(1));
     for number in 0..3 * MAX_KEYS_OF_ONE {
-        node.hear("liar", About::Repository(number.to_string()), failed(1));
+        node.receive("liar", About::Repository(number.to_string()), failed(1));
     }
     let counts = node.core.counts().replica;
     assert_eq!(counts.reports, 1 + MAX_KEYS_OF_ONE as u64);
@@ -369,5 +369,5 @@ fn requests_are_bounded() {
     assert!(node.held().cause.contains("wait for some of them"));
     node.give(Input::Withdraw(RequestId(100)));
     node.ask();
-    assert!(!matches!(node.told, Some(Decision::Refused(_))));
+    assert!(!matches!(node.decision, Some(Decision::Refused(_))));
 }

@@ -17,25 +17,25 @@ fn tokens() -> About {
 fn failing(about: &About) -> Node {
     let mut node = Node::of(1_000);
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, about.clone(), failed(1));
+        node.receive(reporter, about.clone(), failed(1));
     }
-    node.hear("n4", image(), Finding::Succeeded);
-    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.receive("n4", image(), Finding::Succeeded);
+    node.receive("n4", endpoint(), Finding::Succeeded);
     node
 }
 
 #[test]
-fn a_manifest_lifts_neither_what_is_said_of_blobs_nor_of_tokens() {
+fn an_answered_manifest_closes_no_entry_of_blobs_or_tokens() {
     for about in [blobs(), tokens()] {
         let mut node = failing(&about);
         node.ask();
         assert_eq!(node.held().class, FailureClass::RegistryUnavailable, "{about:?}");
-        node.hear("n5", image(), Finding::Succeeded);
-        node.hear("n5", endpoint(), Finding::Succeeded);
-        assert!(matches!(node.told, Some(Decision::Refused(_))), "{about:?}");
-        node.hear("n5", about.clone(), Finding::Succeeded);
+        node.receive("n5", image(), Finding::Succeeded);
+        node.receive("n5", endpoint(), Finding::Succeeded);
+        assert!(matches!(node.decision, Some(Decision::Refused(_))), "{about:?}");
+        node.receive("n5", about.clone(), Finding::Succeeded);
         node.until(1.0);
-        assert!(node.is_clear(), "{about:?}: {:?}", node.told);
+        assert!(node.is_clear(), "{about:?}: {:?}", node.decision);
     }
 }
 
@@ -44,15 +44,15 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
     let mut node = failing(&blobs());
     node.ask();
     node.until(6.0);
-    let Some(Decision::Granted { duty: Duty::Probe(_), until, .. }) = node.told else { panic!("{:?}", node.told) };
+    let Some(Decision::Granted { duty: Duty::Probe(_), until, .. }) = node.decision else { panic!("{:?}", node.decision) };
     assert_eq!(until, Stage::Blob);
     let attempt = node.begin();
-    let said = node.published.len();
+    let before = node.published.len();
     node.end(attempt, Outcome::Reached(Stage::Manifest));
-    let of_blobs = |node: &Node| node.published[said..].iter().any(|report| *report.backoff_key.about() == blobs());
-    assert!(node.core.wants(REQUEST) && !of_blobs(&node), "a manifest is not what it was sent for");
+    let of_blobs = |node: &Node| node.published[before..].iter().any(|report| *report.backoff_key.about() == blobs());
+    assert!(node.core.has_request(REQUEST) && !of_blobs(&node), "a manifest is not what it was sent for");
     node.end(attempt, Outcome::Reached(Stage::Blob));
-    assert!(!node.core.wants(REQUEST) && of_blobs(&node));
+    assert!(!node.core.has_request(REQUEST) && of_blobs(&node));
     assert_eq!(node.core.entries(node.now).len(), 0);
 }
 
@@ -62,28 +62,28 @@ fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
     for (shows_blobs, expected) in [(true, Stage::Blob), (false, Stage::Manifest)] {
         let mut node = Node::of(1_000);
         node.give(Input::Request { request: REQUEST, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });
-        let Some(Decision::Granted { duty: Duty::Lead, until, .. }) = node.told else { panic!("{:?}", node.told) };
+        let Some(Decision::Granted { duty: Duty::Lead, until, .. }) = node.decision else { panic!("{:?}", node.decision) };
         assert_eq!(until, expected);
     }
 }
 
 /// A failure after the manifest that this node alone has is attempted again by kubelet's rule, even if manifests are answered meanwhile.
 #[test]
-fn what_failed_behind_the_manifest_is_not_released_by_manifests() {
+fn a_failure_after_the_manifest_is_not_released_by_manifests() {
     let mut node = Node::of(1_000);
-    node.hear("n4", image(), Finding::Succeeded);
-    node.hear("n4", endpoint(), Finding::Succeeded);
+    node.receive("n4", image(), Finding::Succeeded);
+    node.receive("n4", endpoint(), Finding::Succeeded);
     node.ask();
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
     let attempt = node.begin();
     let failure = Failure { class: FailureClass::RegistryUnavailable, stage: Stage::Blob, ..Failure::default() };
     node.end(attempt, Outcome::Failed(failure));
     for second in 1..10 {
         node.until(f64::from(second));
-        node.hear("n5", image(), Finding::Succeeded);
-        node.hear("n5", endpoint(), Finding::Succeeded);
-        assert!(!node.is_clear(), "after {second} s: {:?}", node.told);
+        node.receive("n5", image(), Finding::Succeeded);
+        node.receive("n5", endpoint(), Finding::Succeeded);
+        assert!(!node.is_clear(), "after {second} s: {:?}", node.decision);
     }
     node.until(10.1);
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
 }

@@ -11,7 +11,7 @@ const SECOND_REQUEST: RequestId = RequestId(8);
 
 fn wants_another_image(node: &mut Node) {
     let other = Target { repository: "b".to_owned(), reference: "r/b:1".to_owned(), ..target() };
-    node.told = None;
+    node.decision = None;
     node.give(Input::Request { request: SECOND_REQUEST, key: key("r/b:1"), target: other });
 }
 
@@ -20,13 +20,13 @@ fn wants_another_image(node: &mut Node) {
 fn a_node_that_asks_a_silent_registry_leaves_the_next_attempts_to_other_nodes_first() {
     let mut node = Node::of(50);
     node.ask();
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
     node.begin();
     wants_another_image(&mut node);
     node.until(5.9);
-    assert!(!node.is_clear(), "others may ask after 2 and after 4 s: {:?}", node.told);
+    assert!(!node.is_clear(), "others may ask after 2 and after 4 s: {:?}", node.decision);
     node.until(6.2);
-    assert!(node.is_clear(), "nobody else has: {:?}", node.told);
+    assert!(node.is_clear(), "nobody else has: {:?}", node.decision);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn an_attempt_that_hangs_is_begun_anew_only_by_an_answer_that_came_since() {
         node.ask();
         node.begin();
         node.until(105.0);
-        node.hear_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
+        node.receive_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
         assert_eq!(node.abandoned, abandoned, "an answer that is {age} s old");
     }
 }
@@ -52,10 +52,10 @@ fn a_nodes_own_back_off_ends_by_answers_that_came_later() {
         let attempt = node.begin();
         node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
         node.until(103.0);
-        node.hear_late("n1", image(), Finding::Succeeded, Duration::from_secs(age));
-        node.hear_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
+        node.receive_late("n1", image(), Finding::Succeeded, Duration::from_secs(age));
+        node.receive_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
         node.until(105.0);
-        assert_eq!(node.is_clear(), released, "answers that are {age} s old: {:?}", node.told);
+        assert_eq!(node.is_clear(), released, "answers that are {age} s old: {:?}", node.decision);
     }
 }
 
@@ -72,17 +72,17 @@ fn a_node_whose_last_attempt_failed_lets_others_ask_for_all_first() {
             node.give(Input::Withdraw(REQUEST));
         }
         node.until(60.0);
-        node.hear("n1", endpoint(), Finding::Succeeded);
+        node.receive("n1", endpoint(), Finding::Succeeded);
         wants_another_image(&mut node);
         node.until(60.0 + after - 0.01);
-        assert_eq!(node.is_clear(), !fails, "{:?}", node.told);
+        assert_eq!(node.is_clear(), !fails, "{:?}", node.decision);
         node.until(60.2 + after);
-        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Lead, until: Stage::Manifest, .. })), "{:?}", node.told);
+        assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Lead, until: Stage::Manifest, .. })), "{:?}", node.decision);
     }
 }
 
 fn three_others_fail(node: &mut Node) {
-    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(1)));
+    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.receive(reporter, endpoint(), failed(1)));
 }
 
 /// In a roll-out each node may lead for an image of its own, and wait for the fleet's budget. When the registry goes down, all of them
@@ -93,7 +93,7 @@ fn a_lead_that_was_not_used_yet_lapses_when_others_fail_also_after_its_lease() {
         let mut node = Node::of(20);
         node.ask();
         node.until(second);
-        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Lead, .. })), "{:?}", node.told);
+        assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Lead, .. })), "{:?}", node.decision);
         three_others_fail(&mut node);
         assert_eq!(node.abandoned, 1, "after {second} s");
         node.ask();
@@ -108,7 +108,7 @@ fn a_probe_that_was_not_used_yet_does_not_lapse_before_its_lease() {
         three_others_fail(&mut node);
         node.ask();
         node.until(10.0);
-        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.told);
+        assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.decision);
         node.until(second);
         three_others_fail(&mut node);
         assert_eq!(node.abandoned, lapses, "after {second} s");

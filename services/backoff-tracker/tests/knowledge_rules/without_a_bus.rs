@@ -1,4 +1,4 @@
-//! A bus that is gone or does not answer, and results that come late.
+//! A bus that is lost or does not answer, and results that come late.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use contract::{AttemptId, FailureClass, Stage};
 use super::node::{Node, REQUEST, endpoint, failed, failed_for, failure, image, key, limited, target};
 
 #[test]
-fn without_a_bus_what_was_known_holds_until_the_next_attempt_and_for_the_seconds_that_a_server_takes_to_restart() {
-    for (gone, least, most) in [(0.5, 15.5, 21.0), (1.5, 16.5, 22.0)] {
+fn without_a_bus_known_entries_hold_until_the_next_attempt_and_during_a_server_restart() {
+    for (lost_at, least, most) in [(0.5, 15.5, 21.0), (1.5, 16.5, 22.0)] {
         let mut node = Node::of(1_000);
         for reporter in ["n1", "n2", "n3"] {
-            node.hear(reporter, endpoint(), failed(1));
+            node.receive(reporter, endpoint(), failed(1));
         }
         node.ask();
-        node.until(gone);
-        node.give(Input::BusGone);
+        node.until(lost_at);
+        node.give(Input::BusLost);
         let next_attempt = node.held().next_attempt.as_secs_f64();
         assert!((least..most).contains(&next_attempt), "{next_attempt}");
         assert_eq!(node.held().learned_by.as_str(), "n3");
-        node.give(Input::BusGone);
-        assert_eq!(node.held().next_attempt.as_secs_f64(), next_attempt, "that it is still gone is no news");
+        node.give(Input::BusLost);
+        assert_eq!(node.held().next_attempt.as_secs_f64(), next_attempt, "the bus is still lost, which changes nothing");
         node.until(next_attempt - 0.01);
         assert!(!node.is_clear());
         node.until(next_attempt + 0.001);
-        assert!(node.is_clear(), "{:?}", node.told);
+        assert!(node.is_clear(), "{:?}", node.decision);
         node.fail(FailureClass::NotFound);
         assert_eq!(node.held().next_attempt, node.now + Duration::from_secs(10), "kubelet's rule");
     }
@@ -35,17 +35,17 @@ fn without_a_bus_what_was_known_holds_until_the_next_attempt_and_for_the_seconds
 /// By kubelet's rule a node attempts a pull that fails since 0 s at 10, 30, 70, 150, 310 and 610 s. A node that other nodes' reports
 /// refused and that then lost the bus makes each next attempt no later than that, apart from 15 s for the bus and the time until its turn.
 #[test]
-fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rule() {
-    for gone in [12.0, 20.0, 27.0, 45.0, 100.0] {
+fn a_held_node_without_a_bus_attempts_at_least_as_soon_as_by_kubelets_rule() {
+    for lost_at in [12.0, 20.0, 27.0, 45.0, 100.0] {
         let mut node = Node::of(5);
         node.ask();
-        for second in 0..=(gone as u64) {
+        for second in 0..=(lost_at as u64) {
             node.until(second as f64);
             for reporter in ["n1", "n2", "n3"].into_iter().filter(|_| second % 5 == 0) {
-                node.hear(reporter, image(), failed(3));
+                node.receive(reporter, image(), failed(3));
             }
         }
-        node.give(Input::BusGone);
+        node.give(Input::BusLost);
         let mut attempts = Vec::new();
         while node.now < Duration::from_secs(400) {
             if node.is_clear() {
@@ -54,12 +54,12 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
             }
             node.until(node.now.as_secs_f64() + 0.5);
         }
-        assert!(attempts.len() >= 3, "gone at {gone}: tried at {attempts:?}");
+        assert!(attempts.len() >= 3, "lost at {lost_at}: attempted at {attempts:?}");
         // The time after the last attempt counts too.
         attempts.push(node.now.as_secs_f64());
         for pair in attempts.windows(2) {
             let due: f64 = [10.0, 30.0, 70.0, 150.0, 310.0, 610.0].into_iter().find(|due| *due > pair[0]).unwrap();
-            assert!(pair[1] <= due.max(pair[0] + 5.0).max(gone + 15.0) + 6.0, "gone at {gone}: tried at {attempts:?}");
+            assert!(pair[1] <= due.max(pair[0] + 5.0).max(lost_at + 15.0) + 6.0, "lost at {lost_at}: attempted at {attempts:?}");
         }
     }
 }
@@ -67,7 +67,7 @@ fn who_was_held_by_others_and_is_alone_tries_at_least_as_soon_as_by_kubelets_rul
 /// The bus becomes slow: other nodes' reports still arrive, but no answer comes in time. The registry works from 62 s on, and by kubelet's
 /// rule each node has made an attempt at 70 s, whatever it has attempted before and whenever it has noticed the slow bus.
 #[test]
-fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
+fn a_node_on_a_bus_too_slow_to_answer_is_served_as_soon_as_by_kubelets_rule() {
     const HEALED: f64 = 62.0;
     for slow in (12..60).step_by(3) {
         for others_fail_every in [5.0, 8.0, 11.0, 20.0] {
@@ -78,7 +78,7 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
                 let now = node.now.as_secs_f64();
                 node.bus_answers = now < f64::from(slow);
                 if now >= others_fail_at && now < HEALED {
-                    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(3)));
+                    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.receive(reporter, endpoint(), failed(3)));
                     others_fail_at = now + others_fail_every;
                 }
                 if node.is_clear() {
@@ -88,10 +88,10 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
                 }
                 node.until(now + 0.5);
             }
-            let next = attempts.iter().find(|tried| **tried >= HEALED).copied();
+            let next = attempts.iter().find(|attempt| **attempt >= HEALED).copied();
             assert!(
                 next.is_some_and(|next| next <= 76.0),
-                "slow at {slow}, others fail every {others_fail_every} s: tried at {attempts:?}"
+                "slow at {slow}, others fail every {others_fail_every} s: attempted at {attempts:?}"
             );
         }
     }
@@ -100,32 +100,32 @@ fn whom_a_slow_bus_does_not_answer_is_served_as_soon_as_by_kubelets_rule() {
 /// All nodes of a fleet ask for the probe lease, each in its turn. If each node without an answer made an attempt at once, all would ask
 /// the registry.
 #[test]
-fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_takes_to_restart() {
+fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_restart() {
     let mut node = Node::of(1_000);
-    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failed(1)));
+    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.receive(reporter, endpoint(), failed(1)));
     node.bus_answers = false;
     node.ask();
     node.until(10.0);
     let next_attempt = node.held().next_attempt.as_secs_f64();
     assert!((17.0..24.0).contains(&next_attempt), "{next_attempt}");
     node.until(next_attempt + 1.0);
-    assert!(node.is_clear(), "the bus has answered nothing since: {:?}", node.told);
+    assert!(node.is_clear(), "the bus has answered nothing since: {:?}", node.decision);
 }
 
 /// A node's attempts for all count when it uses its own rule: after two failures it waits 20 s, as by kubelet's rule, but not beyond the
 /// time at which that rule would have made an attempt if it had failed since the beginning, each attempt as long as the last one.
 #[test]
-fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule() {
+fn a_former_prober_without_a_bus_attempts_no_more_often_than_by_kubelets_rule() {
     for (attempts, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
         let mut node = Node::of(5);
         // They report that they have failed since the beginning.
         let others_fail = |node: &mut Node| {
             let failure = failed_for(3, node.now);
-            ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.hear(reporter, endpoint(), failure.clone()));
+            ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.receive(reporter, endpoint(), failure.clone()));
         };
         others_fail(&mut node);
         node.ask();
-        for tried in 1..=attempts {
+        for number in 1..=attempts {
             while !node.is_clear() {
                 node.until(node.now.as_secs_f64() + 0.1);
             }
@@ -133,24 +133,24 @@ fn who_has_tried_for_all_and_is_alone_tries_no_more_often_than_by_kubelets_rule(
             others_fail(&mut node);
             let listed = node.core.list(node.now);
             assert!(listed.iter().all(|entry| entry.binds != "this node"), "nothing is held here by what all go by: {listed:?}");
-            if tried == attempts {
-                node.give(Input::BusGone);
+            if number == attempts {
+                node.give(Input::BusLost);
             }
             node.until(node.now.as_secs_f64() + took);
             node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
         }
         let now = (node.now.as_secs_f64().round(), (node.held().next_attempt - node.now).as_secs_f64().round());
-        assert_eq!(now, (ends, held), "the last of {attempts} tries, {took} s each, ended at {:?}", node.now);
+        assert_eq!(now, (ends, held), "the last of {attempts} attempts, {took} s each, ended at {:?}", node.now);
     }
 }
 
 #[test]
-fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so() {
+fn a_known_long_delay_is_kept_without_a_bus_and_given_to_new_requests() {
     let mut node = Node::of(20);
-    node.hear("n1", About::BudgetOwner("o".to_owned()), limited(60));
-    node.hear("n2", About::BudgetOwner("o".to_owned()), limited(60));
+    node.receive("n1", About::BudgetOwner("o".to_owned()), limited(60));
+    node.receive("n2", About::BudgetOwner("o".to_owned()), limited(60));
     node.until(1.0);
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     node.ask();
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(60) && next_attempt <= Duration::from_secs(67), "{next_attempt:?}");
@@ -160,48 +160,48 @@ fn a_long_rest_that_was_known_is_kept_without_a_bus_and_who_asks_anew_is_told_so
 }
 
 #[test]
-fn who_finds_the_bus_again_in_time_goes_on_as_if_it_had_never_been_gone() {
+fn a_node_whose_bus_returns_in_time_continues_as_if_it_had_not_been_lost() {
     let mut node = Node::of(1_000);
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, endpoint(), failed(1));
+        node.receive(reporter, endpoint(), failed(1));
     }
     node.ask();
     node.until(0.5);
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     node.until(6.0);
-    assert!(matches!(node.told, Some(Decision::Refused(_))), "{:?}", node.told);
+    assert!(matches!(node.decision, Some(Decision::Refused(_))), "{:?}", node.decision);
     node.bus_answers = false;
     node.give(Input::BusBack);
-    assert_eq!(node.told, Some(Decision::Wait), "it asks who probes");
-    node.hear("n4", image(), Finding::Succeeded);
-    node.hear("n4", endpoint(), Finding::Succeeded);
+    assert_eq!(node.decision, Some(Decision::Wait), "it asks who probes");
+    node.receive("n4", image(), Finding::Succeeded);
+    node.receive("n4", endpoint(), Finding::Succeeded);
     node.until(12.0);
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
 }
 
-/// A node had clearance by its own rule while the bus was gone, and waits for its permit. The bus is back, and others fail.
+/// A node had clearance by its own rule while the bus was lost, and waits for its permit. The bus is back, and others fail.
 #[test]
-fn clearance_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothing_is_refused_by_that() {
+fn unused_clearance_lapses_when_others_fail_unless_the_node_is_exempt() {
     for (paused, begun, lapses) in [(false, false, 1), (true, false, 0), (false, true, 0)] {
         let mut node = Node::of(20);
         if paused {
             node.give(Input::Pause { registry: None, left: Duration::from_secs(600), by: "me".to_owned() });
         }
-        node.give(Input::BusGone);
+        node.give(Input::BusLost);
         node.until(20.0);
         node.ask();
-        assert!(node.is_clear(), "{:?}", node.told);
+        assert!(node.is_clear(), "{:?}", node.decision);
         let attempt = AttemptId::random(&mut node.random);
         if begun {
             node.give(Input::AttemptStarted { request: REQUEST, attempt, trace: None });
         }
         for reporter in ["n1", "n2", "n3"] {
-            node.hear(reporter, endpoint(), failed(1));
+            node.receive(reporter, endpoint(), failed(1));
         }
         assert_eq!(node.abandoned, 0, "without a bus each goes by its own rule");
         node.give(Input::BusBack);
         assert_eq!(node.abandoned, lapses, "paused: {paused}, begun: {begun}");
-        node.hear("n4", endpoint(), failed(1));
+        node.receive("n4", endpoint(), failed(1));
         assert_eq!(node.abandoned, lapses, "once");
         if lapses > 0 {
             assert_eq!(node.core.next_wake(), None, "nothing is asked of the bus for it until its turn comes");
@@ -212,31 +212,31 @@ fn clearance_that_is_not_used_yet_lapses_when_others_fail_meanwhile_unless_nothi
 }
 
 #[test]
-fn a_lone_voice_takes_nobodys_leave() {
+fn an_unconfirmed_failure_ends_no_clearance() {
     let mut node = Node::of(20);
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     node.until(20.0);
     node.ask();
     node.give(Input::BusBack);
     for (reporter, lapses) in [("n1", 0), ("n1", 0), ("n2", 1)] {
-        node.hear(reporter, image(), failed(1));
+        node.receive(reporter, image(), failed(1));
         assert_eq!(node.abandoned, lapses, "{reporter}");
     }
 }
 
 /// The node uses its own rule, and no permit is granted either: it has continued without one by then.
 #[test]
-fn clearance_of_whom_the_bus_has_just_left_without_an_answer_does_not_lapse() {
+fn clearance_of_a_node_that_just_missed_an_answer_of_the_bus_does_not_lapse() {
     let mut node = Node::of(20);
     node.bus_answers = false;
     node.until(1.0);
     node.ask();
     node.until(1.25);
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
     for (second, lapses) in [(2.0, 0), (10.0, 0), (16.2, 0), (16.3, 1)] {
         node.until(second);
         for reporter in ["n1", "n2", "n3"] {
-            node.hear(reporter, endpoint(), failed(3));
+            node.receive(reporter, endpoint(), failed(3));
         }
         assert_eq!(node.abandoned, lapses, "at {second} s");
     }
@@ -250,9 +250,9 @@ fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_whe
     node.until(1.0);
     node.ask();
     node.until(1.25);
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, endpoint(), failed(3));
+        node.receive(reporter, endpoint(), failed(3));
     }
     node.until(16.2);
     let due = node.core.entries(node.now).iter().all(|entry| entry.next_attempt < node.now);
@@ -263,35 +263,35 @@ fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_whe
 }
 
 #[test]
-fn what_nobody_knew_before_holds_nobody_without_a_bus() {
+fn failures_that_no_node_knew_before_hold_no_node_without_a_bus() {
     let mut node = Node::of(1_000);
     node.until(1.0);
-    node.give(Input::BusGone);
+    node.give(Input::BusLost);
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, endpoint(), failed(1));
+        node.receive(reporter, endpoint(), failed(1));
     }
     node.ask();
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
 }
 
 #[test]
-fn an_answer_that_the_bus_owes_is_waited_for_a_quarter_of_a_second() {
+fn an_outstanding_answer_of_the_bus_is_waited_for_a_quarter_of_a_second() {
     let mut node = Node::of(1_000);
     node.bus_answers = false;
     node.ask();
-    assert_eq!(node.told, Some(Decision::Wait));
+    assert_eq!(node.decision, Some(Decision::Wait));
     node.until(0.249);
-    assert_eq!(node.told, Some(Decision::Wait));
+    assert_eq!(node.decision, Some(Decision::Wait));
     node.until(0.25);
     assert!(node.is_clear());
     assert_eq!(node.core.counts().bus_misses_total, 1);
 }
 
 #[test]
-fn who_fails_after_its_deadline_drops_what_it_has() {
+fn a_failure_after_the_deadline_is_dropped() {
     let mut node = Node::of(1_000);
     node.ask();
-    assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Lead, .. })));
+    assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Lead, .. })));
     let attempt = node.begin();
     node.now = Duration::from_secs(16);
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
@@ -300,24 +300,24 @@ fn who_fails_after_its_deadline_drops_what_it_has() {
 }
 
 #[test]
-fn who_succeeds_after_its_deadline_says_so_and_lifts_what_it_probed_but_nothing_newer() {
+fn a_success_after_the_deadline_closes_the_probed_entry_but_no_newer_one() {
     for (newer, binds) in [(false, false), (true, true)] {
         let mut node = Node::of(1_000);
         for reporter in ["n1", "n2"] {
-            node.hear(reporter, image(), failed(1));
+            node.receive(reporter, image(), failed(1));
         }
         node.ask();
         node.until(15.0);
-        assert!(matches!(node.told, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.told);
+        assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.decision);
         let attempt = node.begin();
         node.until(31.0);
         if newer {
-            node.hear("n3", image(), failed(2));
+            node.receive("n3", image(), failed(2));
         }
         node.until(40.0);
         node.end(attempt, Outcome::Reached(Stage::Manifest));
-        let told: Vec<_> = node.published.iter().filter(|report| report.backoff_key.about() == &image()).collect();
-        assert!(matches!(told[..], [report] if report.finding == Finding::Succeeded), "{told:?}");
+        let published: Vec<_> = node.published.iter().filter(|report| report.backoff_key.about() == &image()).collect();
+        assert!(matches!(published[..], [report] if report.finding == Finding::Succeeded), "{published:?}");
         assert!(node.ages.last() >= Some(&Duration::from_secs(25)), "as old as its attempt: {:?}", node.ages);
         let bound = node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image());
         assert_eq!(bound, binds, "a failure after it began stands");
@@ -333,18 +333,18 @@ fn an_attempt_is_resolved_once_and_by_its_own_result() {
     node.end(another, Outcome::Failed(failure(FailureClass::NotFound)));
     assert_eq!(node.published, []);
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    let told = node.published.len();
+    let published = node.published.len();
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert_eq!(node.published.len(), told);
+    assert_eq!(node.published.len(), published);
 }
 
 /// A tracker that did not answer has not given clearance for the attempt that is reported to it. A success on the same key releases the
 /// image nevertheless.
 #[test]
-fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_node() {
+fn a_failure_without_clearance_is_released_by_a_success_of_another_node() {
     let mut node = Node::of(20);
     for reporter in ["n1", "n2", "n3"] {
-        node.hear(reporter, endpoint(), failed(1));
+        node.receive(reporter, endpoint(), failed(1));
     }
     node.ask();
     node.bus_answers = false;
@@ -358,8 +358,8 @@ fn what_failed_while_the_tracker_was_silent_is_released_by_a_success_of_another_
     assert_eq!(reported.next_attempt_ms, Some(160_000), "kubelet's rule");
     node.until(1.0);
     for about in [endpoint(), About::Registry, About::Repository("a".to_owned())] {
-        node.hear("n4", about, Finding::Succeeded);
+        node.receive("n4", about, Finding::Succeeded);
     }
     node.until(10.0);
-    assert!(node.is_clear(), "{:?}", node.told);
+    assert!(node.is_clear(), "{:?}", node.decision);
 }

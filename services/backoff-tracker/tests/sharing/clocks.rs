@@ -51,7 +51,7 @@ async fn a_wall_clock_that_is_set_changes_no_delay() {
         let (own, theirs) = (jumper.held(IMAGE).await, fleet.nodes[0].held(IMAGE).await);
         assert!(own.next_attempt_ms > 5_000 && own.next_attempt_ms <= 20_000, "{own:?}");
         assert!(theirs.learned_ms_ago < 1_000 && theirs.next_attempt_ms > 3_000, "{theirs:?}");
-        assert!(theirs.next_attempt_ms <= 4_000, "a lone voice holds others no longer: {theirs:?}");
+        assert!(theirs.next_attempt_ms <= 4_000, "one reporter delays others no longer: {theirs:?}");
         jumps.set_wall(-2 * by);
         let after = jumper.held(IMAGE).await;
         assert!(after.next_attempt_ms <= own.next_attempt_ms && own.next_attempt_ms - after.next_attempt_ms < 1_000, "{own:?} {after:?}");
@@ -61,7 +61,7 @@ async fn a_wall_clock_that_is_set_changes_no_delay() {
 }
 
 #[actix::test]
-async fn a_node_that_slept_harms_nobody_else() {
+async fn a_node_that_slept_harms_no_other_node() {
     tokio::time::pause();
     let (fleet, jumper, jumps) = with_a_jumper().await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -78,12 +78,12 @@ async fn a_node_that_slept_harms_nobody_else() {
     comes_to_an_end(&jumper, 2).await;
     pass(5).await;
     for node in &fleet.nodes {
-        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "what it found is heard");
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "its result is received");
     }
 }
 
 #[actix::test]
-async fn who_sleeps_with_a_request_or_a_lead_in_hand_holds_nobody_up() {
+async fn a_node_that_sleeps_with_a_request_or_a_lead_delays_no_other_node() {
     tokio::time::pause();
     let (fleet, jumper, jumps) = with_a_jumper().await;
     let (clearance, attempt) = ids(1);
@@ -125,7 +125,7 @@ async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in
 
 /// On a connection that was silent for a while, the first message is late.
 #[actix::test]
-async fn the_first_change_that_a_node_sees_may_be_late_and_what_it_says_afterwards_is_dated_as_it_was() {
+async fn the_first_received_change_may_be_late_and_later_reports_are_dated_correctly() {
     const LATE: i64 = 3;
     tokio::time::pause();
     let (clock, jumps) = Clock::jumping(Duration::from_secs(1_700_000_000));

@@ -53,7 +53,7 @@ async fn an_outage_that_all_nodes_meet_at_once_is_opened_and_released_once() {
         all_end(&fleet, 1, Some(refused())).await;
         let seen = events(&fleet);
         assert_eq!(seen.iter().map(|(_, event)| event.reason).collect::<Vec<_>>(), [BackoffOpened, RegistryUnavailable], "of {count}");
-        assert_eq!(seen[0].0, seen[1].0, "the same node says both");
+        assert_eq!(seen[0].0, seen[1].0, "the same node records both");
         let opened = &seen[0].1;
         assert_eq!(opened.registry.as_deref(), Some("r.example"));
         assert!(opened.entry.as_ref().is_some_and(|entry| entry.len() == 32) && opened.next_attempt_ms.is_some(), "{opened:?}");
@@ -69,7 +69,7 @@ async fn an_outage_that_all_nodes_meet_at_once_is_opened_and_released_once() {
 }
 
 #[actix::test]
-async fn a_bad_tag_is_opened_by_who_found_it_probed_by_the_prober_and_released_by_the_one_that_has_it() {
+async fn events_of_a_missing_tag_come_from_its_first_reporter_its_prober_and_the_node_that_succeeds() {
     tokio::time::pause();
     let fleet = Nodes::start(5).await;
     fleet.nodes[3].fails(1, IMAGE, not_found()).await;
@@ -99,7 +99,7 @@ async fn a_bad_tag_is_opened_by_who_found_it_probed_by_the_prober_and_released_b
 }
 
 #[actix::test]
-async fn what_an_operator_clears_is_not_released_and_may_be_opened_again() {
+async fn a_cleared_entry_is_not_released_and_may_be_opened_again() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -115,7 +115,7 @@ async fn what_an_operator_clears_is_not_released_and_may_be_opened_again() {
 
 /// A node that starts later reads the open entries and records no event about them.
 #[actix::test]
-async fn a_node_that_joins_announces_nothing_that_others_found() {
+async fn a_node_that_joins_records_no_event_of_entries_that_others_opened() {
     tokio::time::pause();
     let mut fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;

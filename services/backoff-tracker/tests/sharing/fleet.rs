@@ -128,7 +128,7 @@ impl Node {
     }
 
     /// Whether a caller may continue to request clearance.
-    pub(crate) async fn may_try(&self, image: &str) -> BackoffAnswer {
+    pub(crate) async fn check_before_pull(&self, image: &str) -> BackoffAnswer {
         self.put(CheckBackoff { key: key(image), peek: false, target: Some(target(image)) }).await
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
         in_a_row: 0,
         failing_for_ms: 0,
         age_ms: 0,
-        said_ms: None,
+        written_ms: None,
     };
     (key, stored)
 }
@@ -55,7 +55,7 @@ pub(crate) async fn put(fleet: &Nodes, key: &str, value: Vec<u8>) {
 }
 
 #[actix::test]
-async fn a_plain_report_is_heard() {
+async fn a_plain_report_is_received() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n9", IMAGE);
@@ -64,7 +64,7 @@ async fn a_plain_report_is_heard() {
 }
 
 #[actix::test]
-async fn what_cannot_be_is_counted_and_binds_nobody() {
+async fn an_impossible_report_is_counted_and_binds_no_node() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n9", IMAGE);
@@ -98,7 +98,7 @@ async fn what_cannot_be_is_counted_and_binds_nobody() {
 }
 
 #[actix::test]
-async fn the_key_of_what_is_known_is_no_clearance_to_speak_of_something_else() {
+async fn a_report_about_something_else_under_a_known_key_is_refused() {
     const OTHER: &str = "r.example/b:1";
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
@@ -114,31 +114,31 @@ async fn the_key_of_what_is_known_is_no_clearance_to_speak_of_something_else() {
 }
 
 #[actix::test]
-async fn times_that_cannot_be_are_clamped() {
+async fn impossible_times_are_clamped() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n9", IMAGE);
     let ten_years = 10 * 365 * 24 * 3_600 * 1_000;
     put(&fleet, &key, encode(&StoredReport { retry_after_ms: Some(ten_years), step: u32::MAX, ..stored.clone() }).unwrap()).await;
     let held = fleet.nodes[0].held(IMAGE).await;
-    assert!(held.next_attempt_ms <= 4_000, "one node's word is believed briefly: {}", held.next_attempt_ms);
+    assert!(held.next_attempt_ms <= 4_000, "the report of one node counts briefly: {}", held.next_attempt_ms);
     pass(4_100).await;
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     let (key, stored) = report("n8", "r.example/b:1");
     put(&fleet, &key, encode(&StoredReport { age_ms: u64::MAX, ..stored }).unwrap()).await;
     assert_eq!(fleet.nodes[0].check("r.example/b:1").await, BackoffAnswer::Allowed, "too old to matter");
-    for (number, said_ms) in [(1, 0), (2, u64::MAX)] {
+    for (number, written_ms) in [(1, 0), (2, u64::MAX)] {
         let image = format!("r.example/c:{number}");
         let (key, stored) = report("n7", &image);
-        put(&fleet, &key, encode(&StoredReport { said_ms: Some(said_ms), ..stored }).unwrap()).await;
+        put(&fleet, &key, encode(&StoredReport { written_ms: Some(written_ms), ..stored }).unwrap()).await;
         let held = matches!(fleet.nodes[0].check(&image).await, BackoffAnswer::Refused(held) if held.next_attempt_ms <= 4_000);
-        assert_eq!(held, said_ms > 0, "said in 1970 it is old, said in times to come it is of now");
+        assert_eq!(held, written_ms > 0, "written in 1970 it is old, written in the future it is new");
     }
     assert!(fleet.nodes[0].counts().await.shared.reports_clamped_total >= 2);
 }
 
 #[actix::test]
-async fn a_word_under_this_nodes_own_name_is_not_believed() {
+async fn a_forged_report_under_this_nodes_own_name_is_ignored() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n1", IMAGE);
@@ -147,7 +147,7 @@ async fn a_word_under_this_nodes_own_name_is_not_believed() {
 }
 
 #[actix::test]
-async fn a_flood_of_keys_is_bounded_and_what_is_real_is_still_heard() {
+async fn a_flood_of_keys_is_bounded_and_real_reports_are_still_received() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let bucket = reports(&fleet).await;
@@ -190,7 +190,7 @@ async fn negative_delays_are_refused_and_counted() {
 }
 
 #[actix::test]
-async fn words_of_another_registry_hold_nothing_of_this_one() {
+async fn reports_on_another_registry_hold_nothing_of_this_one() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (_, stored) = report("n9", IMAGE);
@@ -215,14 +215,14 @@ async fn words_of_another_registry_hold_nothing_of_this_one() {
 
 /// An attacker has kept a node's report that the tag was missing, and replays it when the tag is there.
 #[actix::test]
-async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_seconds_and_is_contradicted() {
+async fn a_replayed_report_of_another_node_delays_a_healthy_fleet_for_seconds_and_is_refuted() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
     pass(5).await;
     let bucket = reports(&fleet).await;
     let (key, _) = report("n1", IMAGE);
-    let kept = bucket.get(&key).await.unwrap().expect("it said so").value;
+    let kept = bucket.get(&key).await.unwrap().expect("its report is stored").value;
     pass(20_000).await;
     fleet.nodes[0].ends_well(2, IMAGE).await;
     pass(5).await;
@@ -240,7 +240,7 @@ async fn an_entry_of_another_that_is_replayed_later_holds_a_healthy_fleet_for_se
         pass(5).await;
     }
     let counts = fleet.nodes[1].counts().await.shared;
-    assert!(counts.reports_stale_total + counts.contradicted_total > 0, "{counts:?}");
+    assert!(counts.reports_stale_total + counts.distrusted_total > 0, "{counts:?}");
 }
 
 /// On the memory bus, from many names: far more than a replica holds.
@@ -262,15 +262,15 @@ async fn a_hundred_thousand_keys_take_no_more_room_than_the_bound_and_are_counte
     pass(100).await;
     let counts = fleet.nodes[0].counts().await.shared;
     assert!(counts.reports <= 32_768, "{counts:?}");
-    assert_eq!(counts.reports_heard_total, counts.reports + counts.reports_evicted_total, "{counts:?}");
-    assert!(counts.reports_heard_total + counts.reports_refused_total > 32_768, "{counts:?}");
+    assert_eq!(counts.reports_received_total, counts.reports + counts.reports_evicted_total, "{counts:?}");
+    assert!(counts.reports_received_total + counts.reports_refused_total > 32_768, "{counts:?}");
     fleet.nodes[0].fails(1, "r.example/mine:1", not_found()).await;
     fleet.nodes[0].held("r.example/mine:1").await;
     assert_eq!(fleet.nodes[0].check("r.example/nobodys:1").await, BackoffAnswer::Allowed);
 }
 
 #[actix::test]
-async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read_what_is_written_here() {
+async fn a_report_of_another_version_is_counted_and_binds_no_node_and_own_reports_are_readable_by_all() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (key, stored) = report("n9", IMAGE);
@@ -292,7 +292,7 @@ async fn what_another_version_wrote_is_counted_and_binds_nobody_and_all_can_read
 
 /// A node that holds leases without using them delays others no longer than a lease lasts.
 #[actix::test]
-async fn a_lead_that_somebody_else_took_ends_by_itself() {
+async fn a_lead_lease_taken_by_a_stranger_expires_by_itself() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (clearance, attempt) = ids(1);
@@ -303,7 +303,7 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
     assert!(!held.is_empty());
     for held in held {
         leases.delete(&held.entry.key, None).await.unwrap();
-        leases.create(&held.entry.key, b"somebody".to_vec().into(), Some(Duration::from_secs(15))).await.unwrap();
+        leases.create(&held.entry.key, b"stranger".to_vec().into(), Some(Duration::from_secs(15))).await.unwrap();
     }
     pass(5).await;
     let (other, next) = ids(2);
@@ -314,5 +314,5 @@ async fn a_lead_that_somebody_else_took_ends_by_itself() {
             return fleet.nodes[0].ends(1, IMAGE, None).await;
         }
     }
-    panic!("nobody else leads within a minute");
+    panic!("no other node leads within a minute");
 }

@@ -16,7 +16,7 @@ use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass, refused};
 const IMAGE: &str = "r.example/a:1";
 
 #[actix::test]
-async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refuses_them() {
+async fn an_image_missing_for_one_node_delays_others_and_for_two_refuses_them() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -26,16 +26,19 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
         assert_eq!(held.learned_by.as_ref().map(|node| node.as_str()), Some("n1"));
         assert_eq!(held.cause, "ErrImagePull: manifest unknown");
         assert!(held.learned_ms_ago < 100 && held.learned_trace.is_some() && held.next_attempt_ms > 3_000 && held.unconfirmed, "{held:?}");
-        assert_eq!(other.may_try(IMAGE).await, BackoffAnswer::Allowed);
+        assert_eq!(other.check_before_pull(IMAGE).await, BackoffAnswer::Allowed);
         let (clearance, attempt) = ids(number);
         let answer = other.clearance(clearance, attempt, IMAGE, 10).await;
-        assert!(matches!(&answer, Clearance::Waiting { held: Some(held) } if held.unconfirmed), "it is told what it waits for: {answer:?}");
+        assert!(
+            matches!(&answer, Clearance::Waiting { held: Some(held) } if held.unconfirmed),
+            "the answer names what it waits for: {answer:?}"
+        );
         other.put(WithdrawClearance { clearance }).await;
         assert_eq!(other.check("r.example/b:1").await, BackoffAnswer::Allowed, "another image is not held");
     }
     let (clearance, attempt) = ids(20);
     let granted = fleet.nodes[1].clearance(clearance, attempt, IMAGE, 10_000).await;
-    assert!(matches!(granted, Clearance::Granted { for_all: true, .. }), "once its time has come one of them tries: {granted:?}");
+    assert!(matches!(granted, Clearance::Granted { for_all: true, .. }), "when the attempt is due one of them makes it: {granted:?}");
     assert!(fleet.clock.now().monotonic <= Duration::from_secs(5), "it waits the first step, 4 s at most");
     fleet.nodes[1].ends(20, IMAGE, Some(not_found())).await;
     pass(5).await;
@@ -44,9 +47,9 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
         fleet.nodes[2].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await,
         fleet.nodes[2].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await,
     ] {
-        assert!(matches!(&answer, Clearance::Refused(held) if !held.unconfirmed), "two say so: {answer:?}");
+        assert!(matches!(&answer, Clearance::Refused(held) if !held.unconfirmed), "two nodes report it: {answer:?}");
     }
-    assert!(matches!(fleet.nodes[2].may_try(IMAGE).await, BackoffAnswer::Refused(_)));
+    assert!(matches!(fleet.nodes[2].check_before_pull(IMAGE).await, BackoffAnswer::Refused(_)));
     let own = fleet.nodes[1].held(IMAGE).await;
     assert_eq!(own.learned_by, None, "its own");
     assert_eq!(fleet.nodes[1].counts().await.held, 0, "kubelet's rule did not move: all go by the entry");
@@ -56,7 +59,7 @@ async fn what_one_does_not_find_delays_the_others_and_what_two_do_not_find_refus
 }
 
 #[actix::test]
-async fn one_leads_and_the_others_wait_for_its_word() {
+async fn one_node_leads_and_the_others_wait_for_its_report() {
     tokio::time::pause();
     let fleet = Nodes::start(5).await;
     let mut granted = Vec::new();
@@ -88,7 +91,7 @@ async fn one_leads_and_the_others_wait_for_its_word() {
 }
 
 #[actix::test]
-async fn one_probes_when_the_time_is_up_and_a_success_lets_all_go_on() {
+async fn one_node_probes_when_the_attempt_is_due_and_a_success_lets_all_continue() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -130,7 +133,7 @@ async fn a_registry_that_one_node_cannot_reach_holds_that_node_alone() {
 }
 
 #[actix::test]
-async fn who_observes_refuses_nothing_and_counts() {
+async fn an_observing_node_refuses_nothing_and_counts() {
     tokio::time::pause();
     let mut fleet = Nodes::start(2).await;
     let observer = fleet.join("observer", Share::Observe);
@@ -139,11 +142,11 @@ async fn who_observes_refuses_nothing_and_counts() {
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
     pass(5).await;
     let observer = &fleet.nodes[2];
-    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Allowed);
-    assert_eq!(observer.counts().await.shared.observed_total, 0, "one node alone would have refused nobody");
+    assert_eq!(observer.check_before_pull(IMAGE).await, BackoffAnswer::Allowed);
+    assert_eq!(observer.counts().await.shared.observed_total, 0, "one node alone would have refused no pull");
     fleet.nodes[1].fails_when_let(3, IMAGE, not_found()).await;
     pass(5).await;
-    assert_eq!(observer.may_try(IMAGE).await, BackoffAnswer::Allowed);
+    assert_eq!(observer.check_before_pull(IMAGE).await, BackoffAnswer::Allowed);
     observer.fails(2, IMAGE, not_found()).await;
     let counts = observer.counts().await;
     assert_eq!((counts.shared.observed_total, counts.shared.reports_sent_total, counts.held), (1, 1, 1));
@@ -151,7 +154,7 @@ async fn who_observes_refuses_nothing_and_counts() {
 }
 
 #[actix::test]
-async fn without_a_bus_a_node_goes_by_kubelets_rule() {
+async fn without_a_bus_a_node_uses_kubelets_rule() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     bus::Messaging::drain(&fleet.nodes[0].connection).await;
@@ -163,11 +166,11 @@ async fn without_a_bus_a_node_goes_by_kubelets_rule() {
     }
     assert!(granted >= 1);
     fleet.nodes[0].ends(1, IMAGE, Some(not_found())).await;
-    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "nobody heard of it");
+    assert_eq!(fleet.nodes[1].check(IMAGE).await, BackoffAnswer::Allowed, "no other node received it");
 }
 
 #[actix::test]
-async fn a_request_for_clearance_that_nobody_repeats_lapses() {
+async fn a_request_for_clearance_that_is_not_repeated_lapses() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (clearance, attempt) = ids(1);
@@ -180,7 +183,7 @@ async fn a_request_for_clearance_that_nobody_repeats_lapses() {
 }
 
 #[actix::test]
-async fn who_joins_late_knows_what_was_said_before() {
+async fn a_node_that_joins_late_knows_earlier_reports() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -192,7 +195,7 @@ async fn who_joins_late_knows_what_was_said_before() {
 }
 
 #[actix::test]
-async fn a_wiped_bucket_is_filled_again_by_those_who_know() {
+async fn a_wiped_bucket_is_filled_again_by_the_reporters() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -208,7 +211,7 @@ async fn a_wiped_bucket_is_filled_again_by_those_who_know() {
 }
 
 #[actix::test]
-async fn an_attempt_that_hangs_while_others_are_answered_is_to_be_begun_anew() {
+async fn an_attempt_that_hangs_while_others_are_answered_is_restarted() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (clearance, attempt) = ids(1);
@@ -221,7 +224,7 @@ async fn an_attempt_that_hangs_while_others_are_answered_is_to_be_begun_anew() {
         fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
     };
     let (answer, ()) = futures::future::join(watched, answered).await;
-    assert_eq!(answer, Clearance::Abandoned, "who says not there has answered");
+    assert_eq!(answer, Clearance::Abandoned, "\"not found\" is an answer");
     assert_eq!(hanging.clearance(clearance, attempt, IMAGE, 0).await, Clearance::Abandoned, "and so as often as it is asked");
     let (_, anew) = ids(3);
     assert!(matches!(hanging.clearance(clearance, anew, IMAGE, PATIENCE_MS).await, Clearance::Granted { .. }));
@@ -229,7 +232,7 @@ async fn an_attempt_that_hangs_while_others_are_answered_is_to_be_begun_anew() {
 }
 
 #[actix::test]
-async fn who_waits_for_its_permit_says_nothing_of_the_registry() {
+async fn a_pull_that_waits_for_its_permit_reports_nothing_of_the_registry() {
     tokio::time::pause();
     let fleet = Nodes::start(30).await;
     let lead = &fleet.nodes[0];
@@ -256,7 +259,7 @@ async fn who_waits_for_its_permit_says_nothing_of_the_registry() {
 }
 
 #[actix::test]
-async fn who_asks_for_all_and_waits_for_its_permit_says_nothing_of_the_registry_either() {
+async fn a_leader_that_waits_for_its_permit_reports_nothing_of_the_registry_either() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     let lead = &fleet.nodes[0];
@@ -284,7 +287,7 @@ async fn a_digest_that_is_ahead_is_followed_by_a_snapshot() {
 }
 
 #[actix::test]
-async fn who_begins_later_knows_what_was_learned_before_and_when() {
+async fn a_node_that_starts_later_knows_earlier_failures_and_their_times() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;

@@ -1,5 +1,5 @@
 //! Several trackers on one memory bus, on a paused clock: a report counts on all nodes, one node makes the attempt for all, and a bus that
-//! is gone, wiped or forged makes no node worse than kubelet.
+//! is lost, wiped or forged makes no node worse than kubelet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bounds;

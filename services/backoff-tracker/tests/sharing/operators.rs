@@ -47,7 +47,7 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     check_events(&fleet, &[(SharingPaused, "ops@desk paused what is shared of registry r.example for 2.5s")]).await;
     assert_eq!((paused.pauses.len(), paused.pauses[0].by.as_str()), (1, "ops@desk"));
     pass(5).await;
-    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Allowed);
+    assert_eq!(fleet.nodes[1].check_before_pull(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1);
     // A node that knew the pause and one that did not: each starts with only what the bus keeps.
     drop(fleet.nodes.remove(1));
@@ -66,7 +66,7 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
 
 /// If the bus fails in the same incident, an operator's pause stays in force.
 #[actix::test]
-async fn a_pause_that_the_bus_has_forgotten_goes_on_and_is_said_again() {
+async fn a_pause_that_the_bus_lost_continues_and_is_stored_again() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[2].fails(1, IMAGE, not_found()).await;
@@ -82,8 +82,8 @@ async fn a_pause_that_the_bus_has_forgotten_goes_on_and_is_said_again() {
     }
     let late = fleet.join("late", Share::Enforce);
     pass(5).await;
-    let told = late.put(ListBackoffs::default()).await.pauses;
-    assert!(matches!(&told[..], [one] if one.by == "ops@desk" && (50_000..58_000).contains(&one.left_ms)), "{told:?}");
+    let pauses = late.put(ListBackoffs::default()).await.pauses;
+    assert!(matches!(&pauses[..], [one] if one.by == "ops@desk" && (50_000..58_000).contains(&one.left_ms)), "{pauses:?}");
     // A pause that was ended meanwhile is not stored again: the bucket is the same.
     fleet.nodes[1].put(pause(None, 0)).await;
     pass(5).await;
@@ -124,14 +124,14 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
     assert_eq!(cleared.cleared, [format!("image {IMAGE}")]);
     pass(5).await;
     assert_eq!(done_by_operators(&fleet.nodes[1])[0].message, format!("ops@desk cleared {IMAGE}: image {IMAGE}"));
-    assert_eq!(done_by_operators(&fleet.nodes[0]), [], "once, by the node that was told");
+    assert_eq!(done_by_operators(&fleet.nodes[0]), [], "once, by the node that received the command");
     for node in &fleet.nodes {
         assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed);
     }
     fleet.nodes[2].put(ClearBackoff { what: "r.example/b:1".to_owned(), by: "ops@desk".to_owned() }).await;
     assert_eq!(fleet.nodes[2].check("r.example/b:1").await, BackoffAnswer::Allowed);
     let late = fleet.join("late", Share::Enforce);
-    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed, "who reads the old report reads of the clear as well");
+    assert_eq!(late.check(IMAGE).await, BackoffAnswer::Allowed, "a node that reads the old report reads the clear as well");
     let nothing = fleet.nodes[0].put(ClearBackoff { what: "r.example/never:1".to_owned(), by: "ops@desk".to_owned() }).await;
     assert_eq!(nothing.cleared, Vec::<String>::new());
     let actions = [(BackoffCleared, "ops@desk cleared r.example/never:1: nothing is known of it on this node")];
@@ -151,7 +151,7 @@ async fn a_clear_reaches_nodes_whose_own_rule_holds() {
     let cleared = fleet.nodes[2].put(ClearBackoff { what: IMAGE.to_owned(), by: "ops@desk".to_owned() }).await;
     assert!(cleared.cleared.is_empty() && cleared.still_binding.is_empty(), "nothing here: {cleared:?}");
     pass(5).await;
-    assert_eq!(fleet.nodes[0].counts().await.known, 0, "its own back-off has gone");
+    assert_eq!(fleet.nodes[0].counts().await.known, 0, "its own back-off is removed");
 }
 
 fn failure(class: FailureClass, authoritative: bool, retry_after_ms: Option<u64>) -> AttemptFailure {
@@ -161,7 +161,7 @@ fn failure(class: FailureClass, authoritative: bool, retry_after_ms: Option<u64>
 
 /// For anything that refuses an image: a clear by the image or by a listed key clears what is listed, on every node.
 #[actix::test]
-async fn whatever_holds_an_image_back_is_gone_after_its_clear() {
+async fn a_clear_of_an_image_removes_everything_that_holds_it_back() {
     tokio::time::pause();
     let table = [
         ("a tag that is missing", failure(FailureClass::NotFound, true, None)),
@@ -235,7 +235,7 @@ async fn a_clear_of_a_registry_in_many_zones_reaches_every_node_in_full() {
 
 /// An entry of several images is cleared by the name of each; other entries of another image are not.
 #[actix::test]
-async fn a_clear_of_one_image_clears_the_registry_and_not_what_else_holds_another() {
+async fn a_clear_of_one_image_clears_the_registry_and_no_other_entry_of_another_image() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     fleet.nodes[0].fails(1, "r.example/b:1", not_found()).await;
@@ -253,11 +253,11 @@ async fn a_clear_of_one_image_clears_the_registry_and_not_what_else_holds_anothe
 }
 
 #[actix::test]
-async fn what_is_known_can_be_listed() {
+async fn known_failures_can_be_listed() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
-    // "Not found" is an answer: only a later failure means that the registry is gone.
+    // "Not found" is an answer: only a later failure means that the registry is down.
     pass(5).await;
     fleet.nodes[1].fails(2, "r.example/b:1", refused()).await;
     let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
@@ -325,7 +325,7 @@ async fn shares_of(fleet: &Nodes) -> Vec<String> {
 }
 
 #[actix::test]
-async fn while_the_fleet_policy_says_observe_nothing_that_is_shared_refuses() {
+async fn while_the_fleet_policy_is_observe_shared_entries_refuse_nothing() {
     tokio::time::pause();
     let mut fleet = Nodes::start(3).await;
     fleet.nodes[2].fails(1, IMAGE, not_found()).await;
@@ -335,7 +335,7 @@ async fn while_the_fleet_policy_says_observe_nothing_that_is_shared_refuses() {
     fleet.nodes[1].held(IMAGE).await;
     set_policy(&fleet, Some(ShareAtMost::Observe)).await;
     pass(5).await;
-    assert_eq!(fleet.nodes[1].may_try(IMAGE).await, BackoffAnswer::Allowed);
+    assert_eq!(fleet.nodes[1].check_before_pull(IMAGE).await, BackoffAnswer::Allowed);
     assert_eq!(fleet.nodes[1].counts().await.shared.observed_total, 1, "what it would have refused is counted");
     let late = fleet.join("late", Share::Enforce);
     pass(5).await;
@@ -352,7 +352,7 @@ async fn while_the_fleet_policy_says_observe_nothing_that_is_shared_refuses() {
 
 /// A node's own settings may be stricter for itself.
 #[actix::test]
-async fn a_node_that_observes_by_its_own_settings_goes_on_observing_whatever_the_policy_says() {
+async fn a_node_that_observes_by_its_own_settings_ignores_the_policy() {
     tokio::time::pause();
     let fleet = Nodes::sharing(1, Share::Observe).await;
     set_policy(&fleet, Some(ShareAtMost::Enforce)).await;

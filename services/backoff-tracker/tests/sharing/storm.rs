@@ -63,7 +63,7 @@ async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all()
 }
 
 #[actix::test]
-async fn a_registry_that_is_gone_is_asked_by_few_and_all_go_on_when_it_is_back() {
+async fn a_registry_that_is_down_is_asked_by_few_and_all_nodes_continue_when_it_is_back() {
     tokio::time::pause();
     let seen = storm(refused(), Duration::from_secs(100)).await;
     // Three attempts until the entry is corroborated, then a probe after 2, 4 and each 8 s, with a second and third slot if one is late.

@@ -21,35 +21,35 @@ fn milliseconds(fleet: &Nodes) -> u64 {
 }
 
 #[actix::test]
-async fn a_report_says_the_server_s_time_once_it_is_known() {
+async fn a_report_contains_the_servers_time_once_it_is_known() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     fleet.nodes[1].fails(1, "r.example/b:1", not_found()).await;
     pass(5_000).await;
-    let said = milliseconds(&fleet);
+    let now = milliseconds(&fleet);
     fleet.nodes[0].fails(2, IMAGE, not_found()).await;
     pass(5).await;
     let stored = stored(&fleet, &report("n1", IMAGE).0).await;
-    assert!(stored.said_ms.is_some_and(|ms| ms >= said && ms <= said + 5), "{stored:?} {said}");
+    assert!(stored.written_ms.is_some_and(|ms| ms >= now && ms <= now + 5), "{stored:?} {now}");
 }
 
 /// The connection between the writer and its server delivered nothing for 20 s.
 #[actix::test]
-async fn what_waited_is_as_old_as_it_is_for_each_reader_at_any_time() {
+async fn a_report_that_waited_has_its_true_age_for_each_reader() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     let waited = |milliseconds: u64, ms: u64| Some(milliseconds - ms);
-    let (key, word) = report("n8", IMAGE);
-    put(&fleet, &key, encode(&word).unwrap()).await;
-    let (key, word) = report("n9", IMAGE);
-    let said_ms = waited(milliseconds(&fleet), 20_000);
-    put(&fleet, &key, encode(&StoredReport { age_ms: 1_000, said_ms, step: 3, ..word }).unwrap()).await;
+    let (key, stored) = report("n8", IMAGE);
+    put(&fleet, &key, encode(&stored).unwrap()).await;
+    let (key, stored) = report("n9", IMAGE);
+    let written_ms = waited(milliseconds(&fleet), 20_000);
+    put(&fleet, &key, encode(&StoredReport { age_ms: 1_000, written_ms, step: 3, ..stored }).unwrap()).await;
     // The report of n8, which has no server time, is the newer one.
     let held = fleet.nodes[0].held(IMAGE).await;
     assert_eq!(held.learned_by.map(|node| node.to_string()).as_deref(), Some("n8"));
-    let (key, word) = report("n9", "r.example/b:1");
-    let said_ms = waited(milliseconds(&fleet), 3_000);
-    put(&fleet, &key, encode(&StoredReport { said_ms, ..word }).unwrap()).await;
+    let (key, stored) = report("n9", "r.example/b:1");
+    let written_ms = waited(milliseconds(&fleet), 3_000);
+    put(&fleet, &key, encode(&StoredReport { written_ms, ..stored }).unwrap()).await;
     let held = fleet.nodes[0].held("r.example/b:1").await;
     assert!((3_000..3_100).contains(&held.learned_ms_ago) && held.next_attempt_ms <= 1_000, "{held:?}");
     let late = fleet.join("late", Share::Enforce);
@@ -58,7 +58,7 @@ async fn what_waited_is_as_old_as_it_is_for_each_reader_at_any_time() {
 
 /// Like the test of reports without a server time; here no node is refused at all.
 #[actix::test]
-async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
+async fn a_replayed_report_of_another_node_with_its_time_of_writing_holds_no_node() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[1].fails(7, "r.example/other:1", not_found()).await;
@@ -67,7 +67,7 @@ async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
     pass(5).await;
     let bucket = reports(&fleet).await;
     let (key, _) = report("n1", IMAGE);
-    let kept = bucket.get(&key).await.unwrap().expect("it said so").value;
+    let kept = bucket.get(&key).await.unwrap().expect("its report is stored").value;
     pass(20_000).await;
     fleet.nodes[0].ends_well(2, IMAGE).await;
     pass(5).await;
@@ -81,11 +81,11 @@ async fn a_word_of_another_that_says_when_and_is_replayed_later_holds_nobody() {
 
 /// The server has an older report of a node than its last, because that was lost: the node itself knows better.
 #[actix::test]
-async fn a_node_does_not_take_its_own_words_from_a_snapshot_but_at_its_start() {
+async fn a_node_reads_its_own_reports_from_a_snapshot_only_at_its_start() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
-    let (key, word) = report("n1", IMAGE);
-    put(&fleet, &key, encode(&word).unwrap()).await;
+    let (key, stored) = report("n1", IMAGE);
+    put(&fleet, &key, encode(&stored).unwrap()).await;
     let digest = FleetDigest { reports_sequence: 7, ..FleetDigest::default() };
     let place = Place { alive: 2, alive_in_zone: 2, rank: Some(0) };
     fleet.nodes[0].put(SeeFleet(FleetSeen { place, digest: Some(digest) })).await;
@@ -108,7 +108,7 @@ async fn a_clear_that_waited_ends_nothing_newer() {
     fleet.nodes[1].fails(2, "r.example/b:1", not_found()).await;
     pass(500).await;
     for (image, number) in [(IMAGE, 1), ("r.example/b:1", 2)] {
-        let clear = StoredClear { image: Some(image.to_owned()), said_ms: Some(cleared), ..StoredClear::default() };
+        let clear = StoredClear { image: Some(image.to_owned()), written_ms: Some(cleared), ..StoredClear::default() };
         let key = ReportKey { node: "n9".parse().unwrap(), class: None, backoff_key: number }.text();
         put(&fleet, &key, encode(&clear).unwrap()).await;
     }

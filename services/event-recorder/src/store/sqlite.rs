@@ -174,7 +174,7 @@ impl OutboxStore for SqliteStore {
         }
         written.map_err(failed("events cannot be stored"))?;
         if ceiling > self.ceiling {
-            self.log.sync_data().map_err(|error| StoreError(format!("events cannot be brought to the disk: {error}")))?;
+            self.log.sync_data().map_err(|error| StoreError(format!("events cannot be synced to the disk: {error}")))?;
         }
         (self.ceiling, self.last_number) = (ceiling, last);
         Ok(())
@@ -203,7 +203,7 @@ impl OutboxStore for SqliteStore {
     fn close(&mut self) -> Result<(), StoreError> {
         let closed = self.connection.execute("INSERT OR REPLACE INTO facts VALUES ('closed', '1')", []);
         closed.map_err(failed("the outbox cannot be closed"))?;
-        self.log.sync_data().map_err(|error| StoreError(format!("the outbox cannot be brought to the disk: {error}")))
+        self.log.sync_data().map_err(|error| StoreError(format!("the outbox cannot be synced to the disk: {error}")))
     }
 }
 

@@ -19,12 +19,12 @@ use registrar::{CountRegistrar, Registrar, RegistrarCounts};
 use runtimes::{RuntimeDescription, RuntimeRef};
 use tracing::{info, warn};
 
+use super::agent_events::AgentEvents;
 use super::condition::Condition;
 use super::counters::{Counts, PullCounts};
 use super::exposition::Kept;
 use super::identity::{Identity, VERSION};
 use super::readings::{OfFleet, labelled};
-use super::telling::Telling;
 use crate::node::{Actors, root_envelope};
 
 /// How often the agent checks the runtime without a request, so that a loss is logged with its time. One check costs one call.
@@ -45,7 +45,7 @@ pub(super) struct Agent {
     pub(super) clock: Clock,
     pub(super) condition: Condition,
     pub(super) instruments: Instruments,
-    telling: Telling,
+    agent_events: AgentEvents,
     pub(super) setup: NodeSetup,
     /// The metrics text rendered last.
     pub(super) kept: Kept,
@@ -67,7 +67,7 @@ pub(super) struct AgentParts {
     pub(super) clock: Clock,
     /// The instruments of the services, for the metrics.
     pub(super) instruments: Instruments,
-    pub(super) telling: Telling,
+    pub(super) agent_events: AgentEvents,
     pub(super) setup: NodeSetup,
     pub(super) panic_guard: PanicGuard,
 }
@@ -81,7 +81,7 @@ pub(super) struct Gathered {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, telling, setup, panic_guard } = parts;
+        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, agent_events, setup, panic_guard } = parts;
         let mut condition = Condition::new(identity.started);
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
@@ -99,7 +99,7 @@ impl Agent {
             clock,
             condition,
             instruments,
-            telling,
+            agent_events,
             setup,
             kept,
             seen,
@@ -120,11 +120,11 @@ impl Agent {
     }
 
     /// Records that the agent has started, and that it is degraded if it is.
-    fn tell_started(&self) {
+    fn record_started(&self) {
         let (runtime, state) = (name_and_version(&self.seen), self.condition.state());
-        self.telling.tell(EventReason::AgentStarted, format!("the agent {VERSION} serves this node: runtime {runtime}"), None, None);
+        self.agent_events.record(EventReason::AgentStarted, format!("the agent {VERSION} serves this node: runtime {runtime}"), None, None);
         if let Some(cause) = self.condition.cause() {
-            self.telling.tell(EventReason::AgentDegraded, state, Some(cause), None);
+            self.agent_events.record(EventReason::AgentDegraded, state, Some(cause), None);
         }
     }
 
@@ -135,11 +135,11 @@ impl Agent {
         match (before, self.condition.cause()) {
             (None, Some(cause)) => {
                 warn!(state = self.condition.state(), "this node is degraded");
-                self.telling.tell(EventReason::AgentDegraded, self.condition.state(), Some(cause), None);
+                self.agent_events.record(EventReason::AgentDegraded, self.condition.state(), Some(cause), None);
             }
             (Some(cause), None) => {
                 info!("this node is well again");
-                self.telling.tell(EventReason::AgentRecovered, "nothing is wrong any more".to_owned(), Some(cause), Some(lasted));
+                self.agent_events.record(EventReason::AgentRecovered, "nothing is wrong any more".to_owned(), Some(cause), Some(lasted));
             }
             _ => {}
         }
@@ -231,7 +231,7 @@ impl Actor for Agent {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         context.add_stream(self.bus.health_changes());
         context.run_interval(LOOK_EVERY, Self::look_at_the_runtime);
-        self.tell_started();
+        self.record_started();
     }
 }
 

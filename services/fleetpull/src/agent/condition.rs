@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bus_it_says_since_when_and_the_reason_of_the_moment() {
+    fn lost_bus_is_described_with_its_time_and_the_latest_reason() {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(1), &BusHealth::Connected);
         assert_eq!((condition.state().as_str(), condition.lasts(at(5)).as_secs()), ("ok", 5));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_and_lasts_since_the_first() {
+    fn state_lists_every_problem_and_lasts_since_the_first() {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_runtime(at(9), Some("containerd: no answer".to_owned()));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_goes_from_degraded_to_gone_says_gone() {
+    fn bus_that_goes_from_degraded_to_disconnected_is_disconnected() {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_bus(at(2), &without("lost"));

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::condition::rfc_3339;
 use super::identity::Identity;
-use super::name_watch::{ANSWER_WITHIN, Door};
+use super::name_watch::{ANSWER_WITHIN, NameRequests};
 use crate::node::open_bus;
 
 /// How often an agent without the bus checks whether the name is free.
@@ -32,7 +32,7 @@ pub(super) struct Duplicates {
     identity: Identity,
     bus: BusRef,
     wiring: Wiring,
-    door: Arc<Door>,
+    name_requests: Arc<NameRequests>,
     settings: Settings,
     clock: Clock,
     random: Random,
@@ -51,15 +51,22 @@ enum Answer {
 }
 
 impl Duplicates {
-    pub(super) fn new(identity: Identity, bus: BusRef, wiring: Wiring, door: Arc<Door>, settings: Settings, clock: Clock) -> Self {
-        Self { identity, bus, wiring, door, settings, clock, random: Random::from_system(), holder: None }
+    pub(super) fn new(
+        identity: Identity,
+        bus: BusRef,
+        wiring: Wiring,
+        name_requests: Arc<NameRequests>,
+        settings: Settings,
+        clock: Clock,
+    ) -> Self {
+        Self { identity, bus, wiring, name_requests, settings, clock, random: Random::from_system(), holder: None }
     }
 
     /// Gives the bus to an agent that already answers to this name, whichever of the two is older. Must run before this agent answers to
     /// the name.
     pub(super) async fn look_first(&mut self) {
         if let Answer::Other(holder) = self.ask(&self.wiring.clone()).await {
-            self.give_way(*holder);
+            self.go_on_without_bus(*holder);
         }
     }
 
@@ -68,19 +75,19 @@ impl Duplicates {
         loop {
             if self.holder.is_none() {
                 let older = self.next_older().await;
-                self.give_way(older);
+                self.go_on_without_bus(older);
             }
             self.until_free().await;
             info!("the name of this node is free: this agent takes it, and uses the bus");
             self.holder = None;
-            self.bus.set_aside(None);
+            self.bus.set_suspended(None);
         }
     }
 
-    fn give_way(&mut self, holder: NodeDescription) {
+    fn go_on_without_bus(&mut self, holder: NodeDescription) {
         let reason = held_by(&holder);
         warn!(reason, "this agent goes on without the bus");
-        self.bus.set_aside(Some(reason));
+        self.bus.set_suspended(Some(reason));
         self.holder = Some(holder);
     }
 
@@ -97,7 +104,7 @@ impl Duplicates {
                     let was_connected = std::mem::replace(&mut is_connected, !matches!(health, BusHealth::Disconnected { .. }));
                     is_connected && !was_connected
                 }
-                () = self.door.rung() => is_connected,
+                () = self.name_requests.asked_by_others() => is_connected,
             };
             if !is_due {
                 continue;
@@ -109,7 +116,7 @@ impl Duplicates {
                 warn!(
                     instance = other.instance,
                     host = other.host,
-                    "a younger duplicate agent answers to this node's name; it goes on without the bus when it hears of this one"
+                    "a younger duplicate agent answers to this node's name; it goes on without the bus when it finds this one"
                 );
             }
             // This pause keeps two agents that ask each other from looping at full speed.
@@ -119,13 +126,17 @@ impl Duplicates {
 
     /// Waits until no other agent has the name. Asks through a separate connection, because this agent's bus is set aside.
     async fn until_free(&mut self) {
-        let (mut lookout, mut unanswered) = (None, 0);
+        let (mut second_connection, mut unanswered) = (None, 0);
         for look in 1_u32.. {
             tokio::time::sleep(LOOK_EVERY).await;
-            if lookout.is_none() {
-                lookout = self.open_lookout().await.inspect_err(|error| warn!("the name's holder cannot be looked for: {error:#}")).ok();
+            if second_connection.is_none() {
+                second_connection = self
+                    .open_second_connection()
+                    .await
+                    .inspect_err(|error| warn!("cannot check whether the duplicate agent still runs: {error:#}"))
+                    .ok();
             }
-            let Some(bus) = lookout.clone() else { continue };
+            let Some(bus) = second_connection.clone() else { continue };
             let is_connected = !matches!(bus.health(), BusHealth::Disconnected { .. });
             let answer = self.ask(&Wiring { bus, ..self.wiring.clone() }).await;
             match answer {
@@ -143,28 +154,28 @@ impl Duplicates {
         }
     }
 
-    async fn open_lookout(&self) -> Result<BusRef> {
+    async fn open_second_connection(&self) -> Result<BusRef> {
         open_bus(&self.settings, &self.identity.node, 0, &self.clock).await
     }
 
     /// Records the name's current holder, which may differ from the previous one.
     fn see_holder(&mut self, other: NodeDescription, look: u32) {
         if self.holder.as_ref().is_none_or(|holder| holder.instance != other.instance) {
-            self.give_way(other);
+            self.go_on_without_bus(other);
         } else if look.is_multiple_of(LOOKS_PER_WARNING) {
-            warn!(reason = held_by(&other), "this agent goes on without the bus still");
+            warn!(reason = held_by(&other), "this agent still goes on without the bus");
         }
     }
 
     async fn ask(&mut self, wiring: &Wiring) -> Answer {
         let meta = Meta::root(&mut self.random);
-        self.door.expect_own(meta.message_id);
+        self.name_requests.expect_own(meta.message_id);
         let ask = Sender::<DescribeNode>::remote(wiring.clone());
         match ask.call(Envelope { meta, body: DescribeNode {} }, ANSWER_WITHIN).await {
             Ok(other) if other.instance == self.identity.instance => Answer::Unknown,
             Ok(other) => Answer::Other(Box::new(other)),
             Err(CallError::Refused { reason }) => {
-                warn!(reason, "an agent answers to this node's name, but does not say which it is");
+                warn!(reason, "an agent answers to this node's name without its instance id");
                 Answer::Unknown
             }
             Err(CallError::NoResponders { .. }) => Answer::Nobody,
@@ -173,7 +184,7 @@ impl Duplicates {
     }
 }
 
-/// Names the agent that has the name, and says what to change.
+/// Describes the agent that holds the name, and what to change.
 fn held_by(holder: &NodeDescription) -> String {
     let started = rfc_3339(Now { wall: Duration::from_millis(holder.started_ms), ..Now::default() });
     let host = if holder.host.is_empty() { String::new() } else { format!("on the host {}, ", holder.host) };
@@ -188,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_the_name_is_said_with_and_without_its_host() {
+    fn duplicate_agent_is_described_with_and_without_its_host() {
         let holder = NodeDescription {
             node: "n1".parse().expect("a name"),
             instance: "abc".to_owned(),
@@ -209,9 +220,9 @@ mod tests {
             reads_versions: Vec::new(),
         };
         let advice = "started 2023-11-14T22:13:20Z): give this one another name with --node or node.name, or stop that one";
-        let told = held_by(&holder);
-        assert_eq!(told, format!("a duplicate agent holds the name n1 (on the host rack-7, instance abc, version 0.1.0, {advice}"));
-        let told = held_by(&NodeDescription { host: String::new(), ..holder });
-        assert_eq!(told, format!("a duplicate agent holds the name n1 (instance abc, version 0.1.0, {advice}"));
+        let text = held_by(&holder);
+        assert_eq!(text, format!("a duplicate agent holds the name n1 (on the host rack-7, instance abc, version 0.1.0, {advice}"));
+        let text = held_by(&NodeDescription { host: String::new(), ..holder });
+        assert_eq!(text, format!("a duplicate agent holds the name n1 (instance abc, version 0.1.0, {advice}"));
     }
 }

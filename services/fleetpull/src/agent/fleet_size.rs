@@ -81,10 +81,10 @@ mod tests {
         let path = folder.path().join("fleet-size");
         let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
         for (alive, kept) in [(0, ASSUMED), (1_000, 1_000), (1_099, 1_000), (1_101, 1_101), (3, 3)] {
-            let (tell, seen) = watch::channel(FleetSeen::default());
+            let (seen_sender, seen) = watch::channel(FleetSeen::default());
             let keeping = tokio::spawn(keep(path.clone(), Arc::new(MemoryBus::new(clock.clone())), seen));
-            tell.send_replace(FleetSeen { place: Place { alive, ..Place::default() }, digest: None });
-            drop(tell);
+            seen_sender.send_replace(FleetSeen { place: Place { alive, ..Place::default() }, digest: None });
+            drop(seen_sender);
             keeping.await.unwrap();
             assert_eq!(read(&path), kept, "{alive} alive");
         }

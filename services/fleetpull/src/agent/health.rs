@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_does_not_depend_on_the_bus_and_says_what_is_degraded() {
+    fn readiness_does_not_depend_on_the_bus_and_lists_what_is_degraded() {
         let problem = |text: &str| Some(text.to_owned());
         let well = Health::default();
         assert_eq!((well.is_ready(), well.readyz(false).as_str()), (true, "ok\n"));

@@ -11,7 +11,7 @@ use settings::Node;
 pub(super) struct Identity {
     /// The node's name.
     pub(super) node: NodeName,
-    /// Different for each start, so that an agent can tell itself from others with its name.
+    /// Different for each start, so that an agent can distinguish itself from others with its name.
     pub(super) instance: String,
     /// The machine's host name. Empty if it has none.
     pub(super) host: String,

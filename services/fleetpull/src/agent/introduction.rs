@@ -26,7 +26,7 @@ pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> Runti
                 RuntimeKind::Cri => "cri".to_owned(),
             },
             place: settings.runtime.endpoint_on(Path::exists).unwrap_or_default(),
-            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}: see whether it hangs")),
+            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}: check that it does not hang")),
             credential_sources: vec!["not known yet".to_owned()],
             ..RuntimeDescription::default()
         },

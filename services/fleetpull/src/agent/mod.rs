@@ -4,6 +4,7 @@
 //! only after it serves.
 
 mod actor;
+mod agent_events;
 mod announcement;
 mod condition;
 mod counters;
@@ -22,7 +23,6 @@ mod serving;
 mod setup;
 mod state_dir;
 mod supervisor;
-mod telling;
 mod work;
 
 use std::time::Duration;
@@ -54,9 +54,9 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
         planted_panic::plant();
         let mut work = work::start(configuration).await?;
         let mut supervisor = Supervisor::of_process();
-        supervisor.say_ready();
+        supervisor.notify_ready();
         let why = wait_for_the_end(&mut work, &mut signals, &mut supervisor).await;
-        supervisor.say_stopping();
+        supervisor.notify_stopping();
         match why {
             End::Signal(name) => {
                 info!(signal = name, "stopping: no more commands are taken; a pull in flight is given up, what it fetched is kept");
@@ -65,7 +65,7 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
             }
             // After a panic the state may be inconsistent, so the agent does not wait for an orderly stop.
             End::Panic(panic) => {
-                bail!("{panic} panicked; the log above says where. The agent ends, so that it is started anew")
+                bail!("{panic} panicked; the log above shows where. The agent exits, so that its supervisor starts it again")
             }
         }
     })
@@ -83,7 +83,7 @@ async fn wait_for_the_end(work: &mut Work, signals: &mut Signals, supervisor: &m
             biased;
             panic = work.next_panic() => return End::Panic(panic),
             name = signals.next() => return End::Signal(name),
-            () = supervisor.next_sign_of_life() => supervisor.say_alive(),
+            () = supervisor.next_watchdog_notification() => supervisor.notify_alive(),
         }
     }
 }

@@ -142,7 +142,7 @@ fn set_budgets(readings: &mut Readings, budgets: &[BudgetState], instruments: &I
     }
 }
 
-/// The samples that `fleetpull nodes NAME --counters` shows beside the counters: those with labels that are not 0, and each histogram's
+/// The samples that `fleetpull nodes NAME --counters` shows after the counters: those with labels that are not 0, and each histogram's
 /// number of observations. Samples without a label are already among the counters.
 pub(super) fn labelled(text: &str) -> impl Iterator<Item = (String, u64)> {
     metrics::samples(text).filter_map(|sample| {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_beside_the_counters_has_labels() {
+    fn labelled_samples_are_those_that_are_not_among_the_counters() {
         let mut counts = Counts::default();
         counts.pulls.answered.present_total = 4;
         let text = text(&counts, &OfFleet::default());

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use super::actor::Agent;
 use super::announcement::announce_services;
 use super::identity::Identity;
-use super::name_watch::Doorkeeper;
+use super::name_watch::NameResponder;
 use crate::node::Node;
 
 /// Serves the agent's own commands on the fleet's bus, and all commands behind the socket. Dropping it stops serving.
@@ -32,11 +32,11 @@ impl Serving {
         node: &Node,
         local: &MessagingRef,
         agent: &Addr<Agent>,
-        doorkeeper: &Addr<Doorkeeper>,
+        name_responder: &Addr<NameResponder>,
         identity: &Identity,
         clock: &Clock,
     ) -> Result<Self, BusError> {
-        let on_the_bus = serve_agent(&node.wiring, doorkeeper.clone().recipient(), agent).await?;
+        let on_the_bus = serve_agent(&node.wiring, name_responder.clone().recipient(), agent).await?;
         // The announcement lists only the services on the fleet's bus, not those behind the socket.
         let announced = announce_services(&node.wiring, identity, node.served().iter().chain(&on_the_bus), clock).await?;
         let is_the_same = Arc::ptr_eq(local, &node.wiring.bus);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_agent_is_refused_until_the_first_is_gone() {
+    fn second_agent_is_refused_until_the_first_has_ended() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state/n1");
         let first = StateDir::lock(&path).expect("nobody has it");

@@ -24,16 +24,16 @@ use tasks::{Panic, Panics};
 use tokio::task::JoinHandle;
 
 use super::actor::{Agent, AgentParts};
+use super::agent_events::AgentEvents;
 use super::duplicates::Duplicates;
 use super::fleet_size;
 use super::http_endpoint::{self, HttpEndpoint};
 use super::identity::Identity;
 use super::introduction::{Reached, describe, introduce};
-use super::name_watch::{Door, Doorkeeper};
+use super::name_watch::{NameRequests, NameResponder};
 use super::serving::Serving;
 use super::setup::setup_of;
 use super::state_dir::StateDir;
-use super::telling::Telling;
 use crate::cli::RegistryArgs;
 use crate::configuration::Configuration;
 use crate::node::fleet_key::{keep_key, read_key_file};
@@ -50,7 +50,7 @@ pub(super) struct Work {
     panics: Panics,
     duplicates: JoinHandle<()>,
     serving: Serving,
-    telling: Telling,
+    agent_events: AgentEvents,
     socket: SocketServer,
     /// Serves metrics and health over HTTP. None if no address is configured.
     _http: Option<http_endpoint::Serving>,
@@ -61,7 +61,7 @@ pub(super) struct Work {
 }
 
 /// The parts that must exist before the agent can be reached.
-struct Ground {
+struct Prepared {
     identity: Identity,
     clock: Clock,
     state: StateDir,
@@ -74,7 +74,7 @@ struct Ground {
     sharing: Option<Sharing>,
     bus: BusRef,
     fleet: Fleet,
-    door: Arc<Door>,
+    name_requests: Arc<NameRequests>,
     duplicates: Duplicates,
     instruments: Instruments,
     /// None if no address is configured.
@@ -89,8 +89,9 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     // Must be first: the following calls start tasks that may panic.
     let panics = tasks::panics();
     let settings = configuration.settings();
-    let Ground { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, door, duplicates, instruments, http } =
-        prepare(configuration).await?;
+    let prepared = prepare(configuration).await?;
+    let Prepared { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, name_requests, duplicates, instruments, http } =
+        prepared;
     // Without NATS this is the same bus. With NATS it is a separate bus in this process, which works without the server.
     let local: MessagingRef = if settings.nats.is_wanted() { Arc::new(MemoryBus::new(clock.clone())) } else { bus.clone() };
     // Before any actor starts, so that nothing has to be undone if the socket cannot be made.
@@ -114,9 +115,9 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // The task ends with the node's registrar.
     tasks::spawn_local("fleet-size", fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
-    let telling = Telling::new(&identity, node.actors.recorder.clone(), clock.clone());
+    let agent_events = AgentEvents::new(&identity, node.actors.recorder.clone(), clock.clone());
     let agent = Agent::new(AgentParts {
-        telling: telling.clone(),
+        agent_events: agent_events.clone(),
         setup: setup_of(&configuration.loaded, &socket_path),
         identity: identity.clone(),
         services: node.actors.clone(),
@@ -131,8 +132,8 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     let agent = agent.start();
     #[cfg(debug_assertions)]
     super::planted_panic::break_by_signal(agent.clone());
-    let doorkeeper = Doorkeeper::new(door, agent.clone().recipient(), PanicGuard::of("doorkeeper")).start();
-    let serving = Serving::begin(&node, &local, &agent, &doorkeeper, &identity, &clock).await;
+    let name_responder = NameResponder::new(name_requests, agent.clone().recipient(), PanicGuard::of("name-responder")).start();
+    let serving = Serving::begin(&node, &local, &agent, &name_responder, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;
     let reached = Reached { socket: &socket_path, http: http.as_ref().map(HttpEndpoint::address) };
     introduce(settings, sharing.as_ref(), &identity.node, &seen, &reached);
@@ -143,7 +144,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         panics,
         duplicates: tasks::spawn_local("duplicate-agents", duplicates.keep()),
         serving,
-        telling,
+        agent_events,
         socket,
         _http: http,
         _key_keeper: key_keeper,
@@ -181,7 +182,7 @@ fn durability(settings: &Settings, state: &StateDir, node: &NodeName, clock: &Cl
 
 /// Takes the name: on this machine with the lock, on the bus by asking for it. If another agent on the bus has the name, the bus is set
 /// aside.
-async fn prepare(configuration: &Configuration) -> Result<Ground> {
+async fn prepare(configuration: &Configuration) -> Result<Prepared> {
     let settings = configuration.settings();
     let clock = Clock::host();
     let node = node_name(settings)?;
@@ -202,12 +203,13 @@ async fn prepare(configuration: &Configuration) -> Result<Ground> {
     let bus = open_bus(settings, &node, fleet_size::read(&state.fleet_size()), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node, delivery: Policies::of(settings).delivery };
-    let door = Arc::new(Door::default());
-    let mut duplicates = Duplicates::new(identity.clone(), bus.clone(), wiring, Arc::clone(&door), settings.clone(), clock.clone());
+    let name_requests = Arc::new(NameRequests::default());
+    let mut duplicates =
+        Duplicates::new(identity.clone(), bus.clone(), wiring, Arc::clone(&name_requests), settings.clone(), clock.clone());
     if is_connected {
         duplicates.look_first().await;
     }
-    Ok(Ground { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, door, duplicates, instruments, http })
+    Ok(Prepared { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, name_requests, duplicates, instruments, http })
 }
 
 /// Waits up to [`CONNECT_WITHIN`] for a connected bus. Returns true if it is connected.
@@ -236,9 +238,9 @@ impl Work {
 
     /// Stops taking commands, and passes the recorded events to the bus.
     pub(super) async fn stop(self, why: &str) {
-        let Self { node, serving, socket, telling, duplicates, .. } = self;
+        let Self { node, serving, socket, agent_events, duplicates, .. } = self;
         duplicates.abort();
-        telling.tell(EventReason::AgentStopped, why.to_owned(), None, Some(telling.age()));
+        agent_events.record(EventReason::AgentStopped, why.to_owned(), None, Some(agent_events.age()));
         serving.end().await;
         drop(socket);
         node.stop().await;

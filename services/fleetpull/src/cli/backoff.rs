@@ -15,7 +15,7 @@ use crate::completion;
 #[command(after_help = "\
 Examples:
   fleetpull backoff list --nats nats://nats:4222
-  fleetpull backoff explain app:v2                  why does it wait, who found out?
+  fleetpull backoff explain app:v2                  why does it wait, and which node found out?
   fleetpull backoff clear app:v2                    it was pushed: ask again now
   fleetpull backoff pause --registry registry.example --for 15m
   fleetpull backoff resume
@@ -34,7 +34,8 @@ pub struct BackoffArgs {
 pub enum BackoffCommand {
     /// List what is held back: what is shared once, with how many nodes hold it, and what each node has of its own.
     List(BackoffListArgs),
-    /// Say why something waits: since when, who found out, who tries next and when, in which view of the registry.
+    /// Show why something waits: since when, which node found out, which node makes the next attempt and when, and in which view of
+    /// the registry.
     Explain(BackoffExplainArgs),
     /// Forget what holds an image or an entry back, on every node that is asked.
     Clear(BackoffClearArgs),
@@ -51,25 +52,25 @@ Examples:
   fleetpull backoff list --nats nats://nats:4222
   fleetpull backoff list -l zone=a -o json          as the nodes of zone a see it
   fleetpull backoff list --registry registry.example --limit 1000
-  fleetpull backoff list -o wide                    keys, views, who found out
+  fleetpull backoff list -o wide                    keys, views, reporters
   fleetpull backoff list --watch --sort-by since
   fleetpull backoff list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-WAITING says how many nodes an entry holds back, or which one where it is that
-node's own. BY is the node that tries now for all. With -o wide, KEY names the
-entry in `backoff explain` and `backoff clear` (its beginning is enough; -o name
-prints it alone), BINDS says whom it holds back (everybody; its reporters alone,
-until other nodes say the same; or this node), and VIEW is the scope and the
-route to the registry: nodes with another view know nothing of it. With -o json
-each line has a kind: entry, budget, pause, or node for one that does not share
-as usual or is silent.
+WAITING is the number of nodes that an entry holds back. BY is the node that
+probes for all, or the node whose own back-off it is. With -o wide, KEY names
+the entry in `backoff explain` and `backoff clear` (its beginning is enough;
+-o name prints it alone), BINDS is the nodes that it holds back (everybody; its
+reporters alone, until other nodes report the same; or this node), and VIEW is
+the scope and the route to the registry: nodes with another view know nothing of
+it. With -o json each line has a kind: entry, budget, pause, or node for one
+that does not share as usual or is silent.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BackoffListArgs {
     /// Only of this registry, as images name it: registry.example, localhost:5000.
     #[arg(long, value_name = "R")]
     pub registry: Option<String>,
-    /// At most so many of each node, what is shared first; how many more there are is said.
+    /// At most this number of entries of each node, the shared ones first. The number of others is printed.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000), default_value_t = 200)]
     pub limit: u16,
     /// How the list is shown.
@@ -80,7 +81,7 @@ pub struct BackoffListArgs {
     pub asked: NodesQuestionArgs<ListFormat>,
 }
 
-/// Say why something waits.
+/// Show why something waits.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -104,11 +105,12 @@ Examples:
   fleetpull backoff clear app:v2 --nats nats://nats:4222
   fleetpull backoff clear 316e2d02 --node n1 --node n2
 
-The nodes' own back-off for the image goes too; what waits is let go inside the
-registry's budget. What still binds the image is said. Each clear is an event:
-`fleetpull events --reason BackoffCleared` says who cleared what and when.
+The nodes' own back-off for the image is cleared too; what waits is let go
+inside the registry's budget. What still holds the image back is printed. Each
+clear is an event: `fleetpull events --reason BackoffCleared` shows who cleared
+what and when.
 
-Exit status: 1 when nothing matched: then it says what is there.")]
+Exit status: 1 when nothing matched: then other entries are listed.")]
 pub struct BackoffClearArgs {
     /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
     #[arg(value_name = "KEY|IMAGE", value_parser = image, add = completion::images_of_fleet())]
@@ -125,10 +127,11 @@ Examples:
   fleetpull backoff pause --registry registry.example --for 15m
   fleetpull backoff pause --all --nats nats://nats:4222           for 30 minutes
 
-It reaches every agent as fast as knowledge does, survives restarts, and ends by
-itself. Told to one agent while its bus is gone (--agent), it holds there at once
-and for the others when the bus is back. `backoff list` says who paused and for
-how much longer; `fleetpull events --reason SharingPaused` keeps it.")]
+It reaches every agent as fast as reports do, survives restarts, and ends by
+itself. If it is sent to one agent without a bus (--agent), it holds there at
+once and for the others when the bus is back. `backoff list` shows who paused
+and for how much longer; `fleetpull events --reason SharingPaused` lists past
+pauses.")]
 #[command(group = clap::ArgGroup::new("paused").args(["registry", "all"]).required(true))]
 pub struct BackoffPauseArgs {
     /// Of this registry alone, as images name it: registry.example, localhost:5000.
@@ -194,10 +197,11 @@ Examples:
   fleetpull budget list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 RATE is what is let go now and CAP the most, in pulls a second; QUOTA, LEFT and
-RESETS are of the window of which the least is left, as the registry says.
-A cap is the fleet policy's where it says `by policy` (`fleetpull policy get`), else
-what the settings of the node say that leads. Nodes are named that go by less, or
-by another policy than the leader; with -o json they are `differences`.
+RESETS are of the window of which the least is left, as the registry reports it.
+CAPS BY is `policy` if the cap is the fleet policy's (`fleetpull policy get`),
+or `settings` if it is from the settings of the leader's node. Nodes that use
+lower caps or another policy than the leader are named; with -o json they are
+`differences`.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BudgetListArgs {

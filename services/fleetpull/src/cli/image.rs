@@ -47,7 +47,7 @@ mod tests {
         ] {
             assert_eq!(image(text).as_deref(), Ok(name), "{text}");
         }
-        for (text, said) in [
+        for (text, expected) in [
             ("docker://", "write docker://busybox"),
             ("oci:./images:busybox", "--store DIR"),
             ("oci-archive:app.tar", "skopeo copy oci-archive:app.tar docker://REGISTRY/NAME:TAG"),
@@ -56,7 +56,7 @@ mod tests {
             ("oci:v1", "called so: docker://oci:v1)"),
         ] {
             let refused = image(text).expect_err(text);
-            assert!(refused.contains(said), "{text}: {refused}");
+            assert!(refused.contains(expected), "{text}: {refused}");
             assert_eq!(refused.contains("called so"), Reference::parse(text).is_ok(), "{text}: {refused}");
         }
     }

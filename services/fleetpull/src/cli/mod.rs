@@ -117,11 +117,11 @@ pub enum Command {
     Run(RunArgs),
     /// Show what happened: the events that agents keep, or new ones as they come.
     Events(EventsArgs),
-    /// Sum up what the fleet's events tell: pulls, what registries were spared, waits, the worst images and nodes.
+    /// Sum up the fleet's events: pulls, what registries were spared, waits, the worst images and nodes.
     Report(ReportArgs),
     /// Show on one screen what is wrong in the fleet, the worst first.
     Status(StatusArgs),
-    /// Say how an image reference is read, and what would happen to a pull of it now.
+    /// Show how an image reference is read, and what would happen to a pull of it now.
     Explain(ExplainArgs),
     /// List the agents of the fleet, asked live; with a name, all of that one.
     Nodes(NodesArgs),
@@ -137,7 +137,7 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Make the fleet's buckets on the NATS server, or its accounts (--accounts).
     NatsSetup(NatsSetupArgs),
-    /// Tell NATS servers who somebody with a service-account token or a client certificate is.
+    /// Log clients in to NATS servers by a service-account token or a client certificate (auth callout).
     NatsAuth(NatsAuthArgs),
     /// Print or check the settings.
     Config(ConfigArgs),

@@ -7,7 +7,7 @@ use nats_accounts::{CertificateRole, ServiceAccountRole};
 
 use super::groups::{Flag, LogArgs, NatsArgs, SettingsArgs};
 
-/// Tell NATS servers who somebody with a service-account token or a client certificate is.
+/// Log clients in to NATS servers by a service-account token or a client certificate (auth callout).
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -48,7 +48,7 @@ pub struct NatsAuthArgs {
     /// Who issues tokens: their `iss`.
     #[arg(long, value_name = "URL", requires = "jwks")]
     pub issuer: Option<String>,
-    /// For whom tokens must be: one of their `aud`.
+    /// The audience that a token must name: one of its `aud`.
     #[arg(long, value_name = "TEXT", default_value = "fleetpull")]
     pub audience: String,
     /// What a service account may do: node=fleetpull/agent; may be given several times.

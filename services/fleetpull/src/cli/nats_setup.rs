@@ -32,7 +32,7 @@ Roles: node (an agent), operator (everything), puller (asks nodes to pull, and
 sees everything), viewer (sees everything). Users `setup` (makes buckets) and
 `system` (the server's own reports) are always there.
 To add a user, run it again with all users and --force: seeds that are there
-stay, so nobody else is locked out. To replace a key, remove its seed first.
+stay, so no other user is locked out. To replace a key, remove its seed first.
 
 Exit status: 1 when a bucket is missing or not as agents need it, or a file is
 there that would be changed.")]
@@ -73,13 +73,13 @@ pub struct AccountsArgs {
     /// A node; may be given several times.
     #[arg(long = "node", value_name = "NAME", requires = "directory", help_heading = "Accounts")]
     pub nodes: Vec<NodeName>,
-    /// Somebody who may ask nodes everything.
+    /// An operator: may send every request to nodes.
     #[arg(long = "operator", value_name = "NAME", requires = "directory")]
     pub operators: Vec<NodeName>,
-    /// Somebody who may see everything and let nodes pull.
+    /// A user who may see everything and ask nodes to pull.
     #[arg(long = "puller", value_name = "NAME", requires = "directory")]
     pub pullers: Vec<NodeName>,
-    /// Somebody who may see everything.
+    /// A user who may see everything, and change nothing.
     #[arg(long = "viewer", value_name = "NAME", requires = "directory")]
     pub viewers: Vec<NodeName>,
     /// More users, from a file with `ROLE NAME` a line; - is stdin.
@@ -88,7 +88,7 @@ pub struct AccountsArgs {
     /// Where the seeds will lie on the users' machines, for their contexts [default: DIR/seeds].
     #[arg(long, value_name = "DIR", requires = "directory")]
     pub seeds_at: Option<PathBuf>,
-    /// Who has no key is who `fleetpull nats-auth` says: adds its login, and the key that it signs with.
+    /// Let `fleetpull nats-auth` identify clients without a key: adds its login, and the key that it signs with.
     #[arg(long, requires = "directory")]
     pub auth_callout: bool,
     /// PEM: the server's certificate, as the server finds it [default: /etc/nats/server.pem].

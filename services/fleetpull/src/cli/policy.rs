@@ -20,13 +20,14 @@ The document is TOML, or the same as JSON:
   pulls_per_second = 5
   pulls_at_once = 20
 
-What it leaves out is not its business: there the settings of the node count that
-leads a budget (budget.pulls_per_second, budget.pulls_at_once), and each node's own
-fleet.share. A node whose own settings say less keeps to less, for itself alone:
-lower caps; for share, off is less than observe, and observe less than enforce.
-Nodes go by a new policy within a second, and keep the last one they read while the
-bus is away; `fleetpull budget list` says which caps are the policy's and which
-nodes differ. For minutes rather than for good: `fleetpull backoff pause`.")]
+Where it sets no value, the settings of the node that leads a budget count
+(budget.pulls_per_second, budget.pulls_at_once), and each node's own
+fleet.share. A node whose own settings are lower keeps to them, for itself
+alone: lower caps; for share, off is lower than observe, and observe lower than
+enforce. Nodes use a new policy within a second, and keep the last one they read
+while the bus is lost; `fleetpull budget list` shows which caps are the policy's
+and which nodes differ. For minutes rather than for good: `fleetpull backoff
+pause`.")]
 pub struct PolicyArgs {
     /// What to do.
     #[command(subcommand)]
@@ -38,9 +39,9 @@ pub struct PolicyArgs {
 pub enum PolicyCommand {
     /// Print the policy, as `policy set` takes it.
     Get(PolicyGetArgs),
-    /// Replace the policy by a document, and say what that changes.
+    /// Replace the policy by a document, and print what that changes.
     Set(PolicySetArgs),
-    /// Say what `policy set` would change.
+    /// Print what `policy set` would change.
     Diff(PolicyDiffArgs),
 }
 
@@ -52,7 +53,7 @@ Examples:
   fleetpull policy get -o json
 
 The first lines are comments: revision, age and author. With -o json these are
-fields beside `policy`; revision 0 means that no policy was set.")]
+fields next to `policy`; revision 0 means that no policy was set.")]
 pub struct PolicyGetArgs {
     /// Where the fleet is, and how facts are written.
     #[command(flatten)]
@@ -68,21 +69,21 @@ Examples:
   fleetpull policy set -                            the document comes from stdin
   fleetpull policy set /dev/null                    no caps of the fleet's any more
 
-The document replaces the one before as a whole. Somebody else's change is never
-overwritten unseen: if the policy changes while this command is at work, or is not
-at the revision of --if-revision, nothing is written.
+The document replaces the one before as a whole. If the policy changes while
+this command runs, or is not at the revision of --if-revision, nothing is
+written, so that no other user's change is lost.
 
 It takes a NATS login of the role operator (deploy/nats/accounts.conf).
 
-Exit status: 1 when the policy was changed by somebody else, or is not stored.")]
+Exit status: 1 when another user changed the policy, or it is not stored.")]
 pub struct PolicySetArgs {
     /// The document, or - for stdin.
     #[arg(value_name = "FILE|-")]
     pub file: String,
-    /// Say what would change, and write nothing.
+    /// Print what would change, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Only if the policy is at this revision, as `policy get` says it; 0: only if none was set.
+    /// Only if the policy is at this revision, as `policy get` prints it; 0: only if none was set.
     #[arg(long, value_name = "N")]
     pub if_revision: Option<u64>,
     /// Where the fleet is, and how facts are written.
@@ -90,7 +91,7 @@ pub struct PolicySetArgs {
     pub question: QuestionArgs,
 }
 
-/// Say what `policy set` would change.
+/// Print what `policy set` would change.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -25,7 +25,7 @@ Examples:
   fleetpull pull app:v2 -l 'zone in (a, b),!edge'    labels as with kubectl
   fleetpull pull app:v2 --all-nodes --wait 30m       until it is there
   fleetpull pull app:v2 --all-nodes --wait 2h --detach
-  fleetpull pull app:v2 --all-nodes --dry-run        who has it, how much to fetch?
+  fleetpull pull app:v2 --all-nodes --dry-run        which nodes have it, how much to fetch?
   fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Without --node, --all-nodes, --selector or --agent the whole job is done in this
@@ -64,10 +64,10 @@ pub struct PullArgs {
     /// On whose behalf: the back-off is the pod's own. Without it all callers on a node are one nameless pod.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod)]
     pub pod: Option<PodRef>,
-    /// How long to wait for an answer; what is under way on other nodes goes on if somebody else wants it.
+    /// How long to wait for an answer. Pulls that run on other nodes go on if another caller wants them.
     #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true, conflicts_with = "wait")]
     pub timeout: Option<Duration>,
-    /// Let the standing pull stand until the image is there, through failures and back-offs, but no longer than this.
+    /// Keep a standing pull until the image is there, through failures and back-offs, but no longer than this.
     #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
@@ -106,13 +106,13 @@ pub struct FleetPullArgs {
     /// How many nodes pull at a time, or which part of them: 100, 25% [default: 100].
     #[arg(long, value_name = "N|P%", allow_hyphen_values = true)]
     pub parallelism: Option<Parallelism>,
-    /// So many nodes pull first; the others begin when all of these have it, and not at all if one fails.
+    /// Pull on this number of nodes first. The others begin when all of these have the image, and not at all if one fails.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub canary: Option<u16>,
-    /// Call it a success (exit status 0) when the image is there on so many of a hundred: 95%.
+    /// Exit with status 0 if the image is there on at least this percentage of the nodes: 95%.
     #[arg(long, value_name = "P%")]
     pub success_threshold: Option<Percentage>,
-    /// Pull nothing: say which nodes have it, what would happen on each and how many bytes it would fetch. For that, one node of each
+    /// Pull nothing: print which nodes have it, what would happen on each and how many bytes it would fetch. For that, one node of each
     /// platform asks the registry for the manifest.
     #[arg(long, conflicts_with_all = ["wait", "detach"])]
     pub dry_run: bool,

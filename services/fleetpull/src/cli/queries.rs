@@ -22,7 +22,7 @@ use crate::exit::UsageError;
 #[command(after_help = "\
 Examples:
   fleetpull events --nats nats://nats:4222            what agents keep, oldest first
-  fleetpull events --since 2h --reason Failed         from the fleet's stream, of nodes that are gone too
+  fleetpull events --since 2h --reason Failed         from the fleet's stream, also of lost nodes
   fleetpull events --since 7d --until 6d --limit 100  the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
   fleetpull events --type Warning --since 1h          what went wrong
@@ -60,13 +60,13 @@ pub struct EventsArgs {
     /// From the fleet's stream: only what happened before that.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Moment>,
-    /// From the fleet's stream: at most so many, the newest.
+    /// From the fleet's stream: at most this number of events, the newest.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "follow")]
     pub limit: Option<u32>,
     /// Without the line of column names.
     #[arg(long)]
     pub no_headers: bool,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }
@@ -82,7 +82,7 @@ impl EventsArgs {
     ///
     /// # Errors
     /// The pod has no namespace, or two.
-    pub fn meant_pod(&self) -> Result<Option<PodRef>, UsageError> {
+    pub fn selected_pod(&self) -> Result<Option<PodRef>, UsageError> {
         self.pod.as_deref().map(|name| pod::in_namespace(name, self.namespace.as_deref())).transpose()
     }
 }
@@ -133,7 +133,7 @@ fn pod_name(text: &str) -> Result<String, String> {
     pod::name_of(text).map(str::to_owned).ok_or_else(|| "events are of pods: write pod/NAME -n NAMESPACE; for an image, --image".to_owned())
 }
 
-/// Say how an image reference is read, and what would happen to a pull of it now.
+/// Show how an image reference is read, and what would happen to a pull of it now.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -143,9 +143,9 @@ Examples:
   fleetpull explain pod shop/web-0                all images that a pod waits for
   fleetpull explain pod/web-0 -n shop             the same
 
-When the fleet holds the image back it says why, since when, who found out by
-which attempt and trace, who tries next and when, and in which view of the
-registry.
+When the fleet holds the image back, it shows why, since when, which node found
+out by which attempt and trace, which node makes the next attempt and when, and
+in which view of the registry.
 
 Without a fleet, or with --store or another option of the runtime, it looks at
 the store and the logins of this process.
@@ -154,8 +154,8 @@ Of a pod, agents know the images that are being pulled, wait, stand or are in
 back-off for it: pulls that were asked for with --pod.
 
 Exit status: 1 when the reference cannot be read, a node did not answer, nothing
-is known of the pod, or a pull in this process would fail whatever the registry
-says.")]
+is known of the pod, or a pull in this process would fail before any registry is
+asked.")]
 pub struct ExplainArgs {
     /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
     #[arg(value_name = "IMAGE|ID|pod", value_parser = image, add = completion::images())]
@@ -172,7 +172,7 @@ pub struct ExplainArgs {
     /// Runtime, for a question to this process's own store.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }
@@ -183,7 +183,7 @@ impl ExplainArgs {
     ///
     /// # Errors
     /// The words name neither a pod nor an image.
-    pub fn meant_pod(&self) -> Result<Option<PodRef>, UsageError> {
+    pub fn selected_pod(&self) -> Result<Option<PodRef>, UsageError> {
         let namespace = self.namespace.as_deref();
         let name = match (&self.pod, namespace) {
             (Some(name), _) if pod::is_kind(&self.image) => name,
@@ -229,7 +229,7 @@ pub struct NodesArgs {
     /// How the list is shown.
     #[command(flatten)]
     pub list: ListArgs,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub question: QuestionArgs<ListFormat>,
 }
@@ -252,7 +252,7 @@ pub struct PullsArgs {
     /// How the list is shown.
     #[command(flatten)]
     pub list: ListArgs,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs<ListFormat>,
 }
@@ -264,9 +264,10 @@ Examples:
   fleetpull cancel app:v2 --nats nats://nats:4222     all standing pulls of it, on every node
   fleetpull cancel 4bf92f3577b34da6a3ce929d0e0e4736   those of one command
 
-What runs for a cancelled standing pull is stopped, and its callers are told who
-cancelled it. A pull that other callers wait for goes on (a pull without --wait,
-or another standing pull), and it is said on which node and for how many.
+What runs for a cancelled standing pull is stopped, and its callers get an error
+that names who cancelled it. A pull that other callers wait for goes on (a pull
+without --wait, or another standing pull): the command prints on which node, and
+for how many callers.
 
 Exit status: 0 when what was named is cancelled; 1 when there was no such
 standing pull, a node did not answer, or a pull of the named image goes on.")]
@@ -274,7 +275,7 @@ pub struct CancelArgs {
     /// The id of a standing pull, as `pull --detach` and `pulls` print it, or an image as it was asked for.
     #[arg(value_name = "ID|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
-    /// Whom to ask, and how facts are written.
+    /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
 }
@@ -322,10 +323,10 @@ Examples:
   fleetpull demo --keep    the three stores are kept, to be looked at
   fleetpull demo -o json   one object a line for each fact
 
-Each fact says whether it is measured, simulated or shortened (in JSON: said),
+Each fact says whether it is measured, simulated or shortened (in JSON: source),
 and has its figures as numbers.")]
 pub struct DemoArgs {
-    /// Keep the stores of the three nodes and say where they are.
+    /// Keep the stores of the three nodes and print where they are.
     #[arg(long)]
     pub keep: bool,
     /// Output.

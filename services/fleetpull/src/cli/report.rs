@@ -5,7 +5,7 @@ use clap::Args;
 use super::groups::NodesQuestionArgs;
 use super::queries::{Moment, moment};
 
-/// Sum up what the fleet's events tell.
+/// Sum up the fleet's events.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,15 +28,16 @@ fleet has asked more often, as it does to notice that a registry is back. An
 attempt is one request to a registry, or a few.
 
 WAITS: `backoff` is the time from a first refusal to the pull that succeeded;
-`slots` and `budget` are waits before a pull that a Throttled event tells of.
-`not_told` is the rest: short waits for a turn, and for another node's finding.
+`slots` and `budget` are waits before a pull that have a Throttled event.
+`other` is the rest: short waits for a slot, a budget, or another node's probe.
 A median is exact to 3 %.
 
 OBSERVED is what fleet.share = enforce would have refused: attempts that began
-while a back-off entry said that nobody tries yet. Those that failed would have
-been refused rightly, those that pulled wrongly. What one node alone reports
-refuses nobody: an entry counts from the second node's failure on. Events tell neither the login
-nor the zone of an attempt, so a node that an entry does not concern counts too.
+while a back-off entry was open and its next attempt not due. Those that failed
+would have been refused rightly, those that pulled wrongly. A failure that one
+node alone reports refuses no other: an entry counts from the second node's
+failure on. Events contain neither the login nor the zone of an attempt, so a
+node that an entry does not concern counts too.
 Entries of a repository or login alone are counted and compared with nothing.
 Where nodes enforce, it shows attempts during a pause, and of such nodes.
 
@@ -50,7 +51,7 @@ pub struct ReportArgs {
     /// Only what happened before that.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Moment>,
-    /// So many of the worst images, registries and nodes.
+    /// The number of images, registries and nodes that are listed, the worst first.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000), default_value = "5")]
     pub top: u32,
     /// Whose events, and how facts are written.

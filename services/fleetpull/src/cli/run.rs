@@ -12,8 +12,8 @@ Examples:
   fleetpull run --nats nats://nats:4222 --runtime cri  in front of containerd
   fleetpull run --node n1 --store ./n1 --nats ...      several on one machine
 
-It runs until SIGTERM or Ctrl-C. When the bus is gone it goes on alone and says
-so; it is ready all the same.
+It runs until SIGTERM or Ctrl-C. When the bus is lost it goes on alone and logs
+it; it stays ready.
 
 Its first line names the socket on which it answers this machine:
 `fleetpull nodes --agent unix://PATH`.";
@@ -28,7 +28,7 @@ pub struct RunArgs {
     /// A label of the node; may be given several times.
     #[arg(long = "label", value_name = "K=V")]
     pub labels: Vec<String>,
-    /// Where the agent keeps its lock, its socket and the standing pulls that stand [default: below the store, named after the node].
+    /// Where the agent keeps its lock, its socket and its standing pulls [default: below the store, named after the node].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Runtime.

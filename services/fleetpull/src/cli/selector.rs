@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused_and_told_why() {
+    fn invalid_selector_is_refused_with_the_reason() {
         let long = format!("zone={}", "a".repeat(64));
         let table = [
             ("", "it is empty: without it every node is meant"),
@@ -315,9 +315,9 @@ mod tests {
             (long.as_str(), "is no label's value: at most 63"),
         ];
         for (text, why) in table {
-            let told = text.parse::<Selector>().expect_err(text);
-            assert!(told.contains(why), "{text}: {told}");
-            assert!(told.ends_with("rack in (r1, r2),rack notin (r3),cores>4"), "{text}: {told}");
+            let error = text.parse::<Selector>().expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.ends_with("rack in (r1, r2),rack notin (r3),cores>4"), "{text}: {error}");
         }
     }
 }

@@ -16,7 +16,7 @@ Examples:
 
 At most 40 lines, whatever the size of the fleet; the worst comes first, and
 what is well is not listed. WAITING counts the nodes that wait with a pull or a
-standing pull, and their images. Where the bus is gone, --agent shows what one
+standing pull, and their images. Where the bus is lost, --agent shows what one
 node knows.
 
 Exit status: 1 when a node that was asked did not answer.")]

@@ -23,7 +23,7 @@ Examples:
   fleetpull images --node n1 --node n2 -o json
 
 Without --all-nodes, --node, --selector or --agent this machine is meant.
-PULLED says how long ago a pull entered the image last. It is not known of
+PULLED is how long ago a pull entered the image last. It is not known of
 images that another program put into the store, nor of a container runtime's.
 Of nodes there is a row for each image, with the nodes that have it; in JSON an
 object for each image of each node. A node tells its first 1,000 images.
@@ -71,7 +71,7 @@ Examples:
 
 An image goes in all spellings of its name (busybox, busybox:latest) and for all
 platforms; app@sha256:... takes every tag of app with that digest. Its blobs stay until `fleetpull prune`,
-because other images may need them; rm says how much a prune would free.
+because other images may need them; rm prints how much a prune would free.
 Containerd and CRI-O remove their own images: crictl rmi IMAGE.
 
 Exit status: 1 when an image is not there; the others are removed all the same.")]
@@ -79,7 +79,7 @@ pub struct RmArgs {
     /// Which images, as `fleetpull images` lists them.
     #[arg(required = true, value_name = "IMAGE", value_parser = reference, add = completion::images_of_store())]
     pub images: Vec<Reference>,
-    /// Remove nothing: say what would be removed, and what a prune would free then.
+    /// Remove nothing: print what would be removed, and what a prune would free then.
     #[arg(long)]
     pub dry_run: bool,
     /// Which store, and how facts are written.
@@ -113,7 +113,7 @@ pub struct PruneArgs {
     /// But not this image, or images whose names have this form; may be given several times.
     #[arg(long, value_name = "IMAGE|PATTERN", value_parser = pattern, requires = "older_than")]
     pub keep: Vec<ImagePattern>,
-    /// Remove nothing: say what would be removed.
+    /// Remove nothing: print what would be removed.
     #[arg(long)]
     pub dry_run: bool,
     /// Which store, and how facts are written.

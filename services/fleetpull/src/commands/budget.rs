@@ -21,7 +21,7 @@ use crate::output::listing::Listing;
 use crate::output::silent::{self, Silent};
 use crate::output::table::Look;
 use crate::output::{self, json_line, units};
-use differences::{Difference, GoesBy, differences, names};
+use differences::{Difference, NodeCaps, differences, names};
 
 /// One budget as JSON, with its leader's values if the leader answers. The names and their meaning are an interface.
 #[derive(Serialize)]
@@ -35,7 +35,7 @@ struct JsonBudget<'a> {
     learns: bool,
     /// The cap. Null if there is no limit.
     per_second: Option<f64>,
-    /// True if the cap comes from the fleet policy, false if from the settings of the node in `told_by`.
+    /// True if the cap comes from the fleet policy, false if from the settings of the node in `reported_by`.
     per_second_by_policy: bool,
     /// The rate in force. Null if there is no limit, or if another node leads and does not answer.
     per_second_in_force: Option<f64>,
@@ -44,7 +44,7 @@ struct JsonBudget<'a> {
     /// Null if there is no limit.
     at_once: Option<u64>,
     at_once_by_policy: bool,
-    /// The revision of the fleet policy on the node in `told_by`. 0 if it has none.
+    /// The revision of the fleet policy on the node in `reported_by`. 0 if it has none.
     policy_revision: u64,
     in_flight: u64,
     waiting: &'a [BudgetWaiter],
@@ -53,7 +53,7 @@ struct JsonBudget<'a> {
     alone_total: u64,
     overrun_total: u64,
     /// The node that these values come from.
-    told_by: &'a NodeName,
+    reported_by: &'a NodeName,
     /// Nodes that have this budget.
     node_count: usize,
     /// Nodes among them that reach no leader and use their own share.
@@ -65,7 +65,7 @@ struct JsonBudget<'a> {
 /// The registry's quotas.
 #[derive(Serialize)]
 struct JsonQuotas<'a> {
-    none_told: bool,
+    none_stated: bool,
     limits: Vec<JsonQuota<'a>>,
 }
 
@@ -102,11 +102,11 @@ fn unless_zero(number: u64) -> Option<u64> {
 /// A budget, merged from the answers of the nodes.
 pub(super) struct Budget {
     pub(super) state: BudgetState,
-    told_by: NodeName,
+    reported_by: NodeName,
     nodes: usize,
     alone: Vec<NodeName>,
     /// The caps that each node uses.
-    by: Vec<(NodeName, GoesBy)>,
+    caps: Vec<(NodeName, NodeCaps)>,
 }
 
 impl Budget {
@@ -121,7 +121,7 @@ pub(super) fn carry_out(args: &BudgetArgs) -> Result<Exit> {
     let BudgetCommand::List(args) = &args.command;
     let request = ListRequest::of(args.asked.question.output, &args.list, &rows::COLUMNS)?;
     request.show(&args.asked.question, async |client: &FleetClient| {
-        let nodes = client.meant(&args.asked).await?;
+        let nodes = client.selected_nodes(&args.asked).await?;
         let answers = client.ask_each(&nodes, &ListBudgets {}).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         let listing = listing(answers, &silent, request.has_objects());
@@ -155,7 +155,7 @@ fn remarks(budget: &Budget) -> Vec<String> {
     let of = in_words(&budget.state);
     let alone = (!budget.alone.is_empty()).then(|| format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
     let slow = rows::why_slow(&budget.state).map(|why| format!("{of}: {why}"));
-    let differing = differences(&budget.state, &budget.by);
+    let differing = differences(&budget.state, &budget.caps);
     let differing = differing.iter().map(|Difference { nodes, what }| format!("{}: {what} ({of})", names(nodes)));
     slow.into_iter().chain(alone).chain(differing).collect()
 }
@@ -173,19 +173,19 @@ impl Merger {
             let alone = state.alone;
             let budget = self.budgets.entry(state.owner.clone()).or_insert_with(|| Budget {
                 state: state.clone(),
-                told_by: node.clone(),
+                reported_by: node.clone(),
                 nodes: 0,
                 alone: Vec::new(),
-                by: Vec::new(),
+                caps: Vec::new(),
             });
             budget.nodes += 1;
-            budget.by.push((node.clone(), GoesBy::of(&state)));
+            budget.caps.push((node.clone(), NodeCaps::of(&state)));
             if alone {
                 budget.alone.push(node.clone());
             }
             // Two nodes may both believe that they lead: the one with the higher epoch does.
             if (state.leads, state.epoch) > (budget.state.leads, budget.state.epoch) {
-                (budget.state, budget.told_by) = (state, node.clone());
+                (budget.state, budget.reported_by) = (state, node.clone());
             }
         }
     }
@@ -220,7 +220,7 @@ pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
 
 /// The budget as JSON.
 pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
-    let Budget { state, told_by, nodes, alone, by } = budget;
+    let Budget { state, reported_by, nodes, alone, caps } = budget;
     JsonBudget {
         kind: "budget",
         owner: &state.owner,
@@ -239,13 +239,13 @@ pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
         in_flight: state.in_flight,
         waiting: &state.waiting,
         waiting_count: state.waiting_count,
-        known: JsonQuotas { none_told: state.known.none_told, limits: state.known.limits.iter().map(JsonQuota::of).collect() },
+        known: JsonQuotas { none_stated: state.known.none_stated, limits: state.known.limits.iter().map(JsonQuota::of).collect() },
         alone_total: state.alone_total,
         overrun_total: state.overrun_total,
-        told_by,
+        reported_by,
         node_count: *nodes,
         alone_nodes: alone,
-        differences: differences(state, by),
+        differences: differences(state, caps),
     }
 }
 
@@ -256,17 +256,17 @@ fn in_words(state: &BudgetState) -> String {
 
 /// A quota in words.
 pub(super) fn quota(limit: &RegistryLimit) -> String {
-    let mut told = match limit.limit {
+    let mut text = match limit.limit {
         0 => format!("{} left", limit.remaining),
         all => format!("{} of {all} left", limit.remaining),
     };
     if limit.window_ms > 0 {
-        told.push_str(&format!(" per {}", units::seconds(limit.window_ms)));
+        text.push_str(&format!(" per {}", units::seconds(limit.window_ms)));
     }
     if let Some(reset) = limit.reset_ms {
-        told.push_str(&format!(", anew in {}", units::seconds(reset)));
+        text.push_str(&format!(", anew in {}", units::seconds(reset)));
     }
-    told
+    text
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_told_by_its_leader() {
+    fn values_of_a_budget_come_from_its_leader() {
         let quota = RegistryLimit { limit: 100, remaining: 31, window_ms: 21_600_000, ..RegistryLimit::default() };
         let led = BudgetState {
             owner: "hub".to_owned(),
@@ -301,7 +301,7 @@ mod tests {
             merger.add(&node(name), list(state));
         }
         let budgets: Vec<Budget> = merger.into_budgets().into_values().collect();
-        assert_eq!((budgets.len(), budgets[0].told_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
+        assert_eq!((budgets.len(), budgets[0].reported_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let quota = RegistryLimit { remaining: 31, ..RegistryLimit::default() };
         let known = KnownLimits { limits: vec![quota], ..KnownLimits::default() };
         let state = BudgetState { owner: "hub".to_owned(), alone: true, known, ..BudgetState::default() };
-        let budget = Budget { state, told_by: node("n1"), nodes: 1, alone: vec![node("n1")], by: Vec::new() };
+        let budget = Budget { state, reported_by: node("n1"), nodes: 1, alone: vec![node("n1")], caps: Vec::new() };
         let text = serde_json::to_string(&json(&budget)).expect("serialises");
         assert_eq!(text.matches("\"alone\":").count() + text.matches("\"alone_nodes\":").count(), 1, "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).expect("is JSON");

@@ -22,23 +22,23 @@ const SHOWN: usize = 10;
 /// Cancels standing pulls, and says which pulls of the image go on for other callers.
 pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
-        let nodes = client.meant(&args.asked).await?;
+        let nodes = client.selected_nodes(&args.asked).await?;
         let (standing_pulls, mut exit) = standing(&client, &nodes).await;
         let now_ms = client.clock().now().wall_ms();
-        let (meant, others): (Vec<_>, Vec<_>) = standing_pulls.into_iter().partition(|(_, status)| is_meant(&args.what, status));
-        if meant.is_empty() {
+        let (selected, others): (Vec<_>, Vec<_>) = standing_pulls.into_iter().partition(|(_, status)| is_selected(&args.what, status));
+        if selected.is_empty() {
             let going_on = going_on(&client, &nodes, &BTreeSet::from([args.what.as_str()])).await;
             if going_on.is_empty() {
-                say_what_stands(args, &others);
+                list_standing_pulls(args, &others);
             } else {
-                say_what_goes_on(&going_on, &others);
+                list_pulls_that_go_on(&going_on, &others);
             }
             return Ok(Exit::Failure);
         }
-        let ids: BTreeSet<StandingPullId> = meant.iter().map(|(_, status)| status.standing_pull).collect();
+        let ids: BTreeSet<StandingPullId> = selected.iter().map(|(_, status)| status.standing_pull).collect();
         for id in ids {
             let holders: Vec<NodeName> =
-                meant.iter().filter(|(_, status)| status.standing_pull == id).map(|(node, _)| node.clone()).collect();
+                selected.iter().filter(|(_, status)| status.standing_pull == id).map(|(node, _)| node.clone()).collect();
             for (node, answer) in client.ask_each(&holders, &CancelStandingPull { what: id.to_string(), by: by() }).await {
                 match answer {
                     Ok(done) => done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms)),
@@ -49,9 +49,9 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
                 }
             }
         }
-        let images: BTreeSet<&str> = meant.iter().map(|(_, status)| status.image.as_str()).collect();
+        let images: BTreeSet<&str> = selected.iter().map(|(_, status)| status.image.as_str()).collect();
         let going_on = going_on(&client, &nodes, &images).await;
-        say_what_goes_on(&going_on, &others);
+        list_pulls_that_go_on(&going_on, &others);
         // An id names one standing pull, so other callers of the image do not make the cancellation a failure.
         let by_image = images.iter().any(|image| same_image(image, &args.what));
         Ok(if by_image && !going_on.is_empty() { Exit::Failure } else { exit })
@@ -71,7 +71,7 @@ async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&s
 }
 
 /// Says on stderr why each node goes on pulling. `others` are the standing pulls that were not cancelled.
-fn say_what_goes_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, StandingPullStatus)]) {
+fn list_pulls_that_go_on(going_on: &[(NodeName, PullStatus)], others: &[(NodeName, StandingPullStatus)]) {
     for (node, pull) in going_on.iter().take(SHOWN) {
         let standing = others.iter().filter(|(other, status)| other == node && same_image(&status.image, &pull.image)).count();
         output::remark(&why_it_goes_on(node, pull, standing));
@@ -108,7 +108,7 @@ async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, S
 }
 
 /// True if `what` is the beginning of the standing pull's id, or its image in any spelling.
-fn is_meant(what: &str, status: &StandingPullStatus) -> bool {
+fn is_selected(what: &str, status: &StandingPullStatus) -> bool {
     if is_key(what) && status.standing_pull.to_string().starts_with(&what.to_ascii_lowercase()) {
         return true;
     }
@@ -122,12 +122,12 @@ fn print(args: &CancelArgs, node: &NodeName, status: &StandingPullStatus, now_ms
     }
 }
 
-fn say_what_stands(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)]) {
+fn list_standing_pulls(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)]) {
     if others.is_empty() {
-        return output::remark(&format!("no standing pull for {} stands: none stands at all", args.what));
+        return output::remark(&format!("no standing pull for {}: there are none at all", args.what));
     }
-    let count = if others.len() == 1 { "1 other does".to_owned() } else { format!("{} others do", others.len()) };
-    output::remark(&format!("no standing pull for {} stands. {count}:", args.what));
+    let count = if others.len() == 1 { "There is 1 other".to_owned() } else { format!("There are {} others", others.len()) };
+    output::remark(&format!("no standing pull for {}. {count}:", args.what));
     if !args.asked.question.output.quiet {
         let shown = others.iter().take(SHOWN).map(|(node, status)| (node, status));
         pulls::standing(shown)
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_pull_that_goes_on_is_named_with_its_callers() {
-        for (callers, standing, said) in [
+        for (callers, standing, expected) in [
             (1, 0, "n1 goes on pulling app:v1: 1 other caller waits for it, and it ends when it does"),
             (2, 0, "n1 goes on pulling app:v1: 2 other callers wait for it, and it ends when they do"),
             (
@@ -159,7 +159,7 @@ mod tests {
                 "image": "app:v1", "state": "pulling", "since_ms": 5, "callers": callers, "done_bytes": 0, "total_bytes": 0
             }));
             let node = "n1".parse().expect("a name");
-            assert_eq!(why_it_goes_on(&node, &pull.expect("a status"), standing), said);
+            assert_eq!(why_it_goes_on(&node, &pull.expect("a status"), standing), expected);
         }
     }
 
@@ -168,10 +168,10 @@ mod tests {
         let status: StandingPullStatus =
             serde_json::from_str(r#"{"standing_pull": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "busybox"}"#).expect("a status");
         for what in ["4bf92f35", "4BF92F3577B34DA6A3CE929D0E0E4736", "busybox", "busybox:latest", "docker.io/library/busybox"] {
-            assert!(is_meant(what, &status), "{what}");
+            assert!(is_selected(what, &status), "{what}");
         }
         for what in ["4bf92f3", "5bf92f35", "busybox:1", "", "a b"] {
-            assert!(!is_meant(what, &status), "{what}");
+            assert!(!is_selected(what, &status), "{what}");
         }
     }
 }

@@ -41,7 +41,7 @@ fn validate(sources: &ConfigSources) -> Result<Exit> {
         Err(error) => {
             match sources.output.format {
                 OutputFormat::Text => output::complain(&error),
-                OutputFormat::Json => output::json(&json!({ "valid": false, "error": output::told(&error) })),
+                OutputFormat::Json => output::json(&json!({ "valid": false, "error": output::error_text(&error) })),
             }
             Ok(Exit::Failure)
         }
@@ -56,6 +56,6 @@ fn read_from(sources: &ConfigSources, loaded: &Loaded) -> String {
         None => format!("no file (there is no {DEFAULT_FILE})"),
     };
     let variables = loaded.origins.values().filter(|origin| matches!(origin, Origin::Environment { .. }));
-    let told: Vec<String> = std::iter::once(file).chain(variables.map(ToString::to_string)).collect();
-    format!("{}, else defaults", told.join(", "))
+    let sources: Vec<String> = std::iter::once(file).chain(variables.map(ToString::to_string)).collect();
+    format!("{}, else defaults", sources.join(", "))
 }

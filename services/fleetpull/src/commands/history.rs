@@ -91,7 +91,7 @@ pub(super) async fn nodes_meant(asked: &NodesQuestionArgs, client: &FleetClient)
     Ok(match (asked.nodes.as_slice(), &asked.question.fleet.selector) {
         ([], None) => None,
         (named @ [_, ..], _) => Some(named.to_vec()),
-        ([], Some(_)) => Some(client.meant(asked).await?),
+        ([], Some(_)) => Some(client.selected_nodes(asked).await?),
     })
 }
 

@@ -40,11 +40,11 @@ impl Budgets {
         if client.bus().is_some() {
             ask(client, &others, &mut merger).await;
         }
-        Self::told(merger)
+        Self::from_merged(merger)
     }
 
     /// The budgets from merged answers.
-    pub(super) fn told(merger: Merger) -> Self {
+    pub(super) fn from_merged(merger: Merger) -> Self {
         Self { by_owner: merger.into_budgets() }
     }
 
@@ -54,9 +54,10 @@ impl Budgets {
     }
 
     /// Adds to a node's explanation how its budget delays the pull.
-    pub(super) fn complete(&self, said: &mut Explanation) {
-        said.budget_hold = said.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(|budget| hold(&budget.state));
-        said.verdict = said.in_one_sentence();
+    pub(super) fn complete(&self, explanation: &mut Explanation) {
+        explanation.budget_hold =
+            explanation.budget.as_ref().and_then(|owner| self.by_owner.get(owner)).and_then(|budget| hold(&budget.state));
+        explanation.verdict = explanation.in_one_sentence();
     }
 
     /// Each budget that delays pulls, for this registry or for all.
@@ -80,12 +81,12 @@ pub(super) fn json<'a>(owner: &'a str, hold: &'a BudgetHold) -> impl Serialize +
 }
 
 async fn ask(client: &FleetClient, nodes: &[NodeName], merger: &mut Merger) {
-    let hear = |node: NodeName, answer: Result<BudgetList, String>| {
+    let on_answer = |node: NodeName, answer: Result<BudgetList, String>| {
         if let Ok(list) = answer {
             merger.add(&node, list);
         }
     };
-    client.hear_each(nodes, &ListBudgets {}, hear).await;
+    client.for_each_answer(nodes, &ListBudgets {}, on_answer).await;
 }
 
 /// What delays one more pull, if anything: a used-up quota, else the waiting pulls.
@@ -138,7 +139,7 @@ mod tests {
     const OWNER: &str = "default|registry.example|h||anonymous|e";
 
     /// How long a budget delays a pull, and why.
-    type Told = (Option<u64>, &'static str);
+    type Expected = (Option<u64>, &'static str);
 
     fn limit(source: Option<&str>, remaining: u64, reset_ms: u64) -> RegistryLimit {
         RegistryLimit { source: source.map(str::to_owned), limit: 100, remaining, window_ms: 60_000, reset_ms: Some(reset_ms) }
@@ -156,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_holds_by_its_quota_and_by_those_who_wait() {
-        let table: [(BudgetState, Option<Told>); 7] = [
+    fn budget_delays_by_its_quota_and_its_queue() {
+        let table: [(BudgetState, Option<Expected>); 7] = [
             (budget(vec![], &[]), None),
             (budget(vec![limit(None, 1, 52_000)], &[]), None),
             (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "0 of 100 left per 1m0s, anew in 52.0 s"))),
@@ -179,17 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_is_completed_by_the_word_of_the_leader() {
+    fn explanation_of_a_node_is_completed_by_the_budget_leader() {
         let node = |name: &str| name.parse::<NodeName>().expect("a name");
         let list = |state: BudgetState| BudgetList { budgets: vec![state], ..BudgetList::default() };
         let led = BudgetState { leads: true, epoch: 3, ..budget(vec![limit(None, 0, 52_000)], &[]) };
         let mut merger = Merger::default();
         merger.add(&node("n1"), list(budget(vec![], &[])));
         merger.add(&node("n2"), list(led));
-        let budgets = Budgets::told(merger);
-        let mut said = Explanation { present: Some(false), budget: Some(OWNER.to_owned()), ..Explanation::default() };
-        budgets.complete(&mut said);
-        assert_eq!(said.verdict, "it would wait for its registry's budget for 52.0 s: 0 of 100 left per 1m0s, anew in 52.0 s");
+        let budgets = Budgets::from_merged(merger);
+        let mut explanation = Explanation { present: Some(false), budget: Some(OWNER.to_owned()), ..Explanation::default() };
+        budgets.complete(&mut explanation);
+        assert_eq!(explanation.verdict, "it would wait for its registry's budget for 52.0 s: 0 of 100 left per 1m0s, anew in 52.0 s");
         let mut other = Explanation { present: Some(false), budget: Some("other".to_owned()), ..Explanation::default() };
         budgets.complete(&mut other);
         assert_eq!(other.verdict, "it would be pulled");

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_that_differs_has_a_row_and_says_what_it_takes() {
+    fn each_setting_that_differs_has_a_row_with_what_a_change_needs() {
         let differences = vec![
             difference("max_bytes", Change::Safe, true),
             difference("max_age", Change::Safe, false),

@@ -46,7 +46,7 @@ struct JsonRow<'a> {
 }
 
 /// The answer of one node.
-struct Told {
+struct NodePulls {
     node: NodeName,
     pulls: Vec<PullStatus>,
     standing_pulls: Vec<StandingPullStatus>,
@@ -56,12 +56,12 @@ struct Told {
 pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     let request = ListRequest::of(args.asked.question.output, &args.list, &COLUMNS)?;
     request.show(&args.asked.question, async |client: &FleetClient| {
-        let nodes = client.meant(&args.asked).await?;
-        let (told, unanswered) = ask(client, &nodes).await;
+        let nodes = client.selected_nodes(&args.asked).await?;
+        let (answered, unanswered) = ask(client, &nodes).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
-        let mut listing = listing(&told, &silent);
+        let mut listing = listing(&answered, &silent);
         if request.has_objects() {
-            listing.objects = objects(&told, &silent, client.clock().now().wall_ms());
+            listing.objects = objects(&answered, &silent, client.clock().now().wall_ms());
         }
         let exit = if unanswered.is_empty() { Exit::Success } else { Exit::Failure };
         Ok((Listing { unanswered, ..listing }, exit))
@@ -70,35 +70,35 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
 
 /// Asks each node for its pulls and standing pulls. Also returns messages about nodes that did not answer. An older version has no standing
 /// pulls.
-async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<Told>, Vec<String>) {
+async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<NodePulls>, Vec<String>) {
     let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
     let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
     let mut standing_pulls: Vec<Answer<StandingPullList>> = client.ask_each(&answering, &ListStandingPulls {}).await;
-    let (mut told, mut unanswered) = (Vec::new(), Vec::new());
+    let (mut answered, mut unanswered) = (Vec::new(), Vec::new());
     for (node, answer) in pulls {
         match answer {
             Err(silence) => unanswered.push(format!("{node}: {silence}")),
             Ok(list) => {
                 let place = standing_pulls.iter().position(|(other, _)| *other == node);
                 let standing_pulls = place.and_then(|place| standing_pulls.swap_remove(place).1.ok()).unwrap_or_default();
-                told.push(Told { node, pulls: list.pulls, standing_pulls: standing_pulls.standing_pulls });
+                answered.push(NodePulls { node, pulls: list.pulls, standing_pulls: standing_pulls.standing_pulls });
             }
         }
     }
-    (told, unanswered)
+    (answered, unanswered)
 }
 
-fn objects(told: &[Told], silent: &[Silent], now_ms: u64) -> Vec<String> {
-    let of_node = |Told { node, pulls, standing_pulls }: &Told| {
+fn objects(answered: &[NodePulls], silent: &[Silent], now_ms: u64) -> Vec<String> {
+    let of_node = |NodePulls { node, pulls, standing_pulls }: &NodePulls| {
         let pulls = pulls.iter().map(|pull| json_line(&json_row(node, pull)));
         pulls.chain(standing_pulls.iter().map(|status| json_line(&standing_pull::json(node, status, now_ms)))).collect::<Vec<_>>()
     };
-    told.iter().flat_map(of_node).chain(silent.iter().map(|silent| json_line(&silent::row(silent)))).flatten().collect()
+    answered.iter().flat_map(of_node).chain(silent.iter().map(|silent| json_line(&silent::row(silent)))).flatten().collect()
 }
 
-fn listing(told: &[Told], silent: &[Silent]) -> Listing {
+fn listing(answered: &[NodePulls], silent: &[Silent]) -> Listing {
     let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is in flight or queued");
-    for Told { node, pulls, standing_pulls } in told {
+    for NodePulls { node, pulls, standing_pulls } in answered {
         for pull in pulls {
             // A failure that delays a standing pull also delays a waiting pull of the same image.
             let held_by = standing_pulls.iter().filter(|status| status.image == pull.image).find_map(standing_pull::held_by);
@@ -206,25 +206,25 @@ mod tests {
         serde_json::from_value(status).expect("a status")
     }
 
-    fn sample() -> (Vec<Told>, Vec<Silent>) {
+    fn sample() -> (Vec<NodePulls>, Vec<Silent>) {
         let cause = "ErrImagePull: registry.example: 404 Not Found (MANIFEST_UNKNOWN: manifest unknown) for manifest v9";
-        let told = vec![
-            Told {
+        let answered = vec![
+            NodePulls {
                 node: node("n1"),
                 pulls: vec![pull("registry.example/team/platform/application:v2", "pulling", 8 << 20), pull("busybox", "waiting", 0)],
                 standing_pulls: vec![standing("held", cause, json!("not_found")), standing("waiting", "", Value::Null)],
             },
-            Told { node: node("n2"), pulls: Vec::new(), standing_pulls: vec![standing("pulling", "", Value::Null)] },
+            NodePulls { node: node("n2"), pulls: Vec::new(), standing_pulls: vec![standing("pulling", "", Value::Null)] },
         ];
         let ago = Duration::from_secs(240);
-        (told, vec![Silent { node: node("n3"), ago, labels: None, known_for: 2 * ago }])
+        (answered, vec![Silent { node: node("n3"), ago, labels: None, known_for: 2 * ago }])
     }
 
     #[test]
     fn pulls_and_standing_pulls_stand_in_one_table_that_fits_80_columns() {
-        let (told, silent) = sample();
+        let (answered, silent) = sample();
         assert_eq!(
-            listing(&told, &silent).table.lines(&Look::of_width(Some(79))),
+            listing(&answered, &silent).table.lines(&Look::of_width(Some(79))),
             [
                 "IMAGE           NODE  STATE     PROGRESS        RATE         WAITS FOR      AGE",
                 "regis...ion:v2  n1    pulling   25% of 8.0 MiB  512.0 KiB/s  -              4s",
@@ -239,17 +239,17 @@ mod tests {
 
     #[test]
     fn what_holds_a_standing_pull_holds_what_waits_for_the_same_image() {
-        let (mut told, _) = sample();
-        let (image, cause) = (told[0].standing_pulls[0].image.clone(), told[0].standing_pulls[0].cause.clone());
-        told[0].pulls = vec![pull(&image, "waiting", 0)];
-        let lines = listing(&told[..1], &[]).table.lines(&Look::of_width(None));
+        let (mut answered, _) = sample();
+        let (image, cause) = (answered[0].standing_pulls[0].image.clone(), answered[0].standing_pulls[0].cause.clone());
+        answered[0].pulls = vec![pull(&image, "waiting", 0)];
+        let lines = listing(&answered[..1], &[]).table.lines(&Look::of_width(None));
         assert!(lines[1].contains("waiting ") && lines[1].contains(" 404 (n3), in 41s "), "{cause}: {lines:#?}");
     }
 
     #[test]
     fn the_wide_form_has_ids_in_full_and_names_are_what_cancel_takes() {
-        let (told, silent) = sample();
-        let listing = listing(&told, &silent);
+        let (answered, silent) = sample();
+        let listing = listing(&answered, &silent);
         let lines = listing.table.lines(&Look { is_wide: true, ..Look::of_width(None) });
         assert!(lines[3].ends_with("50m   4bf92f3577b34da6a3ce929d0e0e4736"), "{lines:#?}");
         let names: Vec<&str> = listing.table.names().collect();
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn objects_have_kinds_and_no_figure_overflows() {
-        let (mut told, silent) = sample();
-        (told[0].pulls[0].done_bytes, told[0].pulls[0].since_ms) = (u64::MAX, 0);
-        let objects = objects(&told, &silent, 0);
+        let (mut answered, silent) = sample();
+        (answered[0].pulls[0].done_bytes, answered[0].pulls[0].since_ms) = (u64::MAX, 0);
+        let objects = objects(&answered, &silent, 0);
         let kinds: Vec<String> = objects
             .iter()
             .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["kind"].as_str().unwrap_or("-").to_owned())
             .collect();
         assert_eq!(kinds, ["pull", "pull", "standing_pull", "standing_pull", "standing_pull", "node"]);
-        assert_eq!(listing(&told, &silent).table.lines(&Look::of_width(Some(79))).len(), 7);
+        assert_eq!(listing(&answered, &silent).table.lines(&Look::of_width(Some(79))).len(), 7);
     }
 }

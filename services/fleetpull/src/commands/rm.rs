@@ -24,18 +24,18 @@ pub(super) fn carry_out(args: &RmArgs) -> Result<Exit> {
             let found = if args.dry_run { upkeep.find(image)? } else { upkeep.remove(image).await? };
             if found.is_empty() {
                 missing += 1;
-                tell_missing(args, upkeep, image, &store)?;
+                print_missing(args, upkeep, image, &store)?;
             }
-            found.iter().for_each(|found| tell_removed(args, found));
+            found.iter().for_each(|found| print_removed(args, found));
             removed += found.len();
         }
         let without = if args.dry_run { args.images.as_slice() } else { &[] };
-        tell_sum(args, removed, upkeep.prunable_without(without)?);
+        print_sum(args, removed, upkeep.prunable_without(without)?);
         Ok(if missing == 0 { Exit::Success } else { Exit::Failure })
     })
 }
 
-fn tell_removed(args: &RmArgs, image: &StoredImage) {
+fn print_removed(args: &RmArgs, image: &StoredImage) {
     match args.place.output.format {
         OutputFormat::Json => {
             let mut row = store::row(image);
@@ -51,7 +51,7 @@ fn tell_removed(args: &RmArgs, image: &StoredImage) {
 }
 
 /// Names other images of the repository, because most often the tag was wrong.
-fn tell_missing(args: &RmArgs, upkeep: &StoreUpkeep, image: &Reference, store: &Store) -> Result<()> {
+fn print_missing(args: &RmArgs, upkeep: &StoreUpkeep, image: &Reference, store: &Store) -> Result<()> {
     let images = upkeep.images()?;
     let names = images.iter().filter_map(|image| image.name.as_deref());
     let of_repository = |name: &&str| Reference::parse(name).is_ok_and(|other| other.repository() == image.repository());
@@ -70,7 +70,7 @@ fn tell_missing(args: &RmArgs, upkeep: &StoreUpkeep, image: &Reference, store: &
     Ok(())
 }
 
-fn tell_sum(args: &RmArgs, removed: usize, freed: Freed) {
+fn print_sum(args: &RmArgs, removed: usize, freed: Freed) {
     let wanted = args.place.output;
     if wanted.format == OutputFormat::Json {
         let (blobs, bytes) = (freed.blobs, freed.bytes);

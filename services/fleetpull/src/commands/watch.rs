@@ -146,10 +146,10 @@ impl Watch<'_> {
                 let now = self.clock.now().monotonic;
                 let lasts = now.saturating_sub(*self.failing_since.get_or_insert(now));
                 let ago = units::age(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
-                let failed = format!("the fleet does not answer for {ago}: {}; below is the last that it said", output::told(&error));
+                let failed = format!("the fleet does not answer for {ago}: {}; its last answer is below", output::error_text(&error));
                 live::show(&as_many(&[std::slice::from_ref(&failed), &self.last].concat(), live::height()));
             }
-            Err(error) => output::remark(&format!("{}; it is asked again", output::told(&error))),
+            Err(error) => output::remark(&format!("{}; asking again", output::error_text(&error))),
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches};
 
 use crate::cli::{Cli, FleetArgs, SettingsArgs};
 
-/// The typed options that say where to look.
+/// The typed options that determine where to look.
 #[derive(Debug, Default)]
 pub(super) struct Typed {
     pub(super) settings: SettingsArgs,
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_words_say_where_to_look() {
+    fn unfinished_words_determine_where_to_look() {
         let nodes = typed("fleetpull nodes --nats nats://a:1 --fleet f --config ./c.toml ");
         assert_eq!((nodes.fleet.nats.nats.as_deref(), nodes.fleet.nats.fleet.as_deref()), (Some("nats://a:1"), Some("f")));
         assert_eq!(nodes.settings.config, Some("./c.toml".into()));

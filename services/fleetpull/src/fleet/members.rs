@@ -72,9 +72,9 @@ impl FleetClient {
     async fn silent(&self, answering: &[NodeName]) -> Vec<Silent> {
         // An agent behind a socket answers only for itself.
         let Some(bus) = self.bus() else { return Vec::new() };
-        let (mut known, heard) = futures::join!(self.recorded(bus), self.heard(answering.first()));
+        let (mut known, last_seen) = futures::join!(self.recorded(bus), self.last_seen(answering.first()));
         // The registrar's times are newer than the records, and it also knows agents of a version that writes no record.
-        for (node, ago) in heard {
+        for (node, ago) in last_seen {
             let silent = known.entry(node.clone());
             let silent = silent.or_insert_with(|| Silent { node, ago, labels: None, known_for: REGISTRAR_KNOWS_FOR });
             silent.ago = silent.ago.min(ago);
@@ -97,17 +97,17 @@ impl FleetClient {
                 format!("no answer within {limit}: may this login read the fleet's members (deploy/nats/accounts.conf)?")
             }
         };
-        output::warn(&format!("nodes that are down may be missing: the fleet does not say which nodes it has: {why}"));
+        output::warn(&format!("nodes that are down may be missing: the list of the fleet's members cannot be read: {why}"));
         BTreeMap::new()
     }
 
-    /// How long ago the registrar heard from each node. It is reached through the wiring of `any`. Empty if there is no registrar.
-    async fn heard(&self, any: Option<&NodeName>) -> BTreeMap<NodeName, Duration> {
+    /// How long ago the registrar last received something from each node. It is reached through the wiring of `any`. Empty if there is no registrar.
+    async fn last_seen(&self, any: Option<&NodeName>) -> BTreeMap<NodeName, Duration> {
         let Some(any) = any else { return BTreeMap::new() };
         match Sender::<ListNodes>::to_leader(self.wiring(any)).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {
-            Ok(list) => list.heard_ms_ago.into_iter().map(|(node, ago)| (node, Duration::from_millis(ago))).collect(),
+            Ok(list) => list.last_seen_ms_ago.into_iter().map(|(node, ago)| (node, Duration::from_millis(ago))).collect(),
             Err(error) => {
-                tracing::debug!(%error, "no registrar says when it heard the nodes");
+                tracing::debug!(%error, "no registrar answers when it last saw the nodes");
                 BTreeMap::new()
             }
         }

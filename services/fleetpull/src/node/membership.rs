@@ -84,7 +84,7 @@ impl Keeper {
             let pause = match self.writer.write().await {
                 Ok(written) => {
                     revision = Some(written);
-                    self.say_written();
+                    self.log_written();
                     (self.writer.gone_after / RENEWALS).mul_f64(1.0 - JITTER + 2.0 * JITTER * self.random.fraction())
                 }
                 Err(error) => {
@@ -139,7 +139,7 @@ impl Keeper {
         spread_over(alive).mul_f64(self.random.fraction())
     }
 
-    fn say_written(&mut self) {
+    fn log_written(&mut self) {
         if std::mem::take(&mut self.complained) {
             info!("this node is recorded as a member of its fleet");
         }
@@ -242,14 +242,14 @@ mod tests {
 
     struct World {
         hub: MemoryBus,
-        told: watch::Sender<FleetSeen>,
+        seen_sender: watch::Sender<FleetSeen>,
         seen: watch::Receiver<FleetSeen>,
     }
 
     impl World {
         fn new() -> Self {
-            let (told, seen) = watch::channel(FleetSeen::default());
-            Self { hub: MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000))), told, seen }
+            let (seen_sender, seen) = watch::channel(FleetSeen::default());
+            Self { hub: MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000))), seen_sender, seen }
         }
 
         fn start(&self, node: &str, instance: &str, labels: BTreeMap<String, String>) -> MemberRecord {
@@ -269,10 +269,10 @@ mod tests {
         }
 
         /// The registrar reports this bucket.
-        fn tell(&self, members_created: &str, alive: u64) {
+        fn publish_digest(&self, members_created: &str, alive: u64) {
             let digest = FleetDigest { members_created: members_created.to_owned(), ..FleetDigest::default() };
             let place = Place { alive, ..Place::default() };
-            self.told.send_replace(FleetSeen { place, digest: Some(digest) });
+            self.seen_sender.send_replace(FleetSeen { place, digest: Some(digest) });
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_known_at_once_and_for_gone_after_once_it_is_dead() {
+    fn node_is_known_at_once_and_for_gone_after_once_it_is_dead() {
         paused(async {
             let world = World::new();
             let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
@@ -326,15 +326,15 @@ mod tests {
             for (alive, within) in [(3, 1), (10_000, 31)] {
                 let world = World::new();
                 let _node = world.start("n1", "i", BTreeMap::new());
-                world.tell("first", alive);
+                world.publish_digest("first", alive);
                 pass(20).await;
                 let before = world.records().await[0].entry.revision;
-                world.tell("first", alive);
+                world.publish_digest("first", alive);
                 pass(20).await;
                 assert_eq!(world.records().await[0].entry.revision, before, "the same bucket needs no other record");
                 world.hub.lose_bucket("fleetpull-members");
                 assert_eq!(world.known().await, Vec::<String>::new());
-                world.tell("second", alive);
+                world.publish_digest("second", alive);
                 pass(within).await;
                 assert_eq!(world.known().await, ["n1"], "{alive} nodes");
             }

@@ -48,9 +48,9 @@ mod tests {
             ("", false),
             ("a b", false),
         ] {
-            let told = of_host(host);
-            assert_eq!(told.as_ref().ok().map(ToString::to_string), name.then(|| host.to_owned()), "{host}");
-            let advice = told.err().map(|error| format!("{error:#}")).unwrap_or_default();
+            let name_of_host = of_host(host);
+            assert_eq!(name_of_host.as_ref().ok().map(ToString::to_string), name.then(|| host.to_owned()), "{host}");
+            let advice = name_of_host.err().map(|error| format!("{error:#}")).unwrap_or_default();
             assert!(name || advice.contains("give --node NAME"), "{host}: {advice}");
         }
     }

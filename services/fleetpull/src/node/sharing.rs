@@ -170,8 +170,8 @@ mod tests {
         let mut settings = Settings::default();
         settings.fleet.scope = "eu".to_owned();
         let sharing = Sharing::of(&settings, "i".to_owned());
-        let told = sharing.as_ref().map(|sharing| (sharing.share, sharing.egress.as_str(), sharing.zone.as_str()));
-        assert_eq!(told, Some((Share::Enforce, "eu", "default")));
+        let shown = sharing.as_ref().map(|sharing| (sharing.share, sharing.egress.as_str(), sharing.zone.as_str()));
+        assert_eq!(shown, Some((Share::Enforce, "eu", "default")));
         settings.fleet.egress = Some("nat-1".to_owned());
         assert_eq!(Sharing::of(&settings, "i".to_owned()).map(|sharing| sharing.egress), Some("nat-1".to_owned()));
         settings.fleet.share = Share::Off;

@@ -36,7 +36,7 @@ impl Contact {
     #[must_use]
     pub fn line(&self, with: &str, now: Duration) -> Option<String> {
         if let Some(lost) = self.lost {
-            return Some(format!("contact with {with} lost {} ago: what stands below was true then", lasting(now, lost)));
+            return Some(format!("contact with {with} lost {} ago: the lines below date from then", lasting(now, lost)));
         }
         let (found, lasted) = self.found.filter(|(found, _)| now.saturating_sub(*found) < FOUND_SHOWN)?;
         Some(format!("contact with {with} found again {} ago, after {}", lasting(now, found), units::age(milliseconds(lasted))))
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contact_that_is_lost_is_said_until_it_is_found_again() {
+    fn lost_contact_is_shown_until_it_is_restored() {
         let lost = || BusHealth::Disconnected { reason: "connection refused".to_owned() };
         let mut contact = Contact::default();
         contact.see(&BusHealth::Connected, seconds(0));

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_one_header_and_says_repeats_as_kubectl_does() {
+    fn list_has_one_header_and_shows_repeats_as_kubectl_does() {
         let event = |first_at: Value, count: Value| {
             serde_json::json!({ "time": "2026-11-21T13:40:00Z", "data": { "type": "Warning", "reason": "Failed", "node": "n1",
                 "image": "app:1", "message": "404\u{1b}[2J", "first_at": first_at, "count": count } })

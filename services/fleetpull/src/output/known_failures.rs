@@ -21,7 +21,7 @@ pub use rows::{COLUMNS, table};
 const SAME_WITHIN_MS: u64 = 1_000;
 /// The next prober. No node is chosen before the attempt is due: then the first node that needs it takes the lease, and a node that
 /// reported the failure waits 1 to 2 s longer.
-const NEXT_PROBER: &str = "one node for all: the first then that wants it, rather one that did not find out";
+const NEXT_PROBER: &str = "one node for all: the first that then needs it; its reporters wait 1 to 2 s longer";
 /// Nodes that are named before the others are counted.
 const NODES_NAMED: usize = 10;
 /// The same limit on a line with other facts.
@@ -151,7 +151,7 @@ impl Known {
 
     /// All details of the entry, one line for each question.
     #[must_use]
-    pub fn told(&self, now_ms: u64) -> Vec<String> {
+    pub fn details(&self, now_ms: u64) -> Vec<String> {
         let entry = &self.entry;
         let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
         let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
@@ -231,10 +231,10 @@ fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
     if entry.reporters.is_empty() {
         return named(nodes);
     }
-    let told = entry.reporters.join(", ");
+    let reporters = entry.reporters.join(", ");
     match entry.reporter_count.saturating_sub(entry.reporters.len() as u64) {
-        0 => told,
-        more => format!("{told} and {more} more"),
+        0 => reporters,
+        more => format!("{reporters} and {more} more"),
     }
 }
 
@@ -323,13 +323,13 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longer_than_others_is_named_with_its_time() {
+    fn node_that_waits_longer_than_others_is_named_with_its_time() {
         let mut merger = Merger::default();
         merger.add(&node("n1"), vec![BackoffEntry { next_attempt_ms: 0, ..shared("a:1", 1) }]);
         merger.add(&node("n3"), vec![BackoffEntry { next_attempt_ms: 12_400, ..shared("a:1", 2) }]);
         let known = merger.into_known().remove(0);
-        let told = known.told(0).join("\n");
-        assert!(told.contains("next attempt: due, by ") && told.contains("; n3 not before 12.4 s"), "{told}");
+        let details = known.details(0).join("\n");
+        assert!(details.contains("next attempt: due, by ") && details.contains("; n3 not before 12.4 s"), "{details}");
         let left =
             |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_attempt_ms"].clone();
         assert_eq!((left("n1"), left("n3")), (0.into(), 12_400.into()), "as each refuses");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_budget_is_said_in_words() {
+    fn owner_of_a_budget_is_shown_in_words() {
         let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
         let about = EntryAbout { owner, ..EntryAbout::of(EntryKind::Budget, "r.example") };
         assert_eq!(about_in_words(&about), "budget of r.example without login from eu-1 by route 01234567");
@@ -353,17 +353,17 @@ mod tests {
 
     #[test]
     fn one_screen_answers_every_question() {
-        let told = Known { entry: shared("registry.example/a:1", 2), nodes: [node("n1"), node("n2")].into(), next: BTreeMap::new() }
-            .told(1_769_860_803_000);
+        let details = Known { entry: shared("registry.example/a:1", 2), nodes: [node("n1"), node("n2")].into(), next: BTreeMap::new() }
+            .details(1_769_860_803_000);
         assert_eq!(
-            told,
+            details,
             [
                 "image registry.example/a:1: not_found  (key 316e2d029ab1c464307b9b74a4007f6a)",
                 "  since:        11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
                 "  found by:     n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
                 "  it got:       ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:        everybody; 2 nodes hold it",
-                "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first then that wants it, rather one that did not find out",
+                "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
                 "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
             ]
         );

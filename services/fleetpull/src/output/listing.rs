@@ -37,8 +37,8 @@ impl Listing {
 
     /// The sentence for an empty list. None if a node did not answer, because it might have rows.
     fn sentence(&self) -> Option<&str> {
-        let says_nothing = self.table.is_empty() && self.facts.is_empty() && self.unanswered.is_empty();
-        (says_nothing && !self.empty.is_empty()).then_some(self.empty)
+        let is_blank = self.table.is_empty() && self.facts.is_empty() && self.unanswered.is_empty();
+        (is_blank && !self.empty.is_empty()).then_some(self.empty)
     }
 
     /// Writes the list in the requested form.
@@ -66,8 +66,8 @@ impl Listing {
         let look = Look { has_colour: false, ..manner.look() };
         let table = if self.table.is_empty() { Vec::new() } else { self.table.lines(&look) };
         let remarks = self.remarks.iter().filter(|_| !manner.is_quiet);
-        let said = self.facts.iter().chain(&self.unanswered).chain(remarks).map(String::as_str).chain(self.sentence());
-        table.into_iter().chain(said.map(super::one_line)).collect()
+        let notes = self.facts.iter().chain(&self.unanswered).chain(remarks).map(String::as_str).chain(self.sentence());
+        table.into_iter().chain(notes.map(super::one_line)).collect()
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     const COLUMNS: [Column; 1] = [Column::new("NAME")];
 
     #[test]
-    fn what_is_empty_is_said_in_a_sentence_unless_somebody_did_not_answer() {
+    fn empty_list_is_a_sentence_unless_a_node_did_not_answer() {
         let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is held back");
         assert_eq!(listing.sentence(), Some("nothing is held back"));
         listing.unanswered.push("n1: silent".to_owned());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_has_the_table_and_all_that_is_said_in_whole_lines() {
+    fn screen_has_the_table_and_all_notes_in_whole_lines() {
         let mut listing = Listing::new(Table::new(&COLUMNS), "nothing");
         listing.table.add("n1", vec![Cell::from("n1")]);
         listing.facts.push("paused: sharing\u{1b}[2J".to_owned());

@@ -158,12 +158,12 @@ mod tests {
                 self.print(&rest[..at]);
                 let (up, after) = rest[at..].split_once("\u{1b}[J").expect("erased to the end");
                 let rows = up.trim_start_matches("\r\u{1b}[").trim_end_matches('A').parse().unwrap_or(0);
-                let mut gone = 0;
-                while gone < rows {
+                let mut erased = 0;
+                while erased < rows {
                     let line = self.lines.pop().expect("no more is erased than is there");
-                    gone += self.rows_of(&line);
+                    erased += self.rows_of(&line);
                 }
-                assert_eq!(gone, rows, "a line is erased in all its rows");
+                assert_eq!(erased, rows, "a line is erased in all its rows");
                 rest = after;
             }
             self.print(rest);

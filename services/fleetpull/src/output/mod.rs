@@ -115,18 +115,18 @@ pub fn warn(line: &str) {
 
 /// An error with its causes in one line. A cause that is already part of the text is left out.
 #[must_use]
-pub fn told(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+pub fn error_text(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
-        told if told.contains(&cause) => told.to_owned(),
-        told => format!("{told}: {cause}"),
+        text if text.contains(&cause) => text.to_owned(),
+        text => format!("{text}: {cause}"),
     })
 }
 
 /// Writes an error with its causes to stderr.
 pub fn complain(error: &anyhow::Error) {
     // An error in a file shows its place in separate lines.
-    format!("fleetpull: {}", told(error)).lines().for_each(remark);
+    format!("fleetpull: {}", error_text(error)).lines().for_each(remark);
 }
 
 /// True if stderr is a terminal on which lines can be redrawn.
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn cause_that_is_part_of_the_text_is_not_repeated() {
         let error = anyhow!("disk full").context("cannot write: disk full; free some space").context("the store cannot be used");
-        assert_eq!(told(&error), "the store cannot be used: cannot write: disk full; free some space");
-        assert_eq!(told(&anyhow!("inner").context("outer")), "outer: inner");
+        assert_eq!(error_text(&error), "the store cannot be used: cannot write: disk full; free some space");
+        assert_eq!(error_text(&anyhow!("inner").context("outer")), "outer: inner");
     }
 }

@@ -175,8 +175,8 @@ impl Row {
     #[must_use]
     pub fn may_be_under_way(&self) -> bool {
         let outcome = &self.outcome;
-        let time_told = outcome.learned_by.is_some() && outcome.next_attempt_ms.is_some_and(|left| left > 0);
-        outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !self.not_begun && !outcome.timed_out && !time_told
+        let has_time = outcome.learned_by.is_some() && outcome.next_attempt_ms.is_some_and(|left| left > 0);
+        outcome.outcome == OutcomeKind::Backoff && !outcome.stands && !self.not_begun && !outcome.timed_out && !has_time
     }
 
     /// Why the pull waits, if another node has reported the failure or is probing now.
@@ -213,7 +213,7 @@ impl Row {
     #[must_use]
     pub fn to_text(&self) -> String {
         let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, standing_pull, stands, .. } = &self.outcome;
-        let told = match outcome {
+        let detail = match outcome {
             // The agent's message is included: it may say that the standing pull ends with the agent.
             _ if *stands => {
                 let message = super::one_line(&self.outcome.message);
@@ -235,20 +235,20 @@ impl Row {
             OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failure(),
         };
         let link = self.trace_link().map(|link| format!("  {link}")).unwrap_or_default();
-        format!("{:<7}  {}  {}  {told}{link}", self.word(), self.node, self.image)
+        format!("{:<7}  {}  {}  {detail}{link}", self.word(), self.node, self.image)
     }
 
     fn failure(&self) -> String {
         let PullOutcome { reason, message, class, .. } = &self.outcome;
-        let mut told = reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
-        told.push_str(&super::one_line(message));
+        let mut text = reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
+        text.push_str(&super::one_line(message));
         if let Some(class) = class.filter(|class| *class != FailureClass::Unknown) {
-            told.push_str(&format!(" [{class}]"));
+            text.push_str(&format!(" [{class}]"));
         }
         if let Some(left) = self.next_attempt_ms() {
-            told.push_str(&format!(" (next attempt in {})", units::milliseconds(left)));
+            text.push_str(&format!(" (next attempt in {})", units::milliseconds(left)));
         }
-        told
+        text
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_found_out() {
+    fn refusal_names_the_node_that_reported_the_failure() {
         let own = PullOutcome { outcome: OutcomeKind::Backoff, class: Some(FailureClass::NotFound), ..PullOutcome::default() };
         let learned = PullOutcome {
             learned_by: Some("n1".to_owned()),
@@ -328,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_while_somebody_tries_says_who() {
-        let message = "ErrImagePull: no clearance within 10s: another node is finding out whether it can be had";
+    fn refusal_during_a_probe_names_the_prober() {
+        let message = "ErrImagePull: no clearance within 10s: still waiting for the result of another node's attempt";
         let refused = row(PullOutcome {
             outcome: OutcomeKind::Backoff,
             message: message.to_owned(),
@@ -344,18 +344,18 @@ mod tests {
             probed_by: Some("n2".to_owned()),
             ..BackoffEntry::default()
         };
-        assert!(refused.may_be_under_way(), "who waited for the fleet in vain is not told a time of the next attempt");
-        let told = Row { under_way: Some(Box::new(under_way)), ..refused };
-        assert_eq!(told.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, n2 tries now"));
-        assert_eq!((told.to_json().learned_by, told.to_json().next_by), (Some("n1"), Some("n2")));
-        assert_eq!(told.to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
+        assert!(refused.may_be_under_way(), "a caller whose wait for clearance timed out gets no time of the next attempt");
+        let with_prober = Row { under_way: Some(Box::new(under_way)), ..refused };
+        assert_eq!(with_prober.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, n2 tries now"));
+        assert_eq!((with_prober.to_json().learned_by, with_prober.to_json().next_by), (Some("n1"), Some("n2")));
+        assert_eq!(with_prober.to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
         let learned = PullOutcome {
             outcome: OutcomeKind::Backoff,
             learned_by: Some("n1".to_owned()),
             next_attempt_ms: Some(3_100),
             ..PullOutcome::default()
         };
-        assert!(!row(learned).may_be_under_way(), "the time of the next attempt is told, and nobody is chosen for it yet");
+        assert!(!row(learned).may_be_under_way(), "the time of the next attempt is known, and no prober is chosen yet");
     }
 
     #[test]
@@ -368,9 +368,9 @@ mod tests {
             ..PullOutcome::default()
         };
         for (learned_by, timed_out) in [(Some("n1".to_owned()), false), (None, false), (Some("n1".to_owned()), true), (None, true)] {
-            let told = row(PullOutcome { learned_by, timed_out, ..refused.clone() });
-            assert_eq!(told.to_text().contains("next attempt in"), !timed_out, "{}", told.to_text());
-            assert_eq!(told.to_json().next_attempt_ms.is_some(), !timed_out);
+            let shown = row(PullOutcome { learned_by, timed_out, ..refused.clone() });
+            assert_eq!(shown.to_text().contains("next attempt in"), !timed_out, "{}", shown.to_text());
+            assert_eq!(shown.to_json().next_attempt_ms.is_some(), !timed_out);
         }
         let spared = Row { not_begun: true, ..row(PullOutcome { message: "not begun: n1 got 404".to_owned(), ..refused }) };
         assert_eq!((spared.word(), spared.is_there()), ("not_begun", false));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_and_until_when_in_one_line() {
+    fn failure_has_its_cause_and_next_attempt_in_one_line() {
         let outcome = PullOutcome {
             outcome: OutcomeKind::Backoff,
             reason: Some(Reason::ImagePullBackOff),

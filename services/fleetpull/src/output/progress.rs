@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn a_line_is_due_once_in_each_span() {
         let mut view = ProgressView::new(false);
-        let told: Vec<bool> = [0, 4_999, 5_000, 5_100, 9_999, 10_000, 26_000, 26_100].map(|ms| view.is_due("n1 a".to_owned(), ms)).to_vec();
-        assert_eq!(told, [false, false, true, false, false, true, true, false]);
+        let due: Vec<bool> = [0, 4_999, 5_000, 5_100, 9_999, 10_000, 26_000, 26_100].map(|ms| view.is_due("n1 a".to_owned(), ms)).to_vec();
+        assert_eq!(due, [false, false, true, false, false, true, true, false]);
         assert!(view.is_due("n1 b".to_owned(), 6_000), "each has its own");
     }
 }

@@ -49,18 +49,18 @@ impl Refusal<'_> {
     /// The sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let who = if self.learned_by.is_empty() { self.node } else { self.learned_by };
-        let mut told = format!("{} waits: {who} got {}", self.node, got(self.class, self.cause));
+        let finder = if self.learned_by.is_empty() { self.node } else { self.learned_by };
+        let mut sentence = format!("{} waits: {finder} got {}", self.node, got(self.class, self.cause));
         if let Some(at) = self.learned_at_ms {
-            told.push_str(&format!(" at {}", units::time_of_day(at)));
+            sentence.push_str(&format!(" at {}", units::time_of_day(at)));
         }
         if !self.trace_id.is_empty() {
-            told.push_str(&format!(" (trace {})", short_trace(self.trace_id)));
+            sentence.push_str(&format!(" (trace {})", short_trace(self.trace_id)));
         }
         if let Some(next) = next_attempt(self.next_attempt_ms, self.next_by) {
-            told.push_str(&format!(", {next}"));
+            sentence.push_str(&format!(", {next}"));
         }
-        told
+        sentence
     }
 }
 
@@ -96,13 +96,13 @@ pub fn got(class: FailureClass, cause: &str) -> &str {
 
 /// The result of an attempt in a few words: a status, that no registry answered, or the beginning of the message.
 #[must_use]
-pub fn met(class: FailureClass, cause: &str) -> String {
-    let met = got(class, cause);
-    let says_no_more = met == class.as_str() || class == FailureClass::Unknown;
-    match cause.split_once(": ").filter(|_| says_no_more) {
+pub fn result_in_words(class: FailureClass, cause: &str) -> String {
+    let result = got(class, cause);
+    let is_class_only = result == class.as_str() || class == FailureClass::Unknown;
+    match cause.split_once(": ").filter(|_| is_class_only) {
         Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
-        None if cause.contains(WEB_PAGE) => format!("{met} from a proxy"),
-        None => met.strip_suffix(" from the registry").unwrap_or(met).to_owned(),
+        None if cause.contains(WEB_PAGE) => format!("{result} from a proxy"),
+        None => result.strip_suffix(" from the registry").unwrap_or(result).to_owned(),
     }
 }
 

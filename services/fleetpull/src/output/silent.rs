@@ -13,7 +13,7 @@ use super::known_failures::named;
 pub struct Silent {
     /// The node's name.
     pub node: NodeName,
-    /// How long ago the node was last heard from.
+    /// How long ago the node was last seen.
     pub ago: Duration,
     /// The node's labels. None if unknown.
     pub labels: Option<BTreeMap<String, String>>,

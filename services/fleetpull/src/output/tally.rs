@@ -43,7 +43,7 @@ pub struct Tally {
     /// The nodes that failed, by cause.
     failing: BTreeMap<Cause, Vec<NodeName>>,
     /// The pulls in progress on each node.
-    doing: BTreeMap<NodeName, Vec<Doing>>,
+    in_progress: BTreeMap<NodeName, Vec<InProgress>>,
     /// Nodes that have not begun.
     not_begun: usize,
     /// Nodes that are known but do not answer.
@@ -61,7 +61,7 @@ pub struct Tally {
 
 /// An image in progress on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Doing {
+struct InProgress {
     image: String,
     what: What,
     since_ms: u64,
@@ -112,10 +112,10 @@ impl Tally {
 
     /// Takes a row.
     pub fn see_row(&mut self, row: &Row) {
-        if let Some(doing) = self.doing.get_mut(&row.node) {
-            doing.retain(|doing| doing.image != row.image);
-            if doing.is_empty() {
-                self.doing.remove(&row.node);
+        if let Some(in_progress) = self.in_progress.get_mut(&row.node) {
+            in_progress.retain(|in_progress| in_progress.image != row.image);
+            if in_progress.is_empty() {
+                self.in_progress.remove(&row.node);
             }
         }
         if row.is_there()
@@ -133,8 +133,8 @@ impl Tally {
         }
         if !row.is_there() && !row.outcome.stands && !row.not_begun {
             let cause = match row.outcome.timed_out {
-                true => Cause::Said("out of time".to_owned()),
-                false => Cause::met(&row.image, row.outcome.class.unwrap_or_default(), &row.outcome.message),
+                true => Cause::Described("out of time".to_owned()),
+                false => Cause::of_failure(&row.image, row.outcome.class.unwrap_or_default(), &row.outcome.message),
             };
             self.failing.entry(cause).or_default().push(row.node.clone());
         }
@@ -142,32 +142,32 @@ impl Tally {
 
     /// Takes the state of the pulls on a node, as the node reports it.
     pub fn see_node(&mut self, node: &NodeName, pulls: &[PullStatus], standing_pulls: &[StandingPullStatus], now_ms: u64) {
-        let mut doing: Vec<Doing> = pulls.iter().map(Doing::of_pull).collect();
+        let mut in_progress: Vec<InProgress> = pulls.iter().map(InProgress::of_pull).collect();
         for pull in pulls.iter().filter(|pull| pull.total_bytes > 0) {
             let (done, total) = self.fetched.entry(node.clone()).or_default().entry(pull.image.clone()).or_default();
             (*done, *total) = ((*done).max(pull.done_bytes), (*total).max(pull.total_bytes));
         }
         for status in standing_pulls.iter().filter(|status| status.state != StandingPullState::Pulling) {
-            match doing.iter_mut().find(|doing| doing.image == status.image) {
-                Some(waiting) if waiting.what == What::Waiting => waiting.what = Doing::of_standing_pull(status, now_ms).what,
+            match in_progress.iter_mut().find(|in_progress| in_progress.image == status.image) {
+                Some(waiting) if waiting.what == What::Waiting => waiting.what = InProgress::of_standing_pull(status, now_ms).what,
                 Some(_) => {}
-                None => doing.push(Doing::of_standing_pull(status, now_ms)),
+                None => in_progress.push(InProgress::of_standing_pull(status, now_ms)),
             }
         }
-        if doing.is_empty() {
-            self.doing.remove(node);
+        if in_progress.is_empty() {
+            self.in_progress.remove(node);
         } else {
-            self.doing.insert(node.clone(), doing);
+            self.in_progress.insert(node.clone(), in_progress);
         }
     }
 
     /// Removes the pulls in progress of a node that has ended.
     pub fn forget(&mut self, node: &NodeName) {
-        self.doing.remove(node);
+        self.in_progress.remove(node);
     }
 
-    fn all(&self) -> impl Iterator<Item = (&NodeName, &Doing)> {
-        self.doing.iter().flat_map(|(node, doing)| doing.iter().map(move |doing| (node, doing)))
+    fn all(&self) -> impl Iterator<Item = (&NodeName, &InProgress)> {
+        self.in_progress.iter().flat_map(|(node, in_progress)| in_progress.iter().map(move |in_progress| (node, in_progress)))
     }
 
     /// The fetched and the total bytes that nodes have reported. Fetched bytes stay in the sums, so that these only grow.
@@ -179,7 +179,7 @@ impl Tally {
     }
 
     fn count(&self, what: fn(&What) -> bool) -> usize {
-        self.all().filter(|(_, doing)| what(&doing.what)).count()
+        self.all().filter(|(_, in_progress)| what(&in_progress.what)).count()
     }
 
     /// The tally in one line.
@@ -209,7 +209,7 @@ impl Tally {
         }
         let (done, total) = self.bytes();
         if total > 0 {
-            let of_each = || self.all().map(|(_, doing)| doing.bytes_per_second()).fold(0, u64::saturating_add);
+            let of_each = || self.all().map(|(_, in_progress)| in_progress.bytes_per_second()).fold(0, u64::saturating_add);
             let per_second = self.pace.bytes_per_second().unwrap_or_else(of_each);
             parts.push(format!("{} of {}, {}/s", units::bytes(done), units::bytes(total), units::bytes(per_second)));
         }
@@ -223,13 +223,13 @@ impl Tally {
     /// The bytes that are still to fetch by pulls that are not held: for a pull that has not begun, the average of the others. None if no
     /// node has reported a size, or if nothing is left.
     fn bytes_to_come(&self, held: usize) -> Option<u64> {
-        let told = self.fetched.values().flat_map(BTreeMap::values);
-        let (count, total) = told.fold((0_u64, 0_u64), |(count, total), (_, of_total)| (count + 1, total.saturating_add(*of_total)));
-        let under_way = self.all().filter(|(_, doing)| doing.what == What::Pulling && doing.total_bytes > 0);
-        let (told, left) = under_way.fold((0_usize, 0_u64), |(told, left), (_, doing)| {
-            (told + 1, left.saturating_add(doing.total_bytes.saturating_sub(doing.done_bytes)))
+        let reported = self.fetched.values().flat_map(BTreeMap::values);
+        let (count, total) = reported.fold((0_u64, 0_u64), |(count, total), (_, of_total)| (count + 1, total.saturating_add(*of_total)));
+        let under_way = self.all().filter(|(_, in_progress)| in_progress.what == What::Pulling && in_progress.total_bytes > 0);
+        let (with_size, left) = under_way.fold((0_usize, 0_u64), |(with_size, left), (_, in_progress)| {
+            (with_size + 1, left.saturating_add(in_progress.total_bytes.saturating_sub(in_progress.done_bytes)))
         });
-        let over = self.there + self.failed + self.backoff + self.standing + self.spared + held + self.silent * self.images + told;
+        let over = self.there + self.failed + self.backoff + self.standing + self.spared + held + self.silent * self.images + with_size;
         let unknown = u64::try_from(self.pairs.saturating_sub(over)).unwrap_or(u64::MAX);
         let to_come = left.saturating_add(unknown.saturating_mul(total.checked_div(count)?));
         (to_come > 0).then_some(to_come)
@@ -241,9 +241,9 @@ impl Tally {
         let contact = self.contact.line(self.reached_through, self.now);
         let mut lines: Vec<String> = contact.iter().flat_map(|line| layout::wrapped(line, width)).collect();
         lines.extend(layout::wrapped(&self.summary(), width));
-        let mut pulling: Vec<(&NodeName, &Doing)> = self.all().filter(|(_, doing)| doing.what == What::Pulling).collect();
-        pulling.sort_by_key(|(_, doing)| Reverse(doing.since_ms));
-        lines.extend(pulling.iter().take(SLOWEST_SHOWN).map(|(node, doing)| doing.line(node, width)));
+        let mut pulling: Vec<(&NodeName, &InProgress)> = self.all().filter(|(_, in_progress)| in_progress.what == What::Pulling).collect();
+        pulling.sort_by_key(|(_, in_progress)| Reverse(in_progress.since_ms));
+        lines.extend(pulling.iter().take(SLOWEST_SHOWN).map(|(node, in_progress)| in_progress.line(node, width)));
         let causes = self.reasons().into_iter().chain(self.failures());
         lines.extend(causes.flat_map(|line| layout::wrapped(&line, width)));
         lines
@@ -251,7 +251,8 @@ impl Tally {
 
     /// Why pulls wait: each cause once, with the number of nodes that it holds.
     fn reasons(&self) -> Vec<String> {
-        let held = self.all().filter_map(|(node, doing)| if let What::Held(hold) = &doing.what { Some((node, hold)) } else { None });
+        let held =
+            self.all().filter_map(|(node, in_progress)| if let What::Held(hold) = &in_progress.what { Some((node, hold)) } else { None });
         causes::lines(held, self.now_ms, REASONS_SHOWN)
     }
 
@@ -265,7 +266,7 @@ impl Tally {
     }
 }
 
-impl Doing {
+impl InProgress {
     fn of_pull(pull: &PullStatus) -> Self {
         let what = match pull.state {
             PullState::Waiting => What::Waiting,
@@ -279,9 +280,9 @@ impl Doing {
         let next_ms = status.next_attempt_ms.map(|left_ms| now_ms.saturating_add(left_ms));
         let what = match (status.cause.as_str(), status.class) {
             ("", _) => What::Waiting,
-            (cause, Some(class)) => What::Held(Hold { cause: Cause::met(&status.image, class, cause), next_ms }),
+            (cause, Some(class)) => What::Held(Hold { cause: Cause::of_failure(&status.image, class, cause), next_ms }),
             // Nothing has failed: the pull waits for another node's report, or in a queue.
-            (cause, None) => What::Held(Hold { cause: Cause::said(cause), next_ms: None }),
+            (cause, None) => What::Held(Hold { cause: Cause::described(cause), next_ms: None }),
         };
         Self { image: status.image.clone(), what, since_ms: status.since_ms, done_bytes: 0, total_bytes: 0 }
     }

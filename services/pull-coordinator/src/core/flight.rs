@@ -122,11 +122,11 @@ pub(super) struct FleetState {
     pub(super) reached: Vec<Stage>,
     /// Whether the tracker has a report that the attempt failed or that the stage `until` has answered.
     pub(super) resolve_sent: bool,
-    /// Why clearance is withheld, and when the tracker said so.
+    /// Why clearance is withheld, and when the tracker answered so.
     pub(super) refusal: Option<(Refusal, Duration)>,
     /// The last such reason, while the tracker gives none.
     refusal_before: Option<(Refusal, Duration)>,
-    /// The class, cause and time of the last event that said why the flight waits.
+    /// The class, cause and time of the last event about why the flight waits.
     last_recorded: Option<(FailureClass, String, Duration)>,
     /// The expected wait for the fleet's budget; none: the flight does not wait for the budget.
     pub(super) budget_wait: Option<Duration>,
@@ -188,13 +188,13 @@ impl FleetState {
         !self.lapsed && self.answer_by.is_none_or(|(given, by)| now <= given + (by - given) / 2)
     }
 
-    /// Sets why clearance is withheld, as far as the tracker says.
+    /// Sets why clearance is withheld, as far as the tracker reports it.
     pub(super) fn set_refusal(&mut self, now: Duration, refusal: Option<Refusal>) {
         let before = std::mem::replace(&mut self.refusal, refusal.map(|refusal| (refusal, now)));
         self.refusal_before = if self.refusal.is_some() { None } else { before.or(self.refusal_before.take()) };
     }
 
-    /// Whether an event should say that this refusal withholds clearance. The same class and cause again is not new: in an outage every
+    /// Whether an event should report that this refusal withholds clearance. The same class and cause again is not new: in an outage every
     /// node learns of every attempt.
     pub(super) fn is_new_refusal(&mut self, now: Duration, refusal: &Refusal) -> bool {
         let known = |(class, cause, at): &(FailureClass, String, Duration)| {
@@ -222,8 +222,8 @@ impl FleetState {
     }
 }
 
-fn aged(now: Duration, (refusal, heard): &(Refusal, Duration)) -> Refusal {
-    let age = super::request::milliseconds(now.saturating_sub(*heard));
+fn aged(now: Duration, (refusal, received_at): &(Refusal, Duration)) -> Refusal {
+    let age = super::request::milliseconds(now.saturating_sub(*received_at));
     Refusal {
         next_attempt_ms: refusal.next_attempt_ms.saturating_sub(age),
         learned_ms_ago: refusal.learned_ms_ago + age,

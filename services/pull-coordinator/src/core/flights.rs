@@ -231,17 +231,17 @@ impl Coordinator {
     ) {
         let Some(flight) = self.flights.get(&id) else { return };
         let (attempt, pull_time) = (flight.attempt, flight.pull_time(now));
-        let tried = flight.stage != FlightStage::Queued;
-        let attempt_span = Some(flight.trace).filter(|_| tried && result.is_err());
+        let attempted = flight.stage != FlightStage::Queued;
+        let attempt_span = Some(flight.trace).filter(|_| attempted && result.is_err());
         // If the stage that clearance was for has answered, a later failure concerns this node alone.
-        let fleet_decides = tried && flight.fleet.as_ref().is_some_and(|fleet| !fleet.resolve_sent);
+        let fleet_decides = attempted && flight.fleet.as_ref().is_some_and(|fleet| !fleet.resolve_sent);
         self.images_pulled += u64::from(result.is_ok());
         match result {
             Ok(_) => self.resolve_answered(id, RegistryStage::Whole, effects),
-            Err(failure) if tried => self.resolve_failed(id, failure, effects),
+            Err(failure) if attempted => self.resolve_failed(id, failure, effects),
             Err(_) => {}
         }
-        let feedback = if tried { RegistryFeedback::of(result) } else { RegistryFeedback::default() };
+        let feedback = if attempted { RegistryFeedback::of(result) } else { RegistryFeedback::default() };
         for caller in self.remove_flight(id, feedback, effects) {
             let Some(request) = self.requests.get_mut(&caller) else { continue };
             request.fleet_decides = fleet_decides;

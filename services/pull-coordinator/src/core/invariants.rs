@@ -31,10 +31,13 @@ impl Coordinator {
         for (id, flight) in &self.flights {
             debug_assert!(self.flights_of.get(&flight.key).is_some_and(|same| same.contains(id)), "{id:?} is found by its key");
             debug_assert!(id.0 <= self.last_flight, "{id:?} was numbered");
-            debug_assert!(!flight.callers.is_empty(), "somebody wants {id:?}");
+            debug_assert!(!flight.callers.is_empty(), "{id:?} has a caller");
             let on_it = |caller| self.requests.get(caller).is_some_and(|request| request.stage == Stage::InFlight(*id));
             debug_assert!(flight.callers.iter().all(on_it), "callers of {id:?} wait for it");
-            debug_assert!(flight.fleet.is_some() || flight.stage != FlightStage::AwaitingClearance, "{id:?} asks nobody for clearance");
+            debug_assert!(
+                flight.fleet.is_some() || flight.stage != FlightStage::AwaitingClearance,
+                "{id:?} waits for clearance without a fleet"
+            );
             let has_turn = flight.turn_since.is_some() || matches!(flight.stage, FlightStage::AwaitingClearance | FlightStage::Queued);
             debug_assert!(has_turn, "{id:?} is {:?} without a turn", flight.stage);
         }

@@ -92,23 +92,23 @@ pub fn too_large(missing: u64, free: u64, keep: u64) -> String {
 /// Not in kubelet: a leader or prober got no manifest in its time.
 #[must_use]
 pub fn no_answer(registry: &str, within: Duration) -> String {
-    format!("no answer within {}: {registry} has not given the manifest", duration(within))
+    format!("no answer within {}: {registry} has not sent the manifest", duration(within))
 }
 
 /// Not in kubelet: a leader or prober got no byte of a blob in its time.
 #[must_use]
 pub fn no_blob(registry: &str, within: Duration) -> String {
-    format!("no answer within {}: {registry} has not given a blob that was asked for", duration(within))
+    format!("no answer within {}: {registry} has not sent a requested blob", duration(within))
 }
 
 /// Not in kubelet: the cause if a pull waited for another node's attempt without a result.
 #[must_use]
 pub fn no_clearance(within: Duration) -> String {
-    format!("no clearance within {}: another node is finding out whether it can be had", duration(within))
+    format!("no clearance within {}: still waiting for the result of another node's attempt", duration(within))
 }
 
 /// Not in kubelet: the cause if a standing pull waits for another node's attempt and no failure is known.
-pub(super) const CLEARANCE_UNDECIDED: &str = "another node is finding out whether it can be had";
+pub(super) const CLEARANCE_UNDECIDED: &str = "still waiting for the result of another node's attempt";
 
 /// Not in kubelet: the cause if a pull waits for the fleet's budget.
 #[must_use]
@@ -157,7 +157,7 @@ pub fn already_standing(since: Duration, left: Duration) -> String {
 /// Not in kubelet: the node has its largest number of standing pulls.
 #[must_use]
 pub fn too_many_standing_pulls(most: usize) -> String {
-    format!("{most} standing pulls are kept on this node, more are not: end some with fleetpull cancel, or pull without --wait")
+    format!("{most} standing pulls are kept on this node, which is the limit: cancel some with fleetpull cancel, or pull without --wait")
 }
 
 /// Not in kubelet: the id names a standing pull of another image.

@@ -62,7 +62,7 @@ pub struct Membership {
     placed_at: Option<Duration>,
     digest: Option<FleetDigest>,
     /// The fleet's state that was last sent to the node's services, and when.
-    last_told: Option<(FleetSeen, Duration)>,
+    last_sent: Option<(FleetSeen, Duration)>,
     counts: Counts,
 }
 
@@ -98,7 +98,7 @@ impl Membership {
             place: Place::default(),
             placed_at: None,
             digest: None,
-            last_told: None,
+            last_sent: None,
             counts: Counts::default(),
         }
     }
@@ -114,7 +114,7 @@ impl Membership {
             Input::Called(call) => effects.push(Effect::Reply(self.reply(now, &call))),
             Input::Reported(Some(place)) => {
                 (self.place, self.placed_at) = (place, Some(now));
-                self.tell_if_changed(now, &mut effects);
+                self.send_if_changed(now, &mut effects);
                 if place.rank.is_none() {
                     self.report_again(now);
                 }
@@ -167,12 +167,12 @@ impl Membership {
     }
 
     /// Sends the fleet's state to the node's services, unless the same was sent a short while ago.
-    fn tell_if_changed(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    fn send_if_changed(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         let known = |(seen, at): &(FleetSeen, Duration)| seen.place == self.place && seen.digest == self.digest && now < *at + REPEAT_AFTER;
-        if !self.last_told.as_ref().is_some_and(known) {
+        if !self.last_sent.as_ref().is_some_and(known) {
             let seen = FleetSeen { place: self.place, digest: self.digest.clone() };
-            self.last_told = Some((seen.clone(), now));
-            effects.push(Effect::Tell(seen));
+            self.last_sent = Some((seen.clone(), now));
+            effects.push(Effect::SendFleet(seen));
         }
     }
 
@@ -317,7 +317,7 @@ impl Membership {
             (self.place.alive, self.place.alive_in_zone) = (alive, in_zone);
         }
         self.digest = Some(digest);
-        self.tell_if_changed(now, effects);
+        self.send_if_changed(now, effects);
     }
 
     fn leave(&mut self, now: Duration, effects: &mut Vec<Effect>) {

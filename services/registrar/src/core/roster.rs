@@ -71,10 +71,10 @@ impl Roster {
     pub(super) fn record(&mut self, now: Duration, report: &ReportAlive) -> Place {
         self.scan(now);
         let zone = zone_of(&report.zone);
-        let gone = self.nodes.get(&report.node).is_some_and(|seen| seen.has_left && seen.instance == instance_of(report));
+        let has_left = self.nodes.get(&report.node).is_some_and(|seen| seen.has_left && seen.instance == instance_of(report));
         if report.leaves {
             self.record_leaving(now, report, zone.clone());
-        } else if !gone {
+        } else if !has_left {
             self.record_alive(now, report, zone.clone());
         }
         self.place(now, &report.node, &zone)
@@ -85,7 +85,7 @@ impl Roster {
         self.scan(now);
         let there = self.nodes.iter().filter(|(_, seen)| !seen.has_left);
         let ago = |seen: &Seen| u64::try_from(now.saturating_sub(seen.reported_at).as_millis()).unwrap_or(u64::MAX);
-        NodeList { heard_ms_ago: there.map(|(name, seen)| (name.clone(), ago(seen))).collect() }
+        NodeList { last_seen_ms_ago: there.map(|(name, seen)| (name.clone(), ago(seen))).collect() }
     }
 
     /// Nodes alive by zone.
@@ -148,7 +148,7 @@ impl Roster {
             }
             *self.zones.entry(zone.clone()).or_default() += 1;
         }
-        let reads = version::heard(&report.reads_versions);
+        let reads = version::normalised(&report.reads_versions);
         let seen = Seen { instance: instance_of(report), zone, reads, reported_at: now, is_alive: true, has_left: false };
         self.keep(report.node.clone(), seen);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
@@ -165,8 +165,8 @@ impl Roster {
             let old = seen.zone.clone();
             self.mark_silent(&report.node, &old);
         }
-        let gone = Seen { instance: instance_of(report), zone, reads: Vec::new(), reported_at: now, is_alive: false, has_left: true };
-        self.keep(report.node.clone(), gone);
+        let departed = Seen { instance: instance_of(report), zone, reads: Vec::new(), reported_at: now, is_alive: false, has_left: true };
+        self.keep(report.node.clone(), departed);
         self.next_scan = self.next_scan.min(now + ALIVE_FOR);
     }
 

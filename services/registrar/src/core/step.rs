@@ -92,8 +92,8 @@ pub enum Effect {
     GiveBack(u64),
     /// Publish a digest.
     Publish(FleetDigest),
-    /// Tell the node's services the fleet's state.
-    Tell(FleetSeen),
+    /// Send the fleet's state to the node's services.
+    SendFleet(FleetSeen),
     /// Log that the fleet writes this version, which this node does not read.
     LogUnreadableVersion(u32),
 }

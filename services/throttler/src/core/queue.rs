@@ -90,12 +90,12 @@ pub struct Queue {
 #[derive(Clone, Debug)]
 struct Held {
     image: String,
-    heard: Duration,
+    last_seen: Duration,
 }
 
 impl From<Waiter> for Held {
-    fn from(Waiter { image, heard, .. }: Waiter) -> Self {
-        Self { image, heard }
+    fn from(Waiter { image, last_seen, .. }: Waiter) -> Self {
+        Self { image, last_seen }
     }
 }
 
@@ -133,15 +133,15 @@ impl Queue {
         let ThrottlePolicy { slots, queue, .. } = self.policy;
         debug_assert!(slots == 0 || self.granted.len() <= slots, "{} permits of {slots} slots", self.granted.len());
         debug_assert!(self.waiting.len() <= queue, "{} wait, {queue} may", self.waiting.len());
-        debug_assert!(self.granted.keys().all(|permit| !self.waiting.contains(*permit)), "who has a permit does not wait");
+        debug_assert!(self.granted.keys().all(|permit| !self.waiting.contains(*permit)), "a pull with a permit does not wait");
         self.waiting.assert_invariants();
     }
 
     /// How long until the next tick is due at the latest; none if nothing is pending.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        let heard = self.granted.values().map(|held| held.heard).chain(self.waiting.silent_since()).min();
-        let expiry = heard.map(|heard| (heard + PERMIT_LEASE).saturating_sub(now.monotonic));
+        let last_seen = self.granted.values().map(|held| held.last_seen).chain(self.waiting.silent_since()).min();
+        let expiry = last_seen.map(|last_seen| (last_seen + PERMIT_LEASE).saturating_sub(now.monotonic));
         let token = match &self.bucket {
             Some(bucket) if !self.waiting.is_empty() && self.slot_is_free() => bucket.ready_in(now.monotonic),
             _ => None,
@@ -169,9 +169,9 @@ impl Queue {
 
     fn acquire(&mut self, now: Duration, permit: PermitId, image: String, effects: &mut Vec<Effect>) {
         if let Some(held) = self.granted.get_mut(&permit) {
-            held.heard = now;
+            held.last_seen = now;
             effects.push(Effect::Grant { permit });
-        } else if self.waiting.hear(now, permit) {
+        } else if self.waiting.refresh(now, permit) {
         } else if self.waiting.len() >= self.policy.queue {
             self.refuse(permit, format!("{} pulls wait already on this node: try again later", self.waiting.len()), effects);
         } else {
@@ -215,7 +215,7 @@ impl Queue {
 
     fn expire(&mut self, now: Duration) {
         let before = self.granted.len();
-        self.granted.retain(|_, held| now.saturating_sub(held.heard) < PERMIT_LEASE);
+        self.granted.retain(|_, held| now.saturating_sub(held.last_seen) < PERMIT_LEASE);
         self.counts.reclaimed_total += (before - self.granted.len()) as u64;
         self.waiting.expire(now, PERMIT_LEASE);
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_everybody_goes_at_once() {
+    fn without_limits_all_pulls_begin_at_once() {
         let mut node = Node::new(UNLIMITED);
         for _ in 0..50 {
             let (permit, effects) = node.acquire(0, "a");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_bucket_fails_as_in_kubelet_when_told_so() {
+    fn empty_bucket_fails_as_in_kubelet_if_so_configured() {
         let mut node = Node::new(ThrottlePolicy { per_second: 5.0, burst: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
         node.acquire(0, "a");
         let (permit, effects) = node.acquire(0, "b");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_zero_refuses_even_those_who_would_wait() {
+    fn burst_of_zero_refuses_pulls_even_if_they_may_wait() {
         let mut node = Node::new(ThrottlePolicy { per_second: 2_000.0, burst: 0, ..UNLIMITED });
         let (permit, effects) = node.acquire(0, "a");
         assert_eq!(effects, [Effect::Refuse { permit, text: "pull QPS exceeded".to_owned() }]);
@@ -306,7 +306,7 @@ mod tests {
         let mut node = Node::new(ThrottlePolicy { per_second: 1.0, burst: 2, slots: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED });
         let (first, _) = node.acquire(0, "a");
         let (second, waits) = node.acquire(0, "b");
-        assert_eq!(waits, [], "who waits for a slot has not asked for a token yet");
+        assert_eq!(waits, [], "a pull that waits for a slot has not asked for a token yet");
         assert_eq!(node.release(0, first), [Effect::Grant { permit: second }]);
     }
 
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(node.queue.step(at(20_000), again), []);
         let renewal = Input::Acquire { permit: first, image: "a".to_owned() };
         assert_eq!(node.queue.step(at(20_000), renewal), [Effect::Grant { permit: first }]);
-        assert_eq!(node.queue.step(at(40_000), Input::Tick), [], "both were heard of 20 s ago");
+        assert_eq!(node.queue.step(at(40_000), Input::Tick), [], "both were seen 20 s ago");
         assert_eq!(node.queue.counts().queued, 1);
     }
 

@@ -12,7 +12,7 @@ pub(super) struct Waiters {
     by_number: BTreeMap<u64, Waiter>,
     numbers: BTreeMap<PermitId, u64>,
     /// Ordered by the time when each was requested last.
-    heard: BTreeSet<(Duration, PermitId)>,
+    by_last_seen: BTreeSet<(Duration, PermitId)>,
 }
 
 /// A waiting pull.
@@ -20,7 +20,7 @@ pub(super) struct Waiters {
 pub(super) struct Waiter {
     pub(super) permit: PermitId,
     pub(super) image: String,
-    pub(super) heard: Duration,
+    pub(super) last_seen: Duration,
 }
 
 impl Waiters {
@@ -40,22 +40,22 @@ impl Waiters {
     pub(super) fn push(&mut self, now: Duration, permit: PermitId, image: String) {
         self.last_number += 1;
         self.numbers.insert(permit, self.last_number);
-        self.heard.insert((now, permit));
-        self.by_number.insert(self.last_number, Waiter { permit, image, heard: now });
+        self.by_last_seen.insert((now, permit));
+        self.by_number.insert(self.last_number, Waiter { permit, image, last_seen: now });
     }
 
     /// Repeats the request of a waiting pull, which keeps its place; false if it does not wait.
-    pub(super) fn hear(&mut self, now: Duration, permit: PermitId) -> bool {
+    pub(super) fn refresh(&mut self, now: Duration, permit: PermitId) -> bool {
         let Some(waiter) = self.numbers.get(&permit).and_then(|number| self.by_number.get_mut(number)) else { return false };
-        self.heard.remove(&(waiter.heard, permit));
-        self.heard.insert((now, permit));
-        waiter.heard = now;
+        self.by_last_seen.remove(&(waiter.last_seen, permit));
+        self.by_last_seen.insert((now, permit));
+        waiter.last_seen = now;
         true
     }
 
     pub(super) fn remove(&mut self, permit: PermitId) -> Option<Waiter> {
         let waiter = self.by_number.remove(&self.numbers.remove(&permit)?)?;
-        self.heard.remove(&(waiter.heard, permit));
+        self.by_last_seen.remove(&(waiter.last_seen, permit));
         Some(waiter)
     }
 
@@ -72,13 +72,13 @@ impl Waiters {
 
     /// When the pull that was silent for the longest time was requested last.
     pub(super) fn silent_since(&self) -> Option<Duration> {
-        self.heard.first().map(|(heard, _)| *heard)
+        self.by_last_seen.first().map(|(last_seen, _)| *last_seen)
     }
 
     /// Removes the pulls that were not requested again within `after`.
     pub(super) fn expire(&mut self, now: Duration, after: Duration) {
-        while let Some((heard, permit)) = self.heard.first().copied() {
-            if now.saturating_sub(heard) < after {
+        while let Some((last_seen, permit)) = self.by_last_seen.first().copied() {
+            if now.saturating_sub(last_seen) < after {
                 return;
             }
             self.remove(permit);
@@ -87,6 +87,6 @@ impl Waiters {
 
     pub(super) fn assert_invariants(&self) {
         let all = self.by_number.len();
-        debug_assert_eq!((self.numbers.len(), self.heard.len()), (all, all), "who waits is found by permit and by time");
+        debug_assert_eq!((self.numbers.len(), self.by_last_seen.len()), (all, all), "each waiting pull is found by permit and by time");
     }
 }

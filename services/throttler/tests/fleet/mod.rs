@@ -23,18 +23,18 @@ fn most_in_a_second(begun: &[Duration]) -> usize {
 }
 
 #[test]
-fn a_healthy_fleet_begins_at_the_rate_and_everybody_is_served() {
+fn a_healthy_fleet_begins_at_the_rate_and_all_are_served() {
     let plan = Plan { nodes: 300, requests_per_node: 3, ..Plan::default() };
     let seen = World::run(plan, 1);
     assert_eq!((seen.served, seen.alone, seen.refused, seen.leaders), (900, 0, 0, 1));
     assert!(most_in_a_second(&seen.begun) <= 200, "{} in a second", most_in_a_second(&seen.begun));
-    let last = *seen.begun.last().expect("somebody began");
+    let last = *seen.begun.last().expect("a pull began");
     // A budget begins at a twentieth of its rate, which doubles up to the cap within 2 s as long as nothing fails.
     assert!(last < Duration::from_millis(1_500 + 2_000 + 900 * 1_000 / 185), "the last began at {last:?}");
 }
 
 #[test]
-fn a_quota_of_a_hundred_lets_a_hundred_go_and_states_the_wait_to_the_rest() {
+fn a_quota_of_a_hundred_grants_a_hundred_and_states_the_wait_to_the_rest() {
     let hours = Duration::from_secs(6 * 3_600);
     let plan = Plan { nodes: 300, quota: Some((100, hours)), lasts: Duration::from_secs(1_800), ..Plan::default() };
     let seen = World::run(plan, 1);
@@ -57,7 +57,7 @@ fn a_quota_counts_for_the_nodes_behind_one_address() {
 
 /// No leader knows what a node without a leader uses of a quota: one pull that is granted for it is refused, and no other for the same.
 #[test]
-fn a_leader_lets_no_more_go_than_are_left_though_a_node_alone_has_taken_some() {
+fn a_leader_grants_no_more_than_are_left_although_a_node_alone_has_taken_some() {
     let (quota, requested_within) = (Some((15, Duration::from_secs(600))), Duration::from_secs(50));
     let plan = Plan { nodes: 24, requested_within, first_cut_for: Duration::from_secs(80), quota, ..Plan::default() };
     let seen: Vec<Seen> = (0..20).map(|seed| World::run(plan.clone(), seed)).collect();
@@ -89,18 +89,18 @@ fn a_slow_bus_slows_and_starves_nobody() {
             let policy = BudgetPolicy { per_second, at_once, ..BudgetPolicy::default() };
             let plan = Plan { nodes: 6, requests_per_node: 3, policy, one_way, far_nodes, ..Plan::default() };
             let seen = World::run(plan, seed);
-            let said = format!("{at_once} at once, {per_second} a second, {far_nodes} are {one_way:?} away, seed {seed}");
-            assert_eq!((seen.served, seen.alone), (18, 0), "{said}");
-            let (most, last) = (most_in_a_second(&seen.begun), *seen.begun.last().expect("somebody began"));
-            assert!(last <= Duration::from_secs(12) + one_way * 30, "{said}: the last began at {last:?}");
+            let case = format!("{at_once} at once, {per_second} a second, {far_nodes} are {one_way:?} away, seed {seed}");
+            assert_eq!((seen.served, seen.alone), (18, 0), "{case}");
+            let (most, last) = (most_in_a_second(&seen.begun), *seen.begun.last().expect("a pull began"));
+            assert!(last <= Duration::from_secs(12) + one_way * 30, "{case}: the last began at {last:?}");
             // After late answers, pulls begin in another second than the one in which they were granted.
-            assert!(most as f64 <= per_second * 2.0, "{said}: {most} began within a second");
+            assert!(most as f64 <= per_second * 2.0, "{case}: {most} began within a second");
         }
     }
 }
 
 #[test]
-fn a_leader_of_a_bucket_that_was_wiped_hears_itself() {
+fn a_leader_of_a_wiped_bucket_accepts_its_own_answers() {
     let requested_within = Duration::from_secs(60);
     let plan = Plan { nodes: 3, requests_per_node: 100, requested_within, wiped_at: Some(Duration::from_secs(10)), ..Plan::default() };
     for seed in 0..10 {
@@ -213,7 +213,7 @@ fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
     seeds.map(hold).collect()
 }
 
-/// The leaders' settings say 1, 20 or 500 a second, or no limit, but each uses the policy, and so do nodes without a leader.
+/// The leaders' settings are 1, 20 or 500 a second, or no limit, but each uses the policy, and so do nodes without a leader.
 #[test]
 fn the_fleet_policy_counts_whatever_the_settings_of_nodes_say() {
     holds(0..12, &Plan { by_policy: true, ..troubled(None) });
@@ -273,9 +273,9 @@ fn in_term() -> Input {
     Input::Elected { owner: world::OWNER.to_owned(), term: Term { epoch: 7, first: false, until: Duration::from_secs(60) } }
 }
 
-/// Another node asks for a permit, and has heard from an earlier leader that `remaining` pulls are left.
+/// Another node asks for a permit, and knows from an earlier leader that `remaining` pulls are left.
 fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
-    let known = KnownLimits { none_told: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
+    let known = KnownLimits { none_stated: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
     let permit = PermitId::random(random);
     let ask = GrantBudget { owner: world::OWNER.to_owned(), node: node.parse().unwrap(), permit, known };
     Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
@@ -289,7 +289,7 @@ fn lets_go(node: &mut Budgets, from: u64) -> usize {
 
 /// A leader knows from nodes' reports that nothing is left, and no node reports that twice.
 #[test]
-fn news_of_an_election_that_come_again_make_no_leader_forget() {
+fn a_repeated_election_message_makes_no_leader_forget() {
     let (mut node, mut random) = elected();
     for other in ["n1", "n2"] {
         node.step(at(1_000), asks(&mut random, other, 0));
@@ -300,7 +300,7 @@ fn news_of_an_election_that_come_again_make_no_leader_forget() {
 
 /// A waiting node asks every 5 s, and the last one that asked the earlier leader knows most.
 #[test]
-fn a_new_leader_hears_all_who_wait_under_a_quota_before_it_lets_anybody_go() {
+fn a_new_leader_waits_for_all_waiting_nodes_before_it_grants_under_a_quota() {
     let (mut node, mut random) = elected();
     node.step(at(1_000), asks(&mut random, "n1", 4));
     let early = (1_000..5_500).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)).collect::<Vec<_>>();
@@ -310,18 +310,18 @@ fn a_new_leader_hears_all_who_wait_under_a_quota_before_it_lets_anybody_go() {
 }
 
 #[test]
-fn who_leads_no_more_tells_the_next_leader_what_it_knew_as_one() {
+fn former_leader_reports_its_knowledge_to_the_next_leader() {
     let (mut node, mut random) = elected();
     node.step(at(1_000), asks(&mut random, "n1", 0));
     let lost = Input::Lead { owner: world::OWNER.to_owned(), leader: Some(("n9".parse().unwrap(), 8)) };
     let mut effects = node.step(at(2_000), lost);
     effects.extend((2_000..3_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)));
-    let told = effects.iter().find_map(|effect| match effect {
+    let reported = effects.iter().find_map(|effect| match effect {
         Effect::Call { call: BudgetRequest::Renew(renew), .. } => renew.known.limits.first(),
         Effect::Call { call: BudgetRequest::Grant(ask), .. } => ask.known.limits.first(),
         _ => None,
     });
-    assert_eq!(told.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
+    assert_eq!(reported.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
 }
 
 /// How often a node asks in a minute if its leader gives each answer `late_ms` late, and when the node goes alone.
@@ -356,7 +356,7 @@ fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize
 
 /// The leader's connection is slow, or it has many requests to answer.
 #[test]
-fn who_is_told_late_to_wait_waits_and_does_not_ask_the_more() {
+fn node_that_is_queued_late_waits_and_asks_no_more_often() {
     let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
     for late_ms in [1_000, 3_000] {
         let (asked, went) = with_a_late_leader(late_ms, queued);
@@ -366,7 +366,7 @@ fn who_is_told_late_to_wait_waits_and_does_not_ask_the_more() {
 }
 
 #[test]
-fn whose_grants_all_come_too_late_goes_alone() {
+fn node_whose_grants_all_come_too_late_goes_alone() {
     let granted = || BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() };
     let (_, went) = with_a_late_leader(2_600, granted);
     assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
@@ -407,7 +407,7 @@ fn used_up() -> RegistryLimit {
 /// A leader that does not answer is asked less and less often, but the lease is still looked up. This was seen in a fleet whose leaders
 /// were cut off one after the other.
 #[test]
-fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
+fn successor_of_a_silent_leader_is_found_soon() {
     let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
     let asked = |leads_from| {
         let call = first_call_to_the_next(leads_from, |ms, _| (ms == 0).then(|| BudgetReply::Granted(queued())));
@@ -422,7 +422,7 @@ fn who_leads_instead_of_one_that_is_silent_is_found_soon() {
 
 /// The leader took the node's report and died before any waiting node asked again.
 #[test]
-fn who_has_used_up_a_quota_tells_the_next_leader() {
+fn node_that_used_up_a_quota_reports_it_to_the_next_leader() {
     let answer = |ms, call: &BudgetRequest| match call {
         _ if ms > 0 => None,
         BudgetRequest::Grant(_) => {
@@ -433,9 +433,9 @@ fn who_has_used_up_a_quota_tells_the_next_leader() {
     };
     let (ms, limits) = match first_call_to_the_next(3_000, answer) {
         Some((ms, BudgetRequest::Renew(renew))) => (ms, renew.known.limits),
-        told => panic!("the next leader is not told: {told:?}"),
+        other => panic!("the quota was not reported to the next leader: {other:?}"),
     };
-    assert!(ms <= 6_000, "told at {ms} ms");
+    assert!(ms <= 6_000, "reported at {ms} ms");
     assert_eq!(limits.iter().map(|limit| (limit.limit, limit.remaining)).collect::<Vec<_>>(), [(6, 0)]);
 }
 

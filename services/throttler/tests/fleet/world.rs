@@ -147,7 +147,7 @@ struct Pull {
     alone: bool,
     /// The permit ran out while the pull continued.
     ran_out: bool,
-    said: Option<RegistryLimit>,
+    stated: Option<RegistryLimit>,
 }
 
 pub(crate) struct World {
@@ -221,7 +221,7 @@ impl World {
 
     fn begin(&mut self) {
         for at in 0..self.nodes.len() {
-            self.tell_of_fleet(at);
+            self.report_fleet(at);
             for _ in 0..self.plan.requests_per_node {
                 let after = self.plan.requested_within.mul_f64(self.random.fraction());
                 self.later(after, Event::Request(at));
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// Tells a node what it learns when it has found the bus.
-    fn tell_of_fleet(&mut self, at: usize) {
+    fn report_fleet(&mut self, at: usize) {
         let alive = self.plan.nodes as u64;
         self.give(at, Input::Fleet { alive });
         if self.plan.by_policy {
@@ -403,15 +403,15 @@ impl World {
             return;
         }
         let incarnation = self.nodes[at].incarnation;
-        let said = self.registry_asked(at);
+        let stated = self.registry_asked(at);
         if alone {
             self.seen.alone += 1;
         } else {
             self.seen.begun.push(self.now);
-            self.seen.over_quota += usize::from(said.as_ref().is_some_and(|limit| limit.limit == 0));
+            self.seen.over_quota += usize::from(stated.as_ref().is_some_and(|limit| limit.limit == 0));
         }
         let takes = self.plan.pull_takes.mul_f64(0.5 + self.random.fraction());
-        self.pulls.insert((at, permit), Pull { until: self.now + takes, alone, ran_out: false, said });
+        self.pulls.insert((at, permit), Pull { until: self.now + takes, alone, ran_out: false, stated });
         let now = self.now;
         let counted = self.pulls.iter().filter(|((node, _), pull)| !pull.alone && !pull.ran_out && now < pull.until && !self.lapsed(*node));
         self.seen.most_at_once = self.seen.most_at_once.max(counted.count());
@@ -446,14 +446,14 @@ impl World {
         if self.nodes[at].incarnation != incarnation || !self.nodes[at].up {
             return;
         }
-        let refused = pull.said.as_ref().is_some_and(|limit| limit.limit == 0);
+        let refused = pull.stated.as_ref().is_some_and(|limit| limit.limit == 0);
         if refused {
             self.later(Duration::from_secs(10), Event::Request(at));
         } else {
             self.seen.served += 1;
             self.nodes[at].todo = self.nodes[at].todo.saturating_sub(1);
         }
-        self.give(at, Input::Release { permit, limits: pull.said.into_iter().collect(), served: Some(true) });
+        self.give(at, Input::Release { permit, limits: pull.stated.into_iter().collect(), served: Some(true) });
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Bucket {
     /// When keys expire, earliest first.
     expiring: BTreeSet<(Duration, Arc<str>)>,
     /// When the next check for expired keys is planned.
-    looked_at: Option<Duration>,
+    expiry_check_at: Option<Duration>,
     bytes: u64,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Stored {
 impl Bucket {
     pub(super) fn new(spec: BucketSpec, created: u64, made: Now) -> Self {
         let (slots, stored, expiring) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { spec, created, made, revision: 0, slots, stored, expiring, looked_at: None, bytes: 0 }
+        Self { spec, created, made, revision: 0, slots, stored, expiring, expiry_check_at: None, bytes: 0 }
     }
 
     /// Adds what `spec` asks for and this bucket lacks.
@@ -203,17 +203,17 @@ impl Bucket {
     }
 
     /// Plans a check for expired keys when the first key expires; none if a check by then is planned already, or nothing expires.
-    pub(super) fn is_to_be_looked_at(&mut self) -> Option<Duration> {
+    pub(super) fn plan_expiry_check(&mut self) -> Option<Duration> {
         let (at, _) = self.expiring.first()?;
-        let is_news = self.looked_at.is_none_or(|planned| *at < planned);
-        is_news.then(|| *self.looked_at.insert(*at))
+        let is_news = self.expiry_check_at.is_none_or(|planned| *at < planned);
+        is_news.then(|| *self.expiry_check_at.insert(*at))
     }
 
     /// Begins the check that was planned for this time; false if another one has replaced it.
-    pub(super) fn is_looked_at(&mut self, planned: Duration) -> bool {
-        let is_due = self.looked_at == Some(planned);
+    pub(super) fn begin_expiry_check(&mut self, planned: Duration) -> bool {
+        let is_due = self.expiry_check_at == Some(planned);
         if is_due {
-            self.looked_at = None;
+            self.expiry_check_at = None;
         }
         is_due
     }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::bucket::{Bucket, Content, Stored};
 use super::routes::Routes;
 use super::streams::{MESSAGE_ID, Streams};
-use crate::asker::Asker;
+use crate::caller_state::CallerState;
 use crate::error::BusError;
 use crate::event_log::{Appended, StreamPage, StreamQuery, StreamSpec, StreamStatus};
 use crate::message::{Headers, Message};
@@ -112,10 +112,10 @@ impl Hub {
     }
 
     /// Whether anybody waits for a reply on this subject.
-    pub(super) fn asker(&self, reply_to: &str) -> Asker {
+    pub(super) fn caller_state(&self, reply_to: &str) -> CallerState {
         let mut state = self.state();
         let awaited = state.awaited_on(reply_to).is_some_and(|id| state.replies.contains_key(&id));
-        if awaited || !state.routes.reached_by(reply_to).is_empty() { Asker::Waits } else { Asker::Gone }
+        if awaited || !state.routes.reached_by(reply_to).is_empty() { CallerState::Waiting } else { CallerState::Abandoned }
     }
 
     pub(super) fn subscribe(&self, connection: ConnectionId, pattern: &str, queue: Option<&str>) -> (u64, mpsc::Receiver<Arc<Message>>) {
@@ -213,7 +213,7 @@ impl Hub {
     /// than they expire.
     pub(super) fn watch_expiry(self: &Arc<Self>, spec: &BucketSpec) {
         let now = self.clock.now().monotonic;
-        let Some(mut planned) = self.state().buckets.get_mut(&spec.name).and_then(Bucket::is_to_be_looked_at) else { return };
+        let Some(mut planned) = self.state().buckets.get_mut(&spec.name).and_then(Bucket::plan_expiry_check) else { return };
         let (hub, name, mut wait) = (Arc::downgrade(self), spec.name.clone(), planned.saturating_sub(now));
         let expiring = async move {
             loop {
@@ -230,11 +230,11 @@ impl Hub {
     fn expire(&self, bucket: &str, planned: Duration) -> Option<(Duration, Duration)> {
         let now = self.clock.now();
         let mut state = self.state();
-        if !state.buckets.get_mut(bucket)?.is_looked_at(planned) {
+        if !state.buckets.get_mut(bucket)?.begin_expiry_check(planned) {
             return None;
         }
         state.expire(bucket, now);
-        let next = state.buckets.get_mut(bucket)?.is_to_be_looked_at()?;
+        let next = state.buckets.get_mut(bucket)?.plan_expiry_check()?;
         Some((next, next.saturating_sub(now.monotonic)))
     }
 
@@ -257,9 +257,9 @@ impl State {
 
     fn deliver(&mut self, message: Message) {
         let reached = self.routes.reached_by(&message.subject);
-        if let Some(asker) = self.awaited_on(&message.subject).and_then(|id| self.replies.remove(&id)) {
-            // The asker may have given up just now; then the reply is dropped.
-            let _ = asker.send(message.clone());
+        if let Some(caller) = self.awaited_on(&message.subject).and_then(|id| self.replies.remove(&id)) {
+            // The caller may have given up just now; then the reply is dropped.
+            let _ = caller.send(message.clone());
         }
         self.deliver_to(&reached, message);
     }

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use super::link::Link;
 use super::replies::{self, Replies};
-use crate::asker::{Asker, PROBE_HEADER};
+use crate::caller_state::{CallerState, PROBE_HEADER};
 use crate::error::BusError;
 use crate::message::{Headers, MAX_PAYLOAD_BYTES, Message};
 
@@ -26,7 +26,7 @@ const SEND_LIMIT: Duration = Duration::from_millis(250);
 /// How long a new subscription waits for the server's confirmation.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long an asker may take to answer a probe. One that takes longer counts as waiting.
+/// How long a caller may take to answer a probe. One that takes longer counts as waiting.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Headers that a server adds when it republishes a stored message, and the time to live that it keeps.
@@ -49,18 +49,18 @@ impl Connection {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.is_there() && !self.link.is_aside()
+        self.is_there() && !self.link.is_suspended()
     }
 
-    /// Whether the client library has a connection, including one that was set aside.
+    /// Whether the client library has a connection, including one that was suspended.
     fn is_there(&self) -> bool {
         self.client.connection_state() == State::Connected
     }
 
-    /// Ends the connection. The next one waits until the link is no longer set aside.
+    /// Ends the connection. The next one waits until the link is no longer suspended.
     pub(super) async fn leave(&self) {
         if self.is_there() && !matches!(timeout(SEND_LIMIT, self.client.force_reconnect()).await, Ok(Ok(()))) {
-            debug!("the server cannot be left yet");
+            debug!("the connection to the server cannot be closed yet");
         }
     }
 
@@ -129,13 +129,13 @@ impl Connection {
     }
 
     /// Asks the subscriber of a request's reply subject whether it still awaits the reply.
-    pub(super) async fn probe(&self, reply_to: &str) -> Asker {
+    pub(super) async fn probe(&self, reply_to: &str) -> CallerState {
         let mut probe = Message::new(reply_to.to_owned(), Bytes::new());
         probe.headers.set(PROBE_HEADER, "1");
         match self.ask(probe, PROBE_LIMIT).await {
             Ok(answer) => replies::read_probe_answer(&answer),
-            Err(BusError::NoResponders { .. }) => Asker::Absent,
-            Err(_) => Asker::Unknown,
+            Err(BusError::NoResponders { .. }) => CallerState::Absent,
+            Err(_) => CallerState::Unknown,
         }
     }
 

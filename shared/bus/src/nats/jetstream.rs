@@ -34,20 +34,20 @@ const BUSY_DELAY: Duration = Duration::from_millis(50);
 
 /// How often a message that nobody takes is offered, and the pause in between: the leader of its stream may be elected just now, or its
 /// subscription may not have reached the other servers yet. NATS's client libraries do the same.
-const UNHEARD_ATTEMPTS: u32 = 3;
-const UNHEARD_DELAY: Duration = Duration::from_millis(250);
+const NO_RESPONDERS_ATTEMPTS: u32 = 3;
+const NO_RESPONDERS_DELAY: Duration = Duration::from_millis(250);
 
 /// After this time an unacknowledged message may have no stream, so JetStream is asked whether there is one.
 const UNSTORED_AFTER: Duration = Duration::from_millis(500);
 
 /// Advice if there is no JetStream.
-pub(super) const TURN_IT_ON: &str = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
+pub(super) const ENABLE_JETSTREAM: &str = "turn it on (`jetstream {}` in the server's configuration, limits in the account)";
 
 /// Advice if a login may not make or change buckets. It is the same for each bucket, so that it is shown once.
-const MISSING: &str =
+const BUCKETS_MISSING: &str =
     "buckets of the fleet are missing and this login may not make them: run `fleetpull nats-setup` once with a login that may";
-const LACKING: &str =
-    "buckets of the fleet lack something and this login may not change them: run `fleetpull nats-setup` once with a login that may";
+const BUCKETS_OUTDATED: &str =
+    "buckets of the fleet lack settings and this login may not change them: run `fleetpull nats-setup` once with a login that may";
 
 /// Error codes of JetStream, from the server's list of errors.
 pub(super) mod code {
@@ -110,13 +110,13 @@ impl JetStream {
         match self.request("INFO", &Value::Null, PROBE_LIMIT).await {
             Ok(_) => BusHealth::Connected,
             Err(CallError::Bus(BusError::NoResponders { .. })) => {
-                degraded(false, format!("the server or this account has no JetStream: {TURN_IT_ON}"))
+                degraded(false, format!("the server or this account has no JetStream: {ENABLE_JETSTREAM}"))
             }
             Err(CallError::Refused { code: code::NOT_AVAILABLE, description }) => {
                 degraded(true, format!("JetStream's cluster has no leader ({description}): start its servers that are down"))
             }
             Err(CallError::Refused { description, .. }) => {
-                degraded(false, format!("JetStream refuses this account ({description}): {TURN_IT_ON}"))
+                degraded(false, format!("JetStream refuses this account ({description}): {ENABLE_JETSTREAM}"))
             }
             Err(CallError::Bus(error @ BusError::Forbidden { .. })) => degraded(false, format!("JetStream cannot be asked: {error}")),
             Err(CallError::Bus(error)) => {
@@ -139,8 +139,8 @@ impl JetStream {
     pub(super) fn refused(&self, stream: &str, act: Act, error: CallError, doing: &str, config: Option<Value>) -> BusError {
         let forbidden = matches!(error, CallError::Bus(BusError::Forbidden { .. }));
         let reason = match act {
-            Act::Make if forbidden => Some(MISSING.to_owned()),
-            Act::Change if forbidden => Some(LACKING.to_owned()),
+            Act::Make if forbidden => Some(BUCKETS_MISSING.to_owned()),
+            Act::Change if forbidden => Some(BUCKETS_OUTDATED.to_owned()),
             _ => refusals::lasting(&error, doing),
         };
         if forbidden {
@@ -163,7 +163,7 @@ impl JetStream {
                 Err(CallError::Bus(BusError::Unsupported { reason: "the server or this account has no JetStream: turn it on".to_owned() }))
             }
             Err(unavailable @ CallError::Refused { code: code::NOT_AVAILABLE, .. }) => {
-                self.connection.link.doubt();
+                self.connection.link.request_recheck();
                 Err(unavailable)
             }
             answer => answer,
@@ -207,9 +207,9 @@ impl JetStream {
 
     /// Stores a message whose stream exists, and offers it again if nobody takes it at the moment.
     pub(super) async fn store_in_existing(&self, message: Message) -> Result<Appended, CallError> {
-        for _ in 1..UNHEARD_ATTEMPTS {
+        for _ in 1..NO_RESPONDERS_ATTEMPTS {
             match self.store(message.clone()).await {
-                Err(CallError::Bus(BusError::NoResponders { .. })) => tokio::time::sleep(UNHEARD_DELAY).await,
+                Err(CallError::Bus(BusError::NoResponders { .. })) => tokio::time::sleep(NO_RESPONDERS_DELAY).await,
                 stored => return stored,
             }
         }
@@ -220,16 +220,16 @@ impl JetStream {
     /// offered again only if nobody received it.
     pub(super) async fn append(&self, message: Message) -> Result<Appended, CallError> {
         let subject = message.subject.clone();
-        for attempt in 1..=UNHEARD_ATTEMPTS {
+        for attempt in 1..=NO_RESPONDERS_ATTEMPTS {
             self.check_available().map_err(CallError::Bus)?;
             let mut asking = pin!(self.connection.ask(message.clone(), ANSWER_LIMIT));
             let answer = match tokio::time::timeout(UNSTORED_AFTER, &mut asking).await {
-                Ok(Err(BusError::NoResponders { .. })) if attempt < UNHEARD_ATTEMPTS => {
-                    tokio::time::sleep(UNHEARD_DELAY).await;
+                Ok(Err(BusError::NoResponders { .. })) if attempt < NO_RESPONDERS_ATTEMPTS => {
+                    tokio::time::sleep(NO_RESPONDERS_DELAY).await;
                     continue;
                 }
                 Ok(answer) => answer,
-                // Somebody received it, because the server did not report that nobody did, but this need not be a stream.
+                // There is a subscriber, because the server did not report that there is none, but it need not be a stream.
                 Err(_) if self.is_stored(&subject).await == Some(false) => break,
                 Err(_) => asking.await,
             };

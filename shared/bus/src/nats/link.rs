@@ -47,11 +47,11 @@ pub(super) struct Link {
     epoch: AtomicU64,
     /// Wakes the observer.
     changed: Notify,
-    /// Whether state and streams may be gone although the server is there.
-    doubted: AtomicBool,
+    /// Whether state and streams may be unavailable although the server is there.
+    recheck_requested: AtomicBool,
     phase: watch::Sender<Phase>,
-    /// Why the connection is set aside; none: it is not.
-    aside: watch::Sender<Option<String>>,
+    /// Why the connection is suspended; none: it is not.
+    suspended: watch::Sender<Option<String>>,
     /// The client library has ended the connection.
     ended: Notify,
     dropped: AtomicU64,
@@ -86,9 +86,9 @@ impl Link {
             waiting: Waiting::default(),
             epoch: AtomicU64::new(0),
             changed: Notify::new(),
-            doubted: AtomicBool::new(false),
+            recheck_requested: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Open),
-            aside: watch::Sender::new(None),
+            suspended: watch::Sender::new(None),
             ended: Notify::new(),
             dropped: AtomicU64::new(0),
             server_errors: AtomicU64::new(0),
@@ -153,15 +153,15 @@ impl Link {
     }
 
     /// Makes the observer check whether state and streams still work.
-    pub(super) fn doubt(&self) {
-        if !self.doubted.swap(true, Ordering::Relaxed) {
+    pub(super) fn request_recheck(&self) {
+        if !self.recheck_requested.swap(true, Ordering::Relaxed) {
             self.changed.notify_one();
         }
     }
 
-    /// Returns and clears the request of [`Link::doubt`].
-    pub(super) fn takes_doubt(&self) -> bool {
-        self.doubted.swap(false, Ordering::Relaxed)
+    /// Returns and clears the request of [`Link::request_recheck`].
+    pub(super) fn take_recheck_request(&self) -> bool {
+        self.recheck_requested.swap(false, Ordering::Relaxed)
     }
 
     /// Sets how many clients may connect at the same time as this one.
@@ -169,26 +169,26 @@ impl Link {
         self.fleet_size.store(nodes, Ordering::Relaxed);
     }
 
-    /// Sets the connection aside for this reason, or ends that.
-    pub(super) fn set_aside(&self, reason: Option<String>) {
-        self.aside.send_replace(reason);
-        self.tell(false);
+    /// Suspends the connection for this reason, or ends that.
+    pub(super) fn set_suspended(&self, reason: Option<String>) {
+        self.suspended.send_replace(reason);
+        self.report_health(false);
         self.changed.notify_one();
     }
 
-    /// Whether the connection is set aside.
-    pub(super) fn is_aside(&self) -> bool {
-        self.aside.borrow().is_some()
+    /// Whether the connection is suspended.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspended.borrow().is_some()
     }
 
-    fn aside_health(&self) -> Option<BusHealth> {
-        self.aside.borrow().clone().map(|reason| BusHealth::Disconnected { reason })
+    fn suspended_health(&self) -> Option<BusHealth> {
+        self.suspended.borrow().clone().map(|reason| BusHealth::Disconnected { reason })
     }
 
-    /// Waits until the connection is not set aside.
-    async fn until_wanted(&self) {
+    /// Waits until the connection is not suspended.
+    async fn until_resumed(&self) {
         // An error means that the link was dropped, which `self` prevents.
-        let _ = self.aside.subscribe().wait_for(Option::is_none).await;
+        let _ = self.suspended.subscribe().wait_for(Option::is_none).await;
     }
 
     /// Waits for a change that may concern the observer.
@@ -202,10 +202,10 @@ impl Link {
         let renewed = self.epoch.swap(epoch, Ordering::Relaxed) != epoch;
         *self.server() = health;
         if renewed {
-            info!(server, "there is a connection to NATS");
+            info!(server, "connected to NATS");
             self.refusals.renew();
         }
-        self.tell(renewed);
+        self.report_health(renewed);
     }
 
     /// The health of the connection and of the server when it was last examined, without JetStream's refusals.
@@ -216,30 +216,30 @@ impl Link {
     /// Records that JetStream refuses something, until an operator changes something or it succeeds.
     pub(super) fn refused(&self, stream: &str, act: Act, reason: &str, config: Option<Value>) {
         if self.refusals.add(stream, act, reason, config) {
-            self.tell(false);
+            self.report_health(false);
         }
     }
 
     /// The server is examined again.
-    pub(super) fn look_again(&self) {
+    pub(super) fn examined_again(&self) {
         if self.refusals.age() {
-            self.tell(false);
+            self.report_health(false);
         }
     }
 
     /// JetStream has done something that it may have refused before.
     pub(super) fn done(&self, stream: &str, act: Act) {
         if self.refusals.remove(stream, act) {
-            self.tell(false);
+            self.report_health(false);
         }
     }
 
     /// Reports the health to users if it or the connection has changed.
-    fn tell(&self, renewed: bool) {
+    fn report_health(&self, renewed: bool) {
         // Locked until the report, so that the later of two changes is reported last.
         let server = self.server();
-        let health = match (self.aside_health(), &*server, self.refusals.reason()) {
-            (Some(aside), ..) => aside,
+        let health = match (self.suspended_health(), &*server, self.refusals.reason()) {
+            (Some(suspended), ..) => suspended,
             (None, BusHealth::Connected, Some(reason)) => BusHealth::Degraded { reason, transient: false },
             (None, server, _) => server.clone(),
         };
@@ -271,11 +271,11 @@ impl Link {
     /// There is no connection, for this reason.
     pub(super) fn set_down(&self, reason: String) {
         *self.server() = BusHealth::Disconnected { reason };
-        self.tell(false);
+        self.report_health(false);
     }
 
     pub(super) fn disconnected(&self) -> BusError {
-        match self.aside_health().unwrap_or_else(|| self.server_health()) {
+        match self.suspended_health().unwrap_or_else(|| self.server_health()) {
             BusHealth::Disconnected { reason } => BusError::Disconnected { reason },
             // The observer has not seen it yet.
             _ => BusError::Disconnected { reason: "the connection to NATS was lost; trying again".to_owned() },
@@ -319,7 +319,7 @@ impl Link {
     /// Chooses the server to try next: one of those tried least. Every attempt to connect calls this, so it also reports that there is no
     /// connection, and why.
     pub(super) async fn choose(self: Arc<Self>, pool: Vec<Server>) -> Option<ReconnectToServer> {
-        self.until_wanted().await;
+        self.until_resumed().await;
         if self.is_closed() {
             // The client library would try for ever, although nobody needs the connection any more.
             std::future::pending::<()>().await;

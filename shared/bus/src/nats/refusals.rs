@@ -13,9 +13,9 @@ use crate::error::BusError;
 const REMEMBERED: usize = 64;
 /// How many examinations of the server a refusal outlasts if it does not occur again; refusals with a configuration are tried again
 /// instead.
-const LOOKS_KEPT: u32 = 1;
+const EXAMINATIONS_KEPT: u32 = 1;
 /// The most refusals in one message.
-const SAID: usize = 2;
+const REASONS_SHOWN: usize = 2;
 
 /// The refused operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ struct Refusal {
     /// The configuration that was refused, to be tried again; none: callers try again by themselves.
     config: Option<Value>,
     /// How often the server was examined since the last refusal.
-    looks: u32,
+    examinations: u32,
 }
 
 impl Refusals {
@@ -54,7 +54,7 @@ impl Refusals {
         if refused.len() >= REMEMBERED && !refused.contains_key(&key) {
             return false;
         }
-        let before = refused.insert(key, Refusal { reason: reason.to_owned(), config, looks: 0 });
+        let before = refused.insert(key, Refusal { reason: reason.to_owned(), config, examinations: 0 });
         self.count.store(refused.len(), Ordering::Relaxed);
         before.is_none_or(|before| before.reason != reason)
     }
@@ -70,12 +70,12 @@ impl Refusals {
         removed
     }
 
-    /// Counts an examination of the server. Forgets refusals that did not occur lately, because only another try shows whether they last.
-    /// Returns whether anything was forgotten.
+    /// Counts an examination of the server. Forgets refusals that did not occur lately, because only another attempt shows whether they
+    /// last. Returns whether anything was forgotten.
     pub(super) fn age(&self) -> bool {
         self.forget(|refusal| {
-            refusal.looks += 1;
-            refusal.config.is_none() && refusal.looks > LOOKS_KEPT
+            refusal.examinations += 1;
+            refusal.config.is_none() && refusal.examinations > EXAMINATIONS_KEPT
         })
     }
 
@@ -111,13 +111,13 @@ impl Refusals {
         let refused = self.refused();
         let mut reasons: Vec<&str> = refused.values().map(|refusal| refusal.reason.as_str()).collect();
         reasons.dedup();
-        let more = reasons.len().saturating_sub(SAID);
-        reasons.truncate(SAID);
-        let said = reasons.join("; ");
+        let more = reasons.len().saturating_sub(REASONS_SHOWN);
+        reasons.truncate(REASONS_SHOWN);
+        let shown = reasons.join("; ");
         match more {
-            _ if said.is_empty() => None,
-            0 => Some(said),
-            more => Some(format!("{said}; and {more} more like this")),
+            _ if shown.is_empty() => None,
+            0 => Some(shown),
+            more => Some(format!("{shown}; and {more} more like this")),
         }
     }
 
@@ -159,7 +159,7 @@ fn advice(code: u64, description: &str) -> Option<&'static str> {
         code::SUBJECT_OVERLAP => "another stream of the account stores these subjects: delete it, or take them from it",
         code::STREAM_BYTES_LIMIT => "raise `disk_max_stream_bytes` of the account to 16 MiB or more",
         code::STREAM_STORE_FAILED if description.contains("maximum bytes") => "raise its limit (`nats stream edit`), or see who fills it",
-        code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => super::jetstream::TURN_IT_ON,
+        code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => super::jetstream::ENABLE_JETSTREAM,
         _ => return None,
     })
 }
@@ -169,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_said_until_it_was_done() {
+    fn a_refusal_is_the_reason_until_the_operation_succeeds() {
         let refusals = Refusals::default();
         assert_eq!(refusals.reason(), None);
         assert!(refusals.add("KV_a", Act::Make, "no room", Some(Value::Null)));
         assert!(!refusals.add("KV_a", Act::Make, "no room", Some(Value::Null)), "it is known");
         assert!(refusals.add("KV_b", Act::Make, "no room", Some(Value::Null)));
-        assert_eq!(refusals.reason().as_deref(), Some("no room"), "the same is said once");
+        assert_eq!(refusals.reason().as_deref(), Some("no room"), "the same reason is shown once");
         for stream in ["KV_c", "KV_d"] {
             refusals.add(stream, Act::Store, &format!("{stream} is full"), None);
         }
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_again_here_is_forgotten_when_nobody_meets_it_any_more() {
+    fn a_refused_store_is_forgotten_when_it_does_not_occur_again() {
         let refusals = Refusals::default();
         refusals.add("KV_a", Act::Make, "no room", Some(Value::Null));
         refusals.add("KV_a", Act::Store, "full", None);
         for _ in 0..5 {
-            assert!(!refusals.age(), "it is met again and again");
+            assert!(!refusals.age(), "it occurs again and again");
             refusals.add("KV_a", Act::Store, "full", None);
         }
         assert_eq!((refusals.age(), refusals.age(), refusals.age()), (false, true, false));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lasts_until_somebody_changes_something_is_a_refusal() {
+    fn only_an_error_that_lasts_until_an_operator_changes_something_is_a_refusal() {
         let refused = |code| CallError::Refused { code, description: "described".to_owned() };
         let forbidden = BusError::Forbidden { subject: "$KV.a.b".to_owned() };
         let timed_out = BusError::TimedOut { subject: "a".to_owned(), timeout: std::time::Duration::from_secs(5) };
@@ -224,9 +224,9 @@ mod tests {
             (refused(code::WRONG_LAST_SEQUENCE), None),
             (CallError::Bus(timed_out), None),
         ] {
-            let said = lasting(&error, "the stream KV_a");
-            assert_eq!(said.is_some(), parts.is_some(), "{error:?}");
-            assert!(parts.into_iter().flatten().all(|part| said.as_deref().is_some_and(|said| said.contains(part))), "{said:?}");
+            let reason = lasting(&error, "the stream KV_a");
+            assert_eq!(reason.is_some(), parts.is_some(), "{error:?}");
+            assert!(parts.into_iter().flatten().all(|part| reason.as_deref().is_some_and(|reason| reason.contains(part))), "{reason:?}");
         }
     }
 }

@@ -43,14 +43,14 @@ pub(super) async fn create(jetstream: &JetStream, stream: &str, mut config: Valu
     config["num_replicas"] = json!(1);
     // A server that is not part of a cluster never has others.
     if code != code::REPLICAS_NOT_SUPPORTED {
-        info!(stream, description, "it is kept on one server, as JetStream does not give {REPLICAS} now");
+        info!(stream, description, "the stream has one replica: JetStream cannot provide {REPLICAS} now");
         config["metadata"] = json!({ MARK: REPLICAS.to_string() });
     }
     jetstream.call(&name, &config).await
 }
 
 /// Requests more replicas, later, of a stream that was made with fewer than were wanted.
-pub(super) fn see_to(jetstream: &JetStream, stream: &str, config: &Value) {
+pub(super) fn grow_later(jetstream: &JetStream, stream: &str, config: &Value) {
     if !wants_more(config) || !jetstream.growing.begin(stream) {
         return;
     }
@@ -72,10 +72,10 @@ async fn grow(jetstream: &JetStream, stream: &str) {
             Ok(true) => return,
             Ok(false) => {}
             Err(CallError::Bus(BusError::Forbidden { .. })) => {
-                debug!(stream, "it is kept on one server: this login may not change that");
+                debug!(stream, "the stream keeps one replica: this login may not change it");
                 return;
             }
-            Err(error) => debug!(stream, ?error, "it is kept on one server still"),
+            Err(error) => debug!(stream, ?error, "the stream still has one replica"),
         }
         after = (after * 2).min(LONGEST);
     }
@@ -94,7 +94,7 @@ async fn more(jetstream: &JetStream, stream: &str) -> Result<bool, CallError> {
     }
     let changes = [("num_replicas", json!(REPLICAS)), ("metadata", unmarked(&config))];
     streams::update(jetstream, stream, config, &changes).await?;
-    info!(stream, "it is kept on {REPLICAS} servers from now on");
+    info!(stream, "the stream has {REPLICAS} replicas from now on");
     Ok(true)
 }
 

@@ -10,14 +10,14 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::asker::{Asker, PROBE_HEADER};
+use crate::caller_state::{CallerState, PROBE_HEADER};
 
 /// The answers to a probe.
-const WAITS: &[u8] = b"waits";
-const GONE: &[u8] = b"gone";
+const WAITING: &[u8] = b"waiting";
+const ABANDONED: &[u8] = b"abandoned";
 
 /// The most forbidden subjects that are remembered once callers got the error: a fleet's buckets, and some more.
-const TOLD: usize = 64;
+const NOTIFIED_MAX: usize = 64;
 
 /// The requests that wait for an answer.
 #[derive(Clone, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Waiting(Arc<Mutex<Asked>>);
 struct Asked {
     pending: BTreeMap<u64, Pending>,
     /// Subjects whose callers got the error that publishing is forbidden. The first refusal answers all of them.
-    told: BTreeSet<String>,
+    notified: BTreeSet<String>,
 }
 
 struct Pending {
@@ -42,16 +42,16 @@ impl Waiting {
     /// the error, or has got it.
     pub(super) fn forbid(&self, subject: &str) -> bool {
         let mut asked = self.asked();
-        let forbidden = asked.pending.extract_if(.., |_, asker| asker.subject == subject).map(|(_, asker)| asker).collect::<Vec<_>>();
-        if !forbidden.is_empty() && asked.told.len() < TOLD {
-            asked.told.insert(subject.to_owned());
+        let forbidden = asked.pending.extract_if(.., |_, one| one.subject == subject).map(|(_, one)| one).collect::<Vec<_>>();
+        if !forbidden.is_empty() && asked.notified.len() < NOTIFIED_MAX {
+            asked.notified.insert(subject.to_owned());
         }
-        let told = !forbidden.is_empty() || asked.told.contains(subject);
-        for asker in forbidden {
-            // The asker may have given up just now.
-            let _ = asker.reply.send(None);
+        let notified = !forbidden.is_empty() || asked.notified.contains(subject);
+        for pending in forbidden {
+            // The caller may have given up just now.
+            let _ = pending.reply.send(None);
         }
-        told
+        notified
     }
 
     fn asked(&self) -> MutexGuard<'_, Asked> {
@@ -115,10 +115,10 @@ async fn read(mut subscriber: Subscriber, prefix_len: usize, waiting: Waiting, c
             answer_probe(&client, message, awaited);
             continue;
         }
-        let asker = waiting.asked().pending.remove(&number);
-        if let Some(asker) = asker {
-            // The asker may have given up just now.
-            let _ = asker.reply.send(Some(message));
+        let pending = waiting.asked().pending.remove(&number);
+        if let Some(pending) = pending {
+            // The caller may have given up just now.
+            let _ = pending.reply.send(Some(message));
         }
     }
 }
@@ -130,16 +130,16 @@ fn is_probe(message: &Message) -> bool {
 /// Answers a probe if there is room for the answer now. Otherwise later replies would have to wait; a probe without an answer does no harm.
 fn answer_probe(client: &Client, probe: Message, awaited: bool) {
     if let Some(reply_to) = probe.reply {
-        let answer = if awaited { WAITS } else { GONE };
+        let answer = if awaited { WAITING } else { ABANDONED };
         drop(client.publish(reply_to, answer.into()).now_or_never());
     }
 }
 
-/// Reads an asker's answer to a probe.
-pub(super) fn read_probe_answer(answer: &Message) -> Asker {
+/// Reads a caller's answer to a probe.
+pub(super) fn read_probe_answer(answer: &Message) -> CallerState {
     match answer.payload.as_ref() {
-        WAITS => Asker::Waits,
-        GONE => Asker::Gone,
-        _ => Asker::Unknown,
+        WAITING => CallerState::Waiting,
+        ABANDONED => CallerState::Abandoned,
+        _ => CallerState::Unknown,
     }
 }

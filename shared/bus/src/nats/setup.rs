@@ -220,12 +220,12 @@ mod tests {
 
     fn spec() -> BucketSpec {
         let marker_ttl = Some(Duration::from_secs(60));
-        let republish_to = Some("told".to_owned());
+        let republish_to = Some("changes".to_owned());
         BucketSpec { name: "state".to_owned(), marker_ttl, max_bytes: Some(1_000), forgets_oldest: false, republish_to }
     }
 
     #[test]
-    fn a_difference_says_what_it_takes_to_change_it() {
+    fn a_difference_shows_what_it_takes_to_change_it() {
         let wanted = bucket_config(&spec());
         for (setting, found, change) in [
             ("storage", json!("memory"), Change::Impossible),

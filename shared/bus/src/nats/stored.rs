@@ -28,17 +28,17 @@ impl Stored {
         let (headers, value) = (bytes("hdrs")?, bytes("data")?);
         let headers = String::from_utf8_lossy(&headers);
         let mut lines = headers.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim()));
-        let marker = lines.any(|(name, value)| says_marker(name, value));
+        let marker = lines.any(|(name, value)| is_marker_header(name, value));
         Some(Self { revision: message["seq"].as_u64()?, value: (!marker).then(|| value.into()) })
     }
 }
 
 /// Whether a message of a bucket is a marker: a deletion or purge by a client, or an expiry by the server.
 pub(super) fn is_marker(headers: &HeaderMap) -> bool {
-    ["KV-Operation", "Nats-Marker-Reason"].iter().any(|name| headers.get(*name).is_some_and(|value| says_marker(name, value.as_str())))
+    ["KV-Operation", "Nats-Marker-Reason"].iter().any(|name| headers.get(*name).is_some_and(|value| is_marker_header(name, value.as_str())))
 }
 
-fn says_marker(header: &str, value: &str) -> bool {
+fn is_marker_header(header: &str, value: &str) -> bool {
     header == "Nats-Marker-Reason" || header == "KV-Operation" && matches!(value, "DEL" | "PURGE")
 }
 

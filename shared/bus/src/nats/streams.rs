@@ -132,7 +132,7 @@ pub(super) async fn ensure_bucket(jetstream: &JetStream, spec: &BucketSpec) -> R
 pub(super) async fn make_refused(jetstream: &JetStream) {
     for (name, config) in jetstream.connection.link.refusals.to_make() {
         if let Err(error) = ensure(jetstream, &name, config).await {
-            debug!(stream = name, %error, "it cannot be made yet");
+            debug!(stream = name, %error, "the stream cannot be made yet");
         }
     }
 }
@@ -154,7 +154,7 @@ async fn find_or_make(jetstream: &JetStream, name: &str, config: Value) -> Resul
         Err(CallError::Refused { code: code::STREAM_NOT_FOUND, .. }) => {
             check_allowed(jetstream, name, Act::Make, "CREATE")?;
             match replicas::create(jetstream, name, config).await {
-                // Somebody else has just made it, with another configuration.
+                // Another client has just made it, with another configuration.
                 Err(CallError::Refused { code: code::STREAM_NAME_IN_USE, .. }) => jetstream.call(&info, &Value::Null).await,
                 made => made,
             }
@@ -184,7 +184,7 @@ fn existing(jetstream: &JetStream, name: &str, mut found: Value) -> Result<Exist
         return Err(other(format!("the stream {name}: its servers have no leader now: start those that are down")));
     }
     let config = found["config"].take();
-    replicas::see_to(jetstream, name, &config);
+    replicas::grow_later(jetstream, name, &config);
     Ok(Existing { created, last_sequence, server_time, subjects, clustered, config })
 }
 

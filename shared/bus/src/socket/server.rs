@@ -50,7 +50,7 @@ pub struct SocketServer {
 
 impl Drop for SocketServer {
     fn drop(&mut self) {
-        // Somebody may have removed it.
+        // Another program may have removed it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -86,7 +86,7 @@ async fn accept(listener: UnixListener, bus: MessagingRef) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                warn!(%error, "a connection to the socket was not taken");
+                warn!(%error, "a connection to the socket could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -113,7 +113,7 @@ fn refuse(stream: &UnixStream) {
     let reason = format!("{MAX_CONNECTIONS} clients are connected to the agent's socket already: try again later");
     let Ok(frame) = encode(&ToClient::Refused { reason }) else { return };
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
-    // A client that is gone needs no answer.
+    // A disconnected client needs no answer.
     let _ = stream.try_write(&[&length, frame.as_ref()].concat());
 }
 
@@ -123,8 +123,8 @@ async fn serve_client(stream: UnixStream, bus: MessagingRef) {
     let _writing = AbortOnDropHandle::new(tasks::spawn("socket-writer", write_all(writer, frames)));
     let mut client = Client { bus, outbox, requests: Tasks::new(), subscriptions: Tasks::new() };
     match client.read_all(FramedRead::new(reader, codec())).await {
-        Ok(()) => debug!("a client of the socket has gone"),
-        Err(error) => warn!(%error, "a client of the socket sent what cannot be read, and was disconnected"),
+        Ok(()) => debug!("a client of the socket has disconnected"),
+        Err(error) => warn!(%error, "a client of the socket sent an unreadable frame, and was disconnected"),
     }
 }
 
@@ -177,7 +177,7 @@ impl Client {
                 self.subscriptions.insert(id, AbortOnDropHandle::new(tasks::spawn("socket-subscription", work)));
             }
             ToServer::Publish { id, message } => match self.bus.publish(message.into()).await {
-                Ok(()) => tell(&self.outbox, &ToClient::Done { id }).await,
+                Ok(()) => send_frame(&self.outbox, &ToClient::Done { id }).await,
                 Err(error) => fail(&self.outbox, id, error).await,
             },
             ToServer::End { id } => {
@@ -190,7 +190,7 @@ impl Client {
 
 async fn ask(bus: MessagingRef, outbox: mpsc::Sender<Bytes>, id: u64, timeout: Duration, message: Message) {
     match bus.request(message, timeout).await {
-        Ok(reply) => tell(&outbox, &ToClient::Reply { id, message: reply.into() }).await,
+        Ok(reply) => send_frame(&outbox, &ToClient::Reply { id, message: reply.into() }).await,
         Err(error) => fail(&outbox, id, error).await,
     }
 }
@@ -200,23 +200,23 @@ async fn forward(bus: MessagingRef, outbox: mpsc::Sender<Bytes>, id: u64, subjec
         Ok(messages) => messages,
         Err(error) => return fail(&outbox, id, error).await,
     };
-    tell(&outbox, &ToClient::Done { id }).await;
+    send_frame(&outbox, &ToClient::Done { id }).await;
     while let Some(message) = messages.next().await {
-        tell(&outbox, &ToClient::Delivered { id, message: message.into() }).await;
+        send_frame(&outbox, &ToClient::Delivered { id, message: message.into() }).await;
     }
 }
 
 fn too_many(limit: usize, what: &str) -> BusError {
-    BusError::Other { reason: format!("{limit} {what} of this connection stand already: wait until some are answered") }
+    BusError::Other { reason: format!("{limit} {what} of this connection are open already: wait until some are answered") }
 }
 
 async fn fail(outbox: &mpsc::Sender<Bytes>, id: u64, error: BusError) {
-    tell(outbox, &ToClient::Failed { id, error }).await;
+    send_frame(outbox, &ToClient::Failed { id, error }).await;
 }
 
-async fn tell(outbox: &mpsc::Sender<Bytes>, frame: &ToClient) {
+async fn send_frame(outbox: &mpsc::Sender<Bytes>, frame: &ToClient) {
     match encode(frame) {
-        // A client that is gone needs no answer.
+        // A disconnected client needs no answer.
         Ok(bytes) => drop(outbox.send(bytes).await),
         Err(error) => warn!(%error, "a frame for a client of the socket cannot be written"),
     }

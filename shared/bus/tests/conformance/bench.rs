@@ -78,19 +78,19 @@ impl Bench {
 
     /// A subscription of the other connection that messages of the first one reach. In a cluster the subscription reaches the first
     /// connection's server a moment later, but before the message that this function waits for.
-    pub(crate) async fn other_hears(&self, subject: &str) -> Subscription {
+    pub(crate) async fn other_receives(&self, subject: &str) -> Subscription {
         let subscription = self.other.subscribe(subject, None).await.unwrap();
         let inbox = self.bus.new_inbox();
-        let mut said = self.bus.subscribe(&inbox, None).await.unwrap();
-        let heard = async {
+        let mut probes = self.bus.subscribe(&inbox, None).await.unwrap();
+        let probed = async {
             loop {
-                publish(&self.other, &inbox, "heard").await;
-                if tokio::time::timeout(SHORT, said.next()).await.is_ok() {
+                publish(&self.other, &inbox, "probe").await;
+                if tokio::time::timeout(SHORT, probes.next()).await.is_ok() {
                     break;
                 }
             }
         };
-        within(heard).await;
+        within(probed).await;
         subscription
     }
 
@@ -128,11 +128,11 @@ impl Bench {
         let deleted = ask("DELETE", LIMIT).await.unwrap();
         assert!(text(&deleted).contains("\"success\":true"), "{}", text(&deleted));
         // During the deletion none of its servers may answer, and one that still listens drops what it receives.
-        let is_gone = |answer: Result<Message, _>| answer.is_ok_and(|answer| text(&answer).contains("stream not found"));
-        within(async { while !is_gone(ask("INFO", SHORT).await) {} }).await;
+        let is_deleted = |answer: Result<Message, _>| answer.is_ok_and(|answer| text(&answer).contains("stream not found"));
+        within(async { while !is_deleted(ask("INFO", SHORT).await) {} }).await;
         for bus in [&self.bus, &self.other] {
-            let is_heard = |answer| !matches!(answer, Err(BusError::NoResponders { .. }));
-            within(async { while is_heard(bus.request(Message::new(format!("$KV.{name}.anybody"), ""), SHORT).await) {} }).await;
+            let is_received = |answer| !matches!(answer, Err(BusError::NoResponders { .. }));
+            within(async { while is_received(bus.request(Message::new(format!("$KV.{name}.anybody"), ""), SHORT).await) {} }).await;
         }
     }
 }

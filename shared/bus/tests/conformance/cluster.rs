@@ -20,7 +20,7 @@ const OF_STATE: [&str; 2] = ["key_value", "streams"];
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_said_of_state_and_streams_holds_on_a_cluster_of_three() {
+async fn semantics_of_state_and_streams_hold_on_a_cluster_of_three() {
     if met(current_program()).is_none() {
         return;
     }
@@ -36,5 +36,5 @@ async fn what_is_said_of_state_and_streams_holds_on_a_cluster_of_three() {
         }
     });
     let failed: Vec<_> = tried.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
-    assert!(failed.is_empty(), "{failed:?}; what each said stands above");
+    assert!(failed.is_empty(), "{failed:?}; the panic messages stand above");
 }

@@ -29,8 +29,8 @@ async fn read(state: &Arc<dyn KeyValue>, key: &str) -> Option<(Bytes, u64)> {
     state.get(key).await.unwrap().map(|entry| (entry.value, entry.revision))
 }
 
-/// Waits until a key that was stored at this revision is gone, and returns the revision of its marker, the newest of the bucket.
-async fn gone(state: &Arc<dyn KeyValue>, key: &str, stored: u64) -> u64 {
+/// Waits until a key that was stored at this revision has no value, and returns the revision of its marker, the newest of the bucket.
+async fn until_no_value(state: &Arc<dyn KeyValue>, key: &str, stored: u64) -> u64 {
     within(async {
         loop {
             let newest = state.status().await.unwrap().sequence;
@@ -156,14 +156,14 @@ pub(crate) async fn a_full_bucket_refuses_values(bench: &Bench) {
     assert!(state.put("c", part, None).await.is_ok());
 }
 
-pub(crate) async fn a_full_bucket_forgets_its_oldest_values_where_it_is_to(bench: &Bench) {
+pub(crate) async fn a_full_bucket_forgets_its_oldest_values_if_its_spec_asks_for_it(bench: &Bench) {
     let spec = BucketSpec { max_bytes: Some(100_000), forgets_oldest: true, ..bucket("forgetful") };
     let state = open(bench.bus(), &spec).await;
     let part = Bytes::from(vec![1; 40_000]);
     for (revision, key) in [(1, "a"), (2, "b"), (3, "a"), (4, "c")] {
         assert_eq!(state.put(key, part.clone(), None).await, Ok(revision));
     }
-    assert_eq!(read(&state, "b").await, None, "a was said again after it");
+    assert_eq!(read(&state, "b").await, None, "a was stored again after it");
     assert_eq!(read(&state, "a").await, Some((part.clone(), 3)));
     assert_eq!(state.put("d", part.clone(), None).await, Ok(5));
     let kept: Vec<String> = state.snapshot(None).await.unwrap().entries.into_iter().map(|stored| stored.entry.key).collect();
@@ -184,7 +184,7 @@ pub(crate) async fn an_expired_key_has_no_value(bench: &Bench) {
     let state = open(bench.bus(), &bucket("leases")).await;
     assert_eq!(state.create("lease", value("me"), Some(SECOND)).await, Ok(1));
     assert_eq!(read(&state, "lease").await, Some((value("me"), 1)));
-    assert_eq!(gone(&state, "lease", 1).await, 2, "the marker of expiry takes a revision");
+    assert_eq!(until_no_value(&state, "lease", 1).await, 2, "the marker of expiry takes a revision");
     assert_eq!(state.get("lease").await, Ok(None));
     assert_eq!(state.put("other", value("1"), None).await, Ok(3));
 }
@@ -192,9 +192,9 @@ pub(crate) async fn an_expired_key_has_no_value(bench: &Bench) {
 pub(crate) async fn a_lease_taken_over_a_marker_expires_again(bench: &Bench) {
     let state = open(bench.bus(), &bucket("leases")).await;
     state.create("lease", value("me"), Some(SECOND)).await.unwrap();
-    assert_eq!(gone(&state, "lease", 1).await, 2);
+    assert_eq!(until_no_value(&state, "lease", 1).await, 2);
     assert_eq!(state.create("lease", value("you"), Some(SECOND)).await, Ok(3));
-    assert_eq!(gone(&state, "lease", 3).await, 4);
+    assert_eq!(until_no_value(&state, "lease", 3).await, 4);
 }
 
 pub(crate) async fn a_renewed_lease_lives_on_and_expires_again(bench: &Bench) {
@@ -202,9 +202,9 @@ pub(crate) async fn a_renewed_lease_lives_on_and_expires_again(bench: &Bench) {
     let long = Some(Duration::from_secs(600));
     let first = state.create("lease", value("me"), long).await.unwrap();
     let second = state.update("lease", value("me"), first, Some(SECOND)).await.unwrap();
-    assert_eq!(gone(&state, "lease", second).await, second + 1);
+    assert_eq!(until_no_value(&state, "lease", second).await, second + 1);
     assert_eq!(state.put("lease", value("me"), Some(SECOND)).await, Ok(second + 2));
-    assert_eq!(gone(&state, "lease", second + 2).await, second + 3);
+    assert_eq!(until_no_value(&state, "lease", second + 2).await, second + 3);
 }
 
 pub(crate) async fn a_put_without_time_to_live_stays(bench: &Bench) {
@@ -212,7 +212,7 @@ pub(crate) async fn a_put_without_time_to_live_stays(bench: &Bench) {
     state.put("kept", value("1"), Some(SECOND)).await.unwrap();
     state.put("kept", value("2"), None).await.unwrap();
     state.put("other", value("3"), Some(SECOND)).await.unwrap();
-    gone(&state, "other", 3).await;
+    until_no_value(&state, "other", 3).await;
     assert_eq!(read(&state, "kept").await, Some((value("2"), 2)));
 }
 
@@ -223,11 +223,11 @@ pub(crate) async fn markers_of_deletion_go_without_a_trace(bench: &Bench) {
     state.delete("a", None).await.unwrap();
     // It outlives the marker by 1 s, so when it is gone, the marker is too.
     state.put("later", value("1"), Some(2 * SECOND)).await.unwrap();
-    assert_eq!(gone(&state, "later", 3).await, 4, "the end of a marker takes no revision");
+    assert_eq!(until_no_value(&state, "later", 3).await, 4, "the end of a marker takes no revision");
     assert_eq!(state.update("a", value("2"), 0, None).await, Ok(5), "nothing is left of the key");
 }
 
-pub(crate) async fn a_lost_bucket_is_made_again_by_who_touches_it(bench: &Bench) {
+pub(crate) async fn a_lost_bucket_is_made_again_at_its_next_use(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     state.put("a", value("1"), None).await.unwrap();
     state.put("a", value("2"), None).await.unwrap();
@@ -287,7 +287,7 @@ pub(crate) async fn a_snapshot_since_another_holds_what_was_stored_after_it(benc
     state.delete("c", None).await.unwrap();
     let timer = open(bench.bus(), &bucket("timer")).await;
     timer.put("later", value("1"), Some(2 * SECOND)).await.unwrap();
-    gone(&timer, "later", 1).await;
+    until_no_value(&timer, "later", 1).await;
     assert_eq!(keys(&before.status).await, ["b"]);
     assert_eq!(keys(&BucketStatus::default()).await, ["a", "d", "b"], "of another bucket, all");
     bench.lose_bucket("state").await;
@@ -306,7 +306,7 @@ pub(crate) async fn a_lost_bucket_is_another_one(bench: &Bench) {
     assert_eq!((after.status.sequence, after.entries.len()), (0, 0));
 }
 
-pub(crate) async fn a_bucket_is_as_old_as_its_server_says(bench: &Bench) {
+pub(crate) async fn the_age_of_a_bucket_is_measured_by_its_server(bench: &Bench) {
     let state = open(bench.bus(), &bucket("state")).await;
     let young = state.status().await.unwrap();
     assert!(young.made_at > 365 * 24 * 3_600 * SECOND, "since 1970: {young:?}");
@@ -321,7 +321,7 @@ pub(crate) async fn a_bucket_is_as_old_as_its_server_says(bench: &Bench) {
 }
 
 fn republishing(name: &str) -> BucketSpec {
-    BucketSpec { republish_to: Some(format!("told.{name}")), ..bucket(name) }
+    BucketSpec { republish_to: Some(format!("changes.{name}")), ..bucket(name) }
 }
 
 /// Stream, subject, sequence and previous sequence of a republished change, and whether it has the server's time.
@@ -333,7 +333,7 @@ fn place(message: &Message) -> (&str, &str, &str, &str, bool) {
 }
 
 pub(crate) async fn changes_are_republished_with_their_place(bench: &Bench) {
-    let mut told = bench.other_hears("told.>").await;
+    let mut changes = bench.other_receives("changes.>").await;
     let state = open(bench.bus(), &republishing("loud")).await;
     state.put("a.b", value("1"), None).await.unwrap();
     state.put("c", value("2"), None).await.unwrap();
@@ -341,12 +341,12 @@ pub(crate) async fn changes_are_republished_with_their_place(bench: &Bench) {
     state.put("a.b", value("4"), None).await.unwrap();
     state.delete("c", None).await.unwrap();
     for (subject, payload, stored) in [
-        ("told.loud.a.b", "1", ("KV_loud", "$KV.loud.a.b", "1", "0", true)),
-        ("told.loud.c", "2", ("KV_loud", "$KV.loud.c", "2", "0", true)),
-        ("told.loud.a.b", "4", ("KV_loud", "$KV.loud.a.b", "3", "1", true)),
-        ("told.loud.c", "", ("KV_loud", "$KV.loud.c", "4", "2", true)),
+        ("changes.loud.a.b", "1", ("KV_loud", "$KV.loud.a.b", "1", "0", true)),
+        ("changes.loud.c", "2", ("KV_loud", "$KV.loud.c", "2", "0", true)),
+        ("changes.loud.a.b", "4", ("KV_loud", "$KV.loud.a.b", "3", "1", true)),
+        ("changes.loud.c", "", ("KV_loud", "$KV.loud.c", "4", "2", true)),
     ] {
-        let message = next(&mut told).await;
+        let message = next(&mut changes).await;
         assert_eq!((message.subject.as_str(), &message.payload), (subject, &value(payload)));
         assert_eq!(place(&message), stored);
         assert_eq!(message.headers.get("KV-Operation"), payload.is_empty().then_some("PURGE"));
@@ -354,11 +354,11 @@ pub(crate) async fn changes_are_republished_with_their_place(bench: &Bench) {
 }
 
 pub(crate) async fn an_expiry_is_republished(bench: &Bench) {
-    let mut told = bench.other_hears("told.>").await;
+    let mut changes = bench.other_receives("changes.>").await;
     let state = open(bench.bus(), &republishing("loud")).await;
     state.put("lease", value("me"), Some(SECOND)).await.unwrap();
-    assert_eq!(place(&next(&mut told).await).2, "1");
-    let message = next(&mut told).await;
+    assert_eq!(place(&next(&mut changes).await).2, "1");
+    let message = next(&mut changes).await;
     assert_eq!(place(&message), ("KV_loud", "$KV.loud.lease", "2", "1", true));
     assert_eq!(message.headers.get("Nats-Marker-Reason"), Some("MaxAge"));
     assert_eq!(message.payload, value(""));
@@ -369,12 +369,12 @@ pub(crate) async fn a_bucket_learns_to_expire_and_republish(bench: &Bench) {
     let first = open(bench.bus(), &plain).await;
     first.put("kept", value("1"), None).await.unwrap();
     let state = open(bench.other(), &republishing("loud")).await;
-    let mut told = bench.other_hears("told.>").await;
+    let mut changes = bench.other_receives("changes.>").await;
     state.put("lease", value("me"), Some(SECOND)).await.unwrap();
-    assert_eq!(place(&next(&mut told).await).2, "2");
-    assert_eq!(place(&next(&mut told).await).2, "3");
+    assert_eq!(place(&next(&mut changes).await).2, "2");
+    assert_eq!(place(&next(&mut changes).await).2, "3");
     let again = open(bench.bus(), &plain).await;
     assert_eq!(read(&again, "kept").await, Some((value("1"), 1)));
     again.put("kept", value("2"), None).await.unwrap();
-    assert_eq!(place(&next(&mut told).await).2, "4", "who asks for less takes nothing away");
+    assert_eq!(place(&next(&mut changes).await).2, "4", "a spec that asks for less removes nothing");
 }

@@ -141,7 +141,7 @@ pub(crate) async fn a_full_subscription_drops_the_newest_and_counts(bench: &Benc
     }
 }
 
-pub(crate) async fn a_dropped_subscription_is_gone(bench: &Bench) {
+pub(crate) async fn a_dropped_subscription_receives_nothing(bench: &Bench) {
     let bus = bench.bus();
     drop(bus.subscribe("gone", None).await.unwrap());
     let asked = bus.request(Message::new("gone", ""), std::time::Duration::from_secs(20)).await;
@@ -174,7 +174,7 @@ pub(crate) async fn draining_one_connection_leaves_the_others(bench: &Bench) {
     assert_eq!(text(&next(&mut subscription).await), "still here");
 }
 
-pub(crate) async fn health_is_told_first_and_then_as_it_changes(bench: &Bench) {
+pub(crate) async fn health_changes_begin_with_the_current_health(bench: &Bench) {
     assert_eq!(bench.bus().health(), BusHealth::Connected);
     let mut changes = bench.bus().health_changes();
     assert_eq!(within(changes.next()).await, Some(BusHealth::Connected));

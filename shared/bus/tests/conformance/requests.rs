@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bus::{Asker, BusError, BusRef, DEADLINE_HEADER, Message};
+use bus::{BusError, BusRef, CallerState, DEADLINE_HEADER, Message};
 use futures::StreamExt;
 use futures::future::join_all;
 
@@ -41,7 +41,7 @@ pub(crate) async fn an_answer_comes_back_with_its_headers(bench: &Bench) {
     assert_eq!(answer.reply_to, None);
 }
 
-pub(crate) async fn nobody_there_is_said_at_once(bench: &Bench) {
+pub(crate) async fn request_without_responders_fails_at_once(bench: &Bench) {
     let longer_than_the_test = Duration::from_secs(3_600);
     let asked = within(bench.bus().request(Message::new("nobody", ""), longer_than_the_test)).await;
     assert_eq!(asked, Err(BusError::NoResponders { subject: "nobody".to_owned() }));
@@ -56,9 +56,9 @@ pub(crate) async fn no_answer_is_a_time_out(bench: &Bench) {
 }
 
 pub(crate) async fn a_late_answer_reaches_nobody(bench: &Bench) {
-    let (bus, asker) = (bench.bus(), bench.other());
+    let (bus, caller) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("slow", None).await.unwrap();
-    let gave_up = asker.request(Message::new("slow", "first"), Duration::from_millis(50)).await;
+    let gave_up = caller.request(Message::new("slow", "first"), Duration::from_millis(50)).await;
     assert!(matches!(gave_up, Err(BusError::TimedOut { .. })), "{gave_up:?}");
     let first = next(&mut requests).await;
     let second = async {
@@ -66,12 +66,12 @@ pub(crate) async fn a_late_answer_reaches_nobody(bench: &Bench) {
         publish(bus, first.reply_to.as_ref().unwrap(), "too late").await;
         publish(bus, second.reply_to.as_ref().unwrap(), "in time").await;
     };
-    let (answer, ()) = tokio::join!(asker.request(Message::new("slow", "second"), PATIENT), second);
+    let (answer, ()) = tokio::join!(caller.request(Message::new("slow", "second"), PATIENT), second);
     assert_eq!(text(&answer.unwrap()), "in time");
 }
 
 pub(crate) async fn the_first_of_several_answers_counts(bench: &Bench) {
-    let (bus, asker) = (bench.bus(), bench.other());
+    let (bus, caller) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("vote", None).await.unwrap();
     let answering = async {
         let request = next(&mut requests).await;
@@ -80,10 +80,10 @@ pub(crate) async fn the_first_of_several_answers_counts(bench: &Bench) {
         }
         settle(bus).await;
     };
-    let (answer, ()) = tokio::join!(asker.request(Message::new("vote", ""), PATIENT), answering);
+    let (answer, ()) = tokio::join!(caller.request(Message::new("vote", ""), PATIENT), answering);
     assert_eq!(text(&answer.unwrap()), "first");
     let _echo = echo(bus, "other", None, "other").await;
-    let answer = asker.request(Message::new("other", "question"), PATIENT).await.unwrap();
+    let answer = caller.request(Message::new("other", "question"), PATIENT).await.unwrap();
     assert_eq!(text(&answer), "other question");
 }
 
@@ -96,9 +96,9 @@ pub(crate) async fn a_question_to_many_is_answered_by_each(bench: &Bench) {
     let mut question = Message::new("all", "of you");
     question.reply_to = Some(inbox);
     bench.bus().publish(question.clone()).await.unwrap();
-    let mut heard = [next(&mut answers).await, next(&mut answers).await].map(|answer| text(&answer).to_owned());
-    heard.sort();
-    assert_eq!(heard, ["one of you", "two of you"]);
+    let mut received = [next(&mut answers).await, next(&mut answers).await].map(|answer| text(&answer).to_owned());
+    received.sort();
+    assert_eq!(received, ["one of you", "two of you"]);
     question.reply_to = Some("in box".to_owned());
     assert_eq!(bench.bus().publish(question).await, Err(BusError::BadSubject { subject: "in box".to_owned() }));
 }
@@ -115,7 +115,7 @@ pub(crate) async fn a_queue_group_answers_each_request_once(bench: &Bench) {
     assert!(answers.contains_key("one x") && answers.contains_key("two x"), "{answers:?}");
 }
 
-pub(crate) async fn a_request_says_how_long_its_caller_waits(bench: &Bench) {
+pub(crate) async fn a_request_carries_its_deadline(bench: &Bench) {
     let mut requests = bench.bus().subscribe("hurry", None).await.unwrap();
     let timeout = Duration::from_millis(70);
     let _ = bench.other().request(Message::new("hurry", ""), timeout).await;
@@ -136,30 +136,30 @@ pub(crate) async fn many_requests_at_once_get_their_own_answers(bench: &Bench) {
 }
 
 pub(crate) async fn an_answer_of_one_mebibyte_passes(bench: &Bench) {
-    let (bus, asker) = (bench.bus(), bench.other());
+    let (bus, caller) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("large", None).await.unwrap();
     let answering = async {
         let request = next(&mut requests).await;
         let answer = Message::new(request.reply_to.unwrap(), vec![1; bus::MAX_PAYLOAD_BYTES]);
         bus.publish(answer).await.unwrap();
     };
-    let (answer, ()) = tokio::join!(asker.request(Message::new("large", ""), PATIENT), answering);
+    let (answer, ()) = tokio::join!(caller.request(Message::new("large", ""), PATIENT), answering);
     assert_eq!(answer.unwrap().payload.len(), bus::MAX_PAYLOAD_BYTES);
 }
 
-pub(crate) async fn whether_an_asker_still_waits_can_be_seen(bench: &Bench) {
-    let (bus, asker) = (bench.bus(), bench.other());
+pub(crate) async fn the_state_of_a_caller_is_known(bench: &Bench) {
+    let (bus, caller) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("long", None).await.unwrap();
-    let mut asking = Box::pin(asker.request(Message::new("long", "first"), PATIENT));
+    let mut asking = Box::pin(caller.request(Message::new("long", "first"), PATIENT));
     let first = tokio::select! {
         _ = &mut asking => panic!("nobody has answered"),
         first = next(&mut requests) => first,
     };
     let seen = tokio::select! {
         answered = &mut asking => panic!("a probe is no answer: {answered:?}"),
-        seen = bus.asker(&first) => seen,
+        seen = bus.caller_state(&first) => seen,
     };
-    assert_eq!(seen, Asker::Waits);
+    assert_eq!(seen, CallerState::Waiting);
     let answering = async {
         publish(bus, first.reply_to.as_ref().unwrap(), "the answer").await;
         std::future::pending::<()>().await;
@@ -169,27 +169,27 @@ pub(crate) async fn whether_an_asker_still_waits_can_be_seen(bench: &Bench) {
         () = answering => unreachable!(),
     };
     assert_eq!(text(&answer.unwrap()), "the answer");
-    assert_eq!(within(bus.asker(&first)).await, Asker::Gone, "who has its answer waits no more");
-    let mut given_up = Box::pin(asker.request(Message::new("long", "second"), PATIENT));
+    assert_eq!(within(bus.caller_state(&first)).await, CallerState::Abandoned, "the caller has its answer and waits no more");
+    let mut given_up = Box::pin(caller.request(Message::new("long", "second"), PATIENT));
     let second = tokio::select! {
         _ = &mut given_up => panic!("nobody has answered"),
         second = next(&mut requests) => second,
     };
     drop(given_up);
-    assert_eq!(within(bus.asker(&second)).await, Asker::Gone, "a cancelled request");
+    assert_eq!(within(bus.caller_state(&second)).await, CallerState::Abandoned, "a cancelled request");
 }
 
-pub(crate) async fn an_asker_that_cannot_be_probed_counts_as_waiting(bench: &Bench) {
-    let (bus, asker) = (bench.bus(), bench.other());
+pub(crate) async fn a_caller_that_cannot_be_probed_counts_as_waiting(bench: &Bench) {
+    let (bus, caller) = (bench.bus(), bench.other());
     let mut requests = bus.subscribe("plain", None).await.unwrap();
-    let inbox = asker.new_inbox();
-    let mut answers = asker.subscribe(&inbox, None).await.unwrap();
+    let inbox = caller.new_inbox();
+    let mut answers = caller.subscribe(&inbox, None).await.unwrap();
     let mut question = Message::new("plain", "question");
     question.reply_to = Some(inbox);
-    asker.publish(question).await.unwrap();
+    caller.publish(question).await.unwrap();
     let question = next(&mut requests).await;
-    let seen = within(bus.asker(&question)).await;
-    assert!(matches!(seen, Asker::Waits | Asker::Unknown), "{seen:?}");
+    let seen = within(bus.caller_state(&question)).await;
+    assert!(matches!(seen, CallerState::Waiting | CallerState::Unknown), "{seen:?}");
     publish(bus, question.reply_to.as_ref().unwrap(), "answer").await;
     assert_eq!(text(&next(&mut answers).await), "answer", "the first message there is the answer");
 }

@@ -59,7 +59,7 @@ pub(crate) async fn appending_where_nothing_stores_has_no_responders(bench: &Ben
 
 pub(crate) async fn appending_where_only_subscribers_listen_has_no_responders(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
-    let mut subscription = bench.other_hears("elsewhere").await;
+    let mut subscription = bench.other_receives("elsewhere").await;
     let appended = append(bench.bus(), "elsewhere", "one").await;
     assert_eq!(appended, Err(BusError::NoResponders { subject: "elsewhere".to_owned() }));
     assert_eq!(text(&next(&mut subscription).await), "about one");
@@ -70,7 +70,7 @@ pub(crate) async fn appending_where_only_subscribers_listen_has_no_responders(be
 
 pub(crate) async fn subscribers_see_what_is_appended(bench: &Bench) {
     open(bench.bus(), Duration::from_secs(60)).await;
-    let mut subscription = bench.other_hears("evt.*").await;
+    let mut subscription = bench.other_receives("evt.*").await;
     for _ in 0..2 {
         append(bench.bus(), "evt.a", "one").await.unwrap();
         let message = next(&mut subscription).await;
@@ -167,12 +167,12 @@ pub(crate) async fn a_stream_is_read_from_a_time_on(bench: &Bench) {
     assert_eq!(later, Ok(StreamPage::default()));
 }
 
-pub(crate) async fn a_stream_that_is_not_there_is_said(bench: &Bench) {
+pub(crate) async fn reading_a_missing_stream_is_an_error(bench: &Bench) {
     let missing = read(bench.bus(), ">", StreamStart::Sequence(1), 10).await;
     assert!(matches!(missing, Err(BusError::NoResponders { .. })), "{missing:?}");
 }
 
-pub(crate) async fn a_stream_says_which_it_is_and_how_far_it_has_come(bench: &Bench) {
+pub(crate) async fn a_stream_reports_its_identity_and_last_sequence(bench: &Bench) {
     let spec = StreamSpec {
         name: "events".to_owned(),
         subjects: vec!["evt.>".to_owned()],
@@ -189,7 +189,7 @@ pub(crate) async fn a_stream_says_which_it_is_and_how_far_it_has_come(bench: &Be
 }
 
 /// The server chooses the partition, and our computation must give the same one.
-pub(crate) async fn a_stream_stores_under_other_subjects_and_subscribers_hear_as_published(bench: &Bench) {
+pub(crate) async fn a_stream_stores_under_other_subjects_and_subscribers_receive_as_published(bench: &Bench) {
     // First without a transform, like a stream of an older version.
     open(bench.bus(), Duration::from_secs(60)).await;
     append(bench.bus(), "evt.Failed.n1", "zero").await.unwrap();
@@ -206,9 +206,9 @@ pub(crate) async fn a_stream_stores_under_other_subjects_and_subscribers_hear_as
     };
     bench.bus().stream(&spec).await.unwrap();
     bench.other().stream(&spec).await.unwrap();
-    let mut heard = bench.other_hears("evt.*.n1").await;
+    let mut received = bench.other_receives("evt.*.n1").await;
     assert_eq!(append(bench.bus(), "evt.Failed.n1", "one").await, stored(2));
-    assert_eq!(next(&mut heard).await.subject, "evt.Failed.n1");
+    assert_eq!(next(&mut received).await.subject, "evt.Failed.n1");
     assert_eq!(append(bench.other(), "evt.Failed.n1", "one").await, Ok(Appended { sequence: 2, duplicate: true }));
     assert_eq!(append(bench.bus(), "evt.Pulled.node-2_2eexample", "two").await, stored(3));
     assert_eq!(append(bench.bus(), "evt.Pulled", "three").await, stored(4), "what does not fit is stored as published");

@@ -1,4 +1,4 @@
-//! Servers that are absent, unsuitable or failing: the error says so, and nobody waits for them.
+//! Servers that are absent, unsuitable or failing: the error names the cause, and no caller waits for them.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures::StreamExt;
 use support::nats::{NatsConfig, NatsServer, old_program};
 use support::requirement;
 
-use super::{LIMIT, is_disconnected, passes_a_message, says, server, urls, within};
+use super::{LIMIT, is_disconnected, passes_a_message, reported_reason, server, urls, within};
 
 fn bucket() -> BucketSpec {
     BucketSpec {
@@ -35,7 +35,7 @@ fn stream() -> StreamSpec {
 /// Checks that messages pass, and that state and streams are refused with these parts in the reason.
 async fn is_degraded(bus: &NatsBus, parts: &[&str]) {
     bus.wait_connected(LIMIT).await.unwrap();
-    let reason = says(bus, parts).await;
+    let reason = reported_reason(bus, parts).await;
     assert_eq!(bus.health(), BusHealth::Degraded { reason: reason.clone(), transient: false });
     passes_a_message(bus).await;
     let unsupported = BusError::Unsupported { reason };
@@ -55,7 +55,7 @@ async fn nobody_at_the_port() {
     assert!(is_disconnected(&within(bus.request(message.clone(), patient)).await));
     assert!(is_disconnected(&within(bus.append(message, "id")).await));
     assert!(is_disconnected(&within(bus.bucket(&bucket())).await));
-    let reason = says(&bus, &[&server.url(), "onnection refused", "start it, or correct the URL"]).await;
+    let reason = reported_reason(&bus, &[&server.url(), "onnection refused", "start it, or correct the URL"]).await;
     let error = bus.wait_connected(Duration::from_millis(1)).await;
     assert_eq!(error, Err(BusError::Disconnected { reason }));
     within(bus.drain()).await;
@@ -64,14 +64,14 @@ async fn nobody_at_the_port() {
 #[tokio::test]
 async fn a_name_that_cannot_be_resolved() {
     let bus = NatsBus::connect(urls("nats://no-such-host.invalid:4222")).await.unwrap();
-    says(&bus, &["nats://no-such-host.invalid:4222", "cannot be resolved"]).await;
+    reported_reason(&bus, &["nats://no-such-host.invalid:4222", "cannot be resolved"]).await;
 }
 
 #[tokio::test]
 async fn each_server_is_named_with_its_own_trouble() {
     let server = server!(NatsConfig::default().with("authorization { token: s3cret }"));
     let bus = NatsBus::connect(urls(format!("127.0.0.1:1,{}", server.address()))).await.unwrap();
-    says(&bus, &["nats://127.0.0.1:1: ", "no server listens there", &server.url(), "refuses the login"]).await;
+    reported_reason(&bus, &["nats://127.0.0.1:1: ", "no server listens there", &server.url(), "refuses the login"]).await;
 }
 
 #[tokio::test]
@@ -109,9 +109,9 @@ async fn a_server_with_a_smaller_limit() {
     passes_a_message(&bus).await;
 }
 
-/// As while a stream's leader is elected, or before its server has told the others of its subscription.
+/// As while a stream's leader is elected, or before the other servers know its subscription.
 #[tokio::test]
-async fn what_nobody_stores_this_moment_is_stored_the_next() {
+async fn message_without_a_stream_at_the_moment_is_stored_by_the_next_attempt() {
     let server = server!(NatsConfig::default());
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
     bus.wait_connected(LIMIT).await.unwrap();
@@ -144,8 +144,8 @@ async fn what_is_appended_to_a_busy_stream_reaches_a_plain_subscriber_once() {
     let appended = within(bus.append(Message::new("evt.a", "one"), "id")).await;
     assert!(matches!(&appended, Err(BusError::Other { reason }) if reason.contains("too many requests")), "{appended:?}");
     bus.publish(Message::new("evt.a", "two")).await.unwrap();
-    let mut heard = async || within(plain.next()).await.unwrap().payload;
-    assert_eq!((heard().await, heard().await), ("one".into(), "two".into()));
+    let mut received = async || within(plain.next()).await.unwrap().payload;
+    assert_eq!((received().await, received().await), ("one".into(), "two".into()));
 }
 
 #[tokio::test]
@@ -163,6 +163,6 @@ async fn a_server_that_hangs_keeps_nobody_waiting() {
         bus.publish(message).await
     };
     let refused = within(flood).await;
-    assert!(is_disconnected(&refused), "when nothing more can be queued, that is said: {refused:?}");
+    assert!(is_disconnected(&refused), "an error is returned when nothing more can be queued: {refused:?}");
     server.resume();
 }

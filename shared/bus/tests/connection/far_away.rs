@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::nats::NatsBus;
 use bus::{BucketSpec, KeyValueError, SharedState as _};
-use support::far_away::FarAway;
+use support::faulty_link::FaultyLink;
 use support::nats::NatsConfig;
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ const ROUND_TRIP: Duration = Duration::from_secs(2);
 #[tokio::test]
 async fn a_refused_create_takes_one_round_trip() {
     let server = server!(NatsConfig::default());
-    let far = FarAway::from(&server.address(), Duration::ZERO);
+    let far = FaultyLink::from(&server.address(), Duration::ZERO);
     let bus = NatsBus::connect(urls(format!("nats://{}", far.address()))).await.unwrap();
     bus.wait_connected(LIMIT).await.unwrap();
     let spec = BucketSpec { name: "leases".to_owned(), marker_ttl: None, max_bytes: None, forgets_oldest: false, republish_to: None };
@@ -25,7 +25,7 @@ async fn a_refused_create_takes_one_round_trip() {
     leases.create("deleted", "me".into(), None).await.unwrap();
     leases.delete("deleted", None).await.unwrap();
 
-    far.take(ROUND_TRIP);
+    far.set_round_trip(ROUND_TRIP);
     let mut refused = pin!(leases.create("taken", "you".into(), None));
     assert!(timeout(ROUND_TRIP / 2, &mut refused).await.is_err(), "the server is asked");
     let refused = timeout(ROUND_TRIP * 5 / 4, refused).await;

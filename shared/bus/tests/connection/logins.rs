@@ -8,7 +8,7 @@ use nkeys::KeyPair;
 use support::nats::{NatsConfig, Tenancy};
 use tempfile::TempDir;
 
-use super::{says, server, until_connected, until_disconnected, urls, works};
+use super::{reported_reason, server, until_connected, until_disconnected, urls, works};
 
 const PASSWORD: &str = "hunter2@home/%";
 const PASSWORD_IN_URL: &str = "hunter2%40home%2F%25";
@@ -49,15 +49,15 @@ async fn a_token_in_a_file_that_is_read_at_each_connect() {
     let token_file = file(&folder, "token", "old\n");
     let options = NatsOptions { token_file: Some(token_file.clone()), inbox_prefix: Some("_INBOX_n1".to_owned()), ..urls(server.url()) };
     let bus = NatsBus::connect(options.clone()).await.unwrap();
-    says(&bus, &["authorization violation"]).await;
+    reported_reason(&bus, &["authorization violation"]).await;
     file(&folder, "token", "s3cret\n");
     bus.wait_connected(super::LIMIT).await.unwrap();
     assert!(bus.new_inbox().starts_with("_INBOX_n1."));
     works(options.clone()).await;
-    for (text, said) in [("", "holds not one token"), ("two words", "holds not one token")] {
+    for (text, expected) in [("", "holds not one token"), ("two words", "holds not one token")] {
         std::fs::write(&token_file, text).unwrap();
         let error = NatsBus::connect(options.clone()).await.err().unwrap().to_string();
-        assert!(error.contains(said) && !error.contains("words"), "{error}");
+        assert!(error.contains(expected) && !error.contains("words"), "{error}");
     }
     std::fs::remove_file(&token_file).unwrap();
     assert!(NatsBus::connect(options).await.err().unwrap().to_string().contains("cannot be read"));
@@ -68,7 +68,7 @@ async fn a_wrong_password_is_refused_and_not_shown() {
     let server = server!(with_password());
     let options = urls(format!("nats://ann:hunter3@{}", server.address()));
     let bus = NatsBus::connect(options.clone()).await.unwrap();
-    let reason = says(&bus, &[&server.url(), "authorization violation", "--nats-creds"]).await;
+    let reason = reported_reason(&bus, &[&server.url(), "authorization violation", "--nats-creds"]).await;
     let error = bus.wait_connected(std::time::Duration::from_millis(1)).await.unwrap_err();
     for text in [reason, error.to_string(), format!("{error:?}"), format!("{options:?}"), options.redacted()] {
         assert!(!text.contains("hunter3") && !text.contains("ann:"), "{text}");
@@ -76,10 +76,10 @@ async fn a_wrong_password_is_refused_and_not_shown() {
 }
 
 #[tokio::test]
-async fn no_login_where_one_is_wanted_is_said() {
+async fn missing_login_is_reported() {
     let server = server!(with_password());
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
-    says(&bus, &["authorization violation", "--nats-creds"]).await;
+    reported_reason(&bus, &["authorization violation", "--nats-creds"]).await;
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn an_nkey_file() {
     works(NatsOptions { nkey, ..urls(server.url()) }).await;
     let nkey = Some(file(&folder, "other.nk", &KeyPair::new_user().seed().unwrap()));
     let bus = NatsBus::connect(NatsOptions { nkey, ..urls(server.url()) }).await.unwrap();
-    says(&bus, &["authorization violation"]).await;
+    reported_reason(&bus, &["authorization violation"]).await;
 }
 
 fn with_accounts(tenancy: &Tenancy) -> NatsConfig {
@@ -111,7 +111,7 @@ async fn wrong_credentials_are_refused() {
     let server = server!(with_accounts(&tenancy));
     let creds = Some(file(&folder, "user.creds", &Tenancy::new().credentials()));
     let bus = NatsBus::connect(NatsOptions { creds, ..urls(server.url()) }).await.unwrap();
-    says(&bus, &["authorization violation", "--nats-creds"]).await;
+    reported_reason(&bus, &["authorization violation", "--nats-creds"]).await;
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_renewed_credentials_file_is_read_at_the_next_connect() {
     server.kill();
     until_disconnected(&mut changes).await;
     server.restart();
-    says(&bus, &["credentials file", path.to_str().unwrap()]).await;
+    reported_reason(&bus, &["credentials file", path.to_str().unwrap()]).await;
     file(&folder, "user.creds", &tenancy.credentials());
     until_connected(&mut changes).await;
 }
@@ -181,7 +181,7 @@ async fn a_context_with_a_jetstream_domain() {
     assert_eq!(state.create("a", "1".into(), None).await, Ok(1));
     assert_eq!(state.get("a").await.unwrap().unwrap().value, "1");
     let options = context(&folder, &format!(r#"{{ "url": "{}", "jetstream_domain": "elsewhere" }}"#, server.url()));
-    says(&NatsBus::connect(options).await.unwrap(), &["no JetStream"]).await;
+    reported_reason(&NatsBus::connect(options).await.unwrap(), &["no JetStream"]).await;
 }
 
 #[tokio::test]

@@ -81,9 +81,9 @@ async fn contexts_that_cannot_be_used_are_named() {
         if let Some(text) = text {
             std::fs::write(contexts.join(format!("{name}.json")), text).unwrap();
         }
-        let said = refusal(context(folder.path(), name)).await;
-        assert!(said.contains(expected), "{name}: {said}");
-        assert!(!said.contains("4711"), "{said}");
+        let error = refusal(context(folder.path(), name)).await;
+        assert!(error.contains(expected), "{name}: {error}");
+        assert!(!error.contains("4711"), "{error}");
     }
     let homeless = NatsOptions { context: Some("prod".to_owned()), ..NatsOptions::default() };
     assert!(refusal(homeless).await.contains("set HOME or XDG_CONFIG_HOME"));

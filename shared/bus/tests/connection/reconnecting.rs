@@ -104,17 +104,17 @@ async fn dropping_the_bus_ends_its_attempts() {
 }
 
 #[tokio::test]
-async fn a_bus_that_is_set_aside_is_disconnected_for_that_reason_and_has_its_subscriptions_afterwards() {
+async fn a_suspended_bus_is_disconnected_for_that_reason_and_has_its_subscriptions_afterwards() {
     let mut server = server!(NatsConfig::default());
     let (bus, other) = (NatsBus::connect(urls(server.url())).await.unwrap(), NatsBus::connect(urls(server.url())).await.unwrap());
     bus.wait_connected(LIMIT).await.unwrap();
     other.wait_connected(LIMIT).await.unwrap();
     let mut kept = bus.subscribe("hello", None).await.unwrap();
     let reason = "another one has the name".to_owned();
-    bus.set_aside(Some(reason.clone()));
+    bus.set_suspended(Some(reason.clone()));
     assert_eq!(bus.health(), BusHealth::Disconnected { reason: reason.clone() });
     assert_eq!(within(bus.publish(Message::new("hello", "refused"))).await, Err(BusError::Disconnected { reason: reason.clone() }));
-    // The server is told as well: soon nobody subscribes there.
+    // The server learns of it too: soon the subject has no subscriber there.
     let until_nobody = async {
         while other.request(Message::new("hello", "early"), LIMIT / 20).await.err()
             != Some(BusError::NoResponders { subject: "hello".into() })
@@ -125,12 +125,12 @@ async fn a_bus_that_is_set_aside_is_disconnected_for_that_reason_and_has_its_sub
     server.restart();
     within(until_connected(&mut other.health_changes())).await;
     let other_reason = "yet another one has it".to_owned();
-    bus.set_aside(Some(other_reason.clone()));
+    bus.set_suspended(Some(other_reason.clone()));
     assert_eq!(bus.health(), BusHealth::Disconnected { reason: other_reason });
-    bus.set_aside(None);
+    bus.set_suspended(None);
     bus.wait_connected(LIMIT).await.unwrap();
     bus.publish(Message::new("hello", "late")).await.unwrap();
     while within(kept.next()).await.unwrap().payload != "late" {}
-    bus.set_aside(Some(reason));
+    bus.set_suspended(Some(reason));
     within(bus.drain()).await;
 }

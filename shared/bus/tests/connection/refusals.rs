@@ -1,4 +1,4 @@
-//! A JetStream that answers and refuses: the bus is degraded and says what to change until it succeeds.
+//! A JetStream that answers and refuses: the bus is degraded and names what to change until it succeeds.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bus::{BucketSpec, BusError, BusHealth, EventLog, KeyValueError, Message, Mes
 use futures::StreamExt;
 use support::nats::{NatsConfig, NatsServer};
 
-use super::{LIMIT, passes_a_message, says, server, urls, within};
+use super::{LIMIT, passes_a_message, reported_reason, server, urls, within};
 
 fn bucket(max_bytes: u64) -> BucketSpec {
     let marker_ttl = Some(Duration::from_secs(1));
@@ -31,7 +31,7 @@ async fn until_connected(bus: &NatsBus) {
 }
 
 #[tokio::test]
-async fn what_jetstream_refuses_is_said_and_made_when_it_is_allowed() {
+async fn what_jetstream_refuses_is_reported_and_made_when_it_is_allowed() {
     let user = "users: [{ user: ann, password: pw }]";
     let account = |limits: &str| NatsConfig::default().with(&format!("accounts {{ A {{ jetstream: {{ {limits} }}, {user} }} }}"));
     let of_server = NatsConfig::default().with_jetstream("max_file_store: 100KB").with(&format!("authorization {{ {user} }}"));
@@ -58,9 +58,9 @@ async fn what_jetstream_refuses_is_said_and_made_when_it_is_allowed() {
             bus.stream(&other).await.unwrap();
         }
         let refused = within(bus.bucket(&bucket(1_000_000))).await.err();
-        let reason = says(&bus, &parts).await;
+        let reason = reported_reason(&bus, &parts).await;
         assert_eq!(bus.health(), BusHealth::Degraded { reason: reason.clone(), transient: false });
-        assert_eq!(refused, Some(BusError::Unsupported { reason }), "the caller is told the same");
+        assert_eq!(refused, Some(BusError::Unsupported { reason }), "the caller gets the same reason");
         passes_a_message(&bus).await;
         server.restart_with(NatsConfig::default().with("authorization { users: [{ user: ann, password: pw }] }"));
         // Without another call for the bucket.
@@ -71,13 +71,13 @@ async fn what_jetstream_refuses_is_said_and_made_when_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_full_or_forbidden_is_said_until_it_takes_a_value() {
+async fn a_full_or_forbidden_bucket_is_reported_until_it_takes_a_value() {
     let server = server!(NatsConfig::default().with("authorization { users: [{ user: ann, password: pw }] }"));
     let bus = connected(&server).await;
     let state = bus.bucket(&bucket(2_000)).await.unwrap();
     let full = state.put("a", vec![0; 4_000].into(), None).await;
     assert_eq!(full, Err(KeyValueError::Full { key: "a".to_owned() }));
-    says(&bus, &["KV_state", "maximum bytes", "raise its limit"]).await;
+    reported_reason(&bus, &["KV_state", "maximum bytes", "raise its limit"]).await;
     state.put("a", "1".into(), None).await.unwrap();
     assert_eq!(bus.health(), BusHealth::Connected);
 
@@ -86,7 +86,7 @@ async fn a_bucket_that_is_full_or_forbidden_is_said_until_it_takes_a_value() {
     let state = bus.bucket(&bucket(2_000)).await.unwrap();
     let forbidden = within(state.put("a", "1".into(), None)).await;
     assert!(matches!(forbidden, Err(KeyValueError::Bus(BusError::Unsupported { .. }))), "{forbidden:?}");
-    says(&bus, &["KV_state", "may not publish to $KV.state.a", "allow it"]).await;
+    reported_reason(&bus, &["KV_state", "may not publish to $KV.state.a", "allow it"]).await;
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_login_that_may_not_make_buckets_asks_once_and_uses_them_when_another_
         let refused = within(bus.bucket(&bucket(1_000_000))).await.err();
         assert!(matches!(refused, Some(BusError::Unsupported { .. })), "{refused:?}");
     }
-    says(&bus, &["buckets of the fleet are missing", "`fleetpull nats-setup`"]).await;
+    reported_reason(&bus, &["buckets of the fleet are missing", "`fleetpull nats-setup`"]).await;
     let setup = NatsBus::connect(urls(format!("nats://setup:pw@{}", server.address()))).await.unwrap();
     setup.wait_connected(LIMIT).await.unwrap();
     let plain = BucketSpec { marker_ttl: None, ..bucket(1_000_000) };
@@ -142,7 +142,7 @@ async fn a_login_that_may_not_make_buckets_asks_once_and_uses_them_when_another_
         let refused = within(bus.bucket(&bucket(1_000_000))).await.err();
         assert!(matches!(refused, Some(BusError::Unsupported { .. })), "{refused:?}");
     }
-    says(&bus, &["buckets of the fleet lack something", "`fleetpull nats-setup`"]).await;
+    reported_reason(&bus, &["buckets of the fleet lack settings", "`fleetpull nats-setup`"]).await;
     assert_eq!(refused_by(&server, "UPDATE").await, 1, "it is asked once a connection");
     let changed = setup.set_up(&bucket(1_000_000), SetupOptions::default()).await.unwrap();
     assert_eq!(changed.state, SetupState::Changed, "{changed:?}");

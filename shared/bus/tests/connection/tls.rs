@@ -3,7 +3,7 @@
 use bus::nats::{NatsBus, NatsOptions};
 use support::nats::{Authority, NatsConfig};
 
-use super::{says, server, urls, works};
+use super::{reported_reason, server, urls, works};
 
 fn tls(authority: &Authority, more: &str) -> NatsConfig {
     let (certificate, key) = authority.issue("127.0.0.1");
@@ -30,7 +30,7 @@ async fn an_unknown_authority_is_not_trusted() {
     let other = Authority::new("another authority");
     for options in [urls(server.url()), NatsOptions { ca: Some(other.certificate()), ..urls(server.url()) }] {
         let bus = NatsBus::connect(options).await.unwrap();
-        says(&bus, &[&server.url(), "UnknownIssuer", "--nats-ca"]).await;
+        reported_reason(&bus, &[&server.url(), "UnknownIssuer", "--nats-ca"]).await;
     }
 }
 
@@ -42,7 +42,7 @@ async fn a_certificate_for_another_name_is_not_taken() {
     let server = server!(NatsConfig::default().with(&text));
     let options = NatsOptions { ca: Some(authority.certificate()), ..urls(server.url()) };
     let bus = NatsBus::connect(options).await.unwrap();
-    says(&bus, &["certificate", "is for another name"]).await;
+    reported_reason(&bus, &["certificate", "is for another name"]).await;
 }
 
 #[tokio::test]
@@ -54,12 +54,12 @@ async fn a_client_certificate_is_shown_when_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_missing_client_certificate_is_said() {
+async fn a_missing_client_certificate_is_reported() {
     let authority = Authority::new("test authority");
     let server = server!(mutual(&authority));
     let options = NatsOptions { ca: Some(authority.certificate()), ..urls(server.url()) };
     let bus = NatsBus::connect(options).await.unwrap();
-    says(&bus, &["client certificate", "--nats-cert"]).await;
+    reported_reason(&bus, &["client certificate", "--nats-cert"]).await;
 }
 
 #[tokio::test]
@@ -70,14 +70,14 @@ async fn a_client_certificate_of_another_authority_is_refused() {
     let (cert, key) = other.issue("agent");
     let options = NatsOptions { ca: Some(authority.certificate()), cert: Some(cert), key: Some(key), ..urls(server.url()) };
     let bus = NatsBus::connect(options).await.unwrap();
-    says(&bus, &["refuses our certificate", "--nats-cert"]).await;
+    reported_reason(&bus, &["refuses our certificate", "--nats-cert"]).await;
 }
 
 #[tokio::test]
-async fn tls_wanted_of_a_server_without_it_is_said() {
+async fn tls_wanted_of_a_server_without_it_is_reported() {
     let server = server!(NatsConfig::default());
     let authority = Authority::new("test authority");
     let options = NatsOptions { ca: Some(authority.certificate()), ..urls(server.url()) };
     let bus = NatsBus::connect(options).await.unwrap();
-    says(&bus, &["does not speak TLS", "--nats-ca"]).await;
+    reported_reason(&bus, &["does not speak TLS", "--nats-ca"]).await;
 }

@@ -21,7 +21,7 @@ pub enum KnowError {
         bytes: usize,
     },
     /// Its version is one that this program does not read, or does not write.
-    #[error("the value is of version {0}, which this program does not know: bring all agents to versions that go together")]
+    #[error("the value is of version {0}, which this program does not know: upgrade all agents to compatible versions")]
     Version(u32),
     /// It has another form.
     #[error("the value cannot be read or written: {0}")]

@@ -6,7 +6,7 @@ use crate::{FailureClass, NodeName, hex};
 /// In place of a class: an operator's clear.
 const CLEARED: &str = "cleared";
 /// The first token of the leases for leads, probes and slots.
-const OF_ATTEMPTS: &str = "try";
+const OF_ATTEMPTS: &str = "attempt";
 
 /// A parsed key of a report or a clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl ReportKey {
 
 /// A parsed key of a lead, probe or slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TryKey {
+pub struct AttemptKey {
     /// `probe`, `lead` or `slot`.
     pub kind: String,
     /// The id of the back-off key.
@@ -53,7 +53,7 @@ pub struct TryKey {
     pub which: u128,
 }
 
-impl TryKey {
+impl AttemptKey {
     /// The key's text.
     #[must_use]
     pub fn text(&self) -> String {

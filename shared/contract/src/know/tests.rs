@@ -12,8 +12,8 @@ fn keys_are_read_as_they_are_written() {
         let key = ReportKey { node: node.clone(), class, backoff_key: 7 };
         assert_eq!(ReportKey::read(&key.text()), Some(key));
     }
-    let key = TryKey { kind: "probe".to_owned(), backoff_key: u128::MAX, which: 3 };
-    assert_eq!(TryKey::read(&key.text()), Some(key));
+    let key = AttemptKey { kind: "probe".to_owned(), backoff_key: u128::MAX, which: 3 };
+    assert_eq!(AttemptKey::read(&key.text()), Some(key));
     assert_eq!(pause_key(Some("localhost:5000")), "registry.localhost_3a5000");
     assert_eq!(member_key(&node), "n1_2eexample");
     assert_eq!(member_of(&member_key(&node)), Some(node));
@@ -25,8 +25,8 @@ fn keys_of_others_are_not_read() {
     for key in ["", "a", "a.b", &format!("a.not_found.{hex}.x"), "a.not_found.7", &format!("a_.not_found.{hex}"), &format!("_.x.{hex}")] {
         assert_eq!(ReportKey::read(key), None, "{key}");
     }
-    for key in ["try.probe", &format!("budget.probe.{hex}.{hex}"), &format!("try.probe.{hex}.+{}", "0".repeat(31))] {
-        assert_eq!(TryKey::read(key), None, "{key}");
+    for key in ["attempt.probe", &format!("budget.probe.{hex}.{hex}"), &format!("attempt.probe.{hex}.+{}", "0".repeat(31))] {
+        assert_eq!(AttemptKey::read(key), None, "{key}");
     }
     for key in ["", "_", "_zz", "a.b"] {
         assert_eq!(member_of(key), None, "{key}");
@@ -42,13 +42,13 @@ fn what_is_too_large_is_neither_written_nor_read() {
 }
 
 #[test]
-fn a_value_says_its_version_and_who_does_not_read_it_knows_why() {
+fn a_value_states_its_version_and_an_older_reader_gets_that_error() {
     let lease = StoredLease::of_node("n1".parse().unwrap());
     let (first, second) = (encode_as(1, &lease).unwrap(), encode_as(2, &lease).unwrap());
     assert_eq!(first, encode(&lease).unwrap(), "version 1 is what it always was");
-    assert_eq!(decode::<StoredLease>(&second), Err(KnowError::Version(2)), "of a later agent");
+    assert_eq!(decode::<StoredLease>(&second), Err(KnowError::Version(2)), "written by a later agent");
     for value in [&first, &second] {
-        assert_eq!(decode_of::<StoredLease>(&[1, 2], value).as_ref(), Ok(&lease), "by that agent");
+        assert_eq!(decode_of::<StoredLease>(&[1, 2], value).as_ref(), Ok(&lease), "read by that agent");
     }
     assert_eq!(decode_of::<StoredLease>(&[2, 3], &first), Err(KnowError::Version(1)));
     for rubbish in [&b"rubbish"[..], b"", b"\0\0", b"\x02", b"\x02\x02\x80"] {
@@ -75,7 +75,7 @@ fn a_later_lease_has_a_higher_epoch_whatever_becomes_of_its_bucket() {
 }
 
 #[test]
-fn every_bucket_is_bounded_and_the_key_is_told_to_nobody() {
+fn every_bucket_is_bounded_and_the_fleet_key_is_not_republished() {
     let fleet = Fleet::default();
     let buckets = [SharedBucket::reports(&fleet), SharedBucket::leases(&fleet), SharedBucket::pauses(&fleet)];
     for (bucket, purpose) in buckets.iter().zip([REPORTS, LEASES, PAUSES]) {

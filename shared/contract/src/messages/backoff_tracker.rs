@@ -211,7 +211,7 @@ pub struct SharedCounts {
     /// Reports that the bus did not take; they are published again.
     pub reports_unsent_total: u64,
     /// Received reports that were new.
-    pub reports_heard_total: u64,
+    pub reports_received_total: u64,
     /// Reports that changed nothing.
     pub reports_stale_total: u64,
     /// Reports that could not be read or that their writer may not make.
@@ -223,9 +223,9 @@ pub struct SharedCounts {
     pub reports_clamped_total: u64,
     /// Reports forgotten because there was no room.
     pub reports_evicted_total: u64,
-    /// Reporters that were distrusted because others contradicted them.
-    pub contradicted_total: u64,
-    /// Failures that this node did not publish because others contradicted it.
+    /// Reporters that became distrusted because others succeeded where they failed.
+    pub distrusted_total: u64,
+    /// Failures that this node did not publish because others succeed where it fails.
     pub kept_to_itself_total: u64,
     /// Answers of the bus that came too late.
     pub bus_misses_total: u64,

@@ -8,7 +8,7 @@ mod standing;
 mod verdict;
 
 pub use ensure::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-pub use explain::{BLOBS_MOST, BlobSize, BudgetHold, EndpointLogins, ExplainImage, Explanation, ImageWeight};
+pub use explain::{BLOBS_MOST, BlobSize, BudgetHold, EndpointLogins, ExplainImage, Explanation, ImageSizeEstimate};
 pub use images::{IMAGES_MOST, ImageList, ListImages, ListedImage};
 pub use list::{AnswerCounts, LayerStatus, ListPulls, PODS_MOST, PullList, PullState, PullStatus};
 pub use standing::{

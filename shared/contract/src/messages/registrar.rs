@@ -11,11 +11,11 @@ use crate::{Command, NodeName, Service};
 pub const ALIVE_EVERY_MS: u64 = 10_000;
 /// How long an agent uses the place that it was given, in milliseconds. The number of live nodes changes sooner, and is in the digests.
 pub const PLACE_FOR_MS: u64 = 25_000;
-/// An agent that was not heard from for this long is not alive any more, in milliseconds: two reports may be lost.
+/// An agent that was not seen for this long is not alive any more, in milliseconds: two reports may be lost.
 pub const ALIVE_FOR_MS: u64 = 32_000;
 /// How often the registrar publishes its digest, in milliseconds. An agent without a rank reports as often.
 pub const DIGEST_EVERY_MS: u64 = 5_000;
-/// An agent that was not heard from for this long is forgotten, in milliseconds.
+/// An agent that was not seen for this long is forgotten, in milliseconds.
 pub const KNOWN_FOR_MS: u64 = 600_000;
 
 /// Reports that an agent is alive.
@@ -40,7 +40,7 @@ impl Command for ReportAlive {
     type Reply = Place;
     const SERVICE: Service = Service::Registrar;
     const VERB: &'static str = "alive";
-    const TOLD: bool = true;
+    const ALLOWS_ONE_WAY: bool = true;
 }
 
 /// The answer to [`ReportAlive`].
@@ -68,8 +68,8 @@ impl Command for ListNodes {
 /// The answer to [`ListNodes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeList {
-    /// How long ago each node was heard from, in milliseconds, for nodes that were heard from within [`KNOWN_FOR_MS`] and have not left.
-    pub heard_ms_ago: BTreeMap<NodeName, u64>,
+    /// How long ago each node was last seen, in milliseconds, for nodes that were seen within [`KNOWN_FOR_MS`] and have not left.
+    pub last_seen_ms_ago: BTreeMap<NodeName, u64>,
 }
 
 /// The key of the registrar's lease in the bucket `leaders`.

@@ -82,7 +82,7 @@ impl Command for ReleasePermit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegistryLimit {
-    /// What the registry counts as one client (`docker-ratelimit-source`), if it says so.
+    /// What the registry counts as one client (`docker-ratelimit-source`), if it states that.
     pub source: Option<String>,
     /// How many are allowed in a window; 0: not stated.
     pub limit: u64,
@@ -205,7 +205,7 @@ impl Command for GrantBudget {
 #[serde(default)]
 pub struct KnownLimits {
     /// The registry has answered, and stated no limit.
-    pub none_told: bool,
+    pub none_stated: bool,
     /// The stated limits, less all permits that are granted and not returned.
     pub limits: Vec<RegistryLimit>,
 }
@@ -224,7 +224,7 @@ pub enum BudgetAnswer {
         #[serde(default)]
         known: KnownLimits,
     },
-    /// Not yet: [`BudgetTurn`] says when to ask again.
+    /// Not yet: [`BudgetTurn`] tells when to ask again.
     Queued {
         /// The leader's epoch.
         epoch: u64,
@@ -266,7 +266,7 @@ pub struct RenewBudget {
     pub permits: Vec<PermitId>,
     /// The limits that the registry has stated since.
     #[serde(default)]
-    pub told: Vec<PermitLimits>,
+    pub limits: Vec<PermitLimits>,
     /// The node's knowledge of the owner's limits, for a new leader.
     #[serde(default)]
     pub known: KnownLimits,
@@ -315,11 +315,11 @@ pub struct ReturnBudget {
     pub permit: PermitId,
     /// Whether a pull may have begun with it: then a quota counts it until the registry's own figure includes it.
     pub used: bool,
-    /// The limits that the registry stated; none: it was not heard from. Empty: it answered, and stated none.
+    /// The limits that the registry stated; none: it has not answered. Empty: it answered, and stated none.
     #[serde(default)]
-    pub told: Option<Vec<RegistryLimit>>,
-    /// Whether the registry could serve the requests. True: it did, or said that there is no such content. False: it refused because of its
-    /// load (429, 5xx) or did not answer. None: it was not asked, or the outcome says nothing about the registry.
+    pub limits: Option<Vec<RegistryLimit>>,
+    /// Whether the registry could serve the requests. True: it did, or answered that there is no such content. False: it refused because
+    /// of its load (429, 5xx) or did not answer. None: it was not asked, or the outcome shows nothing about the registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<bool>,
 }
@@ -348,14 +348,14 @@ pub struct BudgetTurn {
 }
 
 impl Command for BudgetTurn {
-    type Reply = BudgetTurnHeard;
+    type Reply = BudgetTurnReceived;
     const SERVICE: Service = Service::Throttler;
     const VERB: &'static str = "budget-turn";
 }
 
 /// The answer to [`BudgetTurn`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BudgetTurnHeard {}
+pub struct BudgetTurnReceived {}
 
 /// Asks for this node's knowledge of the fleet's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

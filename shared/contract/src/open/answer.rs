@@ -175,10 +175,10 @@ mod tests {
         Later { wait_ms: u64, why: String },
         No(String),
         Maybe,
-        Ask { whom: Vec<String> },
+        Ask { nodes: Vec<String> },
     }
 
-    fn both_ways(newer: &Newer) -> [Result<Answer, String>; 2] {
+    fn from_msgpack_and_json(newer: &Newer) -> [Result<Answer, String>; 2] {
         let bytes = rmp_serde::to_vec_named(newer).unwrap_or_default();
         let json = serde_json::to_vec(newer).unwrap_or_default();
         [rmp_serde::from_slice(&bytes).map_err(|error| error.to_string()), serde_json::from_slice(&json).map_err(|error| error.to_string())]
@@ -192,17 +192,17 @@ mod tests {
             (Newer::Later { wait_ms: 7, why: "x".to_owned() }, Answer::Later { wait_ms: 7 }),
             (Newer::No("n".to_owned()), Answer::No("n".to_owned())),
             (Newer::Maybe, unknown("maybe")),
-            (Newer::Ask { whom: vec!["n1".to_owned()] }, unknown("ask")),
+            (Newer::Ask { nodes: vec!["n1".to_owned()] }, unknown("ask")),
         ];
         for (newer, expected) in cases {
-            for read in both_ways(&newer) {
+            for read in from_msgpack_and_json(&newer) {
                 assert_eq!(read.as_ref(), Ok(&expected));
             }
         }
     }
 
     #[test]
-    fn what_is_no_answer_at_all_is_refused() {
+    fn malformed_answers_are_refused() {
         for bytes in [&b"\x80"[..], b"\xc0", b"\x07", b"\x82\xa3yes\xc0\xa2no\xa1x", b"\x81\xa5later\xa1x", b"\x81"] {
             assert!(rmp_serde::from_slice::<Answer>(bytes).is_err(), "{bytes:?}");
         }

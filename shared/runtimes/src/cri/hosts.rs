@@ -76,7 +76,7 @@ impl Hosts {
             }
             // Its earlier answer is more likely to be true than our settings.
             failed => {
-                tracing::debug!(?failed, "the runtime does not say where it reads the settings of registries");
+                tracing::debug!(?failed, "the runtime does not report where it reads the settings of registries");
                 last.as_ref().map_or(HostsConfig::Unknown, |(_, before)| before.clone())
             }
         }

@@ -18,7 +18,7 @@ const SOURCE_LABEL: &str = "containerd.io/distribution.source.";
 /// The prefix of a manifest's label; the layer's index follows. Its value is the layer's digest.
 const LAYER_LABEL: &str = "containerd.io/gc.ref.content.l.";
 
-/// Follows the layers of one pull. The caller feeds it with containerd's answers, and it says when more is needed.
+/// Follows the layers of one pull. The caller feeds it with containerd's answers, and it reports when more is needed.
 pub(super) struct LayerTracker {
     source_label: String,
     repository: String,

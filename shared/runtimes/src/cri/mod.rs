@@ -217,7 +217,7 @@ impl CriRuntime {
                 "what answers at {socket} does not speak CRI version 1: enable containerd's cri plugin (disabled_plugins in its \
                  config.toml), or use containerd 1.6, CRI-O 1.23 or later"
             ),
-            (None, _) => format!("the runtime at {socket} does not say its version: {}", failure.text()),
+            (None, _) => format!("the runtime at {socket} does not report its version: {}", failure.text()),
         }
     }
 }

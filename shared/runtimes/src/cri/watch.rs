@@ -68,7 +68,7 @@ impl Watcher {
                     // The first layer shows that the registry has resolved the tag.
                     if layers.is_empty() { progress.layers(layers) } else { progress.resolved(layers) }
                 }
-                Err(status) => tracing::debug!(code = ?status.code(), "progress of a pull cannot be seen"),
+                Err(status) => tracing::debug!(code = ?status.code(), "the progress of a pull cannot be read"),
             }
         }
     }

@@ -131,7 +131,7 @@ const PROXY_STATUS: [(&str, FailureClass); 4] = [
     ("gateway timeout", RegistryUnavailable),
 ];
 
-/// Prefixes of texts that say that an image lacks the platform.
+/// Prefixes of texts which state that an image lacks the platform.
 const NO_SUCH_PLATFORM: [&str; 3] = ["no match for platform", "no image found in image index", "no image found in manifest list"];
 
 /// containerd's separator between a status and the registry's error body.
@@ -160,15 +160,15 @@ pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
     let prefix = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|(_, class)| *class);
     let chain = segments::links(text);
     let links: Vec<&str> = chain.iter().map(|link| link.strip_prefix("code = ").map_or(link.as_str(), after_code)).collect();
-    let said = (0..links.len()).find_map(|at| class_of_link(&links, at).map(|class| (at, class)));
-    let class = match (prefix, said.map(|(_, class)| class)) {
+    let stated = (0..links.len()).find_map(|at| class_of_link(&links, at).map(|class| (at, class)));
+    let class = match (prefix, stated.map(|(_, class)| class)) {
         // CRI-O says "registry unavailable" for several causes; two of them belong to another class.
         (Some(RegistryUnavailable), Some(closer @ (RateLimited | NodeLocal))) => closer,
         (Some(prefix), _) => prefix,
         (None, Some(class)) => class,
         (None, None) => class_of_code(code),
     };
-    let decided_at = said.filter(|(_, said)| *said == class).map(|(at, _)| at);
+    let decided_at = stated.filter(|(_, stated)| *stated == class).map(|(at, _)| at);
     let deciding = decided_at.map(|at| links[at]);
     let no_such_platform = deciding.is_some_and(|link| NO_SUCH_PLATFORM.iter().any(|words| link.starts_with(words)));
     let authoritative = match class {
@@ -185,7 +185,7 @@ pub fn read_text(text: &str, code: Option<GrpcCode>) -> Reading {
 
 /// The text after `code = X desc = ` in `rpc error: code = X desc = ...`.
 fn after_code(link: &str) -> &str {
-    link.split_once(" desc = ").map_or("", |(_, said)| said)
+    link.split_once(" desc = ").map_or("", |(_, description)| description)
 }
 
 fn class_of_link(links: &[&str], at: usize) -> Option<FailureClass> {

@@ -85,7 +85,7 @@ fn bracketed_length(text: &str) -> Option<usize> {
 /// Removes ` exit status 1`, which CRI-O appends to the text of its unpacking process.
 fn without_exit_status(link: &str) -> &str {
     let ended = link.rsplit_once(" exit status ").filter(|(_, status)| status.bytes().all(|byte| byte.is_ascii_digit()));
-    ended.map_or(link, |(said, _)| said)
+    ended.map_or(link, |(text, _)| text)
 }
 
 fn without_names(link: &str) -> String {

@@ -64,8 +64,8 @@ impl Question<'_> {
             return Err(self.failed(format!("answered more than {ANSWER_MAX_BYTES} bytes")));
         }
         if !status.success() {
-            let said = String::from_utf8_lossy(&answer);
-            return if said.trim() == NONE_KEPT { Ok(None) } else { Err(self.failed(format!("failed with {status}"))) };
+            let output = String::from_utf8_lossy(&answer);
+            return if output.trim() == NONE_KEPT { Ok(None) } else { Err(self.failed(format!("failed with {status}"))) };
         }
         let answer: Answer =
             serde_json::from_slice(&answer).map_err(|_| self.failed("answered something that is no JSON login".to_owned()))?;

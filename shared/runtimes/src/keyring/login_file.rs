@@ -136,7 +136,7 @@ fn credential(entry: &str, login: &Value, file: &str) -> Result<Option<Credentia
     let kind = if !credential.registry_token.is_empty() {
         "registry token"
     } else if !credential.identity_token.is_empty() {
-        // The user name beside such a token is a placeholder that the registry does not know.
+        // The user name of such a token is a placeholder that the registry does not know.
         (credential.username, credential.password) = (String::new(), String::new());
         "identity token"
     } else if !credential.username.is_empty() {

@@ -209,7 +209,7 @@ impl Wanted {
             restart(partial)?;
             answer = origin.ask(&self.digest, 0).await?;
             if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-                return Err(self.wrong_length(&answer.host(), "is said to be shorter than"));
+                return Err(self.wrong_length(&answer.host(), "is shorter, as the answer states, than"));
             }
         } else if answer.status() != StatusCode::PARTIAL_CONTENT {
             if from > 0 {

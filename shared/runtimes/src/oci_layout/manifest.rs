@@ -104,7 +104,7 @@ impl Manifest {
         let body = document.media_type.as_str();
         let known = |name: &str| [OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_LIST].contains(&name);
         if !body.is_empty() && known(header) && body != header {
-            return Err(format!("the manifest came as {header} but says that it is {}", super::failure::bounded(body, 100)));
+            return Err(format!("the manifest came as {header} but states that it is {}", super::failure::bounded(body, 100)));
         }
         let name = if body.is_empty() { header } else { body };
         match (name, document.manifests) {
@@ -226,7 +226,7 @@ mod tests {
             ("", OCI_MANIFEST, "cannot be read"),
             ("{}", OCI_MANIFEST, "no config"),
             ("[]", OCI_MANIFEST, "cannot be read"),
-            (list_as_image, OCI_MANIFEST, "says that it is"),
+            (list_as_image, OCI_MANIFEST, "states that it is"),
             (traversal.as_str(), OCI_MANIFEST, "cannot be read"),
             (negative.as_str(), OCI_MANIFEST, "cannot be read"),
             (r#"{"schemaVersion":1}"#, "application/json", "schema 1"),

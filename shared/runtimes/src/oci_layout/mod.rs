@@ -4,7 +4,7 @@
 //! do not block other work.
 //!
 //! A pull asks each endpoint of the route in turn (`route`), sends logins when challenged (`registry`), fetches layers in parallel
-//! (`download`) and adds the image to the index when it is complete (`layout`). Operators list and remove images beside it (`upkeep`).
+//! (`download`) and adds the image to the index when it is complete (`layout`). `upkeep` lists and removes images for operators.
 
 mod download;
 mod failure;

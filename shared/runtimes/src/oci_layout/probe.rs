@@ -18,7 +18,7 @@ use super::route::{self, Endpoint, RouteOptions};
 use crate::keyring::Keyring;
 use crate::port::Probe;
 
-/// The most concurrent probes of one endpoint beside another runtime; they are rare and small.
+/// The most concurrent probes of one endpoint when another runtime pulls; they are rare and small.
 const PROBES_PER_REGISTRY: usize = 2;
 
 /// Makes probes and size estimates.
@@ -29,7 +29,7 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// A prober beside another runtime.
+    /// A prober of manifests when another runtime pulls.
     pub(crate) fn new(keyring: Keyring, timeouts: Timeouts, instruments: Instruments) -> Self {
         install_cryptography();
         let registries = Registries::new(timeouts, PROBES_PER_REGISTRY, Clock::host(), instruments);

@@ -117,7 +117,7 @@ impl Pull {
             None => self.platform_in_config(&resolved.image.config.digest)?,
             known => known,
         };
-        self.enter(&resolved, NewImage { platform: platform.clone(), ..image }).await?;
+        self.add_to_index(&resolved, NewImage { platform: platform.clone(), ..image }).await?;
         drop(pull_lock);
         Ok(PulledImage {
             image_ref: format!("{}@{}", self.request.reference.repository(), resolved.digest),
@@ -276,12 +276,12 @@ impl Pull {
     }
 
     /// Adds the image to the index.
-    async fn enter(&self, resolved: &Resolved, image: NewImage) -> Steps<()> {
+    async fn add_to_index(&self, resolved: &Resolved, image: NewImage) -> Steps<()> {
         let layout = &self.shared.layout;
         let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
         put.map_err(failed("write the manifest into", layout.root())).map_err(|failure| vec![failure])?;
         let image = NewImage { pulled_at: self.shared.clock.now().wall, ..image };
-        layout.enter(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])
+        layout.add_image(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])
     }
 }
 
@@ -290,8 +290,8 @@ pub(super) fn unsuitable(reference: &Reference, what: &str) -> StepFailure {
     let advice = "name another platform with --platform, or push the image for this one";
     let what = format!("{}: {what}", reference.registry());
     // The list matched its digest, so this is the registry's own answer.
-    let said = StepFailure { authoritative: true, no_such_platform: true, ..StepFailure::here(what, advice) };
-    said.of_class(FailureClass::ContentInvalid)
+    let failure = StepFailure { authoritative: true, no_such_platform: true, ..StepFailure::here(what, advice) };
+    failure.of_class(FailureClass::ContentInvalid)
 }
 
 /// The failure of too deeply nested lists.

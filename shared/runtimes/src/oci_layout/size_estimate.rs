@@ -21,7 +21,7 @@ impl Prober {
         let mut failures = Vec::new();
         for endpoint in endpoints.into_iter().filter(able) {
             match self.estimate_size_at(endpoint, request).await {
-                Ok(weight) => return Ok(weight),
+                Ok(estimate) => return Ok(estimate),
                 Err(failure) => {
                     let over = failure.reach == Reach::Pull;
                     failures.push(failure);

@@ -157,14 +157,14 @@ impl StoreUpkeep {
     }
 
     /// Removes images as `options` say, then all blobs that neither an image nor a running pull needs, and the partial blobs that no pull
-    /// has resumed for a day. `hear` gets the sum so far.
+    /// has resumed for a day. `on_progress` gets the sum so far.
     ///
     /// # Errors
     /// The store cannot be read or changed. Everything removed until then was unneeded.
-    pub async fn prune(&self, options: &PruneOptions, hear: impl FnMut(Freed)) -> Result<Pruned, UpkeepError> {
+    pub async fn prune(&self, options: &PruneOptions, on_progress: impl FnMut(Freed)) -> Result<Pruned, UpkeepError> {
         let images = if options.older_than.is_some() { self.remove_images(self.is_old(options)).await? } else { Vec::new() };
         self.make_own_folders()?;
-        let blobs = self.layout.remove_unreferenced(hear).await?;
+        let blobs = self.layout.remove_unreferenced(on_progress).await?;
         Ok(Pruned { images, freed: blobs.and(self.old_partials(false)?) })
     }
 

@@ -36,8 +36,8 @@ pub async fn child_pulls(image: &str, variables: &[(&str, &str)]) -> bool {
     child(image, variables).await.status.success()
 }
 
-/// The failure of a pull by a child with these variables.
-pub async fn child_says(image: &str, variables: &[(&str, &str)]) -> String {
+/// The output of a child with these variables whose pull fails.
+pub async fn child_fails(image: &str, variables: &[(&str, &str)]) -> String {
     let output = child(image, variables).await;
     assert!(!output.status.success());
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()

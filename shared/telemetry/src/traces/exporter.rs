@@ -13,7 +13,7 @@ const HTTP_PATH: &str = "v1/traces";
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The options are not accepted by the exporter.
-    #[error("traces cannot be exported as OTEL_* says: {0}")]
+    #[error("traces cannot be exported as the OTEL_* variables configure: {0}")]
     Build(#[from] ExporterBuildError),
     /// A header is invalid.
     #[error("OTEL_EXPORTER_OTLP_HEADERS: {0:?} is no name and value of a header")]

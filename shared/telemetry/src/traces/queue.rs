@@ -59,21 +59,21 @@ impl Queue {
     pub(crate) fn start(options: Options, resource: Resource) -> Result<Arc<Self>, ExportError> {
         let Options { queue: size, batch, delay, .. } = options;
         let queue = Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), size, batch: batch.clamp(1, size), delay });
-        let (tell, made) = sync_channel(1);
+        let (started, result) = sync_channel(1);
         let own = Arc::clone(&queue);
         let work = move || {
             let ready = Ready::make(&options, &resource);
             match ready {
                 Ok(ready) => {
                     // Fails only if the process is ending.
-                    let _ = tell.send(Ok(()));
+                    let _ = started.send(Ok(()));
                     own.work(&ready);
                 }
-                Err(error) => drop(tell.send(Err(error))),
+                Err(error) => drop(started.send(Err(error))),
             }
         };
         std::thread::Builder::new().name("otlp-export".to_owned()).spawn(work).map_err(ExportError::Thread)?;
-        made.recv().unwrap_or(Err(ExportError::Ended))?;
+        result.recv().unwrap_or(Err(ExportError::Ended))?;
         Ok(queue)
     }
 
@@ -125,7 +125,7 @@ impl Queue {
                     complained = Some(now);
                     let Counts { failed, dropped, .. } = self.counts();
                     let failed = failed + counted;
-                    tracing::warn!(error, failed, dropped, "spans were not exported: the collector did not take them; pulls go on without");
+                    tracing::warn!(error, failed, dropped, "spans were not exported: the collector did not take them; pulls go on");
                 }
             }
             let mut state = self.lock();

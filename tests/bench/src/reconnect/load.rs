@@ -35,7 +35,7 @@ impl Load {
     #[allow(clippy::disallowed_methods, reason = "a thread that has to wait")]
     pub(super) fn watch(server: Monitoring, clock: Clock) -> Self {
         let (seen, ended) = (Arc::<Mutex<Seen>>::default(), Arc::new(AtomicBool::new(false)));
-        let (told, over) = (Arc::clone(&seen), Arc::clone(&ended));
+        let (measured, over) = (Arc::clone(&seen), Arc::clone(&ended));
         let watcher = std::thread::spawn(move || {
             let (mut before, mut messages_before) = (clock.now().monotonic, 0);
             while !over.load(Ordering::Relaxed) {
@@ -47,7 +47,7 @@ impl Load {
                 }
                 let messages = number("in_msgs") + number("out_msgs");
                 let since = messages.saturating_sub(messages_before);
-                let mut seen = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = measured.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.most_per_second = seen.most_per_second.max(since as f64 / now.saturating_sub(before).as_secs_f64());
                 seen.slow_consumers = number("slow_consumers");
                 seen.connections = seen.connections.max(number("connections"));

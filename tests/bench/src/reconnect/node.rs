@@ -50,7 +50,7 @@ pub(super) struct Parts {
     pub(super) url: String,
     pub(super) clock: Clock,
     /// Limits the nodes that connect at once.
-    pub(super) gate: Arc<Semaphore>,
+    pub(super) connecting: Arc<Semaphore>,
     pub(super) progress: Arc<Progress>,
     pub(super) stage: watch::Receiver<Stage>,
 }
@@ -58,15 +58,15 @@ pub(super) struct Parts {
 /// Runs a node until its thread ends.
 pub(super) async fn node(parts: Parts) {
     let number = parts.number;
-    if let Err(error) = live(parts).await {
+    if let Err(error) = run(parts).await {
         remark(&format!("node {number}: {error:#}"));
     }
 }
 
-async fn live(parts: Parts) -> Result<()> {
-    let Parts { number, nodes, url, clock, gate, progress, mut stage } = parts;
+async fn run(parts: Parts) -> Result<()> {
+    let Parts { number, nodes, url, clock, connecting, progress, mut stage } = parts;
     let node = {
-        let _one_of_few = gate.acquire().await?;
+        let _one_of_few = connecting.acquire().await?;
         Node::start(number, nodes, &url, &clock).await?
     };
     progress.connected.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Node {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(LIMIT, shares).await.context("a tracker does not come to share")??;
+        tokio::time::timeout(LIMIT, shares).await.context("a tracker does not begin to share")??;
         let place = Place { alive: nodes as u64, alive_in_zone: nodes as u64, rank: Some(number as u64) };
         node.put(SeeFleet(FleetSeen { place, digest: None })).await?;
         Ok(node)

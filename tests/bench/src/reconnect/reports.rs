@@ -29,7 +29,7 @@ pub(super) struct Summary {
 struct Reports {
     /// When the connection was back.
     back: Duration,
-    told: Vec<(u128, String, Kind)>,
+    all: Vec<(u128, String, Kind)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ enum Kind {
 }
 
 /// All reports.
-pub(super) struct Told(Arc<Mutex<Reports>>);
+pub(super) struct PublishedReports(Arc<Mutex<Reports>>);
 
-impl Told {
+impl PublishedReports {
     /// Subscribes with a connection of its own.
     pub(super) async fn on(url: &str, clock: Clock) -> Result<Self> {
         let bus = NatsBus::connect(NatsOptions { urls: Some(url.to_owned()), ..NatsOptions::default() }).await?;
@@ -51,8 +51,8 @@ impl Told {
         let mut arriving = bus.subscribe(&fleet.all_knowledge(), None).await?;
         let mut health = bus.health_changes();
         let reports: Arc<Mutex<Reports>> = Arc::default();
-        let told = Arc::clone(&reports);
-        tasks::spawn("told", async move {
+        let shared = Arc::clone(&reports);
+        tasks::spawn("reports", async move {
             // The connection must live as long as this task.
             let _open = bus;
             loop {
@@ -60,7 +60,7 @@ impl Told {
                     biased;
                     health = health.next() => {
                         match health {
-                            Some(BusHealth::Connected) => told.lock().unwrap_or_else(PoisonError::into_inner).back = clock.now().monotonic,
+                            Some(BusHealth::Connected) => shared.lock().unwrap_or_else(PoisonError::into_inner).back = clock.now().monotonic,
                             Some(_) => {}
                             None => return,
                         }
@@ -71,14 +71,14 @@ impl Told {
                 let Some(message) = message else { return };
                 let key = fleet.key_of(REPORTS, &message.subject).and_then(ReportKey::read);
                 let (Some(key), Ok(report)) = (key, decode::<StoredReport>(&message.payload)) else { continue };
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut reports = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let was_at = clock.now().monotonic.saturating_sub(Duration::from_millis(report.age_ms));
                 let kind = match report.found {
                     Found::Succeeded => Kind::Succeeded,
-                    _ if was_at < told.back => Kind::FailedBefore,
+                    _ if was_at < reports.back => Kind::FailedBefore,
                     _ => Kind::FailedSince,
                 };
-                told.told.push((key.backoff_key, key.node.to_string(), kind));
+                reports.all.push((key.backoff_key, key.node.to_string(), kind));
             }
         });
         Ok(Self(reports))
@@ -86,15 +86,15 @@ impl Told {
 
     /// The summary so far.
     pub(super) fn take(&self) -> Summary {
-        let told = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).told);
+        let reports = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).all);
         let most = |kind: Kind| {
             let mut nodes: BTreeMap<u128, BTreeSet<&str>> = BTreeMap::new();
-            for (backoff_key, node, _) in told.iter().filter(|(_, _, of)| *of == kind) {
+            for (backoff_key, node, _) in reports.iter().filter(|(_, _, of)| *of == kind) {
                 nodes.entry(*backoff_key).or_default().insert(node);
             }
             nodes.values().map(BTreeSet::len).max().unwrap_or_default()
         };
         let [of_before, since] = [Kind::FailedBefore, Kind::FailedSince].map(most);
-        Summary { of_before, since, reports: told.len() }
+        Summary { of_before, since, reports: reports.len() }
     }
 }

@@ -76,7 +76,7 @@ fn is_turned_away(options: NatsOptions) -> bool {
     runtime().block_on(async {
         let bus = NatsBus::connect(options).await.unwrap();
         let mut states = bus.health_changes();
-        let said = async {
+        let refused = async {
             loop {
                 match states.next().await {
                     Some(BusHealth::Disconnected { reason }) if reason.contains("uthorization") => return true,
@@ -85,7 +85,7 @@ fn is_turned_away(options: NatsOptions) -> bool {
                 }
             }
         };
-        tokio::time::timeout(LIMIT, said).await.expect("the server says whether it lets the login in")
+        tokio::time::timeout(LIMIT, refused).await.expect("the server lets the login in or refuses it")
     })
 }
 
@@ -185,14 +185,14 @@ fn bad_tokens_are_refused_with_the_reason_and_are_not_in_any_log() {
     let asked = Asked::start();
     let bad = [bad_claims(&asked.cluster), bad_signatures(&asked.cluster)].concat();
     let mut wrong = Vec::new();
-    for (what, token, said) in &bad {
+    for (what, token, reason) in &bad {
         let before = asked.callout.stderr().len();
         let is_refused = is_turned_away(asked.options(token, "n7"));
-        let log = until(&format!("the callout has said what it did with {what}"), || {
+        let log = until(&format!("the callout has logged what it did with {what}"), || {
             Some(asked.callout.stderr()).filter(|log| log[before..].contains("refused") || log[before..].contains("let in"))
         });
         let news = &log[before..];
-        if !(is_refused && news.contains("refused") && news.contains(said) && !news.contains("let in")) {
+        if !(is_refused && news.contains("refused") && news.contains(reason) && !news.contains("let in")) {
             wrong.push(format!("{what}: {news}"));
         }
     }
@@ -268,15 +268,15 @@ fn a_client_certificate_that_the_server_has_verified_is_a_node() {
 }
 
 #[test]
-fn a_callout_that_cannot_work_says_so_and_ends() {
+fn a_callout_that_cannot_work_reports_the_error_and_ends() {
     let place = e2e::Workplace::new();
     place.run(&["nats-setup", "--accounts", FOLDER, "--node", "n1", "--auth-callout"]).expect(0);
     let seed = |name: &str| place.text_path(&format!("{FOLDER}/seeds/{name}.nk"));
     let (issuer, user) = (seed("auth-callout.issuer"), seed("n1"));
     let (empty, good) = (place.write("empty.json", "{\"keys\":[]}"), place.write("good.json", Cluster::new().jwks()));
     let role = ["--role", "node=fleetpull/agent", "--issuer", ISSUER];
-    for (options, status, said) in [
-        (vec!["--signing-key", &issuer], 2, "nobody would be let in"),
+    for (options, status, expected) in [
+        (vec!["--signing-key", &issuer], 2, "no client could log in"),
         (vec!["--signing-key", "nowhere.nk", "--certificate-role", "node=a"], 1, "nowhere.nk"),
         (vec!["--signing-key", &user, "--certificate-role", "node=a"], 1, "not the seed of an account"),
         ([&["--signing-key", issuer.as_str(), "--jwks", "nowhere.json"][..], &role].concat(), 1, "nowhere.json"),
@@ -289,6 +289,6 @@ fn a_callout_that_cannot_work_says_so_and_ends() {
         (vec!["--signing-key", &issuer, "--jwks", &good], 2, "--issuer"),
     ] {
         let done = place.run(&[&["nats-auth"], options.as_slice()].concat()).expect(status);
-        assert!(done.stderr.contains(said), "{said}: {done}");
+        assert!(done.stderr.contains(expected), "{expected}: {done}");
     }
 }

@@ -80,7 +80,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
     let place = Workplace::new();
     let users = place.write("users", "node n1\nviewer grafana # the dashboards\nboss ann\n");
     let same = place.write("same", "viewer n1\n");
-    for (options, said) in [
+    for (options, expected) in [
         (&["--node", "n1", "--node", "n1"][..], "the name n1 is given twice"),
         (&["--node", "n1", "--operator", "N1"], "the name N1 is given twice, to a node and to a operator"),
         (&["--node", "n1", "--users", &same], "the name n1 is given twice"),
@@ -88,11 +88,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
         (&["--viewer", ".."], "cannot name a file"),
         (&["--node", "a/b"], "is not a node name"),
         (&["--users", &users], "line 3: \"boss\" is not a role"),
-        (&[], "accounts for nobody"),
+        (&[], "no users are named"),
         (&["--node", "n1", "--replicas", "3"], "cannot be used with"),
     ] {
         let done = place.run(&[&["nats-setup", "--accounts", "acc"], options].concat()).expect(2);
-        assert!(done.stderr.contains(said), "{said}: {done}");
+        assert!(done.stderr.contains(expected), "{expected}: {done}");
     }
     let without = place.run(&["nats-setup", "--node", "n1"]).expect(2);
     assert!(without.stderr.contains("--accounts"), "{without}");

@@ -73,8 +73,8 @@ impl Fleet {
     async fn stored_events(&self) -> u64 {
         let asked = Message::new("$JS.API.STREAM.INFO.FLEETPULL_EVENTS", "");
         let answer = self.connect("setup").await.request(asked, LIMIT).await.unwrap();
-        let told: Value = serde_json::from_slice(&answer.payload).unwrap();
-        told["state"]["messages"].as_u64().unwrap_or_else(|| panic!("{told}"))
+        let info: Value = serde_json::from_slice(&answer.payload).unwrap();
+        info["state"]["messages"].as_u64().unwrap_or_else(|| panic!("{info}"))
     }
 
     /// The server's log lines about messages and subscriptions that it did not permit.

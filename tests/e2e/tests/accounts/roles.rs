@@ -30,7 +30,7 @@ const FORGED: [(&str, &str); 16] = [
 ];
 /// Subjects of leases, which belong to nodes, and requests that change a bucket.
 const NOT_OF_ROLE: [&str; 9] = [
-    "$KV.fleetpull-leases.try.lead.ab.1",
+    "$KV.fleetpull-leases.attempt.lead.ab.1",
     "$KV.fleetpull-leaders.registrar",
     "$KV.fleetpull-pauses.all",
     "$KV.fleetpull-reports.n1.not_found.ab",
@@ -83,7 +83,7 @@ fn a_permission_that_is_too_wide_is_found() {
 }
 
 #[test]
-fn who_is_no_node_writes_nothing_and_only_operators_clear_pause_and_set_the_policy() {
+fn only_nodes_write_and_only_operators_clear_pause_and_set_the_policy() {
     if met(current_program()).is_none() {
         return;
     }
@@ -131,7 +131,7 @@ fn nodes_work_in_full_and_each_role_does_what_it_is_for() {
             fleet.run(user, command).expect(status);
         }
     }
-    assert_eq!(fleet.violations(), [""; 0], "nobody has tried what it may not");
+    assert_eq!(fleet.violations(), [""; 0], "no client has made a forbidden request");
 
     let pulled = fleet.run("viewer", &["pull", &image("v3"), "--node", "n1"]);
     assert_ne!(pulled.status, 0, "a viewer lets nothing be pulled: {pulled}");

@@ -8,7 +8,7 @@ use e2e::Agent;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[test]
-fn one_line_says_what_has_started() {
+fn one_line_describes_what_has_started() {
     let place = Workplace::new();
     place.write(".docker/config.json", r#"{"auths": {}}"#);
     let agent = Agent::start(&place, "n1", &[]).ready();
@@ -83,7 +83,7 @@ fn a_signal_ends_it_in_good_order() {
 }
 
 #[test]
-fn a_pull_in_flight_does_not_hold_up_the_end_and_its_caller_is_told() {
+fn a_running_pull_does_not_delay_the_end_and_its_caller_gets_an_answer() {
     let (registry, place) = (Registry::new(), Workplace::new());
     let added = registry.add_image("shop/web", "v1", &MadeImage::of_layers([3_000_000]));
     let layer = &added.manifests[0].layers[0];
@@ -95,9 +95,9 @@ fn a_pull_in_flight_does_not_hold_up_the_end_and_its_caller_is_told() {
     until("the pull is under way", || (agent.described()["pulling"] == 1).then_some(()));
     agent.signal(Signal::Terminate);
     agent.end().expect(0);
-    let told = e2e::Finished::of(&arguments, pull).expect(1).object();
-    assert_eq!((&told["outcome"], &told["image"]), (&"failed".into(), &image.into()), "{told}");
-    assert!(told["message"].as_str().unwrap().contains("closed its socket"), "{told}");
+    let outcome = e2e::Finished::of(&arguments, pull).expect(1).object();
+    assert_eq!((&outcome["outcome"], &outcome["image"]), (&"failed".into(), &image.into()), "{outcome}");
+    assert!(outcome["message"].as_str().unwrap().contains("closed its socket"), "{outcome}");
 }
 
 #[test]

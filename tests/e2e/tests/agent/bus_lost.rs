@@ -1,4 +1,4 @@
-//! The bus is lost: an agent goes on alone, says so, and uses the bus again by itself.
+//! The bus is lost: an agent goes on alone, reports it, and uses the bus again by itself.
 
 use e2e::{Registry, Signal, Workplace, until};
 use memory_registry::MadeImage;
@@ -27,7 +27,7 @@ fn it_starts_without_a_server_and_is_there_when_the_server_comes() {
 }
 
 #[test]
-fn pulls_go_on_while_the_server_is_gone() {
+fn pulls_go_on_while_the_server_is_down() {
     if met(current_program()).is_none() {
         return;
     }
@@ -47,7 +47,7 @@ fn pulls_go_on_while_the_server_is_gone() {
     assert!(recorded > before && published == before, "{recorded} recorded, {published} published, {before} before");
     server.restart();
     agent.until_state("it has the bus again", |state| state == "ok");
-    // Wait for at least the events Pulling and Pulled, besides the events about the agent.
+    // Wait for at least the events Pulling and Pulled, in addition to the events about the agent.
     until("its events are handed over", || (agent.counter("events_published_total") >= before + 2).then_some(()));
     assert_eq!((agent.counter("bus_lost_total"), agent.counter("bus_connected")), (1, 1));
 }
@@ -55,7 +55,7 @@ fn pulls_go_on_while_the_server_is_gone() {
 /// In an incident in which the bus is lost, an operator pauses one agent: the pause applies there at once, and on all nodes when the bus is
 /// back.
 #[test]
-fn a_pause_told_to_one_agent_without_a_bus_holds_everywhere_when_the_bus_is_back() {
+fn a_pause_at_one_agent_without_a_bus_holds_everywhere_when_the_bus_is_back() {
     if met(current_program()).is_none() {
         return;
     }
@@ -71,16 +71,16 @@ fn a_pause_told_to_one_agent_without_a_bus_holds_everywhere_when_the_bus_is_back
     until("both know of it", || (paused(&agents[1]) == ["ended.example"]).then_some(()));
     server.kill();
     agents.iter().for_each(|agent| drop(agent.until_state("it has seen that", is_alone)));
-    let told = agents[0].asked(&["backoff", "pause", "--registry", "r.example", "-o", "json"]).expect(0);
-    assert!(told.stderr.contains("only n1 was told"), "{told}");
+    let paused_here = agents[0].asked(&["backoff", "pause", "--registry", "r.example", "-o", "json"]).expect(0);
+    assert!(paused_here.stderr.contains("only n1 has it"), "{paused_here}");
     agents[0].asked(&["backoff", "resume", "--registry", "ended.example"]).expect(0);
     assert_eq!((paused(&agents[0]), paused(&agents[1])), (vec!["r.example".into()], vec!["ended.example".into()]));
     server.restart();
-    until("both know what was said last", || agents.iter().all(|agent| paused(agent) == ["r.example"]).then_some(()));
+    until("both have the last command", || agents.iter().all(|agent| paused(agent) == ["r.example"]).then_some(()));
 }
 
 #[test]
-fn it_stops_in_good_order_while_the_server_is_gone() {
+fn it_stops_in_good_order_while_the_server_is_down() {
     if met(current_program()).is_none() {
         return;
     }

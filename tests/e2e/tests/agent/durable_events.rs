@@ -126,11 +126,11 @@ fn repeats_of_a_failure_are_folded() {
         agent.asked(&["pull", "--node", "n1", &image]).expect(status);
     }
     let seen = of_pulls(history(&place, &server, &[]));
-    assert_eq!(reasons(&seen), ["Pulling", "Failed", "BackOff"], "the first of each kind is said at once");
+    assert_eq!(reasons(&seen), ["Pulling", "Failed", "BackOff"], "the first of each kind is published at once");
     assert_eq!(agent.counter("events_folded_total"), 18);
     // The collected repeats are stored: the agent records them after its restart.
     let agent = agent.kill_and_start_again().ready();
-    let seen = until("the repeats are said", || Some(of_pulls(history(&place, &server, &[]))).filter(|events| events.len() >= 4));
+    let seen = until("the repeats are published", || Some(of_pulls(history(&place, &server, &[]))).filter(|events| events.len() >= 4));
     assert_eq!((&seen[3]["data"]["reason"], &seen[3]["data"]["count"]), (&"BackOff".into(), &18.into()));
     assert_gapless(&history(&place, &server, &[]));
     drop(agent);
@@ -152,7 +152,7 @@ fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time()
     for (agent, tag) in [(0, "v1"), (1, "v1"), (0, "v2"), (1, "v2")] {
         agents[agent].asked(&["pull", "--node", ["n1", "n2"][agent], &registry.image(&format!("shop/web:{tag}"))]).expect(0);
     }
-    let told = |events: &[Value]| -> Vec<String> {
+    let in_short = |events: &[Value]| -> Vec<String> {
         let text = |event: &Value, name: &str| event["data"][name].as_str().unwrap().to_owned();
         events
             .iter()
@@ -163,7 +163,7 @@ fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time()
     };
     let all = of_pulls(history(&place, &server, &[]));
     assert_eq!(
-        told(&all),
+        in_short(&all),
         [
             "n1 Pulling v1",
             "n1 Pulled v1",
@@ -177,17 +177,17 @@ fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time()
     );
     assert_gapless(&history(&place, &server, &[]));
     let of_n2 = history(&place, &server, &["--node", "n2", "--reason", "Pulled"]);
-    assert_eq!(told(&of_n2), ["n2 Pulled v1", "n2 Pulled v2"]);
-    assert_eq!(told(&history(&place, &server, &["--reason", "Pulled", "--limit", "1"])), ["n2 Pulled v2"]);
+    assert_eq!(in_short(&of_n2), ["n2 Pulled v1", "n2 Pulled v2"]);
+    assert_eq!(in_short(&history(&place, &server, &["--reason", "Pulled", "--limit", "1"])), ["n2 Pulled v2"]);
     let image = registry.image("shop/web:v1");
-    assert_eq!(told(&history(&place, &server, &["--image", &image, "--reason", "Pulling"])), ["n1 Pulling v1", "n2 Pulling v1"]);
+    assert_eq!(in_short(&history(&place, &server, &["--image", &image, "--reason", "Pulling"])), ["n1 Pulling v1", "n2 Pulling v1"]);
     assert_eq!(history(&place, &server, &["--until", "1h"]).len(), 0);
-    let said = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0);
-    assert!(said.stderr.contains("outboxes") && said.stdout.starts_with("LAST SEEN"), "{said}");
+    let done = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0);
+    assert!(done.stderr.contains("outboxes") && done.stdout.starts_with("LAST SEEN"), "{done}");
     // One agent's socket needs no bus.
     drop(server);
     let own = of_pulls(agents[0].asked(&["events", "--since", "1h", "-o", "json"]).expect(0).objects());
-    assert_eq!(told(&own), ["n1 Pulling v1", "n1 Pulled v1", "n1 Pulling v2", "n1 Pulled v2"]);
+    assert_eq!(in_short(&own), ["n1 Pulling v1", "n1 Pulled v1", "n1 Pulling v2", "n1 Pulled v2"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
 #[test]
-fn who_waits_for_an_answer_over_the_bus_is_told_when_the_agent_stops() {
+fn a_caller_that_waits_over_the_bus_gets_an_answer_when_the_agent_stops() {
     if met(current_program()).is_none() {
         return;
     }
@@ -21,14 +21,14 @@ fn who_waits_for_an_answer_over_the_bus_is_told_when_the_agent_stops() {
     agent.signal(Signal::Terminate);
     let ended = agent.end();
     assert_eq!(ended.status, 0, "{ended}");
-    let told = e2e::Finished::of(&arguments, waiting).expect(1);
-    assert!(told.output().contains("the service pull-coordinator has ended"), "{told}");
+    let done = e2e::Finished::of(&arguments, waiting).expect(1);
+    assert!(done.output().contains("the service pull-coordinator has ended"), "{done}");
 }
 
 /// Only a debug build can be made to panic.
 #[cfg(debug_assertions)]
 #[test]
-fn an_agent_whose_task_panics_says_which_and_ends_as_for_a_service() {
+fn an_agent_whose_task_panics_names_the_task_and_ends_as_for_a_service() {
     if std::env::var_os("FLEETPULL_BINARY").is_some() || met(current_program()).is_none() {
         return;
     }
@@ -39,11 +39,11 @@ fn an_agent_whose_task_panics_says_which_and_ends_as_for_a_service() {
         // The agent publishes reports once the fleet's buckets are open.
         agent.until_state("the agent is well", |state| state == "ok");
         agent.signal(Signal::Break);
-        let (status, _, said) = agent.wait();
-        assert_eq!(status, 1, "{task}: {said}");
-        let ends = format!("the task {task} panicked; the log above says where. The agent ends, so that it is started anew");
+        let (status, _, log) = agent.wait();
+        assert_eq!(status, 1, "{task}: {log}");
+        let ends = format!("the task {task} panicked; the log above shows where. The agent exits, so that its supervisor starts it again");
         for text in [&format!("planted in the task {task}"), "a task panicked; its work is not done any more", &ends] {
-            assert!(said.contains(text), "{task}: {text:?} is not in {said}");
+            assert!(log.contains(text), "{task}: {text:?} is not in {log}");
         }
     }
 }
@@ -64,8 +64,8 @@ fn a_download_that_panics_fails_its_pull_and_not_the_agent() {
     let waiting = agent.asked_meanwhile(&arguments);
     until("the download runs", || (agent.described()["pulling"].as_u64() == Some(1)).then_some(()));
     agent.signal(Signal::Break);
-    let told = e2e::Finished::of(&arguments, waiting).expect(1);
-    assert!(told.output().contains("the download ended by itself") && told.output().contains("report this as a bug"), "{told}");
+    let done = e2e::Finished::of(&arguments, waiting).expect(1);
+    assert!(done.output().contains("the download ended by itself") && done.output().contains("report this as a bug"), "{done}");
     let _ = agent.log_with("a task panicked; what waits for it fails");
     assert_eq!(agent.state(), "ok");
 }
@@ -73,17 +73,20 @@ fn a_download_that_panics_fails_its_pull_and_not_the_agent() {
 /// Only a debug build can be made to panic.
 #[cfg(debug_assertions)]
 #[test]
-fn an_agent_whose_service_panics_says_so_and_ends_so_that_it_is_started_anew() {
+fn an_agent_whose_service_panics_logs_it_and_ends_so_that_it_is_restarted() {
     if std::env::var_os("FLEETPULL_BINARY").is_some() {
         return;
     }
     let place = Workplace::new();
     let agent = Agent::start(&place, "n1", &[]).ready();
     agent.signal(Signal::Break);
-    let (status, _, said) = agent.wait();
-    assert_eq!(status, 1, "{said}");
-    assert!(said.contains("an actor panicked; its service is gone"), "{said}");
-    assert!(said.contains("the service agent panicked; the log above says where. The agent ends, so that it is started anew"), "{said}");
+    let (status, _, log) = agent.wait();
+    assert_eq!(status, 1, "{log}");
+    assert!(log.contains("an actor panicked; its service has ended"), "{log}");
+    assert!(
+        log.contains("the service agent panicked; the log above shows where. The agent exits, so that its supervisor starts it again"),
+        "{log}"
+    );
     // The panic leaves nothing that hinders the next agent.
     let again = Agent::start(&place, "n1", &[]).ready();
     assert_eq!(again.state(), "ok");

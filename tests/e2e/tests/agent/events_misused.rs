@@ -45,7 +45,7 @@ fn of_images(events: &[Value]) -> usize {
 }
 
 #[test]
-fn an_outbox_that_is_damaged_is_set_aside_and_said_and_the_agent_starts() {
+fn a_damaged_outbox_is_set_aside_and_reported_and_the_agent_starts() {
     let (registry, place) = (registry(), Workplace::new());
     let agent = Agent::start(&place, "n1", &[]).ready();
     pull(&agent, &registry, "v1");
@@ -91,7 +91,7 @@ fn of_a_log_that_was_torn_what_is_whole_is_kept() {
 }
 
 #[test]
-fn a_stream_that_somebody_else_has_set_otherwise_costs_no_pull_and_no_event() {
+fn a_stream_with_another_configuration_costs_no_pull_and_no_event() {
     if met(current_program()).is_none() {
         return;
     }
@@ -188,8 +188,8 @@ fn headers_of_megabytes_are_a_failure_of_the_pull_and_of_nothing_else() {
         let row = agent.asked(&["pull", "--node", "n1", &image, "-o", "json"]).expect(1);
         assert!(row.output().len() < 20_000, "{name}: {:.2000}", row.output());
         let row = row.object();
-        let is_said = row["message"].as_str().is_some_and(|message| message.contains("more headers than are read: 100, or 400 KiB"));
-        assert!(row["outcome"] == "failed" && row["class"] == "unknown" && is_said, "{name}: {row}");
+        let is_explained = row["message"].as_str().is_some_and(|message| message.contains("more headers than are read: 100, or 400 KiB"));
+        assert!(row["outcome"] == "failed" && row["class"] == "unknown" && is_explained, "{name}: {row}");
         // The registry's other images can still be pulled.
         let _ = agent.asked(&["pull", "--node", "n1", "--policy", "Always", &registry.image("shop/web:v1")]).expect(0);
     }

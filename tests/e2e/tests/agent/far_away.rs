@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{Agent, Watch, Workplace, binary};
-use support::far_away::FarAway;
+use support::faulty_link::FaultyLink;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -18,11 +18,11 @@ fn an_agent_is_ready_within_three_seconds_at_round_trips_of_a_hundred_millisecon
         return;
     }
     let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
-    let far = FarAway::from(&server.address(), ROUND_TRIP);
+    let link = FaultyLink::from(&server.address(), ROUND_TRIP);
     // If the program must be built, do it before the measurement.
     let _built = binary();
     let watch = Watch::start();
-    let agent = Agent::start(&place, "n1", &["--nats", &format!("nats://{}", far.address())]).ready();
+    let agent = Agent::start(&place, "n1", &["--nats", &format!("nats://{}", link.address())]).ready();
     let took = watch.elapsed();
     assert!(took < READY_WITHIN, "ready after {took:?}");
     // A ready agent is served on the bus: a client near the server asks at once.

@@ -49,8 +49,8 @@ fn after_kill_9_in_the_middle_of_a_pull_the_agent_goes_on_from_there() {
     let agent = agent.kill_and_start_again().ready();
     until("the standing pull goes on by itself", || is_entered().then_some(()));
     let served = registry.blob_bytes_served();
-    assert_eq!(served.keys().collect::<Vec<_>>(), [&slow.digest], "what was whole is not fetched again");
-    assert!(served[&slow.digest] < slow.size - KEPT, "nor what was there of the other: {served:?}");
+    assert_eq!(served.keys().collect::<Vec<_>>(), [&slow.digest], "a complete blob is not fetched again");
+    assert!(served[&slow.digest] < slow.size - KEPT, "the part of the other blob that was there is not fetched again: {served:?}");
     assert_eq!(sound_blobs(&store).len(), others + 2, "config, layers and manifest");
     until("the standing pull is fulfilled", || agent.asked(&["pulls", "-o", "json"]).expect(0).stdout.is_empty().then_some(()));
     let present = agent.asked(&["pull", &image, "-o", "json"]).expect(0).object();

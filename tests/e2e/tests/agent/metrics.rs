@@ -149,7 +149,7 @@ fn an_agent_alone_exports_what_is_its_own_and_every_way_shows_the_same_numbers()
     let agent = Agent::start(&place, "n1", &[]).ready();
     work(&agent, &registry);
     // The text is cached for a moment; the next text contains the present counts.
-    let counters = until("what is scraped is what was counted", || {
+    let counters = until("the scraped values equal the counters", || {
         let counters = agent.asked(&["nodes", "n1", "--counters", "-o", "json"]).expect(0).object()["counters"].clone();
         (value(&agent.metrics(), "fleetpull_events_recorded_total", "")? == counters["events_recorded_total"].as_f64()?).then_some(counters)
     });
@@ -190,7 +190,7 @@ fn an_agent_alone_exports_what_is_its_own_and_every_way_shows_the_same_numbers()
 }
 
 #[test]
-fn ready_does_not_depend_on_the_bus_and_its_loss_is_told() {
+fn ready_does_not_depend_on_the_bus_and_its_loss_is_reported() {
     if met(current_program()).is_none() {
         return;
     }
@@ -211,7 +211,7 @@ fn ready_does_not_depend_on_the_bus_and_its_loss_is_told() {
     );
     assert!(ask("/readyz").body.starts_with("ok, degraded: bus no bus since "), "{ready:?}");
     assert_eq!((ask("/livez").status, ask("/livez").body.as_str()), (200, "ok\n"));
-    until("the metrics say so", || (value(&agent.metrics(), "fleetpull_bus_state", "state=\"disconnected\"") == Some(1.0)).then_some(()));
+    until("the metrics show it", || (value(&agent.metrics(), "fleetpull_bus_state", "state=\"disconnected\"") == Some(1.0)).then_some(()));
     assert_eq!(value(&agent.metrics(), "fleetpull_bus_lost_total", ""), Some(1.0));
 }
 

@@ -70,10 +70,10 @@ fn fifty_clients_that_scrape_every_ten_milliseconds_leave_pulls_their_core() {
 }
 
 #[test]
-fn clients_that_say_nothing_do_not_keep_scrapers_out() {
+fn clients_that_send_nothing_do_not_keep_scrapers_out() {
     let (agent_of, place) = ("n1", scraped());
     let agent = Agent::start(&place, agent_of, &[]).ready();
-    // Fewer connections than the limit: a scraper is served besides them.
+    // Fewer connections than the limit: a scraper is still served.
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(agent.http()).unwrap()).collect();
     assert!(agent.metrics().ends_with("# EOF\n"));
     // More connections than the limit: silent ones are closed after a while, and then the scraper is served.
@@ -97,14 +97,14 @@ fn what_is_no_request_is_refused_and_harms_nothing() {
         let answer = http_send(agent.http(), nonsense);
         assert!(answer.as_ref().is_none_or(|answer| (400..500).contains(&answer.status)), "{answer:?}");
     }
-    for (request, status, says) in [
+    for (request, status, expected) in [
         ("POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 405, "only GET and HEAD"),
         ("DELETE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "only GET and HEAD"),
         ("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "/readyz?verbose"),
         ("GET /metrics/../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "/metrics"),
     ] {
         let answer = http_send(agent.http(), request.as_bytes()).unwrap();
-        assert!(answer.status == status && answer.body.contains(says), "{request}: {answer:?}");
+        assert!(answer.status == status && answer.body.contains(expected), "{request}: {answer:?}");
     }
     // One client disconnects in the middle of its request, and one in the middle of the answer.
     let mut half = TcpStream::connect(agent.http()).unwrap();
@@ -119,10 +119,10 @@ fn what_is_no_request_is_refused_and_harms_nothing() {
 }
 
 #[test]
-fn an_address_that_cannot_be_served_is_said_with_what_to_do() {
+fn an_address_that_cannot_be_served_is_reported_with_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for (set, status, says) in [
+    for (set, status, expected) in [
         (address.as_str(), 1, ["metrics.address", "in use", "FLEETPULL_METRICS_ADDRESS"]),
         ("192.0.2.1:9464", 1, ["metrics.address", "192.0.2.1:9464", "choose another"]),
         (":9464", 2, ["metrics.address", "127.0.0.1:9464", "FLEETPULL_METRICS_ADDRESS"]),
@@ -132,7 +132,7 @@ fn an_address_that_cannot_be_served_is_said_with_what_to_do() {
     ] {
         let place = Workplace::new().with("FLEETPULL_METRICS_ADDRESS", set);
         let done = place.run(&["run", "--node", "n1", "--store", "store"]).expect(status);
-        assert!(says.iter().all(|part| done.stderr.contains(part)), "{says:?} in {done}");
+        assert!(expected.iter().all(|part| done.stderr.contains(part)), "{expected:?} in {done}");
     }
 }
 

@@ -44,7 +44,7 @@ fn the_start_line_names_the_bus_without_its_password() {
 }
 
 #[test]
-fn a_refused_login_is_said_and_the_agent_goes_on_alone() {
+fn a_refused_login_is_reported_and_the_agent_goes_on_without_bus() {
     if met(current_program()).is_none() {
         return;
     }
@@ -57,7 +57,7 @@ fn a_refused_login_is_said_and_the_agent_goes_on_alone() {
 }
 
 #[test]
-fn a_server_without_jetstream_is_said() {
+fn a_server_without_jetstream_is_reported() {
     if met(current_program()).is_none() {
         return;
     }

@@ -89,7 +89,7 @@ fn are_sharing(agents: &[&Agent<'_>], within: Duration) {
 fn are_degraded(agents: &[&Agent<'_>]) {
     let watch = Watch::start();
     for agent in agents {
-        until_within(&format!("the agent says what to do: {}", agent.state()), WITHIN.saturating_sub(watch.elapsed()), || {
+        until_within(&format!("the agent reports what to do: {}", agent.state()), WITHIN.saturating_sub(watch.elapsed()), || {
             Some(agent.state()).filter(|state| state.starts_with("degraded") && state.contains(ADVICE))
         });
     }
@@ -113,7 +113,7 @@ fn agents_wait_for_buckets_that_they_may_not_make_and_use_them_when_they_are_the
     for agent in [&n1, &n2] {
         let log = agent.log_with(ADVICE);
         let warned = warnings(&log);
-        assert!(warned.len() <= 3 && warned.iter().all(|line| line.contains(ADVICE)), "what to do is said, and little else: {log}");
+        assert!(warned.len() <= 3 && warned.iter().all(|line| line.contains(ADVICE)), "what to do is logged, and little else: {log}");
     }
     let asked = fleet.violations();
     assert!(
@@ -157,7 +157,7 @@ fn agents_that_may_change_no_bucket_pull_share_and_have_budgets_without_a_refusa
         assert_eq!(pull(agent, missing.clone()).0, OutcomeKind::Failed);
     }
     for node in ["n1", "n2"] {
-        until(&format!("{node} knows that both say so"), || {
+        until(&format!("{node} knows that both report it"), || {
             let held = fleet.run("viewer", &["backoff", "list", "--node", node, "-o", "json"]).expect(0).objects();
             held.iter().any(|row| row["shared"] == true && row["reporter_count"] == 2).then_some(())
         });
@@ -172,7 +172,7 @@ fn agents_that_may_change_no_bucket_pull_share_and_have_budgets_without_a_refusa
     let n2 = fleet.agent("n2");
     are_sharing(&[&n1, &n2], WITHIN);
 
-    assert_eq!(fleet.violations(), [""; 0], "nobody has tried what it may not");
+    assert_eq!(fleet.violations(), [""; 0], "no client has made a forbidden request");
     for agent in [&n1, &n2] {
         let log = agent.log_with("the bus is connected");
         assert_eq!(warnings(&log), [""; 0], "{log}");

@@ -29,7 +29,7 @@ fn start<'a>(place: &'a Workplace, endpoint: &str) -> Agent<'a> {
 }
 
 #[test]
-fn the_runtime_is_named_and_its_loss_is_said() {
+fn the_runtime_is_named_and_its_loss_is_reported() {
     let (runtime, place) = (Runtime::start(), Workplace::new());
     let endpoint = runtime.cri.endpoint();
     let agent = start(&place, &endpoint);

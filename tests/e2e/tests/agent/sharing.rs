@@ -10,7 +10,7 @@ use support::requirement::met;
 const KEY: &str = "correct-horse-battery-staple-and-some-more";
 
 #[test]
-fn an_agent_says_at_its_start_what_it_shares_with_whom() {
+fn an_agent_logs_at_its_start_what_it_shares_with_which_nodes() {
     if met(current_program()).is_none() {
         return;
     }
@@ -18,17 +18,17 @@ fn an_agent_says_at_its_start_what_it_shares_with_whom() {
     let place = Workplace::new().with("FLEETPULL_FLEET_SCOPE", "eu-1").with("FLEETPULL_NODE_ZONE", "rack-7");
     let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
     let log = agent.log_with("what is learned is shared with the fleet");
-    for said in ["share=\"enforce\"", "scope=\"eu-1\"", "egress=\"eu-1\"", "zone=\"rack-7\""] {
-        assert!(log.contains(said), "{said} is not in {log}");
+    for setting in ["share=\"enforce\"", "scope=\"eu-1\"", "egress=\"eu-1\"", "zone=\"rack-7\""] {
+        assert!(log.contains(setting), "{setting} is not in {log}");
     }
     until("it is its fleet's registrar and known to itself", || {
         (agent.counter("presence_registrar") == 1 && agent.counter("presence_alive_in_zone") == 1).then_some(())
     });
-    until("the bus of what is shared is open", || (agent.counter("shared_alone") == 0).then_some(()));
+    until("the node shares over the bus", || (agent.counter("shared_alone") == 0).then_some(()));
 }
 
 #[test]
-fn an_agent_that_shares_nothing_says_so_and_is_nobodys_registrar() {
+fn an_agent_that_shares_nothing_logs_that_and_is_no_registrar() {
     if met(current_program()).is_none() {
         return;
     }
@@ -61,12 +61,12 @@ fn a_second_agent_is_registrar_when_the_first_stops() {
 fn a_key_file_that_is_none_ends_the_start_with_what_to_do() {
     let place = Workplace::new();
     let short = place.write("short", "too-short");
-    for (file, said) in
+    for (file, expected) in
         [(short.as_str(), "has 9 bytes, at least 32 are needed"), ("/nonexistent/key", "cannot be read from /nonexistent/key")]
     {
         let place = Workplace::new().with("FLEETPULL_FLEET_KEY_FILE", file);
         let refused = place.run(&["run", "--node", "n1", "--store", "store"]).expect(1);
-        assert!(refused.output().contains(said) && !refused.output().contains("too-short"), "{refused}");
+        assert!(refused.output().contains(expected) && !refused.output().contains("too-short"), "{refused}");
     }
 }
 

@@ -27,7 +27,7 @@ struct Case {
     /// The agent's login.
     login: &'static str,
     /// The texts with which the agent reports the error; empty: there is no error.
-    said: &'static [&'static str],
+    expected: &'static [&'static str],
 }
 
 /// A configuration with one account with JetStream, one user, and more lines.
@@ -50,7 +50,7 @@ fn denied(subject: &str) -> NatsConfig {
 }
 
 fn cases() -> Vec<Case> {
-    let case = |name, config, said| Case { name, config: Some(config), login: LOGIN, said };
+    let case = |name, config, expected| Case { name, config: Some(config), login: LOGIN, expected };
     let mut cases = vec![
         case("in-order", healthy(), &[]),
         case(
@@ -64,8 +64,13 @@ fn cases() -> Vec<Case> {
         case("no-permission", denied("$JS.>"), &["may not publish to $JS.API.INFO", "allow"]),
         case("no-permission-to-make", denied("$JS.API.STREAM.CREATE.>"), &["may not make them", "fleetpull nats-setup"]),
         case("no-permission-to-write", denied("$KV.>"), &["may not publish to $KV.", "allow"]),
-        Case { name: "wrong-password", config: Some(healthy()), login: "ann:wrong", said: &["no bus since", "refuses the login", "check"] },
-        Case { name: "nobody-there", config: None, login: LOGIN, said: &["no bus since", "no server listens there", "start it"] },
+        Case {
+            name: "wrong-password",
+            config: Some(healthy()),
+            login: "ann:wrong",
+            expected: &["no bus since", "refuses the login", "check"],
+        },
+        Case { name: "nobody-there", config: None, login: LOGIN, expected: &["no bus since", "no server listens there", "start it"] },
     ];
     if let Some(program) = met(old_program()) {
         cases.push(case("too-old", with_login(NatsConfig::default()).with_program(program), &["too old", "2.11.7 or newer"]));
@@ -82,7 +87,7 @@ fn pull(agent: &Agent<'_>, image: String) -> u64 {
 }
 
 fn try_out(case: &Case, registries: &[Registry; 2]) {
-    let Case { name, config, login, said } = case;
+    let Case { name, config, login, expected } = case;
     let (mut server, place) = (NatsServer::start(config.clone().unwrap_or_else(healthy)), Workplace::new());
     if config.is_none() {
         server.kill();
@@ -94,15 +99,15 @@ fn try_out(case: &Case, registries: &[Registry; 2]) {
     let waited = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(registry, tag)| pull(&agent, image(registry, tag)));
     let most = [FIRST_WAITS_MS, NO_WAIT_MS, NO_WAIT_MS, NO_WAIT_MS];
     assert!(waited.iter().zip(most).all(|(waited, most)| *waited <= most), "{name}: the pulls waited {waited:?} ms");
-    let is_said = |text: &str| said.iter().all(|part| text.contains(part));
+    let is_reported = |text: &str| expected.iter().all(|part| text.contains(part));
     let left = WITHIN.saturating_sub(watch.elapsed());
-    let state = until_within(&format!("{name}: what is wrong is said: {}", agent.state()), left, || {
-        Some(agent.state()).filter(|state| is_said(state) && state.starts_with("degraded") != said.is_empty())
+    let state = until_within(&format!("{name}: the error is reported: {}", agent.state()), left, || {
+        Some(agent.state()).filter(|state| is_reported(state) && state.starts_with("degraded") != expected.is_empty())
     });
-    let log = agent.log_with(if said.is_empty() { "" } else { "this node is degraded" });
-    let what_to_change = said.last().copied().unwrap_or_default();
-    assert!(log.contains(what_to_change), "{name}: the log says it too: {log}");
-    if said.is_empty() {
+    let log = agent.log_with(if expected.is_empty() { "" } else { "this node is degraded" });
+    let what_to_change = expected.last().copied().unwrap_or_default();
+    assert!(log.contains(what_to_change), "{name}: the log contains it too: {log}");
+    if expected.is_empty() {
         return;
     }
     let password = if *login == LOGIN { "right" } else { "wrong" };
@@ -110,7 +115,7 @@ fn try_out(case: &Case, registries: &[Registry; 2]) {
     server.restart_with(mended);
     let watch = Watch::start();
     until_within(&format!("{name}: it is found again after {state}"), WITHIN, || (agent.state() == "ok").then_some(()));
-    until_within(&format!("{name}: what is known is shared again"), WITHIN.saturating_sub(watch.elapsed()), || {
+    until_within(&format!("{name}: the node shares again"), WITHIN.saturating_sub(watch.elapsed()), || {
         (!agent.ask(&CountBackoffs {}).shared.alone).then_some(())
     });
     pull(&agent, image(0, 3));
@@ -121,7 +126,7 @@ fn try_out(case: &Case, registries: &[Registry; 2]) {
 }
 
 #[test]
-fn whatever_is_wrong_with_the_bus_is_said_and_no_pull_waits_for_it() {
+fn every_error_of_the_bus_is_reported_and_no_pull_waits_for_it() {
     if met(current_program()).is_none() {
         return;
     }

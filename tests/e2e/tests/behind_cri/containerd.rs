@@ -18,10 +18,10 @@ fn three_agents_on_a_real_containerd_ask_as_little_as_embedded_ones() {
     if met(current_program().and_then(|_| available())).is_none() {
         return;
     }
-    all_at_once(&[Case::NotFound, Case::Unavailable, Case::RateLimited].map(|case| ("3 agents on containerd", case, play as fn(Case))));
+    all_at_once(&[Case::NotFound, Case::Unavailable, Case::RateLimited].map(|case| ("3 agents on containerd", case, run_case as fn(Case))));
 }
 
-fn play(case: Case) {
+fn run_case(case: Case) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let containerd = runtime.block_on(Containerd::start(ContainerdConfig::default()));
     let (place, registry) = (Workplace::new(), Registry::new());

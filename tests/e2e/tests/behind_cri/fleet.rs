@@ -34,7 +34,7 @@ impl<'a> Fleet<'a> {
         let agents: Vec<_> = endpoints.iter().enumerate().map(start).collect();
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
         let last = agents.last().expect("a fleet has nodes");
-        until("the fleet knows itself", || (last.counter("presence_alive") == agents.len() as u64).then_some(()));
+        until("all nodes of the fleet know each other", || (last.counter("presence_alive") == agents.len() as u64).then_some(()));
         Self { place, server, agents }
     }
 
@@ -68,28 +68,28 @@ pub(crate) fn outage(fleet: &Fleet<'_>, case: Case, image: &str, failed: impl Fn
     heal();
     // A pull may have failed between the last read and the healing.
     failures.resize(failed(), began.elapsed());
-    let play = std::thread::current().name().unwrap_or_default().to_owned();
-    eprintln!("{play}: {} failing pulls in {OUTAGE:?} (at most {}), at {failures:.1?}", failures.len(), case.failing_at_most());
-    assert!((1..=case.failing_at_most()).contains(&failures.len()), "{play}: {} failing pulls", failures.len());
+    let test_name = std::thread::current().name().unwrap_or_default().to_owned();
+    eprintln!("{test_name}: {} failing pulls in {OUTAGE:?} (at most {}), at {failures:.1?}", failures.len(), case.failing_at_most());
+    assert!((1..=case.failing_at_most()).contains(&failures.len()), "{test_name}: {} failing pulls", failures.len());
     // When the registry heals, the back-off of the last failure may have just begun.
     let due = failures[failures.len() - 1] + case.rests_at_most(failures.len()) + SERVED_AFTER_REST;
     fleet.all_served(command, due.saturating_sub(began.elapsed()), outcomes);
-    eprintln!("{play}: all served at {:.1?}, due by {due:.1?}", began.elapsed());
+    eprintln!("{test_name}: all served at {:.1?}, due by {due:.1?}", began.elapsed());
 }
 
-/// The name of a play, its case and its function.
-pub(crate) type Play = (&'static str, Case, fn(Case));
+/// The name of a test, its case and its function.
+pub(crate) type NamedTest = (&'static str, Case, fn(Case));
 
-/// Runs all plays at the same time, because each mostly waits; the panic names all that failed.
-pub(crate) fn all_at_once(plays: &[Play]) {
+/// Runs all tests at the same time, because each mostly waits; the panic names all that failed.
+pub(crate) fn all_at_once(tests: &[NamedTest]) {
     let failed: Vec<String> = std::thread::scope(|scope| {
-        let begin = |(name, case, play): Play| {
+        let begin = |(name, case, test): NamedTest| {
             let name = format!("{name}, {case:?}");
-            let thread = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || play(case));
+            let thread = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || test(case));
             (name, thread.expect("a thread can be had"))
         };
-        let all: Vec<_> = plays.iter().map(|play| begin(*play)).collect();
+        let all: Vec<_> = tests.iter().map(|test| begin(*test)).collect();
         all.into_iter().filter_map(|(name, thread)| thread.join().is_err().then_some(name)).collect()
     });
-    assert!(failed.is_empty(), "failed: {failed:?}; what each said stands above");
+    assert!(failed.is_empty(), "failed: {failed:?}; the output of each is above");
 }

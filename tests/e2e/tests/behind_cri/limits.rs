@@ -34,11 +34,11 @@ fn a_fleet_behind_cri_learns_of_limits_by_heads_alone() {
         let budgets = place.run(&["budget", "list", "-o", "json", "--nats", &fleet.server.url()]).expect(0).objects();
         budgets.iter().find_map(|budget| budget["known"]["limits"].as_array()?.first().cloned())
     });
-    let told = |field: &str| limit[field].as_u64();
-    assert_eq!((told("limit"), told("window_ms")), (Some(PULLS), Some(WINDOW_S * 1_000)), "{limit}");
+    let field_of = |field: &str| limit[field].as_u64();
+    assert_eq!((field_of("limit"), field_of("window_ms")), (Some(PULLS), Some(WINDOW_S * 1_000)), "{limit}");
     // A HEAD does not count as a pull, and each node may have got a permit since.
     let let_go_at_most = PULLS - NODES as u64..=PULLS;
-    assert!(told("remaining").is_some_and(|remaining| let_go_at_most.contains(&remaining)), "{limit}");
+    assert!(field_of("remaining").is_some_and(|remaining| let_go_at_most.contains(&remaining)), "{limit}");
     services.each.iter().for_each(support::scripted_cri::ScriptedCri::release);
     fleet.all_served(command, SERVED_WITHIN, &["pulled"]);
     let methods: Vec<Value> = registry.requests().into_iter().map(|request| request.method.into()).collect();

@@ -57,11 +57,11 @@ fn three_nodes_behind_cri_ask_as_little_as_embedded_ones() {
         return;
     }
     all_at_once(
-        &[Case::NotFound, Case::Unavailable, Case::RateLimited].map(|case| ("3 agents on scripted services", case, play as fn(Case))),
+        &[Case::NotFound, Case::Unavailable, Case::RateLimited].map(|case| ("3 agents on scripted services", case, run_case as fn(Case))),
     );
 }
 
-fn play(case: Case) {
+fn run_case(case: Case) {
     let (place, registry) = (Workplace::new(), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
     registry.faults().add(case.fault());

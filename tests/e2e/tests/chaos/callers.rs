@@ -9,7 +9,7 @@ use contract::TraceContext;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
 use e2e::{ask_once, until_within};
 
-use super::Desk;
+use super::AgentSocket;
 
 /// How many callers run at a time, for few pulls and for many. Most of them wait for a bus that is lost or for another node's probe.
 const AT_ONCE_LEAST: usize = 8;
@@ -27,7 +27,7 @@ pub(super) struct Call {
     /// The position of the question in the order of all questions and answers.
     pub(super) asked: u64,
     /// The outcome, and the position of the answer; none: the connection ended without an answer.
-    pub(super) told: Option<(OutcomeKind, u64)>,
+    pub(super) answer: Option<(OutcomeKind, u64)>,
     /// The other node whose attempt failed, and the trace of that attempt, as the answer names them.
     pub(super) learned_by: Option<String>,
     pub(super) learned_trace_id: Option<String>,
@@ -39,18 +39,18 @@ pub(super) struct Call {
 
 /// All callers, and their progress.
 pub(super) struct Callers {
-    desks: Vec<Desk>,
+    agent_sockets: Vec<AgentSocket>,
     images: Vec<String>,
     pulls: usize,
-    told: AtomicUsize,
+    answered: AtomicUsize,
     /// The next position in the order of all questions and answers.
     order: AtomicU64,
     clock: Clock,
 }
 
 impl Callers {
-    pub(super) fn new(desks: Vec<Desk>, images: Vec<String>, pulls: usize) -> Self {
-        Self { desks, images, pulls, told: AtomicUsize::new(0), order: AtomicU64::new(0), clock: Clock::host() }
+    pub(super) fn new(agent_sockets: Vec<AgentSocket>, images: Vec<String>, pulls: usize) -> Self {
+        Self { agent_sockets, images, pulls, answered: AtomicUsize::new(0), order: AtomicU64::new(0), clock: Clock::host() }
     }
 
     /// Starts the callers, each on a thread of its own. They call until they have `pulls` answers in all.
@@ -64,19 +64,19 @@ impl Callers {
     }
 
     /// The number of answers so far.
-    pub(super) fn told(&self) -> usize {
-        self.told.load(Ordering::SeqCst)
+    pub(super) fn answered(&self) -> usize {
+        self.answered.load(Ordering::SeqCst)
     }
 
     pub(super) fn are_done(&self) -> bool {
-        self.told() >= self.pulls
+        self.answered() >= self.pulls
     }
 
     /// Waits until there are this many answers, or all of them.
-    pub(super) fn until_told(&self, wanted: usize) {
-        let mut last = self.told();
-        while !self.are_done() && self.told() < wanted {
-            let next = || Some(self.told()).filter(|told| *told > last);
+    pub(super) fn until_answered(&self, wanted: usize) {
+        let mut last = self.answered();
+        while !self.are_done() && self.answered() < wanted {
+            let next = || Some(self.answered()).filter(|answered| *answered > last);
             last = until_within(&format!("after {last} answers there is another"), PROGRESS_WITHIN, next);
         }
     }
@@ -85,9 +85,10 @@ impl Callers {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut calls = Vec::new();
         while !self.are_done() {
-            let (desk, image) = (&self.desks[below(&mut random, self.desks.len())], &self.images[below(&mut random, self.images.len())]);
-            if let Some(call) = runtime.block_on(self.call(desk, image, &mut random)) {
-                self.told.fetch_add(usize::from(call.told.is_some()), Ordering::SeqCst);
+            let (agent_socket, image) =
+                (&self.agent_sockets[below(&mut random, self.agent_sockets.len())], &self.images[below(&mut random, self.images.len())]);
+            if let Some(call) = runtime.block_on(self.call(agent_socket, image, &mut random)) {
+                self.answered.fetch_add(usize::from(call.answer.is_some()), Ordering::SeqCst);
                 calls.push(call);
             }
         }
@@ -95,8 +96,8 @@ impl Callers {
     }
 
     /// Makes one call; none: no agent listens.
-    async fn call(&self, desk: &Desk, image: &str, random: &mut Random) -> Option<Call> {
-        if tokio::net::UnixStream::connect(&desk.socket).await.is_err() {
+    async fn call(&self, agent_socket: &AgentSocket, image: &str, random: &mut Random) -> Option<Call> {
+        if tokio::net::UnixStream::connect(&agent_socket.socket).await.is_err() {
             // Give the thread that starts the agent time to run.
             tokio::task::yield_now().await;
             return None;
@@ -105,12 +106,12 @@ impl Callers {
         let began = self.clock.now().wall;
         let asked = self.order.fetch_add(1, Ordering::SeqCst);
         let body = EnsureImage { image: image.to_owned(), policy: Some(PullPolicy::Always), ..EnsureImage::default() };
-        let answer = ask_once(&desk.socket, &desk.node, trace, &body).await.ok();
-        let (told, lasted) = (answer.as_ref().map(|_| self.order.fetch_add(1, Ordering::SeqCst)), (began, self.clock.now().wall));
+        let answer = ask_once(&agent_socket.socket, &agent_socket.node, trace, &body).await.ok();
+        let (position, lasted) = (answer.as_ref().map(|_| self.order.fetch_add(1, Ordering::SeqCst)), (began, self.clock.now().wall));
         let PullOutcome { outcome, learned_by, learned_trace_id, message, .. } = answer.unwrap_or_default();
-        let (node, image, trace_id) = (desk.node.clone(), image.to_owned(), trace.trace_id_hex());
-        let told = told.map(|at| (outcome, at));
-        Some(Call { node, image, trace_id, asked, told, learned_by, learned_trace_id, message, lasted })
+        let (node, image, trace_id) = (agent_socket.node.clone(), image.to_owned(), trace.trace_id_hex());
+        let answer = position.map(|at| (outcome, at));
+        Some(Call { node, image, trace_id, asked, answer, learned_by, learned_trace_id, message, lasted })
     }
 }
 

@@ -15,8 +15,8 @@ const LASTS: usize = 40;
 /// The most faults at a time.
 const AT_ONCE: usize = 3;
 /// Progress is printed after this many answers.
-const SAID_EVERY: usize = 1_000;
-/// How long an agent may take to store events after its disk has room; it tries each second.
+const PRINTED_EVERY: usize = 1_000;
+/// How long an agent may take to store events after its disk has room; it makes an attempt each second.
 const STORES_WITHIN: Duration = Duration::from_secs(60);
 
 /// A fault; a node is an index.
@@ -43,23 +43,23 @@ impl Faults {
     }
 
     /// Begins and ends faults until all calls are answered; then ends all faults. Returns the kills of agents.
-    pub(super) fn rage(mut self, world: &mut World<'_>, callers: &Callers) -> Vec<Kill> {
-        let mut said = 0;
+    pub(super) fn inject_until_answered(mut self, world: &mut World<'_>, callers: &Callers) -> Vec<Kill> {
+        let mut printed = 0;
         while !callers.are_done() {
-            if callers.told() >= said + SAID_EVERY {
-                said = callers.told();
-                eprintln!("{said} answers, {} faults", self.done.len());
+            if callers.answered() >= printed + PRINTED_EVERY {
+                printed = callers.answered();
+                eprintln!("{printed} answers, {} faults", self.done.len());
             }
-            callers.until_told(callers.told() + 1 + below(&mut self.random, BETWEEN));
-            self.end_those_over(world, callers.told());
+            callers.until_answered(callers.answered() + 1 + below(&mut self.random, BETWEEN));
+            self.end_expired(world, callers.answered());
             if self.in_force.len() < AT_ONCE {
-                self.begin(world, callers.told());
+                self.begin(world, callers.answered());
             }
         }
-        self.end_those_over(world, usize::MAX);
+        self.end_expired(world, usize::MAX);
         let count = |is: fn(&Fault) -> bool| self.done.iter().filter(|fault| is(fault)).count();
         eprintln!(
-            "agents killed: {}, nats-server killed: {}, ways cut: {}, ways silent: {}, disks full: {}",
+            "agents killed: {}, nats-server killed: {}, links cut: {}, links silent: {}, disks full: {}",
             count(|fault| matches!(fault, Fault::KillAgent(_))),
             count(|fault| matches!(fault, Fault::KillServer)),
             count(|fault| matches!(fault, Fault::Cut(_))),
@@ -69,7 +69,7 @@ impl Faults {
         self.kills
     }
 
-    fn begin(&mut self, world: &mut World<'_>, told: usize) {
+    fn begin(&mut self, world: &mut World<'_>, answered: usize) {
         let node = below(&mut self.random, NODES);
         let fault = match below(&mut self.random, 9) {
             0..=3 => Fault::KillAgent(node),
@@ -88,22 +88,22 @@ impl Faults {
         match fault {
             Fault::KillAgent(node) => self.kills.push(world.kill_agent(node)),
             Fault::KillServer => world.server.kill(),
-            Fault::Cut(node) => world.ways[node].cut(),
-            Fault::Silence(node) => world.ways[node].fall_silent(),
+            Fault::Cut(node) => world.bus_links[node].cut(),
+            Fault::Silence(node) => world.bus_links[node].fall_silent(),
             Fault::FillDisk(node) => world.disks[node].fill(),
         }
         self.done.push(fault);
         if !matches!(fault, Fault::KillAgent(_)) {
-            self.in_force.push((fault, told + 1 + below(&mut self.random, LASTS)));
+            self.in_force.push((fault, answered + 1 + below(&mut self.random, LASTS)));
         }
     }
 
-    fn end_those_over(&mut self, world: &mut World<'_>, told: usize) {
-        for (fault, _) in self.in_force.extract_if(.., |(_, until)| *until <= told) {
+    fn end_expired(&mut self, world: &mut World<'_>, answered: usize) {
+        for (fault, _) in self.in_force.extract_if(.., |(_, until)| *until <= answered) {
             match fault {
                 Fault::KillAgent(_) => {}
                 Fault::KillServer => world.server.restart(),
-                Fault::Cut(node) | Fault::Silence(node) => world.ways[node].heal(),
+                Fault::Cut(node) | Fault::Silence(node) => world.bus_links[node].heal(),
                 Fault::FillDisk(node) => {
                     world.disks[node].free();
                     stores_again(world.agent(node));

@@ -55,7 +55,7 @@ struct Evidence<'a> {
 /// Panics with the first links that have no target.
 pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], backend: &Spans) {
     let refusals: Vec<&Call> =
-        calls.iter().filter(|call| call.told.as_ref().is_some_and(|(kind, _)| *kind == OutcomeKind::Backoff)).collect();
+        calls.iter().filter(|call| call.answer.as_ref().is_some_and(|(kind, _)| *kind == OutcomeKind::Backoff)).collect();
     let (naming, silent): (Vec<&Call>, Vec<&Call>) = refusals.into_iter().partition(|call| call.learned_trace_id.is_some());
     let events = refusals_of(stored);
     let of_events = named_by_events(&events);
@@ -76,10 +76,10 @@ pub(super) fn hold(calls: &[Call], stored: &[StoredMessage], kills: &[Kill], bac
         found.lost_refusals
     );
     let mut wrong = found.wrong;
-    let waited = |call: &Call| call.learned_by.is_none() && WAITED_IN_VAIN.iter().any(|said| call.message.contains(said));
+    let waited = |call: &Call| call.learned_by.is_none() && WAITED_IN_VAIN.iter().any(|text| call.message.contains(text));
     wrong.extend(silent.iter().filter(|call| !waited(call)).map(|call| format!("something has failed, and no attempt is named: {call:?}")));
     wrong.extend(unlike_their_events(&naming, &events));
-    assert!(wrong.is_empty(), "{} contradictions, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    assert!(wrong.is_empty(), "{} differences, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
     assert!(!found.attempts.is_empty(), "no refusal names an attempt");
     let lost_most = kills.len() * BAD + usize::try_from(TROUBLE).unwrap();
     assert!(found.lost_attempts.len() <= lost_most, "{} kills lost {:?}", kills.len(), found.lost_attempts);
@@ -100,10 +100,10 @@ fn named_by_events(events: &[Value]) -> BTreeSet<String> {
 fn unlike_their_events(refusals: &[&Call], events: &[Value]) -> Vec<String> {
     let by_trace: BTreeMap<&str, &Call> = refusals.iter().map(|call| (call.trace_id.as_str(), *call)).collect();
     let other = |event: &&Value| {
-        let told = event["traceparent"].as_str().and_then(|parent| by_trace.get(parent.split('-').nth(1)?));
-        told.is_some_and(|call| event["data"]["learned_trace_id"].as_str() != call.learned_trace_id.as_deref())
+        let call_of_event = event["traceparent"].as_str().and_then(|parent| by_trace.get(parent.split('-').nth(1)?));
+        call_of_event.is_some_and(|call| event["data"]["learned_trace_id"].as_str() != call.learned_trace_id.as_deref())
     };
-    events.iter().filter(other).map(|event| format!("its caller was told of another attempt: {event}")).collect()
+    events.iter().filter(other).map(|event| format!("the answer to its caller names another attempt: {event}")).collect()
 }
 
 /// The spans of refusals, and of the traces that they and their events name or link to.
@@ -126,41 +126,41 @@ impl Evidence<'_> {
     }
 
     fn refusal(&self, refusal: &Call, found: &mut Found) {
-        let (learned, who) = (refusal.learned_trace_id.as_deref().unwrap_or_default(), format!("{refusal:?}"));
-        self.attempt(learned, &who, found);
+        let (learned, described) = (refusal.learned_trace_id.as_deref().unwrap_or_default(), format!("{refusal:?}"));
+        self.attempt(learned, &described, found);
         let finder = refusal.learned_by.as_ref().unwrap_or(&refusal.node);
         if self.calls.get(learned).is_some_and(|owner| owner.node != *finder) {
-            found.wrong.push(format!("the attempt is not of {finder}: {who}"));
+            found.wrong.push(format!("the attempt is not of {finder}: {described}"));
         }
         let of_request = |span: &&Span| span.name == REQUEST && span.kind == "SERVER";
         let Some(own) = self.of(&refusal.trace_id).iter().find(of_request) else {
             if self.is_lost(refusal) {
                 found.lost_refusals += 1;
             } else {
-                found.wrong.push(format!("its own span is missing: {who}"));
+                found.wrong.push(format!("its own span is missing: {described}"));
             }
             return;
         };
         if !own.links.iter().any(|link| link.trace_id == learned) {
-            found.wrong.push(format!("its span links to {:?}, and not to what was told: {who}", own.links));
+            found.wrong.push(format!("its span links to {:?}, and not to the attempt that the answer names: {described}", own.links));
         }
         for link in &own.links {
             let is_there = self.of(&link.trace_id).iter().any(|span| span.span_id == link.span_id);
             if !is_there && !self.calls.get(link.trace_id.as_str()).is_some_and(|owner| self.is_lost(owner)) {
-                found.wrong.push(format!("its span links to {link:?}, which is missing: {who}"));
+                found.wrong.push(format!("its span links to {link:?}, which is missing: {described}"));
             }
         }
     }
 
     /// Checks that a failed attempt of this trace has arrived, or that a kill may have lost it.
-    fn attempt(&self, learned: &str, who: &str, found: &mut Found) {
+    fn attempt(&self, learned: &str, described: &str, found: &mut Found) {
         let owner = self.calls.get(learned);
         if self.of(learned).iter().any(|span| span.name == "attempt" && span.failed) {
             found.attempts.insert(learned.to_owned());
         } else if owner.is_some_and(|owner| self.is_lost(owner)) {
             found.lost_attempts.insert(learned.to_owned());
         } else {
-            found.wrong.push(format!("there is no failed attempt in {learned}, of {owner:?}: {who}"));
+            found.wrong.push(format!("there is no failed attempt in {learned}, of {owner:?}: {described}"));
         }
     }
 

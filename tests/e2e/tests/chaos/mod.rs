@@ -7,7 +7,7 @@
 //!
 //! The tests run 300 pulls. `cargo xtask e2e chaos` runs 10,000 with a real Jaeger and a new seed; `FLEETPULL_CHAOS_SEED` repeats a seed.
 
-#![allow(clippy::print_stderr, reason = "what was done to the fleet is what `cargo xtask e2e chaos` shows")]
+#![allow(clippy::print_stderr, reason = "`cargo xtask e2e chaos` shows the faults of the run")]
 
 mod callers;
 mod faults;
@@ -24,7 +24,7 @@ use contract::subject::Fleet;
 use e2e::spans::{Jaeger, Spans, named_program};
 use e2e::{Agent, Registry, Workplace, until_within};
 use memory_registry::{Fault, MadeImage};
-use support::far_away::FarAway;
+use support::faulty_link::FaultyLink;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 use support::small_disk::SmallDisk;
@@ -57,14 +57,14 @@ struct Kill {
 /// A fleet in which each part can be broken.
 struct World<'a> {
     server: NatsServer,
-    ways: Vec<FarAway>,
+    bus_links: Vec<FaultyLink>,
     disks: Vec<SmallDisk>,
     agents: Vec<Option<Agent<'a>>>,
 }
 
 /// The socket on which a caller finds an agent.
 #[derive(Clone, Debug)]
-struct Desk {
+struct AgentSocket {
     node: String,
     socket: PathBuf,
 }
@@ -73,19 +73,21 @@ impl<'a> World<'a> {
     fn start(place: &'a Workplace, disks: Vec<SmallDisk>) -> Self {
         let server = NatsServer::start(NatsConfig::default());
         drop(block_on(stream_on(&server)));
-        let ways: Vec<_> = (0..NODES).map(|_| FarAway::from(&server.address(), Duration::ZERO)).collect();
-        let start = |(node, way): (usize, &FarAway)| Agent::start(place, &name(node), &["--nats", &format!("nats://{}", way.address())]);
-        let agents: Vec<_> = ways.iter().enumerate().map(start).collect();
+        let bus_links: Vec<_> = (0..NODES).map(|_| FaultyLink::from(&server.address(), Duration::ZERO)).collect();
+        let start = |(node, bus_link): (usize, &FaultyLink)| {
+            Agent::start(place, &name(node), &["--nats", &format!("nats://{}", bus_link.address())])
+        };
+        let agents: Vec<_> = bus_links.iter().enumerate().map(start).collect();
         let agents = agents.into_iter().map(|agent| Some(agent.ready())).collect();
-        Self { server, ways, disks, agents }
+        Self { server, bus_links, disks, agents }
     }
 
-    fn desks(&self) -> Vec<Desk> {
-        let desk = |(node, agent): (usize, &Option<Agent<'_>>)| Desk {
+    fn agent_sockets(&self) -> Vec<AgentSocket> {
+        let agent_socket = |(node, agent): (usize, &Option<Agent<'_>>)| AgentSocket {
             node: name(node),
             socket: agent.as_ref().expect("it runs").socket().clone(),
         };
-        self.agents.iter().enumerate().map(desk).collect()
+        self.agents.iter().enumerate().map(agent_socket).collect()
     }
 
     fn agent(&self, node: usize) -> &Agent<'a> {
@@ -155,7 +157,7 @@ fn images(registry: &Registry, troubled: &Registry) -> Vec<String> {
     good.chain(bad).map(|image| registry.image(&image)).chain([troubled.image("shop/slow:v1")]).collect()
 }
 
-fn play(pulls: usize, seed: u64) {
+fn run(pulls: usize, seed: u64) {
     if met(current_program()).is_none() {
         return;
     }
@@ -168,11 +170,11 @@ fn play(pulls: usize, seed: u64) {
     let disk = |node: usize| SmallDisk::mount(&place.path(&format!("store-of-{}", name(node))).join("state"), DISK_BYTES);
     let Some(disks) = met((0..NODES).map(disk).collect::<Result<Vec<_>, _>>()) else { return };
     let mut world = World::start(&place, disks);
-    let callers = Callers::new(world.desks(), images(&registry, &troubled), pulls);
+    let callers = Callers::new(world.agent_sockets(), images(&registry, &troubled), pulls);
     let mut random = Random::seeded(seed);
     let (calls, mut kills) = std::thread::scope(|scope| {
         let calling = callers.begin(scope, &mut random);
-        let kills = Faults::new(&mut random).rage(&mut world, &callers);
+        let kills = Faults::new(&mut random).inject_until_answered(&mut world, &callers);
         (calling.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect::<Vec<_>>(), kills)
     });
     // An agent records collected repeats when it starts again.
@@ -191,13 +193,13 @@ fn play(pulls: usize, seed: u64) {
 }
 
 #[test]
-fn what_callers_were_told_is_in_the_stream_once_whatever_dies() {
-    play(300, 7);
+fn every_answer_to_a_caller_is_in_the_stream_once_whatever_dies() {
+    run(300, 7);
 }
 
 #[cfg(feature = "chaos")]
 #[test]
 fn ten_thousand_pulls() {
     let seed = std::env::var("FLEETPULL_CHAOS_SEED").ok().map(|text| text.parse().expect("FLEETPULL_CHAOS_SEED is a number"));
-    play(10_000, seed.unwrap_or_else(|| Random::from_system().word() % 1_000_000));
+    run(10_000, seed.unwrap_or_else(|| Random::from_system().word() % 1_000_000));
 }

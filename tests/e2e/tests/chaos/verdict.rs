@@ -26,20 +26,20 @@ struct Event {
     stored: (u64, Duration),
 }
 
-/// Panics with the first contradictions.
+/// Panics with the first differences between answers and events.
 pub(super) fn hold(calls: &[Call], stored: &[StoredMessage]) {
     let events: Vec<Event> = stored.iter().map(read).collect();
-    let of_kind = |kind: &OutcomeKind| calls.iter().filter(|call| told(call, kind)).count();
+    let of_kind = |kind: &OutcomeKind| calls.iter().filter(|call| answered_with(call, kind)).count();
     let kinds: Vec<String> = OutcomeKind::ALL.iter().map(|kind| format!("{} {}", of_kind(kind), kind.as_str())).collect();
-    let unanswered = calls.iter().filter(|call| call.told.is_none()).count();
-    eprintln!("told: {}; without an answer: {unanswered}; events in the stream: {}", kinds.join(", "), events.len());
+    let unanswered = calls.iter().filter(|call| call.answer.is_none()).count();
+    eprintln!("answered: {}; without an answer: {unanswered}; events in the stream: {}", kinds.join(", "), events.len());
     let mut wrong = doubled(&events);
     wrong.extend(gaps(&events));
     wrong.extend(pulled(calls, &events));
     wrong.extend(counted(calls, &events, &OutcomeKind::Failed, "Failed"));
     wrong.extend(counted(calls, &events, &OutcomeKind::Backoff, "BackOff"));
     wrong.extend(out_of_order(calls, &events));
-    assert!(wrong.is_empty(), "{} contradictions, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    assert!(wrong.is_empty(), "{} differences, such as\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
 }
 
 fn read(stored: &StoredMessage) -> Event {
@@ -94,8 +94,9 @@ fn pulled(calls: &[Call], events: &[Event]) -> Vec<String> {
     events.iter().filter(|event| event.reason == "Pulled").for_each(|event| *by_trace.entry(&event.trace_id).or_default() += 1);
     let mut wrong = Vec::new();
     for call in calls {
-        let (found, is_pulled) = (by_trace.get(call.trace_id.as_str()).copied().unwrap_or_default(), told(call, &OutcomeKind::Pulled));
-        if (is_pulled && found != 1) || found > 1 || (found > 0 && call.told.is_some() && !is_pulled) {
+        let (found, is_pulled) =
+            (by_trace.get(call.trace_id.as_str()).copied().unwrap_or_default(), answered_with(call, &OutcomeKind::Pulled));
+        if (is_pulled && found != 1) || found > 1 || (found > 0 && call.answer.is_some() && !is_pulled) {
             wrong.push(format!("{found} Pulled of {call:?}"));
         }
     }
@@ -107,20 +108,20 @@ fn pulled(calls: &[Call], events: &[Event]) -> Vec<String> {
 fn counted(calls: &[Call], events: &[Event], kind: &OutcomeKind, reason: &str) -> Vec<String> {
     let mut counts: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
     for call in calls {
-        let (told_so, unanswered, _) = counts.entry((&call.node, &call.image)).or_default();
-        *told_so += u64::from(told(call, kind));
-        *unanswered += u64::from(call.told.is_none());
+        let (answered, unanswered, _) = counts.entry((&call.node, &call.image)).or_default();
+        *answered += u64::from(answered_with(call, kind));
+        *unanswered += u64::from(call.answer.is_none());
     }
     for event in events.iter().filter(|event| event.reason == reason) {
         if let Some((.., found)) = counts.get_mut(&(event.node.as_str(), event.image.as_str())) {
             *found += event.count;
         }
     }
-    let contradicts = |(_, (told, unanswered, found)): &(_, (u64, u64, u64))| found < told || *found > told + unanswered;
-    let wrong = counts.into_iter().filter(contradicts);
+    let is_wrong = |(_, (answered, unanswered, found)): &(_, (u64, u64, u64))| found < answered || *found > answered + unanswered;
+    let wrong = counts.into_iter().filter(is_wrong);
     wrong
-        .map(|((node, image), (told, unanswered, found))| {
-            format!("{node} {image}: {found} {reason} of {told} told and {unanswered} without an answer")
+        .map(|((node, image), (answered, unanswered, found))| {
+            format!("{node} {image}: {found} {reason} of {answered} answered and {unanswered} without an answer")
         })
         .collect()
 }
@@ -134,21 +135,21 @@ fn out_of_order(calls: &[Call], events: &[Event]) -> Vec<String> {
     let mut moments: BTreeMap<u64, (&Call, bool)> = BTreeMap::new();
     for call in calls.iter().filter(|call| numbers.contains_key(call.trace_id.as_str())) {
         moments.insert(call.asked, (call, false));
-        moments.extend(call.told.as_ref().map(|(_, at)| (*at, (call, true))));
+        moments.extend(call.answer.as_ref().map(|(_, at)| (*at, (call, true))));
     }
-    let (mut told_so_far, mut wrong): (BTreeMap<&str, u64>, _) = (BTreeMap::new(), Vec::new());
+    let (mut highest_so_far, mut wrong): (BTreeMap<&str, u64>, _) = (BTreeMap::new(), Vec::new());
     for (call, is_answer) in moments.into_values() {
         let number = numbers[call.trace_id.as_str()];
-        let highest = told_so_far.entry(&call.node).or_default();
+        let highest = highest_so_far.entry(&call.node).or_default();
         if is_answer {
             *highest = number.max(*highest);
         } else if number <= *highest {
-            wrong.push(format!("{number}, of a pull that was asked for after {highest} was told: {call:?}"));
+            wrong.push(format!("{number}, of a pull that was asked for after {highest} was answered: {call:?}"));
         }
     }
     wrong
 }
 
-fn told(call: &Call, kind: &OutcomeKind) -> bool {
-    call.told.as_ref().is_some_and(|(told, _)| told == kind)
+fn answered_with(call: &Call, kind: &OutcomeKind) -> bool {
+    call.answer.as_ref().is_some_and(|(answer, _)| answer == kind)
 }

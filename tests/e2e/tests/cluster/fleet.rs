@@ -50,11 +50,11 @@ impl<'a> Fleet<'a> {
     }
 
     /// Waits for the end of the outage, and asserts the limit of failing requests.
-    pub(crate) fn heals_after(&self, failing_at_most: u64) -> Watch {
+    pub(crate) fn end_outage_with_at_most(&self, failing_at_most: u64) -> Watch {
         self.began.until(OUTAGE);
         let failing = self.registry.counts().failing;
         self.registry.faults().clear();
-        said(&format!("{failing} failing requests in {OUTAGE:?} (at most {failing_at_most})"));
+        print(&format!("{failing} failing requests in {OUTAGE:?} (at most {failing_at_most})"));
         assert!((1..=failing_at_most).contains(&failing), "{failing} failing requests");
         Watch::start()
     }
@@ -67,7 +67,7 @@ impl<'a> Fleet<'a> {
                 std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
             });
         }
-        said(&format!("all served {:.1?} after healing", healed.elapsed()));
+        print(&format!("all served {:.1?} after healing", healed.elapsed()));
     }
 
     /// Waits until every agent reports that it has the bus.
@@ -77,7 +77,7 @@ impl<'a> Fleet<'a> {
             let has = || agent.state() == "ok" && agent.counter("shared_alone") == 0;
             until_within("an agent has the bus", limit.saturating_sub(watch.elapsed()), || has().then_some(()));
         }
-        said(&format!("all on the bus after {:.1?}", watch.elapsed()));
+        print(&format!("all on the bus after {:.1?}", watch.elapsed()));
     }
 
     /// Waits until the last node has a report of the first node, without a request of its own. Uses a new tag each time.
@@ -91,7 +91,7 @@ impl<'a> Fleet<'a> {
             let listed = self.agents[NODES - 1].ask(&ListBackoffs::default()).entries;
             listed.iter().any(|entry| entry.about.image == image && entry.reporters == [name(0)]).then_some(())
         });
-        said(&format!("one learns, another knows after {:.1?}", watch.elapsed()));
+        print(&format!("one learns, another knows after {:.1?}", watch.elapsed()));
     }
 }
 
@@ -99,6 +99,6 @@ pub(crate) fn name(node: usize) -> String {
     format!("n{node:02}")
 }
 
-pub(crate) fn said(what: &str) {
+pub(crate) fn print(what: &str) {
     eprintln!("{}: {what}", std::thread::current().name().unwrap_or_default());
 }

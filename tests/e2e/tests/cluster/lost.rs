@@ -6,7 +6,7 @@ use e2e::Workplace;
 use support::nats::current_program;
 use support::requirement::met;
 
-use super::fleet::{FAILING_AT_MOST, Fleet, NODES, SERVED_WITHIN, said};
+use super::fleet::{FAILING_AT_MOST, Fleet, NODES, SERVED_WITHIN, print};
 
 /// The stream of the bucket with the fleet's leases.
 const LEASES: &str = "KV_fleetpull-leases";
@@ -39,18 +39,18 @@ fn the_server_that_leads_the_leases_is_lost_and_the_fleet_stays_together() {
     let command = fleet.standing_pull();
     fleet.began.until(MIDDLE);
     let before = fleet.registry.counts().failing;
-    let leader = fleet.cluster.leader_of(LEASES).expect("somebody leads the leases");
+    let leader = fleet.cluster.leader_of(LEASES).expect("the leases have a leader");
     fleet.cluster.kill(leader);
     fleet.all_on_the_bus_within(ELECTED_WITHIN);
     fleet.began.until(BACK);
-    said(&format!("{before} failing requests before the loss, {} since", fleet.registry.counts().failing - before));
+    print(&format!("{before} failing requests before the loss, {} since", fleet.registry.counts().failing - before));
     fleet.cluster.restart(leader);
-    let healed = fleet.heals_after(FAILING_AT_MOST + ALONE_WHILE_ELECTING);
+    let healed = fleet.end_outage_with_at_most(FAILING_AT_MOST + ALONE_WHILE_ELECTING);
     fleet.all_stored_within(SERVED_WITHIN, healed);
     fleet.shares_within(SERVED_WITHIN);
     for agent in &fleet.agents {
         let [gaps, snapshots] = ["shared_gaps_total", "shared_snapshots_total"].map(|counter| agent.counter(counter));
-        said(&format!("{gaps} gaps, {snapshots} snapshots"));
+        print(&format!("{gaps} gaps, {snapshots} snapshots"));
         assert!(snapshots <= SNAPSHOTS, "{snapshots} snapshots for {gaps} gaps");
     }
     drop(command);
@@ -65,10 +65,10 @@ fn without_a_quorum_each_node_does_at_least_as_well_as_kubelet_and_comes_back() 
     let mut fleet = Fleet::begin(&place);
     let command = fleet.standing_pull();
     fleet.began.until(MIDDLE);
-    let leader = fleet.cluster.leader_of(LEASES).expect("somebody leads the leases");
+    let leader = fleet.cluster.leader_of(LEASES).expect("the leases have a leader");
     let lost = [leader, (leader + 1) % fleet.cluster.size()];
     lost.into_iter().for_each(|server| fleet.cluster.kill(server));
-    let healed = fleet.heals_after(FAILING_AT_MOST + ALONE_ATTEMPTS);
+    let healed = fleet.end_outage_with_at_most(FAILING_AT_MOST + ALONE_ATTEMPTS);
     lost.into_iter().for_each(|server| fleet.cluster.restart(server));
     fleet.all_on_the_bus_within(ELECTED_WITHIN);
     fleet.all_stored_within(ALONE_WITHIN, healed);

@@ -51,7 +51,7 @@ pub(crate) fn check_row(row: &Value) -> String {
     let there = outcome == "pulled" || outcome == "present";
     assert_eq!(reason.is_empty() && class.is_empty(), there, "a reason and a class for failures alone: {row}");
     assert_eq!(word("image_ref").is_empty(), !there, "{row}");
-    assert!(there || !message.is_empty(), "a failure says what failed: {row}");
+    assert!(there || !message.is_empty(), "a failure names what failed: {row}");
     assert!(message.chars().count() < TEXT_MAX && !message.contains("<html"), "{row}");
     let trace = word("trace_id");
     assert!(trace.len() == 32 && trace.bytes().all(|byte| byte.is_ascii_hexdigit()) && trace.bytes().any(|byte| byte != b'0'), "{row}");

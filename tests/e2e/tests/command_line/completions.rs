@@ -116,7 +116,7 @@ fn images_come_from_the_store_of_this_machine() {
 }
 
 #[test]
-fn a_shell_does_not_wait_for_a_server_that_is_gone_or_silent() {
+fn a_shell_does_not_wait_for_a_server_that_is_down_or_silent() {
     // A server that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("nats://{}", silent.local_addr().unwrap());

@@ -99,9 +99,9 @@ fn the_demo_shows_the_main_job_and_keeps_its_stores_if_asked() {
     let readme = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
     let shown = readme.split("```text").map(|block| block.split("```").next().unwrap()).find(|block| block.contains("n1 pulls")).unwrap();
     for line in shown.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())) {
-        assert!(done.stdout.lines().any(|told| told == line), "the README shows another scene: {line}; {done}");
+        assert!(done.stdout.lines().any(|shown_line| shown_line == line), "the README shows another scene: {line}; {done}");
     }
-    check_that_every_line_says_what_it_is(&done);
+    check_that_every_line_is_marked(&done);
     assert!(done.stdout.contains("ImagePullBackOff") && done.stdout.contains("next attempt in"), "{done}");
     assert_eq!(done.stderr, "", "{done}");
     let stores = done.stdout.split_once("stores below ").and_then(|(_, rest)| rest.split(".\n").next()).unwrap();
@@ -113,26 +113,26 @@ fn the_demo_shows_the_main_job_and_keeps_its_stores_if_asked() {
     }
 }
 
-/// Checks that each line says whether it is measured, simulated or shortened, except titles, blank lines, and the advice at the end.
-fn check_that_every_line_says_what_it_is(done: &Finished) {
-    let (told, _) = done.stdout.split_once("\n\nThe stores are kept in ").unwrap();
+/// Checks that each line is marked as measured, simulated or shortened, except titles, blank lines, and the advice at the end.
+fn check_that_every_line_is_marked(done: &Finished) {
+    let (shown, _) = done.stdout.split_once("\n\nThe stores are kept in ").unwrap();
     let mut scene = String::new();
-    let mut said: Vec<(String, &str)> = Vec::new();
-    let (scenes, table) = told.split_once("\nNODE ").unwrap();
+    let mut marks: Vec<(String, &str)> = Vec::new();
+    let (scenes, table) = shown.split_once("\nNODE ").unwrap();
     // The first line explains the words.
     for line in scenes.lines().skip(1).filter(|line| !line.is_empty()) {
         match line.strip_prefix("   ") {
             None => scene = line.split('.').next().unwrap().to_owned(),
-            Some(line) => said.push((scene.clone(), line.split("  ").next().unwrap())),
+            Some(line) => marks.push((scene.clone(), line.split("  ").next().unwrap())),
         }
     }
     let words = ["measured", "simulated", "shortened"];
-    assert!(said.iter().all(|(_, word)| words.contains(word)), "{said:?} of {done}");
+    assert!(marks.iter().all(|(_, word)| words.contains(word)), "{marks:?} of {done}");
     assert!(table.lines().skip(1).all(|row| row.ends_with("  measured")), "{table}");
-    let of = |word: &str| said.iter().filter(|(_, said)| *said == word).map(|(scene, _)| scene.as_str()).collect::<BTreeSet<_>>();
-    assert_eq!(of("simulated"), BTreeSet::from(["7"]), "{said:?}");
-    assert_eq!(of("shortened"), BTreeSet::from(["6"]), "{said:?}");
-    assert_eq!(of("measured"), BTreeSet::from(["", "1", "2", "3", "4", "5", "6"]), "{said:?}");
+    let of = |word: &str| marks.iter().filter(|(_, mark)| *mark == word).map(|(scene, _)| scene.as_str()).collect::<BTreeSet<_>>();
+    assert_eq!(of("simulated"), BTreeSet::from(["7"]), "{marks:?}");
+    assert_eq!(of("shortened"), BTreeSet::from(["6"]), "{marks:?}");
+    assert_eq!(of("measured"), BTreeSet::from(["", "1", "2", "3", "4", "5", "6"]), "{marks:?}");
 }
 
 #[test]
@@ -145,13 +145,13 @@ fn the_demo_in_json_is_one_object_for_each_fact_and_leaves_nothing_behind() {
         |scene: u64, what: &str| -> Vec<&Value> { facts.iter().filter(|fact| fact["scene"] == scene && fact["what"] == what).collect() };
     let one = |scene: u64, what: &str| *of(scene, what).first().unwrap_or_else(|| panic!("{what} in scene {scene}: {done}"));
     for fact in &facts {
-        let said = fact["said"].as_str().unwrap();
+        let source = fact["source"].as_str().unwrap();
         let expected: &[&str] = match fact["scene"].as_u64().unwrap() {
             6 => &["measured", "shortened"],
             7 => &["simulated"],
             _ => &["measured"],
         };
-        assert!(expected.contains(&said) && fact["text"].as_str().is_some_and(|text| !text.is_empty()), "{fact}");
+        assert!(expected.contains(&source) && fact["text"].as_str().is_some_and(|text| !text.is_empty()), "{fact}");
     }
     // The lines of a scene, in order. Scene 6 is checked separately, because the number of its lines varies.
     for (scene, whats) in [
@@ -162,8 +162,8 @@ fn the_demo_in_json_is_one_object_for_each_fact_and_leaves_nothing_behind() {
         (5, &["blobs", "step"]),
         (7, &["storm", "storm", "spared"]),
     ] {
-        let told: Vec<&str> = facts.iter().filter(|fact| fact["scene"] == scene).map(|fact| fact["what"].as_str().unwrap()).collect();
-        assert_eq!(told, whats, "scene {scene}: {done}");
+        let listed: Vec<&str> = facts.iter().filter(|fact| fact["scene"] == scene).map(|fact| fact["what"].as_str().unwrap()).collect();
+        assert_eq!(listed, whats, "scene {scene}: {done}");
     }
     assert_eq!((&one(0, "image")["layers"], &one(0, "image")["size_bytes"]), (&json!(5), &of(1, "event")[1]["size_bytes"]));
     assert_eq!((&one(1, "registry")["requests"], &one(2, "registry")["requests"]), (&json!(7), &json!(0)));
@@ -176,18 +176,18 @@ fn the_demo_in_json_is_one_object_for_each_fact_and_leaves_nothing_behind() {
     assert!(one(5, "blobs")["bytes"].as_u64() > Some(40_000_000), "{done}");
     let counts: Vec<&Value> = of(6, "failing");
     assert!(counts.len() >= 5 && counts.iter().all(|count| count["after_ms"].is_u64() && count["shared"].is_u64()), "{counts:?}");
-    assert_eq!(one(6, "outage")["said"], "shortened");
+    assert_eq!(one(6, "outage")["source"], "shortened");
     let all = one(6, "failing_in_all");
     assert!(all["shared"].as_u64() < all["kubelet"].as_u64(), "{all}");
     assert_eq!((&of(6, "served")[0]["rule"], &of(6, "served")[0]["there"]), (&json!("shared"), &json!(24)), "{done}");
     assert_eq!((of(6, "step").len(), &of(6, "step")[0]["failing"]), (2, &all["shared"]), "{done}");
     assert!(of(7, "storm")[0]["failing"].as_u64() > of(7, "storm")[1]["failing"].as_u64(), "{done}");
     let stores = one(0, "place")["stores"].as_str().unwrap();
-    assert!(stores.starts_with("/tmp/") && !std::path::Path::new(stores).exists(), "{stores} is gone");
+    assert!(stores.starts_with("/tmp/") && !std::path::Path::new(stores).exists(), "{stores} is removed");
 }
 
 #[test]
-fn explain_says_how_a_reference_is_read_and_what_would_happen() {
+fn explain_shows_how_a_reference_is_read_and_what_would_happen() {
     let (registry, place) = (Registry::new(), Workplace::new());
     let added = registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
@@ -227,7 +227,7 @@ fn explain_says_how_a_reference_is_read_and_what_would_happen() {
 }
 
 #[test]
-fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
+fn explain_shows_what_would_fail_here_before_a_registry_is_asked() {
     let place = Workplace::new();
     let image = format!("{NOBODY}/shop/web:v1");
     place.write("file", "no folder");
@@ -247,12 +247,16 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
         ),
     ];
     for (arguments, what, advice) in table {
-        let told = place.run(&[&["explain", "-o", "json", &image], arguments].concat()).expect(1).object();
-        assert_eq!((&told["pull"]["class"], &told["repository"]), (&"node_local".into(), &format!("{NOBODY}/shop/web").into()), "{told}");
-        let cause = told["pull"]["cause"].as_str().unwrap();
-        assert!(cause.starts_with(what) && cause.contains(advice), "{told}");
+        let explanation = place.run(&[&["explain", "-o", "json", &image], arguments].concat()).expect(1).object();
+        assert_eq!(
+            (&explanation["pull"]["class"], &explanation["repository"]),
+            (&"node_local".into(), &format!("{NOBODY}/shop/web").into()),
+            "{explanation}"
+        );
+        let cause = explanation["pull"]["cause"].as_str().unwrap();
+        assert!(cause.starts_with(what) && cause.contains(advice), "{explanation}");
         let text = place.run(&[&["explain", &image], arguments].concat()).expect(1);
-        assert!(text.stdout.contains("it would fail, whatever the registry says\n  cause: "), "{text}");
+        assert!(text.stdout.contains("it would fail before any registry is asked\n  cause: "), "{text}");
         assert!(!place.path("store").exists(), "asking makes no store");
         let row = place.run(&[&["pull", "-o", "json", &image], arguments].concat()).expect(1).object();
         assert_eq!((&row["class"], &row["outcome"]), (&"node_local".into(), &"failed".into()), "it does: {row}");
@@ -275,14 +279,14 @@ fn explain_says_what_would_fail_here_before_a_registry_is_asked() {
 }
 
 #[test]
-fn explain_refuses_what_cannot_be_read_and_says_how_it_would_be() {
+fn explain_refuses_an_unreadable_reference_with_the_correct_form() {
     let place = Workplace::new();
     for (image, text) in [("https://busybox", "busybox"), ("Team/App", "team/app"), ("a@sha256:12", "")] {
         let done = place.run(&["explain", image]).expect(1);
         assert!(done.stdout.contains("couldn't parse image name"), "{done}");
         assert!(text.is_empty() || done.stderr.contains(&format!("lower case: {text}")), "{done}");
-        let told = place.run(&["explain", "-o", "json", image]).expect(1).object();
-        assert!(told["error"].as_str().unwrap().contains("couldn't parse image name"), "{told}");
+        let refused = place.run(&["explain", "-o", "json", image]).expect(1).object();
+        assert!(refused["error"].as_str().unwrap().contains("couldn't parse image name"), "{refused}");
     }
     assert!(place.run(&["explain", "busybox", "--node", "n1"]).expect(2).stderr.contains("give --nats URL"));
     let alone = place.run(&["explain", "-o", "json", "busybox", "--nats", "nats://127.0.0.1:1"]).expect(1).object();
@@ -347,14 +351,14 @@ fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
     let bars = done.stdout.lines().filter(|line| line.contains(name) && line.contains("  [") && line.contains(" of ")).count();
     // Before each drawing the cursor goes up, and everything below it is cleared.
     assert!(bars > 1 && done.stdout.contains("A\u{1b}[J"), "a bar of layer {name}, drawn again and again: {done}");
-    assert!(!done.stdout.contains(" 0/0"), "a bar that says nothing: {done}");
+    assert!(!done.stdout.contains(" 0/0"), "a bar without figures: {done}");
     let piped = place.run(&["pull", "--store", "other", &image]).expect(0);
     assert!(piped.stderr.contains("Normal   Pulling") && !piped.output().contains('\u{1b}'), "{piped}");
     assert!(!piped.stderr.contains(name), "{piped}");
 }
 
 #[test]
-fn a_pull_in_this_process_says_its_failure_once() {
+fn a_pull_in_this_process_prints_its_failure_once() {
     let (registry, place) = (Registry::new(), Workplace::new());
     let image = registry.image("shop/web:v9");
     let line = format!("pull --store store {image}");
@@ -364,7 +368,7 @@ fn a_pull_in_this_process_says_its_failure_once() {
 }
 
 #[test]
-fn a_bus_that_comes_back_is_said_while_a_live_screen_is_drawn() {
+fn a_bus_that_comes_back_is_shown_while_a_live_screen_is_drawn() {
     if met(current_program()).is_none() {
         return;
     }
@@ -374,15 +378,15 @@ fn a_bus_that_comes_back_is_said_while_a_live_screen_is_drawn() {
     let waiting = begin_on_a_terminal(&place, &line);
     until("the standing pull is there", || agent.asked(&["pulls", "-o", "json"]).stdout.contains("standing_pull").then_some(()));
     server.kill();
-    let said = ["the bus is not connected", "the bus is connected again"];
-    until("it says that the bus is lost", || waiting.stdout().contains(said[0]).then_some(()));
+    let notices = ["the bus is not connected", "the bus is connected again"];
+    until("it shows that the bus is lost", || waiting.stdout().contains(notices[0]).then_some(()));
     server.restart();
-    until("it says that the bus is found again", || waiting.stdout().contains(said[1]).then_some(()));
+    until("it shows that the bus is connected again", || waiting.stdout().contains(notices[1]).then_some(()));
     registry.add_image("shop/web", "v1", &small());
     let done = Finished::of(&[&line], waiting).expect(0);
     // The agent goes on with the standing pull by itself, so the image may be present before the command asks again.
     let is_there = done.stdout.contains("pulled   n1") || done.stdout.contains("present  n1");
-    assert!(done.stdout.find(said[0]) < done.stdout.find(said[1]) && is_there, "{done}");
+    assert!(done.stdout.find(notices[0]) < done.stdout.find(notices[1]) && is_there, "{done}");
 }
 
 #[test]

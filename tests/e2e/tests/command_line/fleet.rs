@@ -57,7 +57,7 @@ fn a_failure_is_held_back_and_explained_on_each_node() {
     let explained = fleet.rows(&["explain", &image, "--node", "n2"], 0).remove(0);
     assert_eq!((&explained["node"], &explained["pull"]["class"]), (&json!("n2"), &json!("not_found")), "{explained}");
     assert!(explained["pull"]["cause"].as_str().unwrap().contains("404") && explained["pull"]["next_attempt_ms"].is_u64(), "{explained}");
-    assert_eq!(fleet.rows(&["explain", &image], 0).len(), 3, "without a name every node says");
+    assert_eq!(fleet.rows(&["explain", &image], 0).len(), 3, "without a name every node answers");
     let text = fleet.run(&["explain", &image, "--node", "n2"]).expect(0);
     assert!(text.stdout.contains("ImagePullBackOff") && text.stdout.contains("it got: "), "{text}");
 
@@ -138,7 +138,7 @@ fn a_selector_names_nodes_by_their_labels() {
 }
 
 #[test]
-fn ctrl_c_ends_the_wait_and_what_nobody_else_wants() {
+fn ctrl_c_ends_the_wait_and_pulls_without_other_callers() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([300_000]));
@@ -149,7 +149,7 @@ fn ctrl_c_ends_the_wait_and_what_nobody_else_wants() {
     until("the agent fetches", || (registry.counts().peak_blobs_in_flight > 0).then_some(()));
     pulling.signal(Signal::Interrupt);
     let done = Finished::of(&arguments, pulling).expect(130);
-    assert!(done.stderr.contains("the nodes stop within seconds what nobody else wants"), "{done}");
+    assert!(done.stderr.contains("the nodes stop within seconds the pulls that no other caller wants"), "{done}");
     until("the agent stops", || fleet.rows(&["pulls", "--node", "n1"], 0).is_empty().then_some(()));
     assert_eq!(fleet.rows(&["explain", &image, "--node", "n1"], 0)[0]["pull"]["present"], false);
 }
@@ -219,8 +219,11 @@ fn a_node_that_goes_silent_has_a_row_and_holds_up_nobody() {
     until("all three fetch the layer", || (registry.counts().peak_blobs_in_flight >= 3).then_some(()));
     fleet.agents["n2"].signal(Signal::Stop);
     let rows = Finished::of(&arguments, pulling).expect(3).objects();
-    let told = outcomes(&rows);
-    assert_eq!(told, BTreeMap::from([("n1", "pulled".to_owned()), ("n2", "failed  unknown".to_owned()), ("n3", "pulled".to_owned())]));
+    let outcome_of = outcomes(&rows);
+    assert_eq!(
+        outcome_of,
+        BTreeMap::from([("n1", "pulled".to_owned()), ("n2", "failed  unknown".to_owned()), ("n3", "pulled".to_owned())])
+    );
     let silent = rows.iter().find(|row| row["node"] == "n2").unwrap();
     assert!(silent["message"].as_str().unwrap().contains("the agent of n2 is silent"), "{silent}");
 
@@ -270,7 +273,7 @@ fn without_the_bus_each_agent_answers_on_its_socket() {
 
     for command in [&["nodes"][..], &["pulls"], &["events"], &["pull", &image, "--all-nodes"]] {
         let done = fleet.run(command).expect(1);
-        assert!(done.stdout.is_empty() && done.stderr.contains("--agent unix://"), "the other way is told: {done}");
+        assert!(done.stdout.is_empty() && done.stderr.contains("--agent unix://"), "the error names the other way: {done}");
     }
     let row = fleet.rows(&["pull", &image, "--node", "n1"], 1).remove(0);
     assert!(check_row(&row) == "failed  unknown" && row["message"].as_str().unwrap().contains(&fleet.nats.address()), "{row}");

@@ -39,18 +39,18 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
     let key = entry["key"].as_str().unwrap();
     for what in [image.as_str(), key, &key[..8]] {
         for command in [&["backoff", "explain", what][..], &["explain", &image]] {
-            let told = fleet.run(command).expect(0);
+            let explained = fleet.run(command).expect(0);
             for part in
                 ["since:", "found by:", "it got:", "binds:", "next attempt:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
             {
-                assert!(told.stdout.contains(part), "{part} in {told}");
+                assert!(explained.stdout.contains(part), "{part} in {explained}");
             }
-            assert!(told.stdout.lines().count() <= 24, "one screen: {told}");
+            assert!(explained.stdout.lines().count() <= 24, "one screen: {explained}");
         }
     }
     let of = |registry: &str| fleet.rows(&["backoff", "list", "--registry", registry, "--limit", "1"], 0);
     let rows: Vec<Value> = of(registry.host()).into_iter().filter(|row| row["kind"] == "entry").collect();
-    assert!(rows.len() == 1 && rows[0]["shared"] == true, "what is shared comes first: {rows:?}");
+    assert!(rows.len() == 1 && rows[0]["shared"] == true, "shared entries come first: {rows:?}");
     assert!(of("registry.example").iter().all(|row| row["kind"] != "entry"));
     let other = fleet.run(&["backoff", "explain", "shop/other:v1"]).expect(1);
     assert!(other.stdout.is_empty() && other.stderr.contains("nothing of that name is held back"), "{other}");
@@ -66,7 +66,7 @@ fn what_two_nodes_find_out_refuses_the_third() {
     let _ = shared_by_three(&fleet);
     let second = fleet.rows(&["pull", &image, "--node", "n2"], 1).remove(0);
     assert_eq!(check_row(&second), "failed ErrImagePull not_found", "it waited, and tried");
-    until("n3 knows that two say so", || entries(&fleet).into_iter().find(|entry| entry["reporter_count"] == 2));
+    until("n3 knows that two nodes report it", || entries(&fleet).into_iter().find(|entry| entry["reporter_count"] == 2));
     let held = fleet.rows(&["nodes"], 0).into_iter().find(|row| row["node"] == "n3").unwrap();
     assert!(held["backoff"].as_u64() > Some(0), "n3 is held back, though it has not failed itself: {held}");
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
@@ -75,11 +75,11 @@ fn what_two_nodes_find_out_refuses_the_third() {
     assert!(refused["learned_at"].is_string() && refused["next_attempt_ms"].is_u64(), "{refused}");
     let text = fleet.run(&["pull", &image, "--node", "n3"]).expect(4);
     assert!(text.stdout.contains("  n3 waits: n2 got 404 at "), "{text}");
-    assert_eq!(registry.counts().failing, 2, "nobody has asked again");
+    assert_eq!(registry.counts().failing, 2, "no node has asked again");
 }
 
 #[test]
-fn who_tries_for_all_is_named_while_it_does() {
+fn the_prober_is_named_while_it_probes() {
     // A caller that waits for another node's attempt is refused soon.
     let Some(fleet) = Fleet::start(&[("FLEETPULL_THROTTLE_MAX_WAIT", "1s")]) else { return };
     let registry = Registry::new();
@@ -87,16 +87,16 @@ fn who_tries_for_all_is_named_while_it_does() {
     let first = fleet.rows(&["pull", &image, "--node", "n1"], 1).remove(0);
     let _ = shared_by_three(&fleet);
     let before = fleet.run(&["explain", &image]).expect(0);
-    assert!(before.stdout.contains(", by one node for all: the first then that wants it"), "nobody is chosen yet: {before}");
+    assert!(before.stdout.contains(", by one node for all: the first that then needs it"), "no node is chosen yet: {before}");
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
     assert_eq!((&refused["next_by"], refused["next_attempt_ms"].is_u64()), (&json!(null), true), "{refused}");
 
     // The next attempt hangs, and n2 alone makes it: it has 10 s to get an answer.
     registry.faults().add(Fault::new("/manifests/", memory_registry::FaultAction::Hang));
     let standing_pull = fleet.place.start(&["pull", &image, "--node", "n2", "--wait", "1m", "-q"]);
-    until("n2 tries for all, as n1 and n3 know", || {
-        let told = ["n1", "n3"].map(|node| fleet.rows(&["backoff", "list", "--node", node], 0));
-        told.iter().all(|rows| rows.iter().any(|row| row["shared"] == true && row["probed_by"] == "n2")).then_some(())
+    until("n1 and n3 know that n2 is the prober", || {
+        let lists = ["n1", "n3"].map(|node| fleet.rows(&["backoff", "list", "--node", node], 0));
+        lists.iter().all(|rows| rows.iter().any(|row| row["shared"] == true && row["probed_by"] == "n2")).then_some(())
     });
     let text = fleet.place.start(&["pull", &image, "--node", "n3"]);
     let refused = fleet.rows(&["pull", &image, "--node", "n3"], 4).remove(0);
@@ -118,23 +118,24 @@ fn what_is_cleared_is_asked_for_again() {
     let _ = fleet.run(&["pull", &image, "--node", "n1"]).expect(1);
     let _ = shared_by_three(&fleet);
     let none = fleet.run(&["backoff", "clear", "shop/other:v1"]).expect(1);
-    assert!(none.stdout.is_empty() && none.stderr.contains("  shop/web:v1  404  "), "it says what is there: {none}");
+    assert!(none.stdout.is_empty() && none.stderr.contains("  shop/web:v1  404  "), "it lists what is held back: {none}");
     registry.add_image("shop/web", "v1", &small());
     let _ = fleet.run(&["pull", &image, "--node", "n1"]).expect(4);
     let cleared = fleet.run(&["backoff", "clear", &image]).expect(0);
     assert!(cleared.stdout.starts_with("cleared  ") && cleared.stdout.contains("on 3 nodes"), "{cleared}");
-    let told = until("an event says who cleared it", || fleet.rows(&["events", "--reason", "BackoffCleared"], 0).into_iter().next());
-    assert!(told["data"]["message"].as_str().unwrap().contains('@'), "{told}");
+    let cleared_event =
+        until("an event names the user that cleared it", || fleet.rows(&["events", "--reason", "BackoffCleared"], 0).into_iter().next());
+    assert!(cleared_event["data"]["message"].as_str().unwrap().contains('@'), "{cleared_event}");
     let rows = fleet.rows(&["pull", &image, "--all-nodes"], 0);
     assert!(rows.iter().all(|row| row["outcome"] == "pulled"), "{rows:?}");
     assert!(fleet.run(&["backoff", "clear", &image]).expect(1).stderr.contains("nothing is held back"));
 }
 
-/// After a clear the next attempt begins within seconds, or the command fails and says what still blocks it.
+/// After a clear the next attempt begins within seconds, or the command fails and names what still blocks it.
 #[test]
-fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
+fn a_clear_of_a_registrys_answer_succeeds_or_names_what_still_blocks() {
     let Some(fleet) = Fleet::start(&[]) else { return };
-    let told = |answer: Fault, path: &str, blocked: bool| {
+    let check_clear = |answer: Fault, path: &str, blocked: bool| {
         let registry = Registry::new();
         registry.add_image(path, "v1", &small());
         registry.faults().add(answer);
@@ -147,9 +148,10 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
         let explained = fleet.rows(&["explain", &image], 0);
         for row in &explained {
             let (left, entries) = (row["pull"]["next_attempt_ms"].as_u64(), row["backoff"].as_array().unwrap());
-            let is_told =
-                |left: u64| entries.iter().filter_map(|entry| entry["next_attempt_ms"].as_u64()).any(|told| told.abs_diff(left) < 2_000);
-            assert!(left.is_none_or(is_told), "one source: {row}");
+            let is_listed = |left: u64| {
+                entries.iter().filter_map(|entry| entry["next_attempt_ms"].as_u64()).any(|next_attempt| next_attempt.abs_diff(left) < 2_000)
+            };
+            assert!(left.is_none_or(is_listed), "one source: {row}");
         }
         registry.faults().clear();
         let cleared = fleet.run(&["backoff", "clear", &image]).expect(i32::from(blocked));
@@ -171,12 +173,12 @@ fn a_clear_of_what_a_registry_said_goes_or_says_what_still_blocks() {
         }
     };
     let later = [("retry-after", "300")];
-    told(Fault::answer("/manifests/", 503, &later, r#"{"errors":[{"code":"UNAVAILABLE","message":"down"}]}"#), "shop/web", false);
+    check_clear(Fault::answer("/manifests/", 503, &later, r#"{"errors":[{"code":"UNAVAILABLE","message":"down"}]}"#), "shop/web", false);
     let slow_down = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
-    told(Fault::answer("/manifests/", 429, &later, slow_down), "shop/job", false);
+    check_clear(Fault::answer("/manifests/", 429, &later, slow_down), "shop/job", false);
     // A clear does not change the registry's own count of pulls.
     let used_up = [("retry-after", "300"), ("ratelimit-limit", "100;w=300"), ("ratelimit-remaining", "0;w=300")];
-    told(Fault::answer("/manifests/", 429, &used_up, slow_down), "shop/db", true);
+    check_clear(Fault::answer("/manifests/", 429, &used_up, slow_down), "shop/db", true);
 }
 
 #[test]
@@ -219,9 +221,12 @@ fn what_one_node_alone_reports_is_waited_for_and_explained_so() {
     for command in [&["explain", &first, "--node", "n2"][..], &["pull", &image, "--node", "n2", "--dry-run"]] {
         let failed = fleet.rows(&["pull", command[1], "--node", "n1"], 1);
         assert_eq!(failed[0]["class"], "not_found", "{failed:?}");
-        let told = fleet.run(command);
-        assert!(told.stdout.contains("it would wait for ") && told.stdout.contains("one node alone reports the failure"), "{told}");
-        assert!(!told.stdout.contains("would be refused"), "{told}");
+        let explained = fleet.run(command);
+        assert!(
+            explained.stdout.contains("it would wait for ") && explained.stdout.contains("one node alone reports the failure"),
+            "{explained}"
+        );
+        assert!(!explained.stdout.contains("would be refused"), "{explained}");
     }
     let pulled = fleet.rows(&["pull", &image, "--node", "n2"], 1);
     assert_eq!(pulled[0]["outcome"], "failed", "it asked for itself: {pulled:?}");
@@ -255,5 +260,5 @@ fn budgets_are_listed_once_with_their_leader() {
     assert!(table.stdout.starts_with("REGISTRY") && table.stdout.contains("LEADER"), "{table}");
     let of_registry = format!("\n{}  none ", registry.host());
     assert!(table.stdout.contains(&of_registry) && table.stdout.contains("  default  "), "{table}");
-    assert!(!table.stdout.contains('|'), "its parts are said in words: {table}");
+    assert!(!table.stdout.contains('|'), "its parts are described in words: {table}");
 }

@@ -33,7 +33,7 @@ fn budget_by(fleet: &Fleet, revision: u64) -> Value {
 }
 
 #[test]
-fn a_policy_is_set_once_gone_by_everywhere_and_outlives_a_restart() {
+fn a_policy_is_set_once_applied_by_every_node_and_outlives_a_restart() {
     let Some(mut fleet) = Fleet::start(&[]) else { return };
     let registry = registry_and_policy(&fleet, 4, 5);
     let nothing = fleet.run(&["policy", "get"]).expect(0);
@@ -42,12 +42,12 @@ fn a_policy_is_set_once_gone_by_everywhere_and_outlives_a_restart() {
 
     let line = format!("{}: pulls_per_second not set -> 5", registry.host());
     for (command, status) in [(&["policy", "set", "policy.toml", "--dry-run"][..], 0), (&["policy", "diff", "policy.toml"], 1)] {
-        let told = fleet.run(command).expect(status);
-        assert!(told.stdout.contains(&line), "{told}");
+        let done = fleet.run(command).expect(status);
+        assert!(done.stdout.contains(&line), "{done}");
         assert_eq!(policy(&fleet)["revision"], 0, "nothing is written");
     }
-    let told = fleet.run(&["policy", "set", "policy.toml", "--if-revision", "0"]).expect(0);
-    assert!(told.stdout.contains(&line) && told.stderr.contains("nodes go by it within a second"), "{told}");
+    let done = fleet.run(&["policy", "set", "policy.toml", "--if-revision", "0"]).expect(0);
+    assert!(done.stdout.contains(&line) && done.stderr.contains("nodes go by it within a second"), "{done}");
     let set = policy(&fleet);
     let revision = set["revision"].as_u64().unwrap();
     assert!(set["set_by"].as_str().unwrap().contains('@') && set["set_at"].is_string(), "{set}");
@@ -77,18 +77,18 @@ fn a_policy_is_set_once_gone_by_everywhere_and_outlives_a_restart() {
 }
 
 #[test]
-fn what_is_no_policy_or_comes_too_late_changes_nothing_and_says_what_to_do() {
+fn an_invalid_or_outdated_policy_changes_nothing_and_explains_what_to_do() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let _registry = registry_and_policy(&fleet, 0, 5);
     fleet.run(&["policy", "set", "policy.toml"]).expect(0);
     let revision = policy(&fleet)["revision"].as_u64().unwrap();
     let many = |registries: u32| (0..registries).map(|number| format!("[registry.\"r{number}.example\"]\n")).collect::<String>();
     let long = format!("[registry.\"{}.example\"]\npulls_at_once = 1\n", "a".repeat(4_000));
-    for (text, told) in [
-        ("[budget]\npulls_per_second = 0\n", "say 0.01 to 100000"),
-        ("[budget]\npulls_per_second = nan\n", "say 0.01 to 100000"),
-        ("[budget]\npulls_per_second = -1.0\n", "say 0.01 to 100000"),
-        ("[budget]\npulls_per_second = 1e9\n", "say 0.01 to 100000"),
+    for (text, advice) in [
+        ("[budget]\npulls_per_second = 0\n", "set 0.01 to 100000"),
+        ("[budget]\npulls_per_second = nan\n", "set 0.01 to 100000"),
+        ("[budget]\npulls_per_second = -1.0\n", "set 0.01 to 100000"),
+        ("[budget]\npulls_per_second = 1e9\n", "set 0.01 to 100000"),
         ("[budget]\npuls_at_once = 1\n", "unknown field `puls_at_once`"),
         (&many(1_000), "100 are the most"),
         (&many(10_000), "more than 65536 bytes"),
@@ -97,7 +97,7 @@ fn what_is_no_policy_or_comes_too_late_changes_nothing_and_says_what_to_do() {
         write(&fleet, "bad.toml", text);
         for command in ["set", "diff"] {
             let refused = fleet.run(&["policy", command, "bad.toml"]).expect(1);
-            assert!(refused.stdout.is_empty() && refused.stderr.contains(told) && refused.stderr.len() < 1_000, "{refused}");
+            assert!(refused.stdout.is_empty() && refused.stderr.contains(advice) && refused.stderr.len() < 1_000, "{refused}");
         }
     }
     let late = fleet.run(&["policy", "set", "/dev/null", "--if-revision", "0"]).expect(1);
@@ -108,7 +108,7 @@ fn what_is_no_policy_or_comes_too_late_changes_nothing_and_says_what_to_do() {
 }
 
 #[test]
-fn nodes_whose_own_settings_say_less_keep_to_less_and_are_named() {
+fn nodes_with_lower_caps_in_their_settings_keep_to_them_and_are_named() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_BUDGET_PULLS_PER_SECOND", "2")]) else { return };
     let registry = registry_and_policy(&fleet, 1, 50);
     fleet.run(&["policy", "set", "policy.toml"]).expect(0);

@@ -25,8 +25,12 @@ fn what_would_fail_everywhere_is_not_asked_for_again() {
     assert_eq!(rows.len(), 6, "{rows:?}");
     let (of_missing, of_there): (Vec<Value>, Vec<Value>) = rows.into_iter().partition(|row| row["image"] == missing);
     assert!(outcomes(&of_there).values().all(|outcome| outcome == "pulled"), "another image goes on: {of_there:?}");
-    let told = outcomes(&of_missing);
-    assert_eq!((told["n1"].as_str(), told["n2"].as_str()), ("failed ErrImagePull not_found", "not_begun  not_found"), "{told:?}");
+    let outcome_of = outcomes(&of_missing);
+    assert_eq!(
+        (outcome_of["n1"].as_str(), outcome_of["n2"].as_str()),
+        ("failed ErrImagePull not_found", "not_begun  not_found"),
+        "{outcome_of:?}"
+    );
     assert_eq!(registry.counts().failing, 1, "one node has asked");
     let spared: Vec<&Value> = of_missing.iter().filter(|row| is_not_begun(row)).collect();
     assert_eq!(spared.len(), 2);
@@ -50,12 +54,12 @@ fn the_others_begin_when_the_canary_has_it() {
     assert!(outcomes(&rows).values().all(|outcome| outcome == "pulled"), "{rows:?}");
     assert_eq!(rows[0]["node"], "n1", "the canary is the first by name, and its row is there before any other: {rows:?}");
     let rows = fleet.rows(&["pull", &unreachable, "--all-nodes", "--canary", "1"], 1);
-    let told: BTreeMap<&str, bool> = rows.iter().map(|row| (row["node"].as_str().unwrap(), is_not_begun(row))).collect();
-    assert_eq!(told, BTreeMap::from([("n1", false), ("n2", true), ("n3", true)]), "{rows:?}");
+    let is_not_begun_on: BTreeMap<&str, bool> = rows.iter().map(|row| (row["node"].as_str().unwrap(), is_not_begun(row))).collect();
+    assert_eq!(is_not_begun_on, BTreeMap::from([("n1", false), ("n2", true), ("n3", true)]), "{rows:?}");
 }
 
 #[test]
-fn so_many_of_a_hundred_can_be_enough() {
+fn a_share_of_the_nodes_can_be_enough() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
@@ -67,7 +71,7 @@ fn so_many_of_a_hundred_can_be_enough() {
 }
 
 #[test]
-fn a_dry_run_says_who_has_it_and_how_much_the_others_would_fetch() {
+fn a_dry_run_lists_nodes_that_have_it_and_how_much_the_others_would_fetch() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     // The layers of `shop/base` are the first two layers of `shop/web`.
@@ -104,7 +108,7 @@ fn a_dry_run_asks_no_registry_that_is_to_be_left_alone() {
     let rows = fleet.rows(&["pull", &image, "--all-nodes", "--dry-run"], 0);
     for row in &rows {
         assert_eq!(row["bytes_to_fetch"], Value::Null, "{row}");
-        assert!(row["bytes_unknown"].as_str().unwrap().contains("404"), "the registry's own word: {row}");
+        assert!(row["bytes_unknown"].as_str().unwrap().contains("404"), "the registry's own answer: {row}");
     }
     assert_eq!(registry.counts().requests, 1, "one has asked for all");
     let _ = fleet.run(&["pull", &image, "--all-nodes", "-q"]);
@@ -115,7 +119,7 @@ fn a_dry_run_asks_no_registry_that_is_to_be_left_alone() {
     }
     assert_eq!(registry.counts().requests, 0);
     let text = fleet.run(&["pull", &image, "--all-nodes", "--dry-run"]).expect(0);
-    assert!(text.stdout.contains("to fetch in all: 0 B; of 3 of 3 it is not known"), "{text}");
+    assert!(text.stdout.contains("to fetch in all: 0 B; unknown for 3 of 3"), "{text}");
     assert!(text.stderr.contains("is not known: no node may ask its registry now, because of ErrImagePull: "), "{text}");
 }
 
@@ -129,8 +133,8 @@ fn a_moved_tag_is_warned_of() {
     let new = registry.add_image("shop/web", "v1", &MadeImage::of_layers([5_000]).seeded(7));
     let text = fleet.run(&["pull", &image, "--all-nodes"]).expect(0);
     assert!(text.stdout.contains(&old.digest) && text.stdout.contains(&new.digest), "the digest has its column: {text}");
-    let told = format!("{image} is not the same everywhere: {} on n2, n3; {} on n1", new.digest, old.digest);
-    assert!(text.stderr.contains(&told), "{text}");
+    let warning = format!("{image} is not the same everywhere: {} on n2, n3; {} on n1", new.digest, old.digest);
+    assert!(text.stderr.contains(&warning), "{text}");
     let same = fleet.run(&["pull", &image, "--all-nodes", "--policy", "Always"]).expect(0);
     assert!(!same.stderr.contains("not the same"), "{same}");
 }
@@ -147,14 +151,14 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     });
     let quiet = NODES.into_iter().find(|node| *node != registrar).unwrap();
     fleet.agents[quiet].signal(Signal::Stop);
-    let silent = e2e::until("its silence is told", || {
+    let silent = e2e::until("its silence is reported", || {
         let rows = fleet.rows(&["nodes"], 0);
         rows.into_iter().find(|row| row["node"] == quiet && row["state"] == "silent")
     });
     assert!(silent["since_ms"].is_u64(), "{silent}");
     let rows = fleet.rows(&["pull", &image, "--all-nodes"], 3);
-    let told = outcomes(&rows);
-    assert_eq!((told[registrar].as_str(), told[quiet].as_str()), ("pulled", "failed  unknown"), "{told:?}");
+    let outcome_of = outcomes(&rows);
+    assert_eq!((outcome_of[registrar].as_str(), outcome_of[quiet].as_str()), ("pulled", "failed  unknown"), "{outcome_of:?}");
     for command in [&["nodes"][..], &["pulls"]] {
         let table = fleet.run(command).expect(0);
         assert!(table.stdout.lines().any(|line| line.split_whitespace().any(|cell| cell == quiet) && line.contains("silent")), "{table}");
@@ -175,7 +179,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
 }
 
 #[test]
-fn a_port_that_refuses_is_said_at_once() {
+fn a_port_that_refuses_is_reported_at_once() {
     let place = e2e::Workplace::new();
     let url = format!("nats://{}", super::common::NOBODY);
     for command in
@@ -197,8 +201,8 @@ fn an_agents_socket_speaks_for_its_own_node() {
         [&["pull", "a:1", "--node", "n2"][..], &["nodes", "n2"], &["pulls", "--node", "n2"], &["backoff", "list", "--node", "n2"]]
     {
         let done = fleet.run(&[command, &["--agent", &url]].concat()).expect(2);
-        let told = format!("the agent behind {url} is n1 and answers for that node alone: to ask n2, give --nats URL");
-        assert!(done.stdout.is_empty() && done.stderr.contains(&told), "{done}");
+        let expected = format!("the agent behind {url} is n1 and answers for that node alone: to ask n2, give --nats URL");
+        assert!(done.stdout.is_empty() && done.stderr.contains(&expected), "{done}");
     }
     assert_eq!(fleet.rows(&["pulls", "--node", "n1", "--agent", &url], 0).len(), 0);
 }

@@ -24,8 +24,8 @@ fn a_standing_pull_stands_until_the_image_is_there() {
     let standing = until("a standing pull is held on each node", || {
         let standing = standing_pulls(&fleet);
         // Until the first node's attempt has failed, the other nodes wait for it without a class.
-        let told = |standing_pull: &Value| standing_pull["class"].is_string() && standing_pull["cause"].is_string();
-        (standing.len() == 3 && standing.iter().all(told)).then_some(standing)
+        let has_failed = |standing_pull: &Value| standing_pull["class"].is_string() && standing_pull["cause"].is_string();
+        (standing.len() == 3 && standing.iter().all(has_failed)).then_some(standing)
     });
     let ids: BTreeSet<&str> = standing.iter().map(|standing_pull| standing_pull["standing_pull"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), 1, "one id cancels all of them");
@@ -75,15 +75,15 @@ fn a_second_ctrl_c_ends_the_command_at_once() {
     // The command waits for n3's answer, long enough for a second signal.
     fleet.agents["n3"].signal(Signal::Stop);
     waiting.signal(Signal::Interrupt);
-    until("it says what a second one does", || waiting.stderr().contains("Ctrl-C again").then_some(()));
+    until("it explains what a second Ctrl-C does", || waiting.stderr().contains("Ctrl-C again").then_some(()));
     waiting.signal(Signal::Interrupt);
     let done = Finished::of(&arguments, waiting).expect(130);
-    assert!(done.stderr.contains("the standing pulls that are left stand until their time is over"), "{done}");
+    assert!(done.stderr.contains("the remaining standing pulls go on until their time is over"), "{done}");
     fleet.agents["n3"].signal(Signal::Continue);
 }
 
 #[test]
-fn ctrl_c_says_what_goes_on_for_others() {
+fn ctrl_c_lists_pulls_that_continue_for_others() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([600_000]));
@@ -101,12 +101,12 @@ fn ctrl_c_says_what_goes_on_for_others() {
     });
     waiting.signal(Signal::Interrupt);
     let done = Finished::of(&arguments, waiting).expect(130);
-    assert!(done.stderr.contains(&format!("left running, as somebody else wants it: {image} on n2")), "{done}");
+    assert!(done.stderr.contains(&format!("left running because another caller wants it: {image} on n2")), "{done}");
     let _ = Finished::of(&["pull"], other).expect(0);
 }
 
 #[test]
-fn cancel_stops_what_runs_or_says_who_else_waits_for_it() {
+fn cancel_stops_a_running_pull_or_names_the_other_callers() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([6_000_000]));
@@ -125,9 +125,9 @@ fn cancel_stops_what_runs_or_says_who_else_waits_for_it() {
     let goes_on = |callers: &str| format!("n2 goes on pulling {image}: {callers} for it, and it ends when it does");
     assert!(cancelled.stderr.contains(&goes_on("1 other caller waits")), "{cancelled}");
     assert!(!cancelled.stderr.contains("n3"), "{cancelled}");
-    let told = Finished::of(&arguments, waiting).expect(1);
-    assert_eq!(told.output().matches("was cancelled by ").count(), 2, "{told}");
-    assert_eq!((callers("n2"), callers("n3")), (Some(json!(1)), None), "what nobody else wants has ended");
+    let done = Finished::of(&arguments, waiting).expect(1);
+    assert_eq!(done.output().matches("was cancelled by ").count(), 2, "{done}");
+    assert_eq!((callers("n2"), callers("n3")), (Some(json!(1)), None), "the pull without other callers has ended");
     // No standing pull is left: the command names the pull that still runs, and why.
     let none = fleet.run(&["cancel", &image]).expect(1);
     assert!(none.stdout.is_empty() && none.stderr.contains(&goes_on("1 other caller waits")), "{none}");
@@ -135,7 +135,7 @@ fn cancel_stops_what_runs_or_says_who_else_waits_for_it() {
     let _ = Finished::of(&["pull"], other).expect(130);
     until("nothing runs any more", || callers("n2").is_none().then_some(()));
     let nothing = fleet.run(&["cancel", &image]).expect(1);
-    assert!(nothing.stderr.contains("none stands at all"), "{nothing}");
+    assert!(nothing.stderr.contains("there are none at all"), "{nothing}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn detached_standing_pulls_are_listed_and_cancelled() {
     assert_eq!(standing_pulls(&fleet).len(), 4);
 
     let none = fleet.run(&["cancel", "shop/other:v1"]).expect(1);
-    assert!(none.stdout.is_empty() && none.stderr.contains("4 others do") && none.stderr.contains(&second), "{none}");
+    assert!(none.stdout.is_empty() && none.stderr.contains("There are 4 others") && none.stderr.contains(&second), "{none}");
     let of_one = fleet.rows(&["cancel", &id, "--node", "n2"], 0);
     assert_eq!((of_one.len(), &of_one[0]["node"], &of_one[0]["image"]), (1, &json!("n2"), &json!(first)));
     let by_id = fleet.rows(&["cancel", &id[..10]], 0);
@@ -244,5 +244,5 @@ fn detached_standing_pulls_are_listed_and_cancelled() {
     assert!(by_image.stdout.starts_with("cancelled  n1  "), "{by_image}");
     assert!(standing_pulls(&fleet).is_empty());
     let nothing = fleet.run(&["cancel", &second]).expect(1);
-    assert!(nothing.stderr.contains("none stands at all"), "{nothing}");
+    assert!(nothing.stderr.contains("there are none at all"), "{nothing}");
 }

@@ -24,7 +24,7 @@ fn held_everywhere(fleet: &Fleet, list: &str) -> Value {
 }
 
 /// Asserts that the first five lines contain these texts.
-fn assert_first_lines_say(fleet: &Fleet, arguments: &[&str], parts: &[&str]) {
+fn assert_first_lines_contain(fleet: &Fleet, arguments: &[&str], parts: &[&str]) {
     let shown = fleet.run(arguments).expect(0);
     assert!(shown.stdout.lines().count() <= LINES_MOST, "{shown}");
     let first: Vec<&str> = shown.stdout.lines().take(5).collect();
@@ -41,7 +41,7 @@ fn assert_well(fleet: &Fleet) {
 }
 
 #[test]
-fn a_registry_that_answers_503_is_the_first_row_with_all_whom_it_holds() {
+fn a_registry_that_answers_503_is_the_first_row_with_all_nodes_that_it_holds() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     assert_well(&fleet);
     let registry = Registry::new();
@@ -56,7 +56,7 @@ fn a_registry_that_answers_503_is_the_first_row_with_all_whom_it_holds() {
     );
     assert!(row["cause"].as_str().unwrap().starts_with("503 (n") && row["since_ms"].is_u64() && row["next_attempt_ms"].is_u64(), "{row}");
     let what = format!("{}: unavailable for ", registry.host());
-    assert_first_lines_say(&fleet, &["status"], &[&what, "503 (n", "3 nodes wait for 1 image"]);
+    assert_first_lines_contain(&fleet, &["status"], &[&what, "503 (n", "3 nodes wait for 1 image"]);
 
     let id = row["id"].as_str().unwrap();
     let explained = fleet.run(&["explain", id]).expect(0);
@@ -78,7 +78,7 @@ fn a_tag_that_is_missing_is_a_row_until_it_is_pushed() {
     want_everywhere(&fleet, &image);
     let row = held_everywhere(&fleet, "images");
     assert_eq!((&row["image"], &row["state"], &row["scope"]), (&json!(image), &json!("not_found"), &json!("image")));
-    assert_first_lines_say(
+    assert_first_lines_contain(
         &fleet,
         &["status"],
         &["not found for ", "404 (n", "3 nodes wait for 1 image", "BUS      connected, an agent answers in "],
@@ -100,7 +100,7 @@ fn a_tag_that_is_missing_is_a_row_until_it_is_pushed() {
 }
 
 #[test]
-fn what_one_node_knows_begins_with_the_bus_that_is_gone() {
+fn the_status_of_one_node_begins_with_its_lost_bus() {
     let Some(mut fleet) = Fleet::start(&[]) else { return };
     let socket = fleet.socket("n1");
     fleet.nats.kill();
@@ -108,7 +108,7 @@ fn what_one_node_knows_begins_with_the_bus_that_is_gone() {
         let shown = fleet.run(&["status", "--agent", &socket]).expect(0);
         shown.stdout.starts_with("n1 has no bus for ").then_some(shown)
     });
-    assert!(shown.stdout.contains("\nBUS      gone for "), "{shown}");
+    assert!(shown.stdout.contains("\nBUS      lost for "), "{shown}");
     let status = fleet.rows(&["status", "--agent", &socket], 0).remove(0);
     assert_eq!((&status["node"], &status["bus"]["state"], &status["nodes"]["degraded"]), (&json!("n1"), &json!("lost"), &json!(1)));
 }

@@ -127,7 +127,7 @@ async fn answer<C: Command>(bus: &NatsBus, reply: C::Reply) {
 }
 
 #[test]
-fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
+fn nothing_in_a_nodes_answers_acts_on_a_terminal() {
     if met(current_program()).is_none() {
         return;
     }
@@ -173,6 +173,6 @@ fn nothing_that_a_node_says_of_itself_acts_on_a_terminal() {
         assert!(columns < 80 || terminal.broken_rows().is_empty(), "{command:?}: {:#?}", terminal.broken_rows());
         assert!(!terminal.rows().iter().any(|row| row.starts_with("forged")), "{:#?}", terminal.rows());
     }
-    let told = place.run(&["nodes", "-o", "json"]).expect(0).object();
-    assert_eq!(told["runtime"], BAD, "in JSON the text is whole");
+    let row = place.run(&["nodes", "-o", "json"]).expect(0).object();
+    assert_eq!(row["runtime"], BAD, "in JSON the text is whole");
 }

@@ -68,7 +68,7 @@ fn what_waits_is_listed_with_its_cause_and_named_for_other_commands() {
     let image = registry.image("shop/web:v9");
     for (list, _) in LISTS.into_iter().skip(1) {
         let nothing = fleet.run(list).expect(0);
-        assert!(nothing.stdout.is_empty() && nothing.stderr.lines().count() == 1, "a sentence says that there is nothing: {nothing}");
+        assert!(nothing.stdout.is_empty() && nothing.stderr.lines().count() == 1, "a sentence explains that there is nothing: {nothing}");
     }
     let _ = fleet.run(&["pull", &image, "--node", "n1", "--detach", "--wait", "10m"]).expect(0);
     let pulls = until("it stands and is held", || {

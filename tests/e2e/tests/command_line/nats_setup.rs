@@ -128,7 +128,7 @@ fn what_differs_is_shown_and_changed_only_if_nothing_is_lost_by_it() {
     let forced = set_up(&place, &server, &["--force"], 0);
     assert_eq!((states(&forced)[3], differing(&forced)), ("changed", [row("max_msgs_per_subject", "forced", true)].to_vec()));
     assert_eq!(states(&set_up(&place, &server, &[], 0)), ["unchanged"; 8]);
-    assert_eq!(config(&server, "fleetpull-pauses")["description"], "ours", "what it does not know is left alone");
+    assert_eq!(config(&server, "fleetpull-pauses")["description"], "ours", "settings that it does not know stay");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_stream_stores_under_few_subjects_and_another_transform_is_replaced_by_for
 }
 
 #[test]
-fn what_it_cannot_do_it_says_with_what_to_change() {
+fn what_it_cannot_do_is_reported_with_what_to_change() {
     let place = Workplace::new();
     let nobody = place.run(&["nats-setup"]).expect(2);
     assert!(nobody.stderr.contains("--nats URL"), "{nobody}");

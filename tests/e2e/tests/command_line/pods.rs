@@ -45,8 +45,8 @@ fn a_pod_is_explained_by_all_images_that_it_waits_for() {
     }
     for spelled in [&["explain", "pod/web-0", "-n", "shop"][..], &["explain", "pod", "web-0", "-n", "shop"]] {
         let text = fleet.run(spelled).expect(0);
-        for told in ["pod:                shop/web-0", "known as:           ", " on n1\n", ": not found for ", "404 (n1)", "it got: "] {
-            assert!(text.stdout.contains(told), "{told}: {text}");
+        for part in ["pod:                shop/web-0", "known as:           ", " on n1\n", ": not found for ", "404 (n1)", "it got: "] {
+            assert!(text.stdout.contains(part), "{part}: {text}");
         }
         assert!(!text.stdout.contains("shop/other") && !text.stdout.contains("shop/none"), "{text}");
     }
@@ -65,15 +65,15 @@ fn events_are_chosen_by_pod_and_type() {
     let image = registry.image("shop/web:v9");
     let _ = fleet.rows(&["pull", &image, "--node", "n1", "--pod", "shop/web-0"], 1);
     let _ = fleet.rows(&["pull", &registry.image("shop/other:v9"), "--node", "n1"], 1);
-    let told = |more: &[&str]| fleet.rows(&[&["events", "--for", "pod/web-0", "-n", "shop"], more].concat(), 0);
-    let all = told(&[]);
+    let events = |more: &[&str]| fleet.rows(&[&["events", "--for", "pod/web-0", "-n", "shop"], more].concat(), 0);
+    let all = events(&[]);
     let reasons: Vec<&str> = all.iter().map(|event| event["data"]["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["Pulling", "Failed"], "{all:?}");
     assert!(all.iter().all(|event| event["data"]["pod"] == "shop/web-0" && event["data"]["image"] == image), "{all:?}");
-    let stored = until("the stream has them", || Some(told(&["--since", "1h"])).filter(|stored| stored.len() == 2));
+    let stored = until("the stream has them", || Some(events(&["--since", "1h"])).filter(|stored| stored.len() == 2));
     let ids = |events: &[Value]| events.iter().map(|event| event["id"].clone()).collect::<Vec<_>>();
     assert_eq!(ids(&stored), ids(&all), "the stream and the agents tell the same");
-    for warnings in [told(&["--type", "Warning"]), told(&["--type", "warning", "--since", "1h"])] {
+    for warnings in [events(&["--type", "Warning"]), events(&["--type", "warning", "--since", "1h"])] {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert_eq!((&warnings[0]["data"]["reason"], &warnings[0]["data"]["type"]), (&json!("Failed"), &json!("Warning")));
     }

@@ -44,7 +44,7 @@ impl Node {
 }
 
 #[test]
-fn a_dry_run_counts_the_whole_image_as_containerd_tells_no_layers() {
+fn a_dry_run_counts_the_whole_image_as_containerd_lists_no_layers() {
     if met(containerd::available()).is_none() {
         return;
     }

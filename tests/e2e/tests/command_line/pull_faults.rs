@@ -43,10 +43,10 @@ fn a_registry_that_lies_is_caught_and_harms_nothing_else() {
         let done = place.run(&["pull", "-o", "json", "--store", "store", &lied, &good]).expect(3);
         let rows = done.objects();
         let row = rows.iter().find(|row| row["image"] == lied).unwrap();
-        let told = check_row(row);
-        assert!(told.starts_with("failed ErrImagePull ") || told.starts_with("failed RegistryUnavailable "), "{what}: {row}");
+        let outcome = check_row(row);
+        assert!(outcome.starts_with("failed ErrImagePull ") || outcome.starts_with("failed RegistryUnavailable "), "{what}: {row}");
         assert!(class.is_empty() || row["class"] == class, "{what}: {row}");
-        assert!(row["message"].as_str().unwrap().contains(registry.host()), "{what}: who said it: {row}");
+        assert!(row["message"].as_str().unwrap().contains(registry.host()), "{what}: the registry that failed is named: {row}");
         assert!(!done.output().contains("<p>") && done.stderr.lines().all(|line| line.chars().count() < TEXT_MAX + 200), "{what}: {done}");
         sound_blobs(&place.path("store"));
         assert_eq!(entries(&place.path("store")).into_keys().collect::<Vec<_>>(), [good], "{what}");
@@ -91,7 +91,7 @@ fn a_full_disk_is_named_and_fails_only_what_does_not_fit() {
     assert_eq!(entries(&store).into_keys().collect::<Vec<_>>(), std::slice::from_ref(&web));
     sound_blobs(&store);
     let present = place.run(&["pull", "-o", "json", "--store", &store_text, &web]).expect(0).object();
-    assert_eq!(present["outcome"], "present", "what was there still is");
+    assert_eq!(present["outcome"], "present", "the image that was there is still there");
 }
 
 #[test]

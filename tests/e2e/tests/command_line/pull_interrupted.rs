@@ -59,7 +59,7 @@ fn after_kill_9_the_same_command_goes_on_from_there() {
 }
 
 #[test]
-fn ctrl_c_says_that_the_same_command_goes_on() {
+fn ctrl_c_explains_that_the_same_command_continues() {
     let (registry, place) = (Registry::new(), Workplace::new());
     registry.add_image("shop/web", "v1", &small());
     registry.faults().add(Fault::body("/blobs/", BodyFault::StallAfter(1_000)));

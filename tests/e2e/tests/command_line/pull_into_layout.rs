@@ -1,4 +1,4 @@
-//! The result of `pull`: an OCI image layout that other programs read, and a last line that says where it is and how to read it.
+//! The result of `pull`: an OCI image layout that other programs read, and a last line with its path and how to read it.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn the_command_that_is_advised_reads_the_image() {
     let by_digest = format!("shop/web@{}", added.digest);
     for name in ["shop/web:v1", &by_digest] {
         let done = place.run(&["pull", "--store", "store", &registry.image(name)]).expect(0);
-        assert!(done.stderr.contains(&place.text_path("store")), "the place is told in full: {done}");
+        assert!(done.stderr.contains(&place.text_path("store")), "the path is printed in full: {done}");
         // Run it in another folder, because a user copies it into another terminal.
         let read = Command::new("sh").arg("-c").arg(advised(&done.stderr)).current_dir("/").output().unwrap();
         assert!(read.status.success(), "{}: {}", advised(&done.stderr), String::from_utf8_lossy(&read.stderr));
@@ -163,9 +163,9 @@ fn text_is_one_line_an_image_and_quiet_is_no_more_than_that() {
     assert_eq!(done.stderr, "", "{done}");
     let row = done.stdout.trim_end();
     assert!(row.starts_with(&format!("pulled   n1  {image}  ")) && row.ends_with(&added.digest) && row.lines().count() == 1, "{done}");
-    let told = place.run(&["pull", "--store", "other", &image]).expect(0);
+    let done = place.run(&["pull", "--store", "other", &image]).expect(0);
     let kubelets = format!("Successfully pulled image \"{image}\" in ");
-    assert!(told.stderr.contains(&format!("Pulling image \"{image}\"")) && told.stderr.contains(&kubelets), "{told}");
+    assert!(done.stderr.contains(&format!("Pulling image \"{image}\"")) && done.stderr.contains(&kubelets), "{done}");
     let json = place.run(&["pull", "--store", "third", "-o", "json", "-q", &image]).expect(0);
     assert_eq!(json.stderr, "", "{json}");
 }
@@ -185,5 +185,5 @@ fn a_pull_in_the_commands_own_process_leaves_the_room_that_is_set() {
     assert!(message.contains("short of pull.keep_free") && message.contains("lower pull.keep_free"), "{row}");
     assert_eq!(registry.counts().requests, 0, "no registry is asked");
     assert_eq!(pull("0B").expect(0).object()["outcome"], "pulled");
-    assert_eq!(pull("1000TiB").expect(0).object()["outcome"], "present", "what is there takes no more room");
+    assert_eq!(pull("1000TiB").expect(0).object()["outcome"], "present", "a present image takes no more room");
 }

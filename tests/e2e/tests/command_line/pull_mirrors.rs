@@ -37,7 +37,7 @@ fn a_dead_and_a_hanging_mirror_are_passed_over() {
 }
 
 #[test]
-fn when_nobody_has_it_the_error_says_who_said_what() {
+fn when_no_mirror_has_it_the_error_names_each_with_its_answer() {
     let (registry, broken, place) = (Registry::new(), Registry::new(), Workplace::new());
     broken.faults().add(Fault::answer("/", 500, &[], "<html>oops</html>"));
     let hole = black_hole();
@@ -50,8 +50,8 @@ fn when_nobody_has_it_the_error_says_who_said_what() {
     for endpoint in [NOBODY, &silent, broken.host(), registry.host()] {
         assert!(message.contains(endpoint), "{endpoint}: {row}");
     }
-    for said in ["connection refused", "300ms", "500", "404"] {
-        assert!(message.contains(said), "{said}: {row}");
+    for cause in ["connection refused", "300ms", "500", "404"] {
+        assert!(message.contains(cause), "{cause}: {row}");
     }
 }
 
@@ -68,7 +68,7 @@ fn a_hosts_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn certificates_are_checked_against_the_systems_roots_unless_told_otherwise() {
+fn certificates_are_checked_against_the_systems_roots_unless_configured_otherwise() {
     let authority = Authority::new("test authority");
     let (certificate, key) = authority.issue("127.0.0.1");
     let pem = |path| std::fs::read_to_string(path).unwrap();
@@ -76,7 +76,7 @@ fn certificates_are_checked_against_the_systems_roots_unless_told_otherwise() {
     let registry = Registry::with(Options { tls, ..Options::default() });
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
-    // The program uses plain HTTP for a registry on loopback unless a hosts.toml says otherwise.
+    // The program uses plain HTTP for a registry on loopback unless a hosts.toml sets another scheme.
     let place = || {
         let place = Workplace::new();
         place.write(&format!("certs.d/{}/hosts.toml", registry.host()), format!("server = \"{}\"\n", registry.url()));

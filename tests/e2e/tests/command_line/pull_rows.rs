@@ -19,15 +19,15 @@ fn a_name_that_is_empty_keeps_no_other_image_from_its_row() {
     registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
     let rows = place.run(&["pull", "", &image, "-o", "json", "--store", "store"]).expect(3).objects();
-    let mut told: Vec<(&str, String)> = rows.iter().map(|row| (row["image"].as_str().unwrap_or_default(), check_row(row))).collect();
-    told.sort();
-    assert_eq!(told[0].0, "", "an image without a name is null: {rows:?}");
-    assert!(told[0].1.starts_with("failed InvalidImageName"), "{rows:?}");
-    assert_eq!(told[1], (image.as_str(), "pulled".to_owned()), "{rows:?}");
+    let mut outcomes: Vec<(&str, String)> = rows.iter().map(|row| (row["image"].as_str().unwrap_or_default(), check_row(row))).collect();
+    outcomes.sort();
+    assert_eq!(outcomes[0].0, "", "an image without a name is null: {rows:?}");
+    assert!(outcomes[0].1.starts_with("failed InvalidImageName"), "{rows:?}");
+    assert_eq!(outcomes[1], (image.as_str(), "pulled".to_owned()), "{rows:?}");
 }
 
 #[test]
-fn a_pull_tells_everything_about_the_image() {
+fn a_pull_answers_with_everything_about_the_image() {
     let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_NODE_NAME", "n1"));
     let added = registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");
@@ -129,7 +129,7 @@ fn a_store_that_cannot_be_used_has_a_row_for_each_image() {
             assert_eq!(row["image"], image);
             let message = row["message"].as_str().unwrap();
             assert!(message.contains(text), "{row}");
-            assert_eq!(message.matches("os error").count().max(1), 1, "a cause is told once: {row}");
+            assert_eq!(message.matches("os error").count().max(1), 1, "a cause is given once: {row}");
         }
     }
 }
@@ -139,11 +139,11 @@ fn an_agent_that_cannot_be_asked_has_a_row_for_each_image() {
     let place = Workplace::new();
     // A socket that never accepts a connection, as that of a stopped agent.
     let _silent = std::os::unix::net::UnixListener::bind(place.path("silent.sock")).unwrap();
-    let (gone, silent) = (format!("unix://{}", place.text_path("gone.sock")), format!("unix://{}", place.text_path("silent.sock")));
+    let (missing, silent) = (format!("unix://{}", place.text_path("gone.sock")), format!("unix://{}", place.text_path("silent.sock")));
     let table: [(&[&str], i32, Option<&str>, &str); 6] = [
-        (&["--agent", &gone], 1, None, "no agent keeps its socket there: start one, or correct the path"),
-        (&["--agent", &gone, "--node", "n1"], 1, Some("n1"), "no agent keeps its socket there: start one, or correct the path"),
-        (&["--agent", &gone, "--timeout", "1m"], 1, None, "no agent keeps its socket there: start one, or correct the path"),
+        (&["--agent", &missing], 1, None, "no agent keeps its socket there: start one, or correct the path"),
+        (&["--agent", &missing, "--node", "n1"], 1, Some("n1"), "no agent keeps its socket there: start one, or correct the path"),
+        (&["--agent", &missing, "--timeout", "1m"], 1, None, "no agent keeps its socket there: start one, or correct the path"),
         (&["--agent", &silent], 1, None, "is silent for 3s: is it stopped, or very busy?"),
         (&["--agent", &silent, "--wait", "1s"], 5, None, "is silent for 3s: is it stopped, or very busy?"),
         (&["--agent", &silent, "--node", "n1", "--timeout", "1s"], 5, Some("n1"), "is silent for 3s: is it stopped, or very busy?"),
@@ -157,9 +157,9 @@ fn an_agent_that_cannot_be_asked_has_a_row_for_each_image() {
             assert!(row["message"].as_str().unwrap().contains(text) && row["timed_out"] == (status == 5), "{row}");
         }
         let people = place.run(&[&["pull", "a:1", "b:1"], arguments].concat()).expect(status);
-        assert!(people.stdout.is_empty() && people.stderr.contains(text), "one complaint says it: {people}");
+        assert!(people.stdout.is_empty() && people.stderr.contains(text), "one error describes it: {people}");
     }
-    let dry = place.run(&["pull", "a:1", "b:1", "-o", "json", "--agent", &gone, "--dry-run"]).expect(1).objects();
+    let dry = place.run(&["pull", "a:1", "b:1", "-o", "json", "--agent", &missing, "--dry-run"]).expect(1).objects();
     assert_eq!(dry.len(), 2);
     for row in dry {
         assert!(row["node"].is_null() && row["present"].is_null() && row["error"].as_str().unwrap().contains("start one"), "{row}");
@@ -167,14 +167,14 @@ fn an_agent_that_cannot_be_asked_has_a_row_for_each_image() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_out_of_time_on_each_node_that_was_named() {
+fn a_server_that_does_not_answer_is_out_of_time_on_each_node_that_was_named() {
     let place = Workplace::new();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("nats://{}", silent.local_addr().unwrap());
     let named = ["--node", "n1", "--node", "n2", "--nats", &url, "--timeout", "300ms", "-o", "json"];
     let rows = place.run(&[&["pull", "a:1", "b:1"], named.as_slice()].concat()).expect(5).objects();
-    let told: Vec<(&str, &str)> = rows.iter().map(|row| (row["node"].as_str().unwrap(), row["image"].as_str().unwrap())).collect();
-    assert_eq!(told, [("n1", "a:1"), ("n1", "b:1"), ("n2", "a:1"), ("n2", "b:1")]);
+    let keys: Vec<(&str, &str)> = rows.iter().map(|row| (row["node"].as_str().unwrap(), row["image"].as_str().unwrap())).collect();
+    assert_eq!(keys, [("n1", "a:1"), ("n1", "b:1"), ("n2", "a:1"), ("n2", "b:1")]);
     for row in rows {
         assert_eq!((check_row(&row).as_str(), &row["timed_out"]), ("failed  unknown", &json!(true)), "{row}");
         assert!(row["message"].as_str().unwrap().contains("within 300ms"), "{row}");
@@ -196,7 +196,7 @@ fn an_image_named_twice_has_one_row() {
 }
 
 #[test]
-fn the_source_of_the_login_is_told() {
+fn the_source_of_the_login_is_shown() {
     let auth = Auth::Basic { user: "deploy".to_owned(), password: "geheim-7".to_owned() };
     let registry = Registry::with(Options { auth, ..Options::default() });
     let place = Workplace::new();

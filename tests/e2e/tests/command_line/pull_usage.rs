@@ -1,9 +1,9 @@
-//! Wrong usage: exit status 2, nothing on stdout, and a line that says what is correct.
+//! Wrong usage: exit status 2, nothing on stdout, and a line with the correct usage.
 
 use e2e::Workplace;
 
 #[test]
-fn wrong_usage_says_what_is_right() {
+fn wrong_usage_is_refused_with_the_correct_usage() {
     let place = Workplace::new();
     let table: [(&[&str], &str); 57] = [
         (&["pull"], "<IMAGE>"),
@@ -78,6 +78,6 @@ fn an_agent_needs_a_socket() {
         let done = place.run(&["nodes", "--agent", wrong]).expect(2);
         assert!(done.stderr.contains("unix:///"), "{done}");
     }
-    let gone = place.run(&["nodes", "--agent", "unix:///nonexistent/agent.sock"]).expect(1);
-    assert!(gone.stderr.contains("/nonexistent/agent.sock"), "{gone}");
+    let missing = place.run(&["nodes", "--agent", "unix:///nonexistent/agent.sock"]).expect(1);
+    assert!(missing.stderr.contains("/nonexistent/agent.sock"), "{missing}");
 }

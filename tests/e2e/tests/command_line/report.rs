@@ -48,23 +48,23 @@ fn by_kubelets_rule(events: &[Value]) -> u64 {
 }
 
 #[test]
-fn figures_are_what_callers_were_told_and_what_the_registry_counted() {
+fn figures_equal_the_answers_to_callers_and_the_registrys_counts() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");
-    let mut told: BTreeMap<String, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut pull = || {
         for row in fleet.rows_any(&["pull", &image, "--all-nodes"]) {
             let outcome = row["outcome"].as_str().unwrap().to_owned();
-            *told.entry(format!("{outcome} bytes")).or_default() += row["size_bytes"].as_u64().unwrap();
-            *told.entry(outcome).or_default() += 1;
+            *counts.entry(format!("{outcome} bytes")).or_default() += row["size_bytes"].as_u64().unwrap();
+            *counts.entry(outcome).or_default() += 1;
         }
-        told.clone()
+        counts.clone()
     };
     until("all nodes are held back", || (pull().get("backoff").copied() >= Some(6)).then_some(()));
     let failing = registry.counts().failing;
     registry.add_image("shop/web", "v9", &small());
-    let told = until("all have it", || Some(pull()).filter(|told| told.get("pulled") == Some(&3)));
+    let counts = until("all have it", || Some(pull()).filter(|counts| counts.get("pulled") == Some(&3)));
     assert_eq!(registry.counts().failing, failing, "it is there: nothing fails any more");
 
     let report = || fleet.rows(&["report", "--since", "1h"], 0);
@@ -73,8 +73,8 @@ fn figures_are_what_callers_were_told_and_what_the_registry_counted() {
         (row(&rows, "pulls", "outcome", "pulled")["count"] == 3 && row(&rows, "waits", "cause", "backoff")["count"] == 3).then_some(rows)
     });
     for (outcome, kind) in [("failed", "failed"), ("backoff", "backoff"), ("pulled", "pulled")] {
-        let expected = told.get(outcome).copied().unwrap_or_default();
-        assert_eq!(row(&rows, "pulls", "outcome", kind)["count"], expected, "{outcome}: {told:?} {rows:?}");
+        let expected = counts.get(outcome).copied().unwrap_or_default();
+        assert_eq!(row(&rows, "pulls", "outcome", kind)["count"], expected, "{outcome}: {counts:?} {rows:?}");
     }
     let events = fleet.rows(&["events", "--since", "1h"], 0);
     let (spared, by_rule) = (row(&rows, "spared", "", ""), by_kubelets_rule(&events));
@@ -83,7 +83,7 @@ fn figures_are_what_callers_were_told_and_what_the_registry_counted() {
     assert_eq!(spared["spans"], 3, "one a node");
     let whole = row(&rows, "report", "", "");
     assert_eq!((&whole["events"], &whole["losses"]), (&events.len().into(), &0.into()));
-    assert_eq!(whole["pulled_bytes"], told["pulled bytes"], "{whole}");
+    assert_eq!(whole["pulled_bytes"], counts["pulled bytes"], "{whole}");
     let failed = row(&rows, "pulls", "outcome", "failed");
     assert_eq!(failed["by_class"]["not_found"], failed["count"], "{failed}");
     for (kind, name) in [("image", image.as_str()), ("registry", registry.host())] {
@@ -93,7 +93,7 @@ fn figures_are_what_callers_were_told_and_what_the_registry_counted() {
     }
     let of_nodes = |field: &str| NODES.iter().map(|node| row(&rows, "node", "name", node)[field].as_i64().unwrap()).sum::<i64>();
     assert_eq!((of_nodes("pulled"), of_nodes("attempts_spared")), (3, spared["attempts_spared"].as_i64().unwrap()));
-    assert_eq!(row(&rows, "observed", "", "")["wrongly"], 0, "who enforces is refused: {rows:?}");
+    assert_eq!(row(&rows, "observed", "", "")["wrongly"], 0, "a node that enforces is refused: {rows:?}");
 
     let of_one = fleet.rows(&["report", "--since", "1h", "--node", "n2", "--top", "1"], 0);
     assert_eq!(row(&of_one, "pulls", "outcome", "pulled")["count"], 1);
@@ -127,11 +127,11 @@ fn what_enforcing_would_have_refused_is_what_observing_agents_counted() {
 }
 
 #[test]
-fn a_report_that_cannot_be_made_says_what_to_do() {
+fn a_report_that_cannot_be_made_explains_what_to_do() {
     let place = Workplace::new();
-    let misused = |arguments: &[&str], status: i32, said: &str| {
+    let misused = |arguments: &[&str], status: i32, expected: &str| {
         let finished = place.run(&[&["report"], arguments].concat()).expect(status);
-        assert!(finished.stdout.is_empty() && finished.stderr.contains(said), "{said}: {finished}");
+        assert!(finished.stdout.is_empty() && finished.stderr.contains(expected), "{expected}: {finished}");
     };
     misused(&["--since", "yesterday", "--nats", "nats://127.0.0.1:1"], 2, "is no time: 30m, 2h, 7d");
     misused(&["--top", "0", "--nats", "nats://127.0.0.1:1"], 2, "1..=1000");

@@ -117,22 +117,22 @@ fn each_file_for_nats_is_read_where_it_is_named_and_is_named_with_its_kind_if_it
         ("cert", "NATS client certificate", Some(("key", key.as_str()))),
         ("key", "key of the NATS client certificate", Some(("cert", cert.as_str()))),
     ];
-    for (file, kind, beside) in table {
-        for way in ["flag", "FLEETPULL_NATS", "NATS"] {
-            let missing = format!("/nonexistent/{file}-by-{way}");
+    for (file, kind, other_files) in table {
+        for source in ["flag", "FLEETPULL_NATS", "NATS"] {
+            let missing = format!("/nonexistent/{file}-by-{source}");
             let mut place = Workplace::new();
             let mut arguments = vec!["nodes".to_owned(), "--nats".to_owned(), "nats://127.0.0.1:1".to_owned()];
-            for (name, path) in beside.into_iter().chain([(file, missing.as_str())]) {
-                if way == "flag" {
+            for (name, path) in other_files.into_iter().chain([(file, missing.as_str())]) {
+                if source == "flag" {
                     arguments.extend([format!("--nats-{name}"), path.to_owned()]);
                 } else {
-                    place = place.with(&format!("{way}_{}", name.to_uppercase()), path);
+                    place = place.with(&format!("{source}_{}", name.to_uppercase()), path);
                 }
             }
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let done = place.run(&arguments).expect(1);
-            let said = format!("the {kind} {missing} cannot be read: No such file or directory");
-            assert!(done.stderr.contains(&said), "{said:?} in {done}");
+            let expected = format!("the {kind} {missing} cannot be read: No such file or directory");
+            assert!(done.stderr.contains(&expected), "{expected:?} in {done}");
         }
     }
     let half = Workplace::new().run(&["nodes", "--nats", "nats://127.0.0.1:1", "--nats-cert", &cert]).expect(2);

@@ -31,8 +31,11 @@ fn everything_that_is_wrong_is_named_at_once_with_place_and_remedy() {
             assert!(done.stderr.contains(problem), "{problem}: {done}");
         }
     }
-    let told = place.run(&["config", "validate", "-o", "json", "--config", &file]).expect(1).object();
-    assert!(told["valid"] == false && expected.iter().all(|problem| told["error"].as_str().unwrap().contains(problem)), "{told}");
+    let validated = place.run(&["config", "validate", "-o", "json", "--config", &file]).expect(1).object();
+    assert!(
+        validated["valid"] == false && expected.iter().all(|problem| validated["error"].as_str().unwrap().contains(problem)),
+        "{validated}"
+    );
 }
 
 #[test]
@@ -55,7 +58,7 @@ fn a_flag_goes_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn what_is_printed_is_a_file_that_says_the_same() {
+fn what_is_printed_is_a_file_with_the_same_settings() {
     let place = Workplace::new().with("FLEETPULL_PULL_PARALLEL", "7").with("FLEETPULL_NATS_URL", "nats://nats.example:4222");
     let printed = place.run(&["config", "print"]).expect(0).stdout;
     assert!(printed.contains("parallel = 7") && printed.contains("FLEETPULL_PULL_PARALLEL"), "{printed}");

@@ -67,12 +67,12 @@ fn removed_images_leave_blobs_that_prune_frees() {
     assert!(dry.stdout.starts_with(&format!("would remove {first} (sha256:")) && dry.stderr.contains("would then free "), "{dry}");
     assert_eq!(stored.listed().len(), 2);
     let removed = stored.run("rm", &[&format!("docker://{first}")]).expect(0);
-    let told = removed.stderr.split_once("`fleetpull prune` would free ").unwrap().1.trim().to_owned();
-    assert!(removed.stdout.starts_with(&format!("removed {first} (sha256:")) && dry.stderr.contains(&told), "{removed}");
-    assert!(told.ends_with(" in 3 blobs"), "manifest, config and its own layer: {told}");
+    let freed = removed.stderr.split_once("`fleetpull prune` would free ").unwrap().1.trim().to_owned();
+    assert!(removed.stdout.starts_with(&format!("removed {first} (sha256:")) && dry.stderr.contains(&freed), "{removed}");
+    assert!(freed.ends_with(" in 3 blobs"), "manifest, config and its own layer: {freed}");
     assert_eq!((stored.listed().len(), blobs()), (1, before));
-    assert_eq!(stored.run("prune", &["--dry-run"]).expect(0).stdout.trim(), format!("would free {told}"));
-    assert_eq!(stored.run("prune", &[]).expect(0).stdout.trim(), format!("freed {told}"));
+    assert_eq!(stored.run("prune", &["--dry-run"]).expect(0).stdout.trim(), format!("would free {freed}"));
+    assert_eq!(stored.run("prune", &[]).expect(0).stdout.trim(), format!("freed {freed}"));
     assert_eq!(blobs(), before - 3);
     sound_blobs(&stored.place.path("store"));
     let again = stored.run("prune", &["-o", "json"]).expect(0).object();
@@ -114,10 +114,14 @@ fn prune_removes_old_images_but_those_that_are_kept() {
     };
     entry_of_old();
     let options = ["--older-than", "1d", "--keep", "*:v2", "-o", "json"];
-    let said = stored.run("prune", &[options.as_slice(), &["--dry-run"]].concat()).expect(0).objects();
-    assert_eq!((&said[0]["image"], &said[0]["removed"], &said[1]["blobs"]), (&json!(first), &json!(false), &json!(3)), "{said:?}");
+    let planned = stored.run("prune", &[options.as_slice(), &["--dry-run"]].concat()).expect(0).objects();
+    assert_eq!(
+        (&planned[0]["image"], &planned[0]["removed"], &planned[1]["blobs"]),
+        (&json!(first), &json!(false), &json!(3)),
+        "{planned:?}"
+    );
     let done = stored.run("prune", &options).expect(0).objects();
-    assert_eq!((&done[0]["removed"], &done[1]["freed_bytes"]), (&json!(true), &said[1]["freed_bytes"]), "{done:?}");
+    assert_eq!((&done[0]["removed"], &done[1]["freed_bytes"]), (&json!(true), &planned[1]["freed_bytes"]), "{done:?}");
     assert_eq!(stored.listed().iter().map(|row| row["image"].as_str().unwrap()).collect::<Vec<_>>(), [second]);
 }
 

@@ -78,7 +78,7 @@ fn what_is_drawn_stays_whole_while_contact_is_lost_logs_are_written_and_the_term
     assert_eq!(terminal.wait(), 0);
     let rows = terminal.rows();
     let is_there = rows.iter().any(|row| row.starts_with("pulled") || row.starts_with("present"));
-    assert!(is_there && !rows.iter().any(|row| row.contains("0 of 1 there")), "what was drawn is taken off: {rows:#?}");
+    assert!(is_there && !rows.iter().any(|row| row.contains("0 of 1 there")), "the live block is removed: {rows:#?}");
 }
 
 /// A closed reader is neither a failure nor a success: a script must not take it for a sign that all images are present.

@@ -116,7 +116,7 @@ fn logins_at(level: &str, place: &Workplace, spans: &Spans, login: &mut Login) -
     login.server.kill();
     agent.until_state("it has seen that", |state| state.starts_with("degraded"));
     run(&mut places, "nobody there", &["nodes", "-o", "json"]);
-    login.server.restart_with(NatsConfig::default().with("authorization { user: somebody, password: else }"));
+    login.server.restart_with(NatsConfig::default().with("authorization { user: other, password: other }"));
     run(&mut places, "not let in", &["nodes"]);
     places.add("described", agent.described().to_string());
     places.add_files("state", &place.path(&store));

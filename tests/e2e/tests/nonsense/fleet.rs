@@ -25,7 +25,7 @@ impl<'a> Honest<'a> {
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
         for agent in &agents {
             until("they know each other", || (count(agent, "presence_alive") == 2).then_some(()));
-            until("what is shared is open", || (count(agent, "shared_alone") == 0).then_some(()));
+            until("the node shares over the bus", || (count(agent, "shared_alone") == 0).then_some(()));
         }
         Self { server, registry, agents }
     }

@@ -52,7 +52,10 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
     eprintln!("{written} reports of one writer in {:.1?}; two nodes pulled {rounds} images meanwhile", began.elapsed());
     for agent in [n1, n2] {
         let (held, forgotten) = (count(agent, "shared_reports"), count(agent, "shared_reports_evicted_total"));
-        assert!(held <= OF_ONE_WRITER + OF_THE_OTHERS && forgotten > 0, "what one writer says is bounded in each replica: {held} are held");
+        assert!(
+            held <= OF_ONE_WRITER + OF_THE_OTHERS && forgotten > 0,
+            "the reports of one writer are bounded in each replica: {held} are held"
+        );
     }
 
     // The bucket is full, and new reports still reach all nodes, because the server removes the oldest reports of the flood.
@@ -61,13 +64,13 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
     // A node that starts now reads its bounded number of reports of the flood's writer, and shares.
     let third = Agent::start(&place, "n3", &["--nats", &honest.server.url()]).ready();
     let started = Watch::start();
-    until("who starts now knows it too", || {
+    until("a node that starts now knows it too", || {
         let known = third.ask(&ListBackoffs::default()).entries;
         known.into_iter().find(|entry| entry.about.image.ends_with("shop/missing:v1"))
     });
-    eprintln!("who starts then knows what is new after {:.1?}", started.elapsed());
+    eprintln!("a node that starts then has the new report after {:.1?}", started.elapsed());
     let other = third.asked_meanwhile(&["pull", &honest.registry.image("shop/missing:v2"), "--wait", LONG]);
-    until("what it finds out is known to the others", || honest.shared(0, "shop/missing:v2").filter(|entry| entry.reporters == ["n3"]));
+    until("the others know the failure that it found", || honest.shared(0, "shop/missing:v2").filter(|entry| entry.reporters == ["n3"]));
     for agent in [n1, n2, &third] {
         let peak = peak(agent);
         eprintln!("at most {} MiB of memory, {} snapshots", peak >> 20, count(agent, "shared_snapshots_total"));

@@ -91,7 +91,7 @@ impl Template {
             in_a_row: 0,
             failing_for_ms: 0,
             age_ms: 0,
-            said_ms: None,
+            written_ms: None,
         };
         let value = encode(&report).unwrap();
         let number_at = value.windows(NUMBER.len()).position(|window| window == NUMBER.as_bytes()).unwrap();

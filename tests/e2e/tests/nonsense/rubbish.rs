@@ -9,10 +9,10 @@ use super::fleet::{Honest, count};
 use super::rogue::{Rogue, Template};
 
 /// The agent's log message about them.
-const TOLD: &str = "reports under this node's name are no reports";
+const WARNING: &str = "values under the reports of this writer are not valid reports";
 
 #[test]
-fn an_agent_tells_of_reports_that_are_none_once_for_each_writer_and_pulls_go_on() {
+fn an_agent_logs_malformed_reports_once_for_each_writer_and_pulls_go_on() {
     if met(current_program()).is_none() {
         return;
     }
@@ -40,9 +40,9 @@ fn an_agent_tells_of_reports_that_are_none_once_for_each_writer_and_pulls_go_on(
     until("all of it is counted", || (count(first, "shared_reports_refused_total") == nonsense.len() as u64).then_some(()));
     for writer in ["writer=\"n2\"", "writer=\"rack-7.n9\""] {
         let log = first.log_with(writer);
-        let told: Vec<_> = log.lines().filter(|line| line.contains(TOLD) && line.contains(writer)).collect();
-        assert!(told.len() == 1 || began.elapsed().as_secs() >= 60, "once a minute: {told:?}");
-        assert!(told[0].contains("WARN"), "{told:?}");
+        let warnings: Vec<_> = log.lines().filter(|line| line.contains(WARNING) && line.contains(writer)).collect();
+        assert!(warnings.len() == 1 || began.elapsed().as_secs() >= 60, "once a minute: {warnings:?}");
+        assert!(warnings[0].contains("WARN"), "{warnings:?}");
     }
     // None of these reports refuses a node, and a valid report still has its effect.
     for node in [0, 1] {

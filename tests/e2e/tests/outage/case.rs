@@ -63,7 +63,7 @@ impl Case {
     }
 
     /// The registry's `Retry-After`; zero if it sends none.
-    pub(crate) fn asks_for(self) -> Duration {
+    pub(crate) fn retry_after(self) -> Duration {
         if self == Self::RateLimited { RETRY_AFTER } else { Duration::ZERO }
     }
 }

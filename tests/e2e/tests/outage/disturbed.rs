@@ -6,7 +6,7 @@ use e2e::{Agent, Signal, Started, Workplace};
 
 use super::case::Case;
 use super::fleet::{Outage, all_at_once};
-use super::knowledge::{Elsewhere, Resting};
+use super::knowledge::{OtherRegistry, PendingEntry};
 use super::kubelet::KubeletsRule;
 
 /// When something else fails.
@@ -29,7 +29,7 @@ fn command_killed(case: Case) {
     let place = Workplace::new();
     let outage = Outage::begin(&place, case, NODES);
     kill_in_the_middle(&outage, outage.standing_pull());
-    let healed = outage.heals_after(case.failing_at_most());
+    let healed = outage.end_outage_with_at_most(case.failing_at_most());
     outage.all_stored(healed);
 }
 
@@ -37,38 +37,38 @@ fn command_killed(case: Case) {
 fn all_killed(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
-    let elsewhere = Elsewhere::new();
+    let other_registry = OtherRegistry::new();
     kill_in_the_middle(&outage, outage.standing_pull());
-    let resting = matches!(case, Case::NotFound | Case::RateLimited).then(|| Resting::until_some_does(&outage));
-    elsewhere.found_missing_by(&outage.agents[0]);
+    let pending = matches!(case, Case::NotFound | Case::RateLimited).then(|| PendingEntry::wait_for_one(&outage));
+    other_registry.pull_missing(&outage.agents[0]);
     // The command ends before the report is published. If its node is killed in between, the report is lost.
-    elsewhere.known_to(&outage.agents);
+    other_registry.until_known_to(&outage.agents);
     outage.agents.iter().for_each(|agent| agent.signal(Signal::Kill));
     outage.server.restart();
     outage.agents = outage.agents.into_iter().map(Agent::kill_and_start_again).map(Agent::ready).collect();
-    elsewhere.known_to(&outage.agents);
-    resting.iter().for_each(|resting| resting.is_listed_by(&outage));
-    let healed = outage.heals_after(case.failing_at_most());
+    other_registry.until_known_to(&outage.agents);
+    pending.iter().for_each(|pending| pending.until_listed_by_all(&outage));
+    let healed = outage.end_outage_with_at_most(case.failing_at_most());
     outage.all_stored(healed);
-    resting.iter().for_each(|resting| resting.was_kept_by(&outage));
+    pending.iter().for_each(|pending| pending.assert_no_earlier_request(&outage));
 }
 
 /// The server loses its store. Each node publishes its reports again, and a new node gets them too.
 fn bus_wiped(case: Case) {
     let place = Workplace::new();
     let mut outage = Outage::begin(&place, case, NODES);
-    let elsewhere = Elsewhere::new();
+    let other_registry = OtherRegistry::new();
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);
-    elsewhere.found_missing_by(&outage.agents[0]);
-    elsewhere.known_to(&outage.agents);
+    other_registry.pull_missing(&outage.agents[0]);
+    other_registry.until_known_to(&outage.agents);
     outage.server.kill();
     outage.server.wipe_store();
     outage.server.restart();
     let late = [Agent::start(&place, "late", &["--nats", &outage.server.url()]).ready()];
-    elsewhere.known_to(&outage.agents);
-    elsewhere.known_to(&late);
-    let healed = outage.heals_after(case.failing_at_most());
+    other_registry.until_known_to(&outage.agents);
+    other_registry.until_known_to(&late);
+    let healed = outage.end_outage_with_at_most(case.failing_at_most());
     outage.all_stored(healed);
     drop(command);
 }
@@ -84,19 +84,19 @@ fn bus_stands_still(case: Case) {
 
 fn without_the_bus(case: Case, lose: fn(&mut Outage<'_>), find: fn(&mut Outage<'_>)) {
     let place = Workplace::new();
-    let (kubelets_rule, elsewhere) = (KubeletsRule::of(case), Elsewhere::new());
+    let (kubelets_rule, other_registry) = (KubeletsRule::of(case), OtherRegistry::new());
     let mut outage = Outage::begin(&place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);
     lose(&mut outage);
     outage.began.until(ALONE);
-    elsewhere.found_missing_by(&outage.agents[0]);
-    let (healed, failing) = outage.heals();
+    other_registry.pull_missing(&outage.agents[0]);
+    let (healed, failing) = outage.end_outage();
     find(&mut outage);
-    elsewhere.known_to(&outage.agents);
+    other_registry.until_known_to(&outage.agents);
     let kubelet = kubelets_rule.figures();
     kubelet.hold_for(&outage, failing);
-    outage.all_stored_within(kubelet.served_within(outage.left_alone(healed)), healed);
+    outage.all_stored_within(kubelet.served_within(outage.retry_after_left(healed)), healed);
     drop(command);
 }
 

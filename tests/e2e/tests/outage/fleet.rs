@@ -7,7 +7,7 @@ use contract::messages::backoff_tracker::CountBackoffs;
 use e2e::{Agent, Registry, Started, Watch, Workplace, until_within};
 use memory_registry::MadeImage;
 use serde_json::Value;
-use support::far_away::FarAway;
+use support::faulty_link::FaultyLink;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -26,7 +26,7 @@ pub(crate) struct Outage<'a> {
     pub(crate) place: &'a Workplace,
     pub(crate) server: NatsServer,
     /// The connections of the agents to the server, each for an equal part of the agents; empty: the agents connect directly.
-    pub(crate) ways: Vec<FarAway>,
+    pub(crate) bus_links: Vec<FaultyLink>,
     pub(crate) registry: Registry,
     pub(crate) agents: Vec<Agent<'a>>,
     pub(crate) began: Watch,
@@ -45,23 +45,23 @@ pub(crate) struct Healed {
 impl<'a> Outage<'a> {
     /// Starts a fleet whose nodes know each other, with a registry that fails.
     pub(crate) fn begin(place: &'a Workplace, case: Case, nodes: usize) -> Self {
-        Self::begin_by(0, place, case, nodes)
+        Self::begin_with_links(0, place, case, nodes)
     }
 
     /// As `begin`, with this many connections to the server, each for an equal part of the fleet in the order of nodes.
-    pub(crate) fn begin_by(ways: usize, place: &'a Workplace, case: Case, nodes: usize) -> Self {
-        Self::start(ways, Duration::ZERO, place, case, nodes).knowing_itself()
+    pub(crate) fn begin_with_links(bus_links: usize, place: &'a Workplace, case: Case, nodes: usize) -> Self {
+        Self::start(bus_links, Duration::ZERO, place, case, nodes).once_all_nodes_are_known()
     }
 
     /// As `begin`, with one connection that has this round trip.
-    pub(crate) fn begin_far_away(round_trip: Duration, place: &'a Workplace, case: Case, nodes: usize) -> Self {
-        Self::start(1, round_trip, place, case, nodes).knowing_itself()
+    pub(crate) fn begin_with_round_trip(round_trip: Duration, place: &'a Workplace, case: Case, nodes: usize) -> Self {
+        Self::start(1, round_trip, place, case, nodes).once_all_nodes_are_known()
     }
 
-    fn knowing_itself(self) -> Self {
+    fn once_all_nodes_are_known(self) -> Self {
         // If the registrar has answered the last agent, it knows all agents.
         let last = self.agents.last().expect("a fleet has nodes");
-        until_within("the fleet knows itself", KNOWN_WITHIN, || {
+        until_within("all nodes of the fleet know each other", KNOWN_WITHIN, || {
             (last.ask(&CountAll {}).counters.get("presence_alive") == Some(&(self.agents.len() as u64))).then_some(())
         });
         Self { began: Watch::start(), ..self }
@@ -78,19 +78,19 @@ impl<'a> Outage<'a> {
         Self { began: Watch::start(), ..outage }
     }
 
-    fn start(ways: usize, round_trip: Duration, place: &'a Workplace, case: Case, nodes: usize) -> Self {
+    fn start(bus_links: usize, round_trip: Duration, place: &'a Workplace, case: Case, nodes: usize) -> Self {
         let (server, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
         registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
         registry.faults().add(case.fault());
-        let ways: Vec<_> = (0..ways).map(|_| FarAway::from(&server.address(), round_trip)).collect();
+        let bus_links: Vec<_> = (0..bus_links).map(|_| FaultyLink::from(&server.address(), round_trip)).collect();
         let start = |node: usize| {
-            let way = ways.get((node - 1) * ways.len() / nodes);
-            let url = way.map_or_else(|| server.url(), |way| format!("nats://{}", way.address()));
+            let bus_link = bus_links.get((node - 1) * bus_links.len() / nodes);
+            let url = bus_link.map_or_else(|| server.url(), |bus_link| format!("nats://{}", bus_link.address()));
             Agent::start(place, &format!("n{node:02}"), &["--nats", &url])
         };
         let agents: Vec<_> = (1..=nodes).map(start).collect();
         let agents: Vec<_> = agents.into_iter().map(Agent::ready).collect();
-        Self { case, place, server, ways, registry, agents, began: Watch::start() }
+        Self { case, place, server, bus_links, registry, agents, began: Watch::start() }
     }
 
     pub(crate) fn image(&self) -> String {
@@ -104,24 +104,24 @@ impl<'a> Outage<'a> {
     }
 
     /// Waits for the end of the outage, and asserts the limit of failing requests.
-    pub(crate) fn heals_after(&self, failing_at_most: u64) -> Healed {
-        let (healed, failing) = self.heals();
-        eprintln!("{}: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})", play());
+    pub(crate) fn end_outage_with_at_most(&self, failing_at_most: u64) -> Healed {
+        let (healed, failing) = self.end_outage();
+        eprintln!("{}: {failing} failing requests in {OUTAGE:?} (at most {failing_at_most})", test_name());
         if failing > failing_at_most {
             let misses: Vec<_> = self.agents.iter().map(|agent| agent.ask(&CountBackoffs {}).shared.bus_misses_total).collect();
             let at: Vec<_> = self.registry.requests().into_iter().map(|request| request.at).collect();
-            panic!("{}: {failing} failing requests, at {at:.1?}; answers of the bus missed by each node: {misses:?}", play());
+            panic!("{}: {failing} failing requests, at {at:.1?}; answers of the bus missed by each node: {misses:?}", test_name());
         }
         healed
     }
 
     /// Waits for the end of the outage; returns how many requests failed in it.
     #[expect(clippy::disallowed_methods, reason = "the date of a file is compared with it")]
-    pub(crate) fn heals(&self) -> (Healed, u64) {
+    pub(crate) fn end_outage(&self) -> (Healed, u64) {
         self.began.until(OUTAGE);
         let failing = self.registry.counts().failing;
         self.registry.faults().clear();
-        assert!(failing >= 1, "the outage was felt");
+        assert!(failing >= 1, "requests failed in the outage");
         (Healed { watch: Watch::start(), at: self.registry.age(), date: SystemTime::now() }, failing)
     }
 
@@ -129,7 +129,7 @@ impl<'a> Outage<'a> {
     pub(crate) fn all_rows(&self, command: Started, healed: Healed) {
         let nodes = self.agents.len();
         self.all_stored(healed);
-        let rows = until_within(&format!("{}: {nodes} rows", play()), PATIENCE, || {
+        let rows = until_within(&format!("{}: {nodes} rows", test_name()), PATIENCE, || {
             let rows: Vec<Value> = command.stdout().lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
             (rows.len() >= nodes).then_some(rows)
         });
@@ -147,23 +147,23 @@ impl<'a> Outage<'a> {
     pub(crate) fn all_stored_within(&self, or_within: Duration, healed: Healed) {
         let within = self.within(healed).max(or_within);
         let served = self.stored(healed);
-        eprintln!("{}: all served {served:.1?} after healing (within {within:.1?})", play());
+        eprintln!("{}: all served {served:.1?} after healing (within {within:.1?})", test_name());
         if served > within {
             let requests = self.registry.requests().into_iter().filter(|request| request.at >= healed.at);
             let since: Vec<_> = requests.map(|request| (request.at.saturating_sub(healed.at), request.status)).collect();
-            panic!("{}: all served {served:.1?} after healing, not within {within:.1?}: requests since then {since:.1?}", play());
+            panic!("{}: all served {served:.1?} after healing, not within {within:.1?}: requests since then {since:.1?}", test_name());
         }
     }
 
     /// The longest time after healing until all nodes are served, with the rest of the last `Retry-After`.
     pub(crate) fn within(&self, healed: Healed) -> Duration {
-        self.left_alone(healed) + self.case.served_within()
+        self.retry_after_left(healed) + self.case.served_within()
     }
 
     /// The rest of the registry's last `Retry-After` after healing.
-    pub(crate) fn left_alone(&self, healed: Healed) -> Duration {
+    pub(crate) fn retry_after_left(&self, healed: Healed) -> Duration {
         let limited = self.registry.requests().into_iter().filter(|request| request.status == Some(429));
-        let asked_until = limited.map(|request| request.at + self.case.asks_for()).max();
+        let asked_until = limited.map(|request| request.at + self.case.retry_after()).max();
         asked_until.unwrap_or_default().saturating_sub(healed.at)
     }
 
@@ -179,7 +179,7 @@ impl<'a> Outage<'a> {
     /// Waits until the image is in this node's store; returns how long after healing it was stored.
     pub(crate) fn stored_by(&self, node: usize, healed: Healed) -> Duration {
         let index = self.place.path(&format!("store-of-n{node:02}")).join("index.json");
-        until_within(&format!("{}: n{node:02} has the image", play()), PATIENCE, || {
+        until_within(&format!("{}: n{node:02} has the image", test_name()), PATIENCE, || {
             std::fs::read_to_string(&index).ok().filter(|index| index.contains("shop/web:v1")).map(|_| ())
         });
         let written = index.metadata().and_then(|index| index.modified()).expect("a file has a date");
@@ -194,27 +194,27 @@ impl Healed {
     }
 }
 
-/// The name of the play on this thread.
-pub(crate) fn play() -> String {
+/// The name of the test that runs on this thread.
+pub(crate) fn test_name() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }
 
-/// The name of a play, and its function.
-pub(crate) type Play = (&'static str, fn(Case));
+/// The name of a test, and its function.
+pub(crate) type NamedTest = (&'static str, fn(Case));
 
-/// Runs all plays in all cases at the same time, because each mostly waits; the panic names all that failed.
-pub(crate) fn all_at_once(plays: &[Play], cases: &[Case]) {
+/// Runs all tests in all cases at the same time, because each mostly waits; the panic names all that failed.
+pub(crate) fn all_at_once(tests: &[NamedTest], cases: &[Case]) {
     if met(current_program()).is_none() {
         return;
     }
     let failed: Vec<String> = std::thread::scope(|scope| {
-        let begin = |name: &str, play: fn(Case), case: Case| {
+        let begin = |name: &str, test: fn(Case), case: Case| {
             let name = format!("{name}, {case:?}");
-            let thread = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || play(case));
+            let thread = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || test(case));
             (name, thread.expect("a thread can be had"))
         };
-        let all: Vec<_> = plays.iter().flat_map(|(name, play)| cases.iter().map(|case| begin(name, *play, *case))).collect();
+        let all: Vec<_> = tests.iter().flat_map(|(name, test)| cases.iter().map(|case| begin(name, *test, *case))).collect();
         all.into_iter().filter_map(|(name, thread)| thread.join().is_err().then_some(name)).collect()
     });
-    assert!(failed.is_empty(), "failed: {failed:?}; what each said stands above");
+    assert!(failed.is_empty(), "failed: {failed:?}; the output of each is above");
 }

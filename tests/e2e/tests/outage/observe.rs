@@ -1,4 +1,4 @@
-//! `fleet.share = observe`: before an operator lets a fleet refuse pulls, the fleet says what it would have refused, and why.
+//! `fleet.share = observe`: before an operator lets a fleet refuse pulls, the fleet reports what it would have refused, and why.
 
 use contract::FailureClass;
 use contract::messages::backoff_tracker::CountBackoffs;
@@ -10,7 +10,7 @@ use support::requirement::met;
 use super::knowledge::shared_entries;
 
 #[test]
-fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
+fn an_observing_node_shows_why_it_would_have_waited_and_asks_all_the_same() {
     if met(current_program()).is_none() {
         return;
     }
@@ -27,21 +27,21 @@ fn who_observes_is_told_why_it_would_have_waited_and_asks_all_the_same() {
     assert_eq!((entry.reporters.as_slice(), trace_id.as_str()), (&["n01".to_owned()][..], found["trace_id"].as_str().unwrap()));
     assert_eq!((entry.class, entry.binds.as_str()), (FailureClass::NotFound, "everybody"));
     for command in [["backoff", "explain", &image], ["explain", &image, "--policy=always"]] {
-        let told = observer.asked(&command).expect(0);
+        let explained = observer.asked(&command).expect(0);
         for part in ["found by:", "n01", "404", "next attempt:", "by one node for all", "view:", found["trace_id"].as_str().unwrap()] {
-            assert!(told.stdout.contains(part), "{part:?} is not in {told}");
+            assert!(explained.stdout.contains(part), "{part:?} is not in {explained}");
         }
     }
     let observed = || observer.ask(&CountBackoffs {}).shared.observed_total;
-    assert_eq!((observed(), registry.counts().failing), (0, 1), "looking is not asking");
+    assert_eq!((observed(), registry.counts().failing), (0, 1), "an explanation makes no request");
 
     // A failure that one node alone reports refuses no pull. A second node waits, makes an attempt, and confirms the failure.
     let _ = second.asked(&["pull", &image, "-o", "json"]).expect(1);
-    until("the observer hears of both", || shared_entries(&observer).pop().filter(|entry| entry.reporter_count == 2));
+    until("the observer has received both reports", || shared_entries(&observer).pop().filter(|entry| entry.reporter_count == 2));
     let asked = observer.asked(&["pull", &image, "-o", "json"]).expect(1).object();
     assert_eq!((&asked["outcome"], &asked["learned_by"]), (&json!("failed"), &json!(null)), "{asked}");
     assert_eq!((observed(), registry.counts().failing), (1, 3), "it would have been refused");
-    until("what it found is told to the others", || {
+    until("the other node knows the failure that it found", || {
         shared_entries(&finder).iter().any(|entry| entry.reporters.contains(&"n03".to_owned())).then_some(())
     });
 }

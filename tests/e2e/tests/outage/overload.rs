@@ -34,7 +34,7 @@ fn image(registry: &Registry, number: usize) -> String {
 }
 
 /// All agents request all images at the same time, and the test waits until every store has them.
-fn play(name: &str, capacity: Capacity, status: u16, headers: &[(&str, &str)], body: &str) -> Option<Served> {
+fn measure(name: &str, capacity: Capacity, status: u16, headers: &[(&str, &str)], body: &str) -> Option<Served> {
     met(current_program())?;
     let registry = Registry::new();
     for number in 0..IMAGES {
@@ -80,19 +80,19 @@ fn own_time() -> Duration {
 }
 
 #[test]
-fn an_overloaded_registry_that_says_429_is_asked_about_as_much_as_it_can_do() {
+fn an_overloaded_registry_that_answers_429_is_asked_about_as_much_as_it_can_do() {
     let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
     let headers = [("content-type", "application/json"), ("retry-after", "1")];
-    let Some(served) = play("overload, 429", Capacity::per_second(PER_SECOND), 429, &headers, body) else { return };
-    // The factor is 1.23 if the test runs alone; beside simulated fleets, as in the test command, 1.35 was measured.
+    let Some(served) = measure("overload, 429", Capacity::per_second(PER_SECOND), 429, &headers, body) else { return };
+    // The factor is 1.23 if the test runs alone; at the same time as simulated fleets, as in the test command, 1.35 was measured.
     assert!(served.took <= own_time().mul_f64(1.5), "{:?}, the registry itself takes {:?}", served.took, own_time());
     assert!(served.failing <= 30, "{} failing requests", served.failing);
 }
 
 #[test]
-fn an_overloaded_registry_whose_proxy_says_503_is_asked_about_as_much_as_it_can_do() {
+fn an_overloaded_registry_whose_proxy_answers_503_is_asked_about_as_much_as_it_can_do() {
     let headers = [("content-type", "text/html")];
-    let Some(served) = play("overload, 503", Capacity::per_second(PER_SECOND), 503, &headers, "<h1>503 Service Unavailable</h1>") else {
+    let Some(served) = measure("overload, 503", Capacity::per_second(PER_SECOND), 503, &headers, "<h1>503 Service Unavailable</h1>") else {
         return;
     };
     assert!(served.took <= own_time().mul_f64(1.5), "{:?}, the registry itself takes {:?}", served.took, own_time());
@@ -103,7 +103,7 @@ fn an_overloaded_registry_whose_proxy_says_503_is_asked_about_as_much_as_it_can_
 fn failures_by_chance_cost_seconds() {
     let headers = [("content-type", "text/html")];
     let chance = Capacity::by_chance(FAIL_PERCENT, 1);
-    let Some(served) = play("brownout, 4 of 5", chance, 503, &headers, "<h1>503 Service Unavailable</h1>") else { return };
+    let Some(served) = measure("brownout, 4 of 5", chance, 503, &headers, "<h1>503 Service Unavailable</h1>") else { return };
     assert!(served.took <= BY_CHANCE_WITHIN, "{:?}", served.took);
     assert!(served.failing <= 5 * (NODES * IMAGES) as u64, "{} failing requests", served.failing);
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::BackoffEntry;
 use e2e::{Agent, Watch, Workplace, until_within};
 use serde_json::json;
-use support::far_away::FarAway;
+use support::faulty_link::FaultyLink;
 
 use super::case::Case;
-use super::fleet::{Healed, Outage, Play, all_at_once, play};
+use super::fleet::{Healed, NamedTest, Outage, all_at_once, test_name};
 use super::knowledge::{facts, shared_entries};
 use super::kubelet::KubeletsRule;
 
@@ -45,126 +45,126 @@ const CONVERGED_WITHIN: Duration = Duration::from_secs(35);
 
 /// How the connection to the bus is lost.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
+enum LinkFault {
     /// Connections end, also new ones.
     Cut,
     /// Connections stay open without data.
     Silence,
 }
 
-impl Loss {
-    fn befall(self, way: &FarAway) {
+impl LinkFault {
+    fn apply_to(self, bus_link: &FaultyLink) {
         match self {
-            Self::Cut => way.cut(),
-            Self::Silence => way.fall_silent(),
+            Self::Cut => bus_link.cut(),
+            Self::Silence => bus_link.fall_silent(),
         }
     }
 }
 
 #[test]
 fn half_of_a_fleet_without_the_bus_does_as_well_as_kubelet_and_learns_the_rest_as_soon_as_it_is_back() {
-    let plays: [Play; 4] = [
-        ("half cut off, back before the registry", |case| ends_early(case, Loss::Cut)),
-        ("half cut off, back after the registry", |case| ends_late(case, Loss::Cut)),
-        ("half hears nothing, back before the registry", |case| ends_early(case, Loss::Silence)),
-        ("half hears nothing, back after the registry", |case| ends_late(case, Loss::Silence)),
+    let tests: [NamedTest; 4] = [
+        ("half cut off, back before the registry", |case| ends_early(case, LinkFault::Cut)),
+        ("half cut off, back after the registry", |case| ends_late(case, LinkFault::Cut)),
+        ("half receives nothing, back before the registry", |case| ends_early(case, LinkFault::Silence)),
+        ("half receives nothing, back after the registry", |case| ends_late(case, LinkFault::Silence)),
     ];
-    all_at_once(&plays, &Case::ALL);
+    all_at_once(&tests, &Case::ALL);
 }
 
-fn ends_early(case: Case, loss: Loss) {
+fn ends_early(case: Case, fault: LinkFault) {
     let (place, kubelets_rule) = (Workplace::new(), KubeletsRule::of(case));
-    let outage = Outage::begin_by(2, &place, case, NODES);
+    let outage = Outage::begin_with_links(2, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(BEGINS);
-    loss.befall(&outage.ways[1]);
+    fault.apply_to(&outage.bus_links[1]);
     outage.began.until(ENDS_EARLY);
-    outage.ways[1].heal();
+    outage.bus_links[1].heal();
     same_entry_on_both_sides(&outage);
-    let healed = outage.heals_after(case.failing_at_most() + ATTEMPTS_EARLY * HALF as u64);
-    let within = who_kept_it_is_served(&outage, healed);
-    who_lost_it_is_served(&outage, healed, within, kubelets_rule);
+    let healed = outage.end_outage_with_at_most(case.failing_at_most() + ATTEMPTS_EARLY * HALF as u64);
+    let within = nodes_on_the_bus_are_served(&outage, healed);
+    nodes_without_bus_are_served(&outage, healed, within, kubelets_rule);
     drop(command);
 }
 
-fn ends_late(case: Case, loss: Loss) {
+fn ends_late(case: Case, fault: LinkFault) {
     let (place, kubelets_rule) = (Workplace::new(), KubeletsRule::of(case));
-    let outage = Outage::begin_by(2, &place, case, NODES);
+    let outage = Outage::begin_with_links(2, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(BEGINS);
-    loss.befall(&outage.ways[1]);
-    let healed = outage.heals_after(case.failing_at_most() + ATTEMPTS_LATE * HALF as u64);
-    let within = who_kept_it_is_served(&outage, healed);
+    fault.apply_to(&outage.bus_links[1]);
+    let healed = outage.end_outage_with_at_most(case.failing_at_most() + ATTEMPTS_LATE * HALF as u64);
+    let within = nodes_on_the_bus_are_served(&outage, healed);
     healed.until(ENDS_LATE);
-    outage.ways[1].heal();
-    who_lost_it_is_served(&outage, healed, within, kubelets_rule);
+    outage.bus_links[1].heal();
+    nodes_without_bus_are_served(&outage, healed, within, kubelets_rule);
     drop(command);
 }
 
 /// Asserts that the nodes that kept the bus are served by the fleet's rule: within the returned time.
-fn who_kept_it_is_served(outage: &Outage<'_>, healed: Healed) -> Duration {
+fn nodes_on_the_bus_are_served(outage: &Outage<'_>, healed: Healed) -> Duration {
     let hangs = if outage.case == Case::Hang { HANGS } else { Duration::ZERO };
     let within = outage.within(healed) + hangs;
-    are_served("who kept the bus", 1..=HALF, outage, healed, within);
+    are_served("the half with the bus", 1..=HALF, outage, healed, within);
     within
 }
 
 /// Asserts that the other nodes are served within this time too, or by kubelet's rule if that allows more.
-fn who_lost_it_is_served(outage: &Outage<'_>, healed: Healed, within: Duration, kubelets_rule: KubeletsRule) {
+fn nodes_without_bus_are_served(outage: &Outage<'_>, healed: Healed, within: Duration, kubelets_rule: KubeletsRule) {
     let within = within.max(kubelets_rule.figures().served_within(Duration::ZERO));
-    are_served("who lost the bus", HALF + 1..=NODES, outage, healed, within);
+    are_served("the half without the bus", HALF + 1..=NODES, outage, healed, within);
 }
 
-fn are_served(who: &str, nodes: RangeInclusive<usize>, outage: &Outage<'_>, healed: Healed, within: Duration) {
+fn are_served(group: &str, nodes: RangeInclusive<usize>, outage: &Outage<'_>, healed: Healed, within: Duration) {
     let served = nodes.map(|node| outage.stored_by(node, healed)).max().unwrap_or_default();
-    eprintln!("{}: {who} was served {served:.1?} after healing (within {within:.1?})", play());
-    assert!(served <= within, "{}: {who} was served {served:.1?} after healing, not within {within:.1?}", play());
+    eprintln!("{}: {group} was served {served:.1?} after healing (within {within:.1?})", test_name());
+    assert!(served <= within, "{}: {group} was served {served:.1?} after healing, not within {within:.1?}", test_name());
 }
 
 #[test]
 fn what_one_half_finds_missing_the_other_knows_as_soon_as_it_can() {
-    let plays: [Play; 4] = [
-        ("found by those cut off", |case| found_missing(case, Loss::Cut, NODES - 1, 0)),
-        ("found by those on the bus, others cut off", |case| found_missing(case, Loss::Cut, 0, NODES - 1)),
-        ("found by those who hear nothing", |case| found_missing(case, Loss::Silence, NODES - 1, 0)),
-        ("found by those on the bus, others hear nothing", |case| found_missing(case, Loss::Silence, 0, NODES - 1)),
+    let tests: [NamedTest; 4] = [
+        ("found by those cut off", |case| found_missing(case, LinkFault::Cut, NODES - 1, 0)),
+        ("found by those on the bus, others cut off", |case| found_missing(case, LinkFault::Cut, 0, NODES - 1)),
+        ("found by those that receive nothing", |case| found_missing(case, LinkFault::Silence, NODES - 1, 0)),
+        ("found by those on the bus, others receive nothing", |case| found_missing(case, LinkFault::Silence, 0, NODES - 1)),
     ];
-    all_at_once(&plays, &[Case::NotFound]);
+    all_at_once(&tests, &[Case::NotFound]);
 }
 
 /// One node finds a failure during a partition. After the partition a node of the other side has the entry: it waits, makes an attempt for
 /// all, and once both have reported the failure, a third node refuses without a request.
-fn found_missing(case: Case, loss: Loss, finder: usize, confirmer: usize) {
+fn found_missing(case: Case, fault: LinkFault, finder: usize, confirmer: usize) {
     let place = Workplace::new();
-    let outage = Outage::begin_by(2, &place, case, NODES);
+    let outage = Outage::begin_with_links(2, &place, case, NODES);
     let in_time = (1..=ROUNDS).any(|round| {
         let tag = format!("missing-{round}");
         let image = outage.registry.image(&format!("shop/web:{tag}"));
         let pull = |node: usize| outage.agents[node].asked(&["pull", &image, "-o", "json"]);
         let asked = || outage.registry.requests().into_iter().filter(|request| request.path.ends_with(&tag)).map(|request| request.at);
-        loss.befall(&outage.ways[1]);
+        fault.apply_to(&outage.bus_links[1]);
         let _ = pull(finder).expect(1);
-        outage.ways[1].heal();
+        outage.bus_links[1].heal();
         same_entry_on_both_sides(&outage);
         if outage.registry.age() - asked().next().unwrap_or_default() >= UNCONFIRMED_FOR {
-            eprintln!("{}: round {round} was too slow to see that one node's report delays, once more", play());
+            eprintln!("{}: round {round} was too slow to see that one node's report delays, once more", test_name());
             return false;
         }
         let confirmed = pull(confirmer).expect(1).object();
         assert_eq!((&confirmed["outcome"], &confirmed["class"]), (&json!("failed"), &json!("not_found")), "{confirmed}");
         let times: Vec<_> = asked().collect();
         assert!(times.len() == 2 && times[1] - times[0] >= WAITS_AT_LEAST, "it knew, and waited before it asked: {times:?}");
-        until_within("a third node knows that two say so", CONVERGED_WITHIN, || {
+        until_within("a third node knows that two nodes report it", CONVERGED_WITHIN, || {
             let reporters = |entry: &BackoffEntry| entry.about.image == image && entry.reporter_count == 2;
             shared_entries(&outage.agents[THIRD]).iter().any(reporters).then_some(())
         });
         let refused = pull(THIRD).expect(4).object();
         assert_eq!((&refused["outcome"], &refused["class"]), (&json!("backoff"), &json!("not_found")), "{refused}");
         assert_eq!(refused["learned_by"], format!("n{:02}", confirmer + 1), "{refused}");
-        assert_eq!(asked().count(), 2, "nobody else has asked");
+        assert_eq!(asked().count(), 2, "no other node has asked");
         true
     });
-    assert!(in_time, "{}: in none of {ROUNDS} rounds the machine was fast enough", play());
+    assert!(in_time, "{}: in none of {ROUNDS} rounds the machine was fast enough", test_name());
 }
 
 /// Waits until a node of each side lists the same shared entries with the same reporters.
@@ -172,9 +172,9 @@ fn same_entry_on_both_sides(outage: &Outage<'_>) {
     let watch = Watch::start();
     let (here, there) = (&outage.agents[0], &outage.agents[NODES - 1]);
     until_within("both sides hold the same entry", CONVERGED_WITHIN, || {
-        let said_by = |agent: &Agent<'_>| shared_entries(agent).iter().map(facts).collect::<Vec<_>>();
-        let (here, there) = (said_by(here), said_by(there));
+        let entries_of = |agent: &Agent<'_>| shared_entries(agent).iter().map(facts).collect::<Vec<_>>();
+        let (here, there) = (entries_of(here), entries_of(there));
         (!here.is_empty() && here == there).then_some(())
     });
-    eprintln!("{}: the same entry on both sides {:.1?} after the partition", play(), watch.elapsed());
+    eprintln!("{}: the same entry on both sides {:.1?} after the partition", test_name(), watch.elapsed());
 }

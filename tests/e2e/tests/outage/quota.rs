@@ -36,7 +36,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     let (status, ..) = command.wait();
     assert_eq!(status, 0, "every standing pull is kept");
     until("some were let go", || (pulls(&registry).len() as u64 >= DIES_AFTER).then_some(()));
-    let leader = until("somebody leads the budget", || leader(&place, &server.url()));
+    let leader = until("the budget has a leader", || leader(&place, &server.url()));
     let dead = agents.remove((0..NODES).find(|node| name(*node) == leader).expect("the leader is one of the fleet"));
     dead.signal(Signal::Kill);
     let at_its_death = pulls(&registry).len() as u64;
@@ -61,7 +61,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     let served = pulls(&registry).last().copied().unwrap_or_default() - renewed;
     eprintln!("quota: all served {served:.1?} after the window, {} failing requests", registry.counts().failing);
     assert!(served <= SERVED_WITHIN, "{served:?}");
-    assert_eq!(registry.counts().failing, 0, "nobody was ever refused");
+    assert_eq!(registry.counts().failing, 0, "the registry has refused no request");
     drop((agents, dead));
 }
 

@@ -6,7 +6,7 @@ use e2e::Workplace;
 
 use super::case::Case;
 use super::fleet::{Outage, all_at_once};
-use super::knowledge::Elsewhere;
+use super::knowledge::OtherRegistry;
 use super::kubelet::KubeletsRule;
 
 const NODES: usize = 5;
@@ -20,7 +20,7 @@ const IN_TIME: Duration = Duration::from_millis(100);
 /// The round trip of a bus that is slow from the beginning.
 const ROUND_TRIP: Duration = Duration::from_millis(400);
 /// Added to one and a half times the bar of a quick bus, because a busy machine answers late: the first pull after an outage takes five
-/// round trips (probe lease, gate, permit of another node's leader, report). Measured alone, all cases stay within one and a half times.
+/// round trips (probe lease, slot, permit of another node's leader, report). Measured alone, all cases stay within one and a half times.
 const BUSY_MACHINE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -35,10 +35,10 @@ fn a_bus_that_is_slow_throughout_costs_half_as_many_requests_and_half_as_much_ti
 
 fn throughout(case: Case) {
     let place = Workplace::new();
-    let outage = Outage::begin_far_away(ROUND_TRIP, &place, case, NODES);
+    let outage = Outage::begin_with_round_trip(ROUND_TRIP, &place, case, NODES);
     let command = outage.standing_pull();
-    let healed = outage.heals_after(case.failing_at_most() * 3 / 2);
-    outage.all_stored_within(outage.left_alone(healed) + case.served_within() * 3 / 2 + BUSY_MACHINE, healed);
+    let healed = outage.end_outage_with_at_most(case.failing_at_most() * 3 / 2);
+    outage.all_stored_within(outage.retry_after_left(healed) + case.served_within() * 3 / 2 + BUSY_MACHINE, healed);
     drop(command);
 }
 
@@ -52,17 +52,17 @@ fn in_time(case: Case) {
 
 fn slow(case: Case, each_byte: Duration) {
     let place = Workplace::new();
-    let (kubelets_rule, elsewhere) = (KubeletsRule::of(case), Elsewhere::new());
-    let outage = Outage::begin_by(1, &place, case, NODES);
+    let (kubelets_rule, other_registry) = (KubeletsRule::of(case), OtherRegistry::new());
+    let outage = Outage::begin_with_links(1, &place, case, NODES);
     let command = outage.standing_pull();
     outage.began.until(MIDDLE);
-    outage.ways[0].take(each_byte * 2);
-    let (healed, failing) = outage.heals();
+    outage.bus_links[0].set_round_trip(each_byte * 2);
+    let (healed, failing) = outage.end_outage();
     let kubelet = kubelets_rule.figures();
     kubelet.hold_for(&outage, failing);
-    outage.all_stored_within(kubelet.served_within(outage.left_alone(healed)), healed);
-    elsewhere.found_missing_by(&outage.agents[0]);
-    outage.ways[0].take(Duration::ZERO);
-    elsewhere.known_to(&outage.agents);
+    outage.all_stored_within(kubelet.served_within(outage.retry_after_left(healed)), healed);
+    other_registry.pull_missing(&outage.agents[0]);
+    outage.bus_links[0].set_round_trip(Duration::ZERO);
+    other_registry.until_known_to(&outage.agents);
     drop(command);
 }

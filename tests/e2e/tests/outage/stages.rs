@@ -21,22 +21,22 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The part that fails.
 #[derive(Clone, Copy, Debug)]
 enum Behind {
-    TokenServer(Way),
-    OwnBlobs(Way),
-    BlobHost(Way),
+    TokenServer(FailureMode),
+    OwnBlobs(FailureMode),
+    BlobHost(FailureMode),
     WrongBytes,
 }
 
 /// How it fails.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum FailureMode {
     Unavailable,
     Reset,
     Hang,
 }
 
-impl Way {
-    fn on(self, path: &str) -> Fault {
+impl FailureMode {
+    fn fault_at(self, path: &str) -> Fault {
         match self {
             Self::Unavailable => Fault::answer(path, 503, &[("content-type", "text/plain")], "upstream connect error"),
             Self::Reset => Fault::new(path, FaultAction::Close),
@@ -51,21 +51,21 @@ impl Way {
 
 impl Behind {
     const ALL: [Self; 9] = [
-        Self::TokenServer(Way::Unavailable),
-        Self::TokenServer(Way::Reset),
-        Self::OwnBlobs(Way::Unavailable),
-        Self::OwnBlobs(Way::Reset),
-        Self::OwnBlobs(Way::Hang),
-        Self::BlobHost(Way::Unavailable),
-        Self::BlobHost(Way::Reset),
-        Self::BlobHost(Way::Hang),
+        Self::TokenServer(FailureMode::Unavailable),
+        Self::TokenServer(FailureMode::Reset),
+        Self::OwnBlobs(FailureMode::Unavailable),
+        Self::OwnBlobs(FailureMode::Reset),
+        Self::OwnBlobs(FailureMode::Hang),
+        Self::BlobHost(FailureMode::Unavailable),
+        Self::BlobHost(FailureMode::Reset),
+        Self::BlobHost(FailureMode::Hang),
         Self::WrongBytes,
     ];
 
     /// The most failing requests, whatever the size of the fleet, and the longest time after healing until the last node is served.
     fn bars(self) -> (u64, Duration) {
         match self {
-            Self::TokenServer(way) | Self::OwnBlobs(way) | Self::BlobHost(way) => (way.failing_at_most(), Duration::from_secs(15)),
+            Self::TokenServer(mode) | Self::OwnBlobs(mode) | Self::BlobHost(mode) => (mode.failing_at_most(), Duration::from_secs(15)),
             // Wrong bytes come with status 200, so they are counted separately.
             Self::WrongBytes => (0, Duration::from_secs(75)),
         }
@@ -74,30 +74,30 @@ impl Behind {
 
 #[test]
 fn five_agents_behind_the_manifest() {
-    play::<5>(&Behind::ALL);
+    run_all::<5>(&Behind::ALL);
 }
 
-/// Runs all cases if `OUTAGE_BEHIND=all`, otherwise one of each stage and of each way to fail, because each case needs 20 agents.
+/// Runs all cases if `OUTAGE_BEHIND=all`, otherwise one of each stage and of each failure mode, because each case needs 20 agents.
 #[test]
 fn twenty_agents_behind_the_manifest() {
-    let some = [Behind::TokenServer(Way::Unavailable), Behind::OwnBlobs(Way::Hang), Behind::BlobHost(Way::Reset)];
+    let some = [Behind::TokenServer(FailureMode::Unavailable), Behind::OwnBlobs(FailureMode::Hang), Behind::BlobHost(FailureMode::Reset)];
     let all = std::env::var("OUTAGE_BEHIND").is_ok_and(|which| which == "all");
-    play::<20>(if all { &Behind::ALL } else { &some });
+    run_all::<20>(if all { &Behind::ALL } else { &some });
 }
 
 /// Runs three cases at a time, because agents mostly wait; the panic names all that failed.
-fn play<const NODES: usize>(cases: &[Behind]) {
+fn run_all<const NODES: usize>(cases: &[Behind]) {
     if met(current_program()).is_none() {
         return;
     }
     let at_once = |cases: &[Behind]| -> Vec<Behind> {
         std::thread::scope(|scope| {
-            let played: Vec<_> = cases.iter().map(|case| (*case, scope.spawn(move || outage(*case, NODES)))).collect();
-            played.into_iter().filter_map(|(case, thread)| thread.join().is_err().then_some(case)).collect()
+            let running: Vec<_> = cases.iter().map(|case| (*case, scope.spawn(move || outage(*case, NODES)))).collect();
+            running.into_iter().filter_map(|(case, thread)| thread.join().is_err().then_some(case)).collect()
         })
     };
     let failed: Vec<Behind> = cases.chunks(3).flat_map(at_once).collect();
-    assert!(failed.is_empty(), "failed: {failed:?}; what each said stands above");
+    assert!(failed.is_empty(), "failed: {failed:?}; the output of each is above");
 }
 
 fn image(registry: &Registry, number: usize) -> String {
@@ -123,9 +123,9 @@ fn outage(case: Behind, nodes: usize) {
         blobs.add_image(&format!("shop/app{number}"), "v1", &made);
     }
     let (failing, broken) = match case {
-        Behind::TokenServer(way) => (&registry, way.on("/token")),
-        Behind::OwnBlobs(way) => (&registry, way.on("/blobs/")),
-        Behind::BlobHost(way) => (&blobs, way.on("/blobs/")),
+        Behind::TokenServer(mode) => (&registry, mode.fault_at("/token")),
+        Behind::OwnBlobs(mode) => (&registry, mode.fault_at("/blobs/")),
+        Behind::BlobHost(mode) => (&blobs, mode.fault_at("/blobs/")),
         Behind::WrongBytes => (&registry, Fault::body("/blobs/", BodyFault::CorruptAt(1))),
     };
     failing.faults().add(broken);

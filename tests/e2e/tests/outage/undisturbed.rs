@@ -19,6 +19,6 @@ fn undisturbed<const NODES: usize>(case: Case) {
     let place = Workplace::new();
     let outage = Outage::begin(&place, case, NODES);
     let command = outage.standing_pull();
-    let healed = outage.heals_after(case.failing_at_most());
+    let healed = outage.end_outage_with_at_most(case.failing_at_most());
     outage.all_rows(command, healed);
 }

@@ -99,7 +99,7 @@ pub(crate) fn a_refusal_links_to_the_attempt_that_failed_on_another_node(backend
     let image = registry.image("shop/web:v2");
     // A failure that one node alone reports only delays other nodes; once a second node corroborates it, they are refused.
     let failures = ["n1", "n2"].map(|node| pull(&place, node, &image, &server, 1));
-    let refused = until("n3 has heard of it", || {
+    let refused = until("n3 has received the report", || {
         let run = place.run(&["pull", &image, "--node", "n3", "--nats", &server.url(), "-o", "json"]);
         Some(run.object()).filter(|row| row["outcome"] == "backoff" && row["learned_by"] != "n3")
     });
@@ -122,8 +122,9 @@ pub(crate) fn a_refusal_links_to_the_attempt_that_failed_on_another_node(backend
     let entry = server_span.attribute(ENTRY);
     assert_eq!(entry.len(), 32, "{server_span:?}");
     assert_eq!(attempt.attribute(ENTRY), entry, "{attempt:?}");
-    let said = agents[0].ask(&ListEvents::default()).events;
-    let failed_with: Vec<_> = said.iter().filter(|event| event.reason == EventReason::Failed).map(|event| event.entry.as_deref()).collect();
+    let listed = agents[0].ask(&ListEvents::default()).events;
+    let failed_with: Vec<_> =
+        listed.iter().filter(|event| event.reason == EventReason::Failed).map(|event| event.entry.as_deref()).collect();
     assert!(!failed_with.is_empty() && failed_with.iter().all(|of| *of == Some(entry)), "{failed_with:?} are not of {entry}");
     until("both are found by the entry", || {
         let found: BTreeSet<String> = backend.with_attribute(ENTRY, entry).into_iter().map(|span| span.trace_id).collect();

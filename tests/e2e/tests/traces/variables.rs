@@ -28,7 +28,7 @@ fn traceparent_is_the_parent_of_a_command_and_its_state_goes_on_to_registries() 
 }
 
 #[test]
-fn nonsense_in_traceparent_begins_a_trace_and_is_said() {
+fn an_invalid_traceparent_begins_a_trace_and_is_reported() {
     let (backend, registry) = (Spans::receiver(), registry());
     let zeros = format!("00-{}-{}-01", "0".repeat(32), "0".repeat(16));
     for nonsense in ["nonsense".to_owned(), zeros, "0".repeat(100_000)] {
@@ -51,7 +51,7 @@ fn an_unsampled_pull_is_exported_only_if_it_fails() {
     let spans = backend.trace_until("the failure", &trace_id(&bad), |spans| spans.iter().any(|span| span.name == "attempt"));
     assert_one_root(&spans);
     for step in ["image.inspect", "event-recorder.Record"] {
-        assert!(spans.iter().any(|span| span.name == step), "its steps are told as well: {spans:?}");
+        assert!(spans.iter().any(|span| span.name == step), "its steps are exported as well: {spans:?}");
     }
     assert_eq!(backend.trace(&trace_id(&good)), vec![]);
 }
@@ -85,11 +85,11 @@ fn without_an_exporter_nothing_is_exported_and_the_parent_goes_on_as_it_came() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_and_hinders_no_pull() {
+fn invalid_variables_are_reported_and_hinder_no_pull() {
     let registry = registry();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
-    for (name, value, said) in [
+    for (name, value, expected) in [
         ("OTEL_TRACES_EXPORTER", "zipkin", "traces are not exported: OTEL_TRACES_EXPORTER=\\\"zipkin\\\""),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "nowhere", "traces are not exported: OTEL_EXPORTER_OTLP_ENDPOINT"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1", "spans were not exported"),
@@ -97,7 +97,7 @@ fn what_makes_no_sense_is_said_and_hinders_no_pull() {
     ] {
         let place = Workplace::new().with(name, value);
         let run = place.run(&["pull", &registry.image("shop/web:v1"), "--store", "s", "-o", "json"]).expect(0);
-        assert!(run.stderr.replace('\\', "").contains(&said.replace('\\', "")), "{name}={value}: {run}");
+        assert!(run.stderr.replace('\\', "").contains(&expected.replace('\\', "")), "{name}={value}: {run}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use e2e::{Agent, Registry, Size, Terminal, Workplace, until};
 use memory_registry::MadeImage;
-use support::far_away::FarAway;
+use support::faulty_link::FaultyLink;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
 
@@ -15,7 +15,7 @@ pub(crate) struct Fleet<'a> {
     pub(crate) place: &'a Workplace,
     pub(crate) nats: NatsServer,
     /// The connection of n3 to the server.
-    pub(crate) way: FarAway,
+    pub(crate) bus_link: FaultyLink,
     pub(crate) registry: Registry,
     pub(crate) agents: Vec<Agent<'a>>,
 }
@@ -31,13 +31,13 @@ impl<'a> Fleet<'a> {
         met(current_program())?;
         let (nats, registry) = (NatsServer::start(NatsConfig::default()), Registry::new());
         registry.add_image(REPOSITORY, "v1", &MadeImage::of_layers([4_000]));
-        let way = FarAway::from(&nats.address(), std::time::Duration::ZERO);
+        let bus_link = FaultyLink::from(&nats.address(), std::time::Duration::ZERO);
         let start = |node: &str| {
-            let url = if node == "n3" { format!("nats://{}", way.address()) } else { nats.url() };
+            let url = if node == "n3" { format!("nats://{}", bus_link.address()) } else { nats.url() };
             Agent::start(place, node, &["--nats", &url])
         };
         let agents: Vec<Agent<'_>> = NODES.map(start).into_iter().map(Agent::ready).collect();
-        let fleet = Self { place, nats, way, registry, agents };
+        let fleet = Self { place, nats, bus_link, registry, agents };
         until("the fleet knows itself", || {
             fleet.agents.iter().all(|agent| agent.counter("presence_alive") == NODES.len() as u64).then_some(())
         });
@@ -59,7 +59,7 @@ impl<'a> Fleet<'a> {
         // The second node waits until it may confirm the failure.
         for (reporters, (node, wait)) in [("n1", "1s"), ("n2", "8s")].into_iter().enumerate() {
             let _ = self.place.run(&["pull", image, "--node", node, "--wait", wait, "-q", "--nats", &url]);
-            until(&format!("all know that {node} says so"), || {
+            until(&format!("all know that {node} reports it"), || {
                 let knows = |agent: &Agent<'_>| {
                     let entries = agent.asked(&["backoff", "list", "-o", "json"]).objects();
                     entries.iter().any(|entry| entry["shared"] == true && entry["reporter_count"] == reporters as u64 + 1)

@@ -30,8 +30,8 @@ fn a_registry_answers_503() {
     fleet.registry.faults().add(fault);
     let incident = found_out_by_two(fleet, "v2");
     let (cause, since) = (r"503 \(n2 \+1\)", r"unavailable for \d+");
-    let status = Names { cause, since, whom: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
-    let explain = Names { whom: "it holds n1, n2, n3 back", ..status };
+    let status = Names { cause, since, affected: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
+    let explain = Names { affected: "it holds n1, n2, n3 back", ..status };
     take("registry-503", &incident, &status, &explain);
 }
 
@@ -42,8 +42,8 @@ fn a_tag_is_missing() {
     fleet.registry.faults().add(not_found());
     let incident = found_out_by_two(fleet, "v9");
     let (cause, since) = (r"404 \(n2 \+1\)", r"not found for \d+");
-    let status = Names { cause, since, whom: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
-    let explain = Names { whom: "it holds n1, n2, n3 back", ..status };
+    let status = Names { cause, since, affected: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
+    let explain = Names { affected: "it holds n1, n2, n3 back", ..status };
     take("tag-missing", &incident, &status, &explain);
 }
 
@@ -57,8 +57,8 @@ fn a_quota_is_spent() {
     fleet.registry.faults().add(Fault::answer("/manifests/", 429, &headers, body));
     let incident = found_out_by_two(fleet, "v2");
     let (cause, since) = (r"429 \(n2 \+1\)", r"0/100 left for \d+");
-    let status = Names { cause, since, whom: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
-    let explain = Names { since: r"rate limited for \d+", whom: "it holds n1, n2, n3 back", ..status };
+    let status = Names { cause, since, affected: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
+    let explain = Names { since: r"rate limited for \d+", affected: "it holds n1, n2, n3 back", ..status };
     take("quota-spent", &incident, &status, &explain);
 }
 
@@ -76,11 +76,11 @@ fn nats_is_dead() {
     let status = Names {
         cause: "Connection refused",
         since: r"n1 has no bus for \d+",
-        whom: "1 node waits for 1 image",
+        affected: "1 node waits for 1 image",
         next: r"connects again by itself.*next attempt in \d+",
     };
     let (cause, since) = (r"404 \(n2 \+1\).*has no bus.*Connection refused", r"not found for \d+.*n1 has no bus for \d+");
-    let explain = Names { cause, since, whom: "it holds n1 back", next: r"next attempt in \d+" };
+    let explain = Names { cause, since, affected: "it holds n1 back", next: r"next attempt in \d+" };
     take("nats-dead", &incident, &status, &explain);
 }
 
@@ -93,12 +93,12 @@ fn one_node_is_cut_off() {
     fleet.has_pulled(&image);
     // Slow blobs, so that n2 has the second row.
     fleet.registry.faults().add(Fault::body("/blobs/", BodyFault::BytesPerSecond(2_000)));
-    fleet.way.cut();
+    fleet.bus_link.cut();
     let incident = fleet.wanting(image);
     let status = Names {
         cause: "is its agent running, and its bus connected",
         since: r"n3 is silent for \d+",
-        whom: "2 of 3 nodes go on without it",
+        affected: "2 of 3 nodes go on without it",
         next: "connects again by itself",
     };
     take("node-cut-off", &incident, &status, &status);

@@ -36,7 +36,7 @@ const FIRST: usize = 5;
 struct Names {
     cause: &'static str,
     since: &'static str,
-    whom: &'static str,
+    affected: &'static str,
     next: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl Names {
     /// Asserts that the first lines of a screen match each pattern.
     fn assert_in(&self, command: &str, rows: &[String]) {
         let first = rows.iter().take(FIRST).map(|row| row.trim_start()).collect::<Vec<_>>().join(" ");
-        for (what, pattern) in [("cause", self.cause), ("since", self.since), ("whom", self.whom), ("next", self.next)] {
+        for (what, pattern) in [("cause", self.cause), ("since", self.since), ("affected", self.affected), ("next", self.next)] {
             let is_named = Regex::new(pattern).unwrap().is_match(&first);
             assert!(is_named, "{what} ({pattern}) in the first {FIRST} lines of `{command}`:\n{}", rows.join("\n"));
         }

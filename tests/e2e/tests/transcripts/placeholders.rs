@@ -147,7 +147,7 @@ fn text_is_folded_anew_whatever_the_length_of_its_durations() {
     for text in ["  since: 1m38s ago, the\n      last 12.3 s ago", "  since: 9s ago, the last 2.0 s ago"] {
         assert_eq!(folded_anew(lines_of_text(&rows(text)), 24), "  since: #s ago, the\n      last # s ago");
     }
-    let told =
+    let lines =
         ["a  n2  two", "a  n1  one", "RateLowered", "a  n2  two", "a  RateLowered  n1  x", "a  BackOff  n3  x"].map(str::to_owned).to_vec();
-    assert_eq!(events(told), ["RateLowered", "a  n1  one", "a  n2  two"]);
+    assert_eq!(events(lines), ["RateLowered", "a  n1  one", "a  n2  two"]);
 }

@@ -76,7 +76,7 @@ impl Fleet {
     }
 
     /// Sends any command to a node's throttler.
-    pub(crate) async fn say<C: Command>(&self, node: usize, body: C) -> C::Reply
+    pub(crate) async fn request<C: Command>(&self, node: usize, body: C) -> C::Reply
     where
         Throttler: Handler<Ask<C>>,
     {

@@ -67,21 +67,21 @@ fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
         let policy = BudgetPolicy { at_once: 1, ..POLICY };
         let fleet = Fleet::start(3, policy, &clock, |_| Arc::new(bus.connect())).await;
         assert!(matches!(fleet.acquire(1, 1).await, PermitAnswer::Granted { .. }));
-        let leads = leader(&fleet.states().await).expect("somebody leads");
+        let leads = leader(&fleet.states().await).expect("the budget has a leader");
         // Another node requests the same permit, while it is out and after it was returned.
-        assert!(matches!(fleet.say(leads, asks(liar(), 1)).await, BudgetAnswer::Refused { .. }));
-        let returned = ReturnBudget { owner: OWNER.to_owned(), node: liar(), permit: id(1), used: true, told: None, served: None };
-        fleet.say(leads, returned).await;
+        assert!(matches!(fleet.request(leads, asks(liar(), 1)).await, BudgetAnswer::Refused { .. }));
+        let returned = ReturnBudget { owner: OWNER.to_owned(), node: liar(), permit: id(1), used: true, limits: None, served: None };
+        fleet.request(leads, returned).await;
         let state = fleet.states().await[leads].clone().expect("it is known");
-        assert_eq!(state.in_flight, 1, "nobody else gives it back");
+        assert_eq!(state.in_flight, 1, "no other node can give it back");
         fleet.release(1, 1, Vec::new()).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         for node in [liar(), "n1".parse().unwrap()] {
-            assert!(matches!(fleet.say(leads, asks(node, 1)).await, BudgetAnswer::Refused { .. }));
+            assert!(matches!(fleet.request(leads, asks(node, 1)).await, BudgetAnswer::Refused { .. }));
         }
         // A late `BudgetTurn` for a permit that was returned grants nothing.
         for _ in 0..100 {
-            fleet.say(2, BudgetTurn { owner: OWNER.to_owned(), permit: id(1) }).await;
+            fleet.request(2, BudgetTurn { owner: OWNER.to_owned(), permit: id(1) }).await;
         }
         let before = clock.now().monotonic;
         assert!(matches!(fleet.acquire(2, 2).await, PermitAnswer::Granted { .. }));
@@ -98,17 +98,17 @@ fn forged_claims_and_limits_hold_the_others_for_seconds() {
         let fleet = Fleet::start(4, policy, &clock, |_| Arc::new(bus.connect())).await;
         assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
         fleet.release(0, 1, Vec::new()).await;
-        let leads = leader(&fleet.states().await).expect("somebody leads");
+        let leads = leader(&fleet.states().await).expect("the budget has a leader");
         let registry = Registry::unlimited();
         let forge = async {
             let ten_years = 10 * 365 * 24 * 3_600 * 1_000;
             let limit = RegistryLimit { limit: 100, window_ms: ten_years, reset_ms: Some(ten_years), ..RegistryLimit::default() };
-            let known = KnownLimits { none_told: false, limits: vec![limit.clone()] };
+            let known = KnownLimits { none_stated: false, limits: vec![limit.clone()] };
             for round in 0..40 {
                 let permits: Vec<_> = (0..1_000).map(|number| id(1_000_000 + 1_000 * round + number)).collect();
-                let told = permits.iter().map(|permit| PermitLimits { permit: *permit, limits: vec![limit.clone()] }).collect();
-                fleet.say(leads, RenewBudget { owner: OWNER.to_owned(), node: liar(), permits, told, known: known.clone() }).await;
-                fleet.say(leads, asks(liar(), 2_000_000 + round)).await;
+                let limits = permits.iter().map(|permit| PermitLimits { permit: *permit, limits: vec![limit.clone()] }).collect();
+                fleet.request(leads, RenewBudget { owner: OWNER.to_owned(), node: liar(), permits, limits, known: known.clone() }).await;
+                fleet.request(leads, asks(liar(), 2_000_000 + round)).await;
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
         };

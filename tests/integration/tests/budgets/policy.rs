@@ -34,7 +34,7 @@ async fn set(bus: &dyn Bus, policy: FleetPolicy) -> u64 {
 }
 
 /// The cap and the policy revision of each node.
-async fn gone_by(fleet: &Fleet) -> Vec<(f64, u64)> {
+async fn caps_and_revisions(fleet: &Fleet) -> Vec<(f64, u64)> {
     fleet.states().await.into_iter().flatten().map(|state| (state.per_second, state.policy_revision)).collect()
 }
 
@@ -44,7 +44,7 @@ fn most_in_a_second(begun: &[Duration]) -> usize {
 }
 
 #[test]
-fn all_nodes_go_by_a_policy_that_was_there_before_them_and_by_the_next_one() {
+fn all_nodes_apply_a_policy_that_was_there_before_them_and_the_next_one() {
     paused(async {
         let (bus, clock) = on_memory();
         let first = set(&bus, capped(10.0)).await;
@@ -54,10 +54,10 @@ fn all_nodes_go_by_a_policy_that_was_there_before_them_and_by_the_next_one() {
         let begun = fleet.pull_everywhere(2, &registry, &clock).await;
         let most = most_in_a_second(&begun);
         assert!((6..=10).contains(&most), "{most} in a second");
-        assert_eq!(gone_by(&fleet).await, [(10.0, first); 20]);
+        assert_eq!(caps_and_revisions(&fleet).await, [(10.0, first); 20]);
         let second = set(&bus, capped(50.0)).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(gone_by(&fleet).await, [(50.0, second); 20]);
+        assert_eq!(caps_and_revisions(&fleet).await, [(50.0, second); 20]);
     });
 }
 
@@ -71,15 +71,15 @@ fn what_was_known_of_the_policy_outlives_the_bus_that_knew_it() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         bus.lose_bucket(&SharedBucket::policy(&subject::Fleet::default()).name);
         tokio::time::sleep(Duration::from_secs(600)).await;
-        assert_eq!(gone_by(&fleet).await, [(10.0, revision); 3]);
+        assert_eq!(caps_and_revisions(&fleet).await, [(10.0, revision); 3]);
         let again = set(&bus, capped(20.0)).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(gone_by(&fleet).await, [(20.0, again); 3]);
+        assert_eq!(caps_and_revisions(&fleet).await, [(20.0, again); 3]);
     });
 }
 
 #[test]
-fn while_the_policy_says_observe_no_budget_holds_a_pull_back() {
+fn while_the_policy_is_observe_no_budget_holds_a_pull_back() {
     paused(async {
         let (bus, clock) = on_memory();
         let observe = FleetPolicy { share: Some(ShareAtMost::Observe), ..capped(1.0) };
@@ -90,7 +90,7 @@ fn while_the_policy_says_observe_no_budget_holds_a_pull_back() {
         let from = clock.now().monotonic;
         let begun = fleet.pull_everywhere(4, &registry, &clock).await;
         assert!(waited(&begun, from) < Duration::from_millis(100), "{begun:?}");
-        assert_eq!(fleet.states().await, vec![None; 5], "nobody counts");
+        assert_eq!(fleet.states().await, vec![None; 5], "no node leads a budget");
         set(&bus, capped(4.0)).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         let begun = fleet.pull_everywhere(2, &registry, &clock).await;
@@ -118,19 +118,19 @@ fn a_policy_that_is_stored_on_a_nats_server_reaches_every_node_and_holds() {
         let most = most_in_a_second(&begun);
         // A pull may begin later than its permit was granted, by up to the tolerance of the rate limiter.
         assert!(most <= 6, "{most} in a second: {begun:?}");
-        assert_eq!(gone_by(&fleet).await, [(5.0, first); 5]);
+        assert_eq!(caps_and_revisions(&fleet).await, [(5.0, first); 5]);
         let second = set(&*connections[5], capped(100.0)).await;
-        until_all_go_by(&fleet, (100.0, second)).await;
+        until_all_apply(&fleet, (100.0, second)).await;
     });
 }
 
 /// Waits at most 10 s until all nodes have this cap and revision.
-async fn until_all_go_by(fleet: &Fleet, expected: (f64, u64)) {
+async fn until_all_apply(fleet: &Fleet, expected: (f64, u64)) {
     for _ in 0..1_000 {
-        if gone_by(fleet).await.iter().all(|by| *by == expected) {
+        if caps_and_revisions(fleet).await.iter().all(|by| *by == expected) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}", gone_by(fleet).await);
+    panic!("{:?}", caps_and_revisions(fleet).await);
 }

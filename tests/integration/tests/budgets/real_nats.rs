@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_quota_of_six_lets_six_of_ten_go_though_the_leader_is_killed_and_the_rest_when_the_window_is_over() {
+fn a_quota_of_six_serves_six_of_ten_though_the_leader_is_killed_and_the_rest_after_the_window() {
     real(async {
         let Some(_) = met(current_program()) else { return };
         let server = NatsServer::start(NatsConfig::default());
@@ -38,7 +38,7 @@ fn a_quota_of_six_lets_six_of_ten_go_though_the_leader_is_killed_and_the_rest_wh
         let registry = Registry::with_quota(6, WINDOW, &clock);
         let pulls = fleet.begin_everywhere(&registry, &clock);
         until_in_time("two pulls began", || registry.begun() >= 2).await;
-        let killed = leader(&fleet.states().await).expect("somebody leads");
+        let killed = leader(&fleet.states().await).expect("the budget has a leader");
         pulls[killed].abort();
         fleet.kill(killed).await;
         assert!(registry.begun() < 6, "it dies in the middle of the release: {} began", registry.begun());

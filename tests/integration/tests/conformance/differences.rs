@@ -105,7 +105,7 @@ fn unlike_kubelet_a_pull_without_a_token_waits_for_one() {
 }
 
 #[test]
-fn a_pull_without_a_token_fails_as_in_kubelet_when_told_so() {
+fn a_pull_without_a_token_fails_as_in_kubelet_if_so_configured() {
     paused(async {
         let throttle = ThrottlePolicy { per_second: 5.0, burst: 1, on_exhausted: OnExhausted::Fail, ..UNLIMITED };
         let node = TestNode::start(Plan { throttle, ..Plan::with(ScriptedRuntime::new()) }).await;

@@ -35,9 +35,9 @@ fn kubelets_table_holds_serial_and_parallel_over_both_deliveries() {
             for delivery in [Delivery::Local, Delivery::Bus] {
                 paused(async {
                     let runtime = ScriptedRuntime::new();
-                    let (clock, hand) = Clock::driven();
+                    let (clock, driver) = Clock::driven();
                     let plan = Plan { clock, throttle, delivery, ..Plan::with(runtime.clone()) };
-                    table::run(row, plan, &runtime, &hand).await;
+                    table::run(row, plan, &runtime, &driver).await;
                 });
             }
         }
@@ -49,9 +49,9 @@ fn kubelets_table_holds_when_a_pull_without_a_token_fails() {
     for row in &table::rows() {
         paused(async {
             let runtime = ScriptedRuntime::new();
-            let (clock, hand) = Clock::driven();
+            let (clock, driver) = Clock::driven();
             let throttle = ThrottlePolicy { on_exhausted: OnExhausted::Fail, ..UNLIMITED };
-            table::run(row, Plan { clock, throttle, ..Plan::with(runtime.clone()) }, &runtime, &hand).await;
+            table::run(row, Plan { clock, throttle, ..Plan::with(runtime.clone()) }, &runtime, &driver).await;
         });
     }
 }
@@ -66,11 +66,11 @@ fn kubelets_table_holds_over_a_real_nats_server_both_ways() {
         for (number, row) in table::rows().iter().enumerate() {
             for delivery in [Delivery::Local, Delivery::Bus] {
                 let runtime = ScriptedRuntime::new();
-                let (clock, hand) = Clock::driven();
+                let (clock, driver) = Clock::driven();
                 // Each row has a fleet of its own, so that no node receives another row's messages.
                 let fleet = Fleet::named(&format!("{delivery:?}-{number}")).unwrap();
                 let plan = Plan { bus: Arc::new(bus.clone()), fleet, clock, delivery, ..Plan::with(runtime.clone()) };
-                table::run(row, plan, &runtime, &hand).await;
+                table::run(row, plan, &runtime, &driver).await;
             }
         }
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
-use clock::Hand;
+use clock::ClockDriver;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use contract::{EventReason, Reason};
 use integration::{Plan, TestNode, ask, pod};
@@ -175,13 +175,13 @@ pub(crate) fn words(calls: Vec<ScriptedCall>) -> Vec<&'static str> {
         ScriptedCall::Pull(_) => "PullImage",
         ScriptedCall::GivenUp(_) => "given up",
         ScriptedCall::Probe(_) => "probe",
-        ScriptedCall::EstimateSize(_) => "weigh",
+        ScriptedCall::EstimateSize(_) => "size estimate",
     };
     calls.into_iter().map(word).collect()
 }
 
 /// Runs one row on a node with this plan.
-pub(crate) async fn run(row: &Row, plan: Plan, runtime: &ScriptedRuntime, hand: &Hand) {
+pub(crate) async fn run(row: &Row, plan: Plan, runtime: &ScriptedRuntime, driver: &ClockDriver) {
     let throttle = match row.bucket {
         Some((per_second, burst)) => ThrottlePolicy { per_second, burst, ..plan.throttle },
         None => plan.throttle,
@@ -192,7 +192,7 @@ pub(crate) async fn run(row: &Row, plan: Plan, runtime: &ScriptedRuntime, hand: 
     let mut seen = 0;
     for (number, expected) in row.calls.iter().enumerate() {
         let place = format!("{}, call {}, {how}", row.name, number + 1);
-        hand.advance(Duration::from_secs(1));
+        driver.advance(Duration::from_secs(1));
         let outcome = node.ensure(EnsureImage { pod: Some(pod("bar")), ..ask(row.image, row.policy) }).await;
         assert_eq!(outcome.reason, expected.reason, "{place}");
         assert_eq!(outcome.message, expected.message, "{place}");

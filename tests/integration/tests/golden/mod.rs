@@ -18,7 +18,7 @@ use recording::{Case, Recording};
 const RULES: [Rule; 4] = [
     Rule {
         tag: "odd-policy",
-        why: "what is none of the three policies cannot be asked for; where the name is wrong the policy does not matter and the case runs",
+        why: "an unknown policy cannot be requested; if the image name is invalid, the policy does not matter and the case runs",
         takes: |case| case.is("odd-policy") && !case.runtime_image.is_empty(),
         cases: 36,
     },
@@ -70,22 +70,22 @@ fn no_case_drops_out_unseen() {
 }
 
 #[test]
-fn an_agent_says_what_kubelet_said() {
+fn an_agent_answers_as_kubelet_did() {
     let recording = Recording::read();
     let mut differences = Vec::new();
     let mut compared = 0;
     let cases = recording.cases.iter().filter(|case| rule_for(case).is_none());
     real(async {
         for (case, delivery) in cases.flat_map(|case| [(case, Delivery::Local), (case, Delivery::Bus)]) {
-            let said = replay::replay(&recording.source, case, delivery).await;
+            let results = replay::replay(&recording.source, case, delivery).await;
             compared += 1;
-            for (number, (ours, call)) in said.iter().zip(&case.calls).enumerate() {
-                if *ours != call.said {
+            for (number, (ours, call)) in results.iter().zip(&case.calls).enumerate() {
+                if *ours != call.result {
                     differences.push(format!(
                         "{}, {delivery:?}, call {}\n kubelet: {:?}\n    ours: {ours:?}",
                         case.name,
                         number + 1,
-                        call.said
+                        call.result
                     ));
                 }
             }
@@ -102,10 +102,10 @@ fn unlike_kubelet_a_success_without_an_image_is_a_failure() {
     let recording = Recording::read();
     real(async {
         for case in recording.cases.iter().filter(|case| rule_for(case).is_some_and(|rule| rule.tag == "not-there-after-pull")) {
-            let said = replay::replay(&recording.source, case, Delivery::Local).await;
-            assert_eq!(said[0].reason, Reason::ErrImagePull.to_string(), "{}", case.name);
-            assert!(said[0].message.contains("the runtime reported success, but the image is not there"), "{}", said[0].message);
-            assert_eq!(said[0].cri_calls, case.calls[0].said.cri_calls, "{}", case.name);
+            let results = replay::replay(&recording.source, case, Delivery::Local).await;
+            assert_eq!(results[0].reason, Reason::ErrImagePull.to_string(), "{}", case.name);
+            assert!(results[0].message.contains("the runtime reported success, but the image is not there"), "{}", results[0].message);
+            assert_eq!(results[0].cri_calls, case.calls[0].result.cri_calls, "{}", case.name);
         }
     });
 }

@@ -86,12 +86,12 @@ pub(crate) struct Call {
     pub(crate) pod: String,
     pub(crate) advance_ms: u64,
     #[serde(flatten)]
-    pub(crate) said: Said,
+    pub(crate) result: CallResult,
 }
 
 /// The result of a call.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct CallResult {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) image_ref: String,
@@ -127,7 +127,7 @@ impl Case {
         let mut statuses = 0;
         for call in &self.calls {
             let mut pulled = false;
-            for method in &call.said.cri_calls {
+            for method in &call.result.cri_calls {
                 if method == "PullImage" {
                     pulled = true;
                     continue;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actors::Delivery;
 use backoff_tracker::core::BackoffPolicy;
 use base64::Engine as _;
-use clock::{Clock, Hand};
+use clock::{Clock, ClockDriver};
 use contract::PodRef;
 use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
 use integration::{Plan, TestNode, UNLIMITED};
@@ -17,27 +17,27 @@ use support::scripted_cri::{self, CODES, PresentImage, Script, ScriptedCri};
 use tempfile::TempDir;
 use throttler::core::{OnExhausted, ThrottlePolicy};
 
-use super::recording::{Answers, Case, Event, Failed, Login, PullAnswer, Said, Source, StatusAnswer};
+use super::recording::{Answers, CallResult, Case, Event, Failed, Login, PullAnswer, Source, StatusAnswer};
 
 /// The two durations in the message of a success. No image name can match.
 static DURATIONS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"in [0-9hms.]+ \([0-9hms.]+ including waiting\)(\. Image size: [0-9]+ bytes\.)$").expect("a pattern"));
 
 /// The results of an agent for a case, call by call.
-pub(crate) async fn replay(source: &Source, case: &Case, delivery: Delivery) -> Vec<Said> {
+pub(crate) async fn replay(source: &Source, case: &Case, delivery: Delivery) -> Vec<CallResult> {
     let runtime = ScriptedCri::start(script(&case.script));
     let logins = TempDir::with_prefix("golden-").expect("a folder for logins can be made");
-    let (clock, hand) = Clock::driven();
+    let (clock, driver) = Clock::driven();
     let node = TestNode::start(Plan { delivery, ..plan(source, case, &runtime, &logins, clock) }).await;
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     let (mut events_seen, mut calls_seen) = (0, 0);
     for call in &case.calls {
-        advance(&hand, call.advance_ms);
+        advance(&driver, call.advance_ms);
         let outcome = node.ensure(standing_pull(case, &call.pod)).await;
         let events = node.events().await;
         let calls = runtime.calls();
         let new_calls = &calls[calls_seen..];
-        said.push(Said {
+        results.push(CallResult {
             reason: outcome.reason.map(|reason| reason.to_string()).unwrap_or_default(),
             message: outcome.message,
             image_ref: outcome.image_ref,
@@ -48,11 +48,11 @@ pub(crate) async fn replay(source: &Source, case: &Case, delivery: Delivery) -> 
         assert!(new_calls.iter().all(|call| call.image == case.runtime_image), "{}: the runtime got another name", case.name);
         (events_seen, calls_seen) = (events.len(), calls.len());
     }
-    said
+    results
 }
 
-fn advance(hand: &Hand, milliseconds: u64) {
-    hand.advance(Duration::from_millis(milliseconds));
+fn advance(driver: &ClockDriver, milliseconds: u64) {
+    driver.advance(Duration::from_millis(milliseconds));
 }
 
 fn plan(source: &Source, case: &Case, runtime: &ScriptedCri, logins: &TempDir, clock: Clock) -> Plan {

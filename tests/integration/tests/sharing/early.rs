@@ -17,19 +17,19 @@ use runtimes::{
     ImageRuntime, ImageStatus, InspectFailure, LayerProgress, Probe, Progress, PullFailure, PullRequest, PulledImage, RuntimeDescription,
 };
 
-use super::script::{IMAGE, Node, Said, Script, clearance, lead, standing, wanted};
+use super::script::{IMAGE, Node, Received, Script, clearance, lead, standing, wanted};
 
 fn hub_limit() -> RegistryLimit {
     RegistryLimit { limit: 100, remaining: 76, window_ms: 21_600_000, ..RegistryLimit::default() }
 }
 
 fn limits(script: &Script) -> Vec<ReportLimits> {
-    let limits = |said: Said| if let Said::Limits(report) = said { Some(report) } else { None };
-    script.said().into_iter().filter_map(limits).collect()
+    let limits = |received: Received| if let Received::Limits(report) = received { Some(report) } else { None };
+    script.received().into_iter().filter_map(limits).collect()
 }
 
 fn begun(script: &Script) -> usize {
-    script.said().into_iter().filter(|said| matches!(said, Said::Begin(_))).count()
+    script.received().into_iter().filter(|received| matches!(received, Received::Begin(_))).count()
 }
 
 fn probes(runtime: &ScriptedRuntime) -> usize {
@@ -41,7 +41,7 @@ fn sized(progress: &Progress) {
 }
 
 #[test]
-fn the_tracker_hears_that_an_attempt_begins_and_the_throttler_what_came_with_the_manifest() {
+fn the_tracker_receives_the_begin_of_an_attempt_and_the_throttler_the_limits_of_the_manifest() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.hold(IMAGE);
@@ -49,13 +49,14 @@ fn the_tracker_hears_that_an_attempt_begins_and_the_throttler_what_came_with_the
         let node = Node::sharing(&runtime, &script, None);
         let pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
-        until("the beginning is told", || async { begun(&script) == 1 }).await;
+        until("the begin is reported", || async { begun(&script) == 1 }).await;
         let asked = script.clearances_requested().remove(0);
-        let begins = script.said().into_iter().filter_map(|said| if let Said::Begin(begin) = said { Some(begin) } else { None });
+        let begins =
+            script.received().into_iter().filter_map(|received| if let Received::Begin(begin) = received { Some(begin) } else { None });
         assert_eq!(begins.map(|begin| (begin.clearance, begin.attempt)).collect::<Vec<_>>(), [(asked.clearance, asked.attempt)]);
         assert_eq!(limits(&script), []);
         runtime.resolve_within(IMAGE, vec![hub_limit()]);
-        until("the limits are told while the pull goes on", || async { limits(&script).len() == 1 }).await;
+        until("the limits are reported while the pull goes on", || async { limits(&script).len() == 1 }).await;
         assert_eq!(limits(&script)[0].limits, [hub_limit()]);
         runtime.let_go(IMAGE);
         assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
@@ -63,8 +64,8 @@ fn the_tracker_hears_that_an_attempt_begins_and_the_throttler_what_came_with_the
 }
 
 #[test]
-fn a_registry_that_told_of_no_limits_is_told_from_a_runtime_that_shows_none() {
-    for (shows, told) in [(true, 1), (false, 0)] {
+fn a_registry_without_limits_is_distinguished_from_a_runtime_that_shows_none() {
+    for (shows, expected) in [(true, 1), (false, 0)] {
         paused(async {
             let (runtime, script) = (ScriptedRuntime::new(), Script::default());
             runtime.hold(IMAGE);
@@ -78,10 +79,10 @@ fn a_registry_that_told_of_no_limits_is_told_from_a_runtime_that_shows_none() {
                 }
                 progress.resolved(Vec::new());
             });
-            until("the manifest is told", || async { script.told().len() == 1 }).await;
+            until("the manifest is reported", || async { script.resolutions().len() == 1 }).await;
             runtime.let_go(IMAGE);
             pull.await.unwrap();
-            assert_eq!(limits(&script).len(), told);
+            assert_eq!(limits(&script).len(), expected);
         });
     }
 }
@@ -98,7 +99,7 @@ fn behind_a_silent_runtime(probe: Option<Probe>) -> (Script, ScriptedRuntime) {
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
         runtime.show(IMAGE, Progress::maybe_resolved);
         tokio::time::sleep(Duration::from_millis(900)).await;
-        assert_eq!((probes(&runtime), script.told()), (0, vec![]), "the runtime has its time first");
+        assert_eq!((probes(&runtime), script.resolutions()), (0, vec![]), "the runtime has its time first");
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!pull.is_finished(), "a runtime's pull is not ended on a guess");
         assert_eq!(probes(&runtime), 1, "one HEAD");
@@ -107,24 +108,24 @@ fn behind_a_silent_runtime(probe: Option<Probe>) -> (Script, ScriptedRuntime) {
 }
 
 #[test]
-fn a_head_tells_for_a_runtime_that_does_not_show_the_manifest() {
+fn a_head_replaces_progress_of_a_runtime_that_does_not_show_the_manifest() {
     let probe = Probe { resolved: true, limits: vec![hub_limit()], ..Probe::default() };
     let (script, _) = behind_a_silent_runtime(Some(probe));
-    assert_eq!((script.told().len(), script.told()[0].failure.clone()), (1, None));
+    assert_eq!((script.resolutions().len(), script.resolutions()[0].failure.clone()), (1, None));
     assert_eq!(limits(&script).remove(0).limits, [hub_limit()]);
 }
 
 #[test]
-fn that_a_head_fails_is_no_knowledge() {
+fn a_head_that_fails_is_not_reported() {
     let refused = Probe { retry_after: Some(Duration::from_secs(60)), limits: vec![hub_limit()], ..Probe::default() };
     for probe in [Some(refused), None] {
         let (script, _) = behind_a_silent_runtime(probe);
-        assert_eq!((script.told(), limits(&script)), (vec![], vec![]));
+        assert_eq!((script.resolutions(), limits(&script)), (vec![], vec![]));
     }
 }
 
 #[test]
-fn who_does_not_ask_for_all_sends_no_head() {
+fn a_node_that_does_not_lead_sends_no_head() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.hold(IMAGE);
@@ -161,8 +162,8 @@ impl ImageRuntime for Unseen {
 }
 
 #[test]
-fn where_the_manifest_is_not_seen_silence_is_no_word_of_the_registry_but_from_who_asks_for_all() {
-    for (answer, told) in [(clearance(), 0), (lead(), 1)] {
+fn without_progress_of_the_manifest_silence_counts_only_for_a_leader() {
+    for (answer, expected) in [(clearance(), 0), (lead(), 1)] {
         paused(async {
             let (runtime, script) = (ScriptedRuntime::new(), Script::default());
             runtime.hold(IMAGE);
@@ -171,7 +172,7 @@ fn where_the_manifest_is_not_seen_silence_is_no_word_of_the_registry_but_from_wh
             let pull = node.begin(wanted());
             runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
-            assert_eq!(begun(&script), told);
+            assert_eq!(begun(&script), expected);
             script.answer(&Clearance::Abandoned);
             tokio::time::sleep(Duration::from_secs(30)).await;
             assert!(!runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())), "it may be downloading for long");
@@ -245,6 +246,6 @@ fn a_standing_pull_that_would_fill_the_disk_does_not_ask_the_registry_over_and_o
         tokio::time::sleep(Duration::from_secs(30)).await;
         shows.abort();
         assert!((1..=4).contains(&node.pulls()), "{} pulls", node.pulls());
-        assert!(script.told().iter().all(|told| told.failure.is_none()), "nobody else has to do with it");
+        assert!(script.resolutions().iter().all(|resolution| resolution.failure.is_none()), "this concerns no other node");
     });
 }

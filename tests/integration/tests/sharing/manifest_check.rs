@@ -1,4 +1,4 @@
-//! Manifest checks beside the pulls of a runtime that does not show the manifest, as a runtime behind CRI.
+//! Manifest checks alongside the pulls of a runtime that does not show the manifest, as a runtime behind CRI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use runtimes::{
 };
 use tokio::sync::Semaphore;
 
-use super::script::{IMAGE, Node, Said, Script, clearance, gone, wanted};
+use super::script::{IMAGE, Node, Received, Script, clearance, not_found, wanted};
 
 const OTHER: &str = "localhost:5000/other:v1";
 
@@ -91,12 +91,12 @@ impl World {
     }
 
     fn limits(&self) -> Vec<ReportLimits> {
-        let limits = |said: Said| if let Said::Limits(report) = said { Some(report) } else { None };
-        self.script.said().into_iter().filter_map(limits).collect()
+        let limits = |received: Received| if let Received::Limits(report) = received { Some(report) } else { None };
+        self.script.received().into_iter().filter_map(limits).collect()
     }
 
     fn begun(&self) -> usize {
-        self.script.said().into_iter().filter(|said| matches!(said, Said::Begin(_))).count()
+        self.script.received().into_iter().filter(|received| matches!(received, Received::Begin(_))).count()
     }
 }
 
@@ -109,7 +109,7 @@ async fn pass(milliseconds: u64) {
 }
 
 #[test]
-fn of_limits_a_registry_is_asked_once_a_minute_beside_pulls_that_do_not_end_at_once() {
+fn a_registry_is_asked_for_limits_once_a_minute_during_pulls_that_do_not_end_at_once() {
     paused(async {
         let world = World::new("direct", 100);
         world.begin(IMAGE).await;
@@ -121,7 +121,7 @@ fn of_limits_a_registry_is_asked_once_a_minute_beside_pulls_that_do_not_end_at_o
         world.begin(OTHER).await;
         pass(2_000).await;
         assert_eq!(world.heads(), 1, "it is the same budget");
-        assert_eq!((world.script.told().len(), world.begun()), (0, 0), "this says nothing of the image");
+        assert_eq!((world.script.resolutions().len(), world.begun()), (0, 0), "this shows nothing about the image");
         world.runtime.let_go(IMAGE);
         world.runtime.let_go(OTHER);
         pass(60_000).await;
@@ -142,8 +142,8 @@ fn a_side_channel_check_that_panics_ends_neither_the_pull_nor_the_actor() {
         let asked = world.node.begin(wanted());
         world.runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
         pass(8_000).await;
-        assert!(world.heads() > 0, "the registry was asked beside the pull");
-        assert_eq!((world.limits().len(), world.script.told().len()), (0, 0), "nothing is learned from it");
+        assert!(world.heads() > 0, "the registry was asked during the pull");
+        assert_eq!((world.limits().len(), world.script.resolutions().len()), (0, 0), "nothing is learned from it");
         world.runtime.let_go(IMAGE);
         assert_eq!(asked.await.unwrap().outcome, OutcomeKind::Pulled);
     });
@@ -153,7 +153,7 @@ fn a_side_channel_check_that_panics_ends_neither_the_pull_nor_the_actor() {
 fn a_pull_that_is_refused_at_once_costs_the_registry_nothing_more() {
     paused(async {
         let world = World::new("direct", 100);
-        world.runtime.answer_pulls(IMAGE, [Err(gone())]);
+        world.runtime.answer_pulls(IMAGE, [Err(not_found())]);
         world.runtime.let_go(IMAGE);
         assert_eq!(world.node.begin(wanted()).await.unwrap().outcome, OutcomeKind::Failed);
         pass(60_000).await;
@@ -162,7 +162,7 @@ fn a_pull_that_is_refused_at_once_costs_the_registry_nothing_more() {
 }
 
 #[test]
-fn where_the_way_is_not_known_nobody_is_asked() {
+fn without_a_known_route_no_registry_is_asked() {
     paused(async {
         let world = World::new("unknown", 0);
         world.begin(IMAGE).await;
@@ -172,7 +172,7 @@ fn where_the_way_is_not_known_nobody_is_asked() {
 }
 
 #[test]
-fn a_registry_that_is_silent_to_a_pull_and_to_a_head_is_told_of_and_that_it_answers_at_last_too() {
+fn a_registry_that_answers_neither_pull_nor_head_is_reported_and_so_is_its_late_answer() {
     paused(async {
         let world = World::new("direct", 1);
         world.begin(IMAGE).await;
@@ -181,24 +181,24 @@ fn a_registry_that_is_silent_to_a_pull_and_to_a_head_is_told_of_and_that_it_answ
         pass(5_500).await;
         assert_eq!((world.heads(), world.begun()), (2, 0), "now it is not, but may be slow");
         pass(1_000).await;
-        assert_eq!((world.heads(), world.begun(), world.script.told().len()), (2, 1, 0));
+        assert_eq!((world.heads(), world.begun(), world.script.resolutions().len()), (2, 1, 0));
         world.begin(OTHER).await;
         pass(20_000).await;
         assert_eq!((world.heads(), world.begun()), (2, 1), "one pull asks for all of the node");
         world.registry.add_permits(1);
         pass(10).await;
-        let told = world.script.told();
-        assert_eq!(told.iter().map(|told| told.failure.clone()).collect::<Vec<_>>(), [None]);
+        let resolutions = world.script.resolutions();
+        assert_eq!(resolutions.iter().map(|resolution| resolution.failure.clone()).collect::<Vec<_>>(), [None]);
         assert!(!world.runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())), "the runtime's pull is not ended on a guess");
     });
 }
 
 #[test]
-fn a_pull_that_shows_nothing_for_long_from_a_registry_that_answers_is_nobody_elses_affair() {
+fn a_pull_without_progress_from_a_registry_that_answers_is_not_reported() {
     paused(async {
         let world = World::new("direct", 100);
         world.begin(IMAGE).await;
         pass(50_000).await;
-        assert_eq!((world.heads(), world.begun(), world.script.told().len()), (2, 0, 0));
+        assert_eq!((world.heads(), world.begun(), world.script.resolutions().len()), (2, 0, 0));
     });
 }

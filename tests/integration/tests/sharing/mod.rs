@@ -20,10 +20,10 @@ use contract::{FailureClass, Reason, Stage};
 use integration::{paused, pod, until};
 use pull_coordinator::{Extras, StandingPullFile, StandingPullStore as _};
 use runtimes::scripted::{ScriptedCall, ScriptedRuntime};
-use script::{IMAGE, Node, Said, Script, clearance, gone, held, lead, standing, wanted};
+use script::{IMAGE, Node, Received, Script, clearance, held, lead, not_found, standing, wanted};
 
 #[test]
-fn a_tracker_is_asked_with_the_nodes_own_view_and_told_in_order() {
+fn a_tracker_is_asked_with_the_nodes_own_view_and_receives_reports_in_order() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         runtime.hold(IMAGE);
@@ -31,25 +31,27 @@ fn a_tracker_is_asked_with_the_nodes_own_view_and_told_in_order() {
         let node = Node::sharing(&runtime, &script, None);
         let pull = node.begin(wanted());
         runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
-        assert_eq!(script.told(), []);
+        assert_eq!(script.resolutions(), []);
         runtime.resolve(IMAGE);
-        until("the manifest is told", || async { script.told().len() == 1 }).await;
+        until("the manifest is reported", || async { script.resolutions().len() == 1 }).await;
         runtime.let_go(IMAGE);
         assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled);
-        until("the standing pull is given back", || async { matches!(script.said().last(), Some(Said::Withdraw(_))) }).await;
-        let said = script.said();
-        let Said::Check(check) = &said[0] else { panic!("{said:?}") };
+        until("the standing pull is given back", || async { matches!(script.received().last(), Some(Received::Withdraw(_))) }).await;
+        let received = script.received();
+        let Received::Check(check) = &received[0] else { panic!("{received:?}") };
         let asked = script.clearances_requested().remove(0);
         assert_eq!(check.target.as_ref(), Some(&asked.target));
         let target = asked.target;
         assert_eq!((target.view.scope.as_str(), target.view.registry.as_str()), ("eu", "localhost:5000"));
         assert_eq!((target.view.boot.as_str(), target.zone.as_str()), ("boot", "a"));
         assert_eq!(target.budget_owner, "eu|localhost:5000|unknown|boot|anonymous|nat-1");
-        let told = script.told();
-        assert_eq!(told.iter().map(|told| told.stage).collect::<Vec<_>>(), [Stage::Manifest, Stage::Blob, Stage::Whole]);
+        let resolutions = script.resolutions();
+        assert_eq!(resolutions.iter().map(|resolution| resolution.stage).collect::<Vec<_>>(), [Stage::Manifest, Stage::Blob, Stage::Whole]);
         assert!(
-            told.iter().all(|told| (told.clearance, told.attempt, &told.failure) == (asked.clearance, asked.attempt, &None)),
-            "{told:?}"
+            resolutions.iter().all(
+                |resolution| (resolution.clearance, resolution.attempt, &resolution.failure) == (asked.clearance, asked.attempt, &None)
+            ),
+            "{resolutions:?}"
         );
     });
 }
@@ -72,7 +74,10 @@ fn an_attempt_that_is_abandoned_ends_and_begins_anew() {
         let asked = script.clearances_requested();
         assert_eq!(asked[0].clearance, asked[2].clearance);
         assert_ne!(asked[0].attempt, asked[2].attempt);
-        assert!(script.told().iter().all(|told| told.failure.is_none()), "an abandoned attempt is nobody's failure");
+        assert!(
+            script.resolutions().iter().all(|resolution| resolution.failure.is_none()),
+            "an abandoned attempt is not reported as a failure"
+        );
     });
 }
 
@@ -88,13 +93,13 @@ fn a_registry_that_hangs_fails_for_all_in_time() {
         assert_eq!(outcome.message, "no answer within 15s: localhost:5000 has not given the manifest");
         assert_eq!(outcome.duration_ms, 15_000);
         assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
-        let told = script.told().remove(0).failure.unwrap();
-        assert_eq!((told.class, told.authoritative), (FailureClass::RegistryUnavailable, false));
+        let failure = script.resolutions().remove(0).failure.unwrap();
+        assert_eq!((failure.class, failure.authoritative), (FailureClass::RegistryUnavailable, false));
     });
 }
 
 #[test]
-fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
+fn a_tracker_that_does_not_answer_holds_a_pull_back_for_a_bounded_time() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         let node = Node::sharing(&runtime, &script, None);
@@ -102,14 +107,14 @@ fn a_tracker_that_says_nothing_holds_a_pull_back_for_a_bounded_time() {
         // The tracker delays its answers, and then answers only that nothing is decided.
         let outcome = node.put(wanted()).await;
         assert_eq!((outcome.outcome, outcome.waiting_ms), (OutcomeKind::Backoff, 10_000));
-        assert!(outcome.message.ends_with("no clearance within 10s: another node is finding out whether it can be had"));
+        assert!(outcome.message.ends_with("no clearance within 10s: still waiting for the result of another node's attempt"));
         assert_eq!(clock.now().monotonic, Duration::from_secs(10));
         assert_eq!(node.pulls(), 0);
     });
 }
 
 #[test]
-fn who_is_held_hears_who_learned_it() {
+fn a_refused_caller_learns_which_node_found_the_failure() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
         script.then([Clearance::Refused(held())]);
@@ -119,23 +124,26 @@ fn who_is_held_hears_who_learned_it() {
         assert_eq!((outcome.learned_by.as_deref(), outcome.learned_ms_ago), (Some("n9"), Some(2_000)));
         *script.held.borrow_mut() = Some(held());
         let wanted = ExplainImage { image: IMAGE.to_owned(), ..ExplainImage::default() };
-        let said: Explanation = node.put(wanted).await;
-        assert_eq!((said.next_attempt_ms, said.since_ms, said.binds.as_deref()), (Some(8_000), Some(9_000), Some("everybody")));
-        assert_eq!(said.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
-        assert_eq!(said.view.map(|view| view.boot).as_deref(), Some("boot"));
+        let explanation: Explanation = node.put(wanted).await;
+        assert_eq!(
+            (explanation.next_attempt_ms, explanation.since_ms, explanation.binds.as_deref()),
+            (Some(8_000), Some(9_000), Some("everybody"))
+        );
+        assert_eq!(explanation.learned_trace_id.as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        assert_eq!(explanation.view.map(|view| view.boot).as_deref(), Some("boot"));
     });
 }
 
 #[test]
-fn a_standing_pull_goes_on_when_the_fleet_says_so() {
+fn a_standing_pull_goes_on_when_the_fleet_grants_clearance() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
-        runtime.answer_pulls(IMAGE, [Err(gone())]);
+        runtime.answer_pulls(IMAGE, [Err(not_found())]);
         script.then([lead()]);
         let node = Node::sharing(&runtime, &script, None);
         let caller = node.begin(standing());
-        until("it has failed", || async { script.told().len() == 1 }).await;
-        assert_eq!(script.told()[0].failure.as_ref().map(|failure| failure.authoritative), Some(true));
+        until("it has failed", || async { script.resolutions().len() == 1 }).await;
+        assert_eq!(script.resolutions()[0].failure.as_ref().map(|failure| failure.authoritative), Some(true));
         // Far longer than kubelet's back-off, while another node probes.
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(node.pulls(), 1);
@@ -164,7 +172,7 @@ fn a_standing_pull_lives_through_a_restart_of_the_agent_and_of_its_command() {
         let kept = || StandingPullFile::new(path.clone()).load().unwrap().len();
         assert_eq!(kept(), 2);
         let cancelled = node.put(CancelStandingPull { what: format!("{:032x}", 2), by: String::new() }).await.cancelled;
-        assert_eq!((cancelled.len(), kept()), (1, 1), "what is said to be cancelled does not come back");
+        assert_eq!((cancelled.len(), kept()), (1, 1), "what the answer lists as cancelled does not come back");
     });
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());
@@ -222,6 +230,6 @@ fn little_room_refuses_what_no_pod_asked_for() {
         assert!(outcome.message.contains("the node is 1 bytes short of pull.keep_free = 1000"), "{}", outcome.message);
         let outcome = node.put(EnsureImage { pod: Some(pod("web")), ..wanted() }).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
-        assert_eq!(script.clearances_requested(), [], "a node that shares nothing asks nobody");
+        assert_eq!(script.clearances_requested(), [], "a node that shares nothing requests no clearance");
     });
 }

@@ -41,7 +41,7 @@ impl ImageRuntime for ResolvesMeanwhile {
 
 #[test]
 fn always_does_not_join_an_attempt_that_is_resolved_while_its_route_is_looked_for() {
-    for (second, told_by) in [(standing(), "a standing pull"), (wanted(), "a plain pull")] {
+    for (second, name) in [(standing(), "a standing pull"), (wanted(), "a plain pull")] {
         paused(async {
             let (runtime, script) = (ScriptedRuntime::new(), Script::default());
             runtime.hold(IMAGE);
@@ -54,7 +54,7 @@ fn always_does_not_join_an_attempt_that_is_resolved_while_its_route_is_looked_fo
             until("the registry is asked again", || async { node.pulls() == 2 }).await;
             runtime.let_go(IMAGE);
             runtime.let_go(IMAGE);
-            for (pull, of) in [(first, "the first"), (second, told_by)] {
+            for (pull, of) in [(first, "the first"), (second, name)] {
                 assert_eq!(pull.await.unwrap().outcome, OutcomeKind::Pulled, "{of}");
             }
         });

@@ -32,7 +32,7 @@ const WALL: Duration = Duration::from_secs(1_700_000_000);
 
 /// A command that the tracker received.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Received {
     Check(Box<CheckBackoff>),
     Clearance(Box<RequestClearance>),
     Resolve(Box<ResolveAttempt>),
@@ -44,8 +44,8 @@ pub(crate) enum Said {
 /// A scripted tracker. After the last scripted answer it delays its answers.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
-    pub(crate) said: Rc<RefCell<Vec<Said>>>,
-    pub(crate) leaves: Rc<RefCell<VecDeque<Clearance>>>,
+    pub(crate) received: Rc<RefCell<Vec<Received>>>,
+    pub(crate) clearances: Rc<RefCell<VecDeque<Clearance>>>,
     pub(crate) waiting: Rc<RefCell<Vec<oneshot::Sender<Clearance>>>>,
     pub(crate) held: Rc<RefCell<Option<Refusal>>>,
 }
@@ -60,7 +60,7 @@ impl Handler<Ask<CheckBackoff>> for ScriptedTracker {
     type Result = Result<BackoffAnswer, CallError>;
 
     fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
-        self.0.said.borrow_mut().push(Said::Check(Box::new(check.body)));
+        self.0.received.borrow_mut().push(Received::Check(Box::new(check.body)));
         Ok(self.0.held.borrow().clone().map_or(BackoffAnswer::Allowed, BackoffAnswer::Refused))
     }
 }
@@ -70,15 +70,15 @@ impl Handler<Ask<RequestClearance>> for ScriptedTracker {
 
     fn handle(&mut self, Ask(ask): Ask<RequestClearance>, _: &mut Self::Context) -> Self::Result {
         let patience = Duration::from_millis(ask.body.patience_ms);
-        self.0.said.borrow_mut().push(Said::Clearance(Box::new(ask.body)));
-        if let Some(clearance) = self.0.leaves.borrow_mut().pop_front() {
+        self.0.received.borrow_mut().push(Received::Clearance(Box::new(ask.body)));
+        if let Some(clearance) = self.0.clearances.borrow_mut().pop_front() {
             return Box::pin(async { Ok(clearance) });
         }
         let (answer, answered) = oneshot::channel();
         self.0.waiting.borrow_mut().push(answer);
         Box::pin(async move {
-            let said = tokio::time::timeout(patience, answered).await;
-            Ok(said.map_or(Clearance::Waiting { held: None }, |said| said.unwrap_or(Clearance::Waiting { held: None })))
+            let result = tokio::time::timeout(patience, answered).await;
+            Ok(result.map_or(Clearance::Waiting { held: None }, |result| result.unwrap_or(Clearance::Waiting { held: None })))
         })
     }
 }
@@ -87,7 +87,7 @@ impl Handler<Ask<ResolveAttempt>> for ScriptedTracker {
     type Result = Result<AttemptResolved, CallError>;
 
     fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, _: &mut Self::Context) -> Self::Result {
-        self.0.said.borrow_mut().push(Said::Resolve(Box::new(resolve.body)));
+        self.0.received.borrow_mut().push(Received::Resolve(Box::new(resolve.body)));
         Ok(AttemptResolved {})
     }
 }
@@ -96,7 +96,7 @@ impl Handler<Ask<WithdrawClearance>> for ScriptedTracker {
     type Result = Result<ClearanceWithdrawn, CallError>;
 
     fn handle(&mut self, Ask(withdraw): Ask<WithdrawClearance>, _: &mut Self::Context) -> Self::Result {
-        self.0.said.borrow_mut().push(Said::Withdraw(withdraw.body));
+        self.0.received.borrow_mut().push(Received::Withdraw(withdraw.body));
         Ok(ClearanceWithdrawn {})
     }
 }
@@ -105,7 +105,7 @@ impl Handler<Ask<BeginAttempt>> for ScriptedTracker {
     type Result = Result<AttemptBegun, CallError>;
 
     fn handle(&mut self, Ask(begin): Ask<BeginAttempt>, _: &mut Self::Context) -> Self::Result {
-        self.0.said.borrow_mut().push(Said::Begin(begin.body));
+        self.0.received.borrow_mut().push(Received::Begin(begin.body));
         Ok(AttemptBegun {})
     }
 }
@@ -114,7 +114,7 @@ impl Handler<Ask<ReportLimits>> for ScriptedTracker {
     type Result = Result<LimitsReported, CallError>;
 
     fn handle(&mut self, Ask(limits): Ask<ReportLimits>, _: &mut Self::Context) -> Self::Result {
-        self.0.said.borrow_mut().push(Said::Limits(limits.body));
+        self.0.received.borrow_mut().push(Received::Limits(limits.body));
         Ok(LimitsReported {})
     }
 }
@@ -130,8 +130,8 @@ impl Handler<Ask<ListBackoffs>> for ScriptedTracker {
 
 impl Script {
     /// Scripts the answers to the next requests for clearance.
-    pub(crate) fn then(&self, leaves: impl IntoIterator<Item = Clearance>) {
-        self.leaves.borrow_mut().extend(leaves);
+    pub(crate) fn then(&self, clearances: impl IntoIterator<Item = Clearance>) {
+        self.clearances.borrow_mut().extend(clearances);
     }
 
     /// Answers all waiting requests for clearance.
@@ -142,18 +142,18 @@ impl Script {
         }
     }
 
-    pub(crate) fn said(&self) -> Vec<Said> {
-        self.said.borrow().clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.borrow().clone()
     }
 
     pub(crate) fn clearances_requested(&self) -> Vec<RequestClearance> {
-        let clearance = |said: Said| if let Said::Clearance(ask) = said { Some(*ask) } else { None };
-        self.said().into_iter().filter_map(clearance).collect()
+        let clearance = |received: Received| if let Received::Clearance(ask) = received { Some(*ask) } else { None };
+        self.received().into_iter().filter_map(clearance).collect()
     }
 
-    pub(crate) fn told(&self) -> Vec<ResolveAttempt> {
-        let told = |said: Said| if let Said::Resolve(resolve) = said { Some(*resolve) } else { None };
-        self.said().into_iter().filter_map(told).collect()
+    pub(crate) fn resolutions(&self) -> Vec<ResolveAttempt> {
+        let resolutions = |received: Received| if let Received::Resolve(resolve) = received { Some(*resolve) } else { None };
+        self.received().into_iter().filter_map(resolutions).collect()
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn lead() -> Clearance {
     Clearance::Granted { for_all: true, answer_within_ms: Some(15_000), until: Stage::Manifest, released_by: None }
 }
 
-pub(crate) fn gone() -> PullFailure {
+pub(crate) fn not_found() -> PullFailure {
     PullFailure { text: "gone".to_owned(), class: FailureClass::NotFound, authoritative: true, ..PullFailure::default() }
 }
 

@@ -17,8 +17,8 @@ async fn within<F: Future>(what: &str, future: F) -> F::Output {
 
 async fn until_noticed(buses: &Buses) {
     let mut health = buses.node.health_changes();
-    let gone = async { while !matches!(health.next().await, Some(BusHealth::Disconnected { .. })) {} };
-    within("the node has noticed", gone).await;
+    let disconnected = async { while !matches!(health.next().await, Some(BusHealth::Disconnected { .. })) {} };
+    within("the node has noticed", disconnected).await;
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn without_a_server_a_node_goes_on_alone_and_publishes_when_it_is_back() {
         node.flush().await;
         buses.server.as_mut().unwrap().kill();
         until_noticed(&buses).await;
-        let alone = within("it has gone on alone", node.ensure(ask("app:v2", PullPolicy::Always))).await;
+        let alone = within("it has pulled without the bus", node.ensure(ask("app:v2", PullPolicy::Always))).await;
         assert_eq!(alone.outcome, OutcomeKind::Pulled, "{}", alone.message);
         assert_eq!(node.events().await.len(), 4, "its events are kept");
         buses.server.as_mut().unwrap().restart();

@@ -22,15 +22,15 @@ fn commands(messages: &[Message]) -> Vec<String> {
 fn a_pull_over_the_bus_is_a_request_to_each_of_the_four_services() {
     real(async {
         for buses in Buses::each().await {
-            let mut heard = buses.client.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
+            let mut subscription = buses.client.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
             let plan = Plan { bus: buses.node.clone(), delivery: Delivery::Bus, ..Plan::with(ScriptedRuntime::new()) };
             let node = TestNode::start(plan).await;
             let outcome = node.ensure(ask("app:v1", PullPolicy::IfNotPresent)).await;
             assert_eq!(outcome.outcome, OutcomeKind::Pulled);
-            let messages = until_end(&buses, &mut heard, "fleetpull.v1.cmd.end").await;
-            let mut said = commands(&messages);
-            assert_eq!(said[..3], ["pull-coordinator.ensure", "backoff-tracker.check", "event-recorder.record"]);
-            said.sort_unstable();
+            let messages = until_end(&buses, &mut subscription, "fleetpull.v1.cmd.end").await;
+            let mut sent = commands(&messages);
+            assert_eq!(sent[..3], ["pull-coordinator.ensure", "backoff-tracker.check", "event-recorder.record"]);
+            sent.sort_unstable();
             let expected = [
                 "backoff-tracker.check",
                 "backoff-tracker.report",
@@ -40,7 +40,7 @@ fn a_pull_over_the_bus_is_a_request_to_each_of_the_four_services() {
                 "throttler.acquire",
                 "throttler.release",
             ];
-            assert_eq!(said, expected);
+            assert_eq!(sent, expected);
             check_headers(&messages, &outcome.trace_id);
         }
     });
@@ -76,9 +76,9 @@ fn a_refusal_asks_nobody_but_the_tracker_and_the_recorder() {
             let plan = Plan { bus: buses.node.clone(), delivery: Delivery::Bus, ..Plan::with(runtime) };
             let node = TestNode::start(plan).await;
             node.ensure(ask("app:v1", PullPolicy::Always)).await;
-            let mut heard = buses.client.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
+            let mut subscription = buses.client.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
             assert_eq!(node.ensure(ask("app:v1", PullPolicy::Always)).await.outcome, OutcomeKind::Backoff);
-            let messages = until_end(&buses, &mut heard, "fleetpull.v1.cmd.end").await;
+            let messages = until_end(&buses, &mut subscription, "fleetpull.v1.cmd.end").await;
             assert_eq!(commands(&messages), ["pull-coordinator.ensure", "backoff-tracker.check", "event-recorder.record"]);
         }
     });
@@ -88,11 +88,11 @@ fn a_refusal_asks_nobody_but_the_tracker_and_the_recorder() {
 fn inside_the_process_no_command_travels() {
     real(async {
         for buses in Buses::each().await {
-            let mut heard = buses.client.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
+            let mut subscription = buses.client.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
             let plan = Plan { bus: buses.node.clone(), delivery: Delivery::Local, ..Plan::with(ScriptedRuntime::new()) };
             let node = TestNode::start(plan).await;
             assert_eq!(node.ensure(ask("app:v1", PullPolicy::IfNotPresent)).await.outcome, OutcomeKind::Pulled);
-            assert_eq!(until_end(&buses, &mut heard, "fleetpull.v1.cmd.end").await, []);
+            assert_eq!(until_end(&buses, &mut subscription, "fleetpull.v1.cmd.end").await, []);
         }
     });
 }

@@ -36,13 +36,13 @@ fn every_event_is_published_once_as_a_cloud_event() {
             let again = Buses { node: buses.node.clone(), client: buses.client.clone(), server: None };
             [(again, Delivery::Local), (buses, Delivery::Bus)]
         }) {
-            let mut heard = buses.client.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
+            let mut subscription = buses.client.subscribe("fleetpull.v1.evt.>", None).await.unwrap();
             let runtime = ScriptedRuntime::new();
             let throttle = ThrottlePolicy { slots: 1, ..UNLIMITED };
             let node = TestNode::start(Plan { bus: buses.node.clone(), delivery, throttle, ..Plan::with(runtime.clone()) }).await;
             make_events(&node, &runtime).await;
             node.flush().await;
-            let messages = until_end(&buses, &mut heard, "fleetpull.v1.evt.end").await;
+            let messages = until_end(&buses, &mut subscription, "fleetpull.v1.evt.end").await;
             let events: BTreeMap<String, PullEvent> = node.events().await.into_iter().map(|event| (event.id.to_string(), event)).collect();
             assert_eq!((messages.len(), events.len()), (8, 8));
             for message in &messages {
@@ -110,13 +110,13 @@ fn check_message(message: &Message, json: &Value, event: &PullEvent) {
 fn wildcards_pick_one_reason_or_one_registry() {
     real(async {
         for buses in Buses::each().await {
-            let mut heard = buses.client.subscribe("fleetpull.v1.evt.*.registry_2eexample_3a5000.*", None).await.unwrap();
+            let mut subscription = buses.client.subscribe("fleetpull.v1.evt.*.registry_2eexample_3a5000.*", None).await.unwrap();
             let mut failures = buses.client.subscribe("fleetpull.v1.evt.Failed.>", None).await.unwrap();
             let runtime = ScriptedRuntime::new();
             let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(runtime.clone()) }).await;
             make_events(&node, &runtime).await;
             node.flush().await;
-            let of_registry = until_end(&buses, &mut heard, "fleetpull.v1.evt.end.registry_2eexample_3a5000.n1").await;
+            let of_registry = until_end(&buses, &mut subscription, "fleetpull.v1.evt.end.registry_2eexample_3a5000.n1").await;
             let reasons: Vec<&str> = of_registry.iter().map(|message| message.subject.split('.').nth(3).unwrap()).collect();
             assert_eq!(reasons, ["Pulling", "Failed", "BackOff"]);
             assert_eq!(until_end(&buses, &mut failures, "fleetpull.v1.evt.Failed.end.n1").await.len(), 1);

@@ -41,7 +41,7 @@ fn what_no_message_can_hold_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn a_name_of_a_mebibyte_is_an_invalid_name_and_no_burden_for_who_lists_events() {
+fn a_name_of_a_mebibyte_is_an_invalid_name_and_no_burden_for_lists_of_events() {
     real(async {
         for (buses, delivery) in Buses::each().await.into_iter().zip([Delivery::Local, Delivery::Bus]) {
             let node = TestNode::start(Plan { bus: buses.node.clone(), delivery, ..Plan::with(ScriptedRuntime::new()) }).await;

@@ -9,7 +9,7 @@ use contract::{AttemptId, PermitId, Stage};
 use throttler::core as throttle;
 
 use super::budget::PullFeedback;
-use super::node::{Tried, failure, key, refused, served};
+use super::node::{ClearedRequest, failure, key, refused, served};
 use super::{Event, Simulation};
 use crate::registry::Reply;
 use crate::scenario::Answer;
@@ -26,26 +26,26 @@ const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
 impl Simulation {
     /// Handles clearance: without a permit, the node's own token bucket and slots are asked.
     pub(super) fn cleared(&mut self, node: usize, answer_by: Option<Duration>, until: Stage) {
-        let given = self.now;
-        let tried = Tried {
+        let granted_at = self.now;
+        let cleared = ClearedRequest {
             permit: PermitId::random(&mut self.random),
-            given,
+            granted_at,
             answer_by,
             until,
             resolve_sent: false,
-            lapsed: false,
+            expired: false,
             asks_again: false,
             throttled: false,
             attempt: None,
         };
-        let held = self.nodes[node].tried.as_ref().filter(|tried| tried.asks_again).map(|tried| tried.permit);
+        let held = self.nodes[node].cleared.as_ref().filter(|cleared| cleared.asks_again).map(|cleared| cleared.permit);
         if let Some(permit) = held {
-            self.nodes[node].tried = Some(Tried { permit, throttled: true, ..tried });
+            self.nodes[node].cleared = Some(ClearedRequest { permit, throttled: true, ..cleared });
             return self.attempt(node, permit, None);
         }
         self.give_up(node);
-        let permit = tried.permit;
-        self.nodes[node].tried = Some(tried);
+        let permit = cleared.permit;
+        self.nodes[node].cleared = Some(cleared);
         if let Some(by) = answer_by {
             self.queue.plan(by, Event::Due(node, permit));
         }
@@ -54,16 +54,16 @@ impl Simulation {
 
     /// Handles a clearance that expired before the permit was granted: other nodes may attempt instead. The node still learns of failures.
     pub(super) fn due(&mut self, node: usize, permit: PermitId) {
-        let waits = |tried: &&mut Tried| tried.permit == permit && tried.attempt.is_none() && !tried.asks_again;
-        if let Some(tried) = self.nodes[node].tried.as_mut().filter(waits) {
-            tried.lapsed = true;
+        let waits = |cleared: &&mut ClearedRequest| cleared.permit == permit && cleared.attempt.is_none() && !cleared.asks_again;
+        if let Some(cleared) = self.nodes[node].cleared.as_mut().filter(waits) {
+            cleared.expired = true;
         }
     }
 
     /// Asks for another clearance, because the permit was granted too late for the present one.
     fn ask_again(&mut self, node: usize, permit: PermitId) {
-        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| !tried.asks_again) else { return };
-        tried.asks_again = true;
+        let Some(cleared) = self.nodes[node].cleared.as_mut().filter(|cleared| !cleared.asks_again) else { return };
+        cleared.asks_again = true;
         self.withdraw(node);
         self.queue.plan(self.now + PATIENCE_WITH_PERMIT, Event::Patience(node, permit));
         self.ask(node);
@@ -71,7 +71,7 @@ impl Simulation {
 
     /// Gives the permit back if there is no other clearance yet.
     pub(super) fn patience_over(&mut self, node: usize, permit: PermitId) {
-        if self.nodes[node].tried.as_ref().is_some_and(|tried| tried.permit == permit && tried.asks_again) {
+        if self.nodes[node].cleared.as_ref().is_some_and(|cleared| cleared.permit == permit && cleared.asks_again) {
             self.give_up(node);
         }
     }
@@ -85,7 +85,7 @@ impl Simulation {
     /// Renews the permit that the node waits for or uses, so that it does not lapse.
     pub(super) fn renew(&mut self, node: usize) {
         let image = key(self.image_of(node)).image;
-        let Some((permit, throttled)) = self.nodes[node].tried.as_ref().map(|tried| (tried.permit, tried.throttled)) else {
+        let Some((permit, throttled)) = self.nodes[node].cleared.as_ref().map(|cleared| (cleared.permit, cleared.throttled)) else {
             return self.throttle(node, throttle::Input::Tick);
         };
         self.throttle(node, throttle::Input::Acquire { permit, image });
@@ -103,7 +103,7 @@ impl Simulation {
             }
         }
         let at = &mut self.nodes[node];
-        let again = at.tried.is_some().then_some(RENEW_EVERY);
+        let again = at.cleared.is_some().then_some(RENEW_EVERY);
         let wake = at.throttle.wake_in(now).into_iter().chain(again).min().map(|wait| self.now + wait);
         if let Some(wake) = wake
             && at.throttle_tick.is_none_or(|tick| wake < tick)
@@ -115,8 +115,10 @@ impl Simulation {
 
     /// Handles the grant of the node's own token bucket and slots: the fleet's budget is asked next, if there is one.
     fn granted_here(&mut self, node: usize, permit: PermitId) {
-        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && !tried.throttled) else { return };
-        tried.throttled = true;
+        let Some(cleared) = self.nodes[node].cleared.as_mut().filter(|cleared| cleared.permit == permit && !cleared.throttled) else {
+            return;
+        };
+        cleared.throttled = true;
         if self.options.policy.shares { self.want(node, permit) } else { self.attempt(node, permit, None) }
     }
 
@@ -124,11 +126,14 @@ impl Simulation {
     pub(super) fn attempt(&mut self, node: usize, permit: PermitId, refusal: Option<String>) {
         let attempt = AttemptId::random(&mut self.random);
         let request = self.nodes[node].request;
-        let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| tried.permit == permit && tried.attempt.is_none()) else { return };
-        if refusal.is_none() && !tried.is_in_time(self.now) {
+        let Some(cleared) = self.nodes[node].cleared.as_mut().filter(|cleared| cleared.permit == permit && cleared.attempt.is_none())
+        else {
+            return;
+        };
+        if refusal.is_none() && !cleared.is_in_time(self.now) {
             return self.ask_again(node, permit);
         }
-        tried.attempt = Some(attempt);
+        cleared.attempt = Some(attempt);
         self.step(node, Input::AttemptStarted { request, attempt, trace: None });
         if let Some(text) = refusal {
             self.give_up(node);
@@ -139,8 +144,8 @@ impl Simulation {
     }
 
     fn ask_stage(&mut self, node: usize, attempt: AttemptId, stage: Stage) {
-        let Some(tried) = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)) else { return };
-        let answer_by = tried.answer_by.unwrap_or(Duration::MAX);
+        let Some(cleared) = self.nodes[node].cleared.as_ref().filter(|cleared| cleared.attempt == Some(attempt)) else { return };
+        let answer_by = cleared.answer_by.unwrap_or(Duration::MAX);
         let reply = self.registry.request(self.now, node, stage);
         if reply.answer == Answer::Nothing {
             self.hanging.insert(attempt);
@@ -153,8 +158,8 @@ impl Simulation {
     /// Handles the reply of a stage; ignored if the attempt has been abandoned.
     pub(super) fn answered(&mut self, node: usize, attempt: AttemptId, stage: Stage, reply: &Reply) {
         self.hanging.remove(&attempt);
-        let Some(tried) = self.nodes[node].tried.as_ref().filter(|tried| tried.attempt == Some(attempt)) else { return };
-        let (permit, resolve_sent) = (tried.permit, tried.resolve_sent);
+        let Some(cleared) = self.nodes[node].cleared.as_ref().filter(|cleared| cleared.attempt == Some(attempt)) else { return };
+        let (permit, resolve_sent) = (cleared.permit, cleared.resolve_sent);
         let next = self.scenario.stages().iter().find(|next| **next > stage).filter(|_| reply.answer == Answer::Served);
         if let Some(next) = next {
             self.reached(node, attempt, stage);
@@ -178,8 +183,8 @@ impl Simulation {
 
     /// Handles the answer of a stage. After the stage that the clearance was for, the fleet no longer waits for the attempt.
     fn reached(&mut self, node: usize, attempt: AttemptId, stage: Stage) {
-        if let Some(tried) = self.nodes[node].tried.as_mut().filter(|tried| stage >= tried.until) {
-            (tried.resolve_sent, tried.answer_by) = (true, None);
+        if let Some(cleared) = self.nodes[node].cleared.as_mut().filter(|cleared| stage >= cleared.until) {
+            (cleared.resolve_sent, cleared.answer_by) = (true, None);
         }
         self.resolve(node, attempt, Outcome::Reached(stage));
     }
@@ -197,7 +202,7 @@ impl Simulation {
         self.withdraw(node);
         let report = ReportAttempt { key: key(self.image_of(node)), attempt, attempt_span: None, failure };
         let (reported, effects) = self.nodes[node].core.report(self.now, report);
-        self.follow(node, effects);
+        self.apply(node, effects);
         if has_failed {
             let next = match reported.next_attempt_ms {
                 // The tracker names the next attempt when it is asked for clearance.
@@ -215,9 +220,9 @@ impl Simulation {
     }
 
     fn give_up_with(&mut self, node: usize, feedback: PullFeedback) {
-        if let Some(tried) = self.nodes[node].tried.take() {
-            self.throttle(node, throttle::Input::Release { permit: tried.permit });
-            self.give_back(node, tried.permit, feedback);
+        if let Some(cleared) = self.nodes[node].cleared.take() {
+            self.throttle(node, throttle::Input::Release { permit: cleared.permit });
+            self.give_back(node, cleared.permit, feedback);
         }
     }
 }

@@ -8,7 +8,7 @@ use contract::{NodeName, PermitId};
 use throttler::core::budget::{Effect, Input, LEADER_LEASE, Term};
 
 use super::{Event, Simulation};
-use crate::bus::{Campaigned, Letter, Spread, Upward};
+use crate::bus::{Broadcast, CampaignResult, PeerMessage, ToServer};
 
 /// The only budget: there is one registry and no login.
 const OWNER: &str = "registry.example/anonymous";
@@ -69,35 +69,35 @@ impl Simulation {
     fn carry_out_budget(&mut self, node: usize, effect: Effect) {
         let asked = self.now;
         match effect {
-            Effect::Call { to, asked, call } => self.post(node, &to, Letter::Call { from: node, asked, call }),
-            // `open` handles these effects itself.
+            Effect::Call { to, asked, call } => self.post(node, &to, PeerMessage::Call { from: node, asked, call }),
+            // `on_peer_message` handles these effects itself.
             Effect::Reply { .. } | Effect::Lapsed { .. } | Effect::RanOut { .. } | Effect::RateChanged { .. } => {}
-            Effect::Turn { to, turn } => self.post(node, &to, Letter::Told(Input::Turn(turn))),
-            Effect::Campaign { owner } => self.send(node, Upward::Campaign(owner, asked)),
-            Effect::KeepLease { owner, epoch } => self.send(node, Upward::Keep(owner, epoch, asked)),
-            Effect::DropLease { owner, epoch, .. } => self.send(node, Upward::Drop(owner, epoch)),
+            Effect::Turn { to, turn } => self.post(node, &to, PeerMessage::Input(Input::Turn(turn))),
+            Effect::Campaign { owner } => self.send(node, ToServer::Campaign(owner, asked)),
+            Effect::KeepLease { owner, epoch } => self.send(node, ToServer::Keep(owner, epoch, asked)),
+            Effect::DropLease { owner, epoch, .. } => self.send(node, ToServer::Drop(owner, epoch)),
             Effect::Granted { permit, .. } => self.attempt(node, permit, None),
             Effect::Refused { permit, text } => self.attempt(node, permit, Some(text)),
         }
     }
 
-    fn post(&mut self, node: usize, to: &NodeName, letter: Letter) {
+    fn post(&mut self, node: usize, to: &NodeName, message: PeerMessage) {
         if let Some(to) = self.by_name.get(to).copied() {
-            self.send(node, Upward::Letter(to, Box::new(letter)));
+            self.send(node, ToServer::Forward(to, Box::new(message)));
         }
     }
 
-    /// Handles a letter from another node.
-    pub(super) fn open(&mut self, node: usize, letter: Letter) {
-        match letter {
-            Letter::Told(input) => self.budget(node, input),
-            Letter::Call { from, asked, call } => {
+    /// Handles a message from another node.
+    pub(super) fn on_peer_message(&mut self, node: usize, message: PeerMessage) {
+        match message {
+            PeerMessage::Input(input) => self.budget(node, input),
+            PeerMessage::Call { from, asked, call } => {
                 let now = Now { monotonic: self.now, wall: self.now };
                 let input = Input::Called { token: 0, call: call.clone() };
                 for effect in self.nodes[node].budgets.step(now, input) {
                     if let Effect::Reply { reply, .. } = effect {
-                        let answer = Letter::Told(Input::Replied { asked, call: call.clone(), reply });
-                        self.send(node, Upward::Letter(from, Box::new(answer)));
+                        let answer = PeerMessage::Input(Input::Replied { asked, call: call.clone(), reply });
+                        self.send(node, ToServer::Forward(from, Box::new(answer)));
                     } else {
                         self.carry_out_budget(node, effect);
                     }
@@ -109,45 +109,45 @@ impl Simulation {
     }
 
     /// Handles the server's part of budget leases.
-    pub(super) fn at_server_budget(&mut self, node: usize, upward: Upward) {
-        match upward {
-            Upward::Letter(to, letter) => self.deliver(to, *letter),
-            Upward::Campaign(owner, asked) => match self.bus.campaign(self.now, node, &owner) {
-                Campaigned::Led(led) => {
+    pub(super) fn at_server_budget(&mut self, node: usize, message: ToServer) {
+        match message {
+            ToServer::Forward(to, message) => self.deliver(to, *message),
+            ToServer::Campaign(owner, asked) => match self.bus.campaign(self.now, node, &owner) {
+                CampaignResult::OtherLeads(led) => {
                     let leader = Some((self.nodes[led.by].name.clone(), led.epoch));
-                    self.deliver(node, Letter::Told(Input::Lead { owner, leader }));
+                    self.deliver(node, PeerMessage::Input(Input::Lead { owner, leader }));
                 }
-                Campaigned::Won { epoch, first } => {
+                CampaignResult::Won { epoch, first } => {
                     let term = Term { epoch, first, until: asked + LEADER_LEASE };
-                    self.deliver(node, Letter::Told(Input::Elected { owner: owner.clone(), term }));
-                    self.spread(Spread::Leads { owner, leader: node, epoch });
+                    self.deliver(node, PeerMessage::Input(Input::Elected { owner: owner.clone(), term }));
+                    self.broadcast(Broadcast::Leads { owner, leader: node, epoch });
                 }
             },
-            Upward::Keep(owner, epoch, asked) => {
+            ToServer::Keep(owner, epoch, asked) => {
                 let kept = self.bus.keep(self.now, &owner, epoch);
                 let until = asked + LEADER_LEASE;
                 let answer = if kept { Input::LeaseKept { owner, epoch, until } } else { Input::LeaseLost { owner, epoch } };
-                self.deliver(node, Letter::Told(answer));
+                self.deliver(node, PeerMessage::Input(answer));
             }
-            Upward::Drop(owner, epoch) => self.bus.drop_lead(&owner, epoch),
-            Upward::Publish(..) | Upward::Acquire(..) | Upward::Release(_) => {}
+            ToServer::Drop(owner, epoch) => self.bus.drop_lead(&owner, epoch),
+            ToServer::Publish(..) | ToServer::Acquire(..) | ToServer::Release(_) => {}
         }
     }
 
-    fn deliver(&mut self, node: usize, letter: Letter) {
-        if !self.bus_is_gone() {
+    fn deliver(&mut self, node: usize, message: PeerMessage) {
+        if !self.bus_is_down() {
             let at = self.bus.arrives_down(self.now, node, &mut self.random);
-            self.queue.plan(at, Event::Letter(node, Box::new(letter)));
+            self.queue.plan(at, Event::PeerMessage(node, Box::new(message)));
         }
     }
 
     /// The numbers of waiting nodes that know how long they will wait, and of those that do not.
-    pub(super) fn stated(&self) -> (usize, usize) {
+    pub(super) fn known_and_unknown_waits(&self) -> (usize, usize) {
         let now = Now { monotonic: self.now, wall: self.now };
-        let waiting = self.nodes.iter().filter_map(|node| Some((node, node.tried.as_ref().filter(|tried| tried.attempt.is_none())?)));
+        let waiting = self.nodes.iter().filter_map(|node| Some((node, node.cleared.as_ref().filter(|cleared| cleared.attempt.is_none())?)));
         let waits: Vec<Option<Duration>> =
-            waiting.map(|(node, tried)| node.budgets.wait_of(now, tried.permit).and_then(|wait| wait.wait)).collect();
-        let stated = waits.iter().flatten().count();
-        (stated, waits.len() - stated)
+            waiting.map(|(node, cleared)| node.budgets.wait_of(now, cleared.permit).and_then(|wait| wait.wait)).collect();
+        let known = waits.iter().flatten().count();
+        (known, waits.len() - known)
     }
 }

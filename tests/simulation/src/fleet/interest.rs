@@ -3,14 +3,13 @@
 //! If each node wants an image of its own, each publishes that its image was resolved, and takes a lease to do so. These messages do not
 //! concern other nodes, but all nodes keep them: 10,000 nodes need more than 100 GB for that. A simulation that does not deliver them has
 //! the same requests, as a test shows.
-//! requests, as a test shows.
 
 use std::collections::BTreeMap;
 
 use backoff_tracker::core::knowledge::{About, BackoffKey, BackoffKeyId, Finding, LeaseName};
 
 use super::node::target;
-use crate::bus::Spread;
+use crate::bus::Broadcast;
 
 /// The images that are wanted, by their back-off keys.
 #[derive(Debug)]
@@ -23,10 +22,12 @@ impl Interest {
     }
 
     /// The image that a message is about, if it concerns nodes that want this image and no other.
-    pub(super) fn image_of(&self, spread: &Spread) -> Option<usize> {
-        let backoff_key = match spread {
-            Spread::Report { report, .. } if report.finding == Finding::Succeeded => report.backoff_key.id(),
-            Spread::Taken { name: LeaseName::Lead(backoff_key, _), .. } | Spread::Freed(LeaseName::Lead(backoff_key, _)) => *backoff_key,
+    pub(super) fn image_of(&self, broadcast: &Broadcast) -> Option<usize> {
+        let backoff_key = match broadcast {
+            Broadcast::Report { report, .. } if report.finding == Finding::Succeeded => report.backoff_key.id(),
+            Broadcast::Taken { name: LeaseName::Lead(backoff_key, _), .. } | Broadcast::Freed(LeaseName::Lead(backoff_key, _)) => {
+                *backoff_key
+            }
             _ => return None,
         };
         self.0.get(&backoff_key).copied()

@@ -8,7 +8,7 @@ use contract::AttemptId;
 
 use super::node::target;
 use super::{Event, Simulation};
-use crate::bus::Upward;
+use crate::bus::ToServer;
 
 /// The time between two lies.
 const LIES_EVERY: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl Simulation {
     }
 
     fn publish_lie(&mut self, number: u64, report: Arc<Report>, date: Duration) {
-        self.send(self.nodes.len() - 1, Upward::Publish(report, date));
+        self.send(self.nodes.len() - 1, ToServer::Publish(report, date));
         self.queue.plan(self.now + LIES_EVERY, Event::Lie(number + 1));
     }
 }

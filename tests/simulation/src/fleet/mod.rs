@@ -17,7 +17,7 @@ use throttler::core::budget as fleet_budget;
 
 use self::interest::Interest;
 use self::node::{Node, key, target};
-use crate::bus::{Bus, Letter, Spread, Upward};
+use crate::bus::{Broadcast, Bus, PeerMessage, ToServer};
 use crate::kubelet::ASKED_WITHIN;
 use crate::policy::Policy;
 use crate::queue::Queue;
@@ -38,12 +38,12 @@ pub struct Options {
     /// If set, healthy nodes begin one by one within this time, so that each finds the registry idle.
     pub one_by_one: Option<Duration>,
     /// If set, the bus is down in this time; at its end all nodes catch up.
-    pub bus_gone: Option<(Duration, Duration)>,
+    pub bus_down: Option<(Duration, Duration)>,
     /// When the registry's trouble begins, instead of the scenario's time.
     pub breaks_at: Option<Duration>,
     /// How many images the nodes want, one each, instead of the scenario's number.
     pub images: Option<usize>,
-    /// If set, a node hears of an image's success and of its lead lease only if it wants the image: see `fleet/interest.rs`.
+    /// If set, a node receives the success and the lead lease of an image only if it wants that image: see `fleet/interest.rs`.
     pub only_own_images: bool,
 }
 
@@ -59,13 +59,13 @@ pub struct Run {
     /// How many reports were written.
     pub reports: u64,
     /// How many times nodes asked for a lease.
-    pub questions: u64,
+    pub lease_requests: u64,
     /// How many leases were granted.
     pub leases: u64,
     /// The number of events.
     pub events: u64,
     /// The numbers of nodes that wait for the budget at the end and know how long, and of those that do not know.
-    pub stated: (usize, usize),
+    pub known_and_unknown_waits: (usize, usize),
 }
 
 enum Event {
@@ -73,10 +73,10 @@ enum Event {
     Tick(usize),
     Throttle(usize),
     Budget(usize),
-    Letter(usize, Box<Letter>),
-    AtServer(usize, Upward),
+    PeerMessage(usize, Box<PeerMessage>),
+    AtServer(usize, ToServer),
     Reply(usize, LeaseName, LeaseAnswer),
-    At(usize, Arc<Spread>),
+    Broadcast(usize, Arc<Broadcast>),
     Answered(usize, AttemptId, Stage, Reply),
     /// A clearance expires; the next event ends the time for which a node keeps its permit while it asks for another clearance.
     Due(usize, PermitId),
@@ -97,9 +97,9 @@ struct Simulation {
     options: Options,
     interest: Interest,
     /// Everything that was written, for nodes that catch up.
-    written: Vec<Arc<Spread>>,
+    written: Vec<Arc<Broadcast>>,
     hash: u64,
-    questions: u64,
+    lease_requests: u64,
     events: u64,
     hanging: BTreeSet<AttemptId>,
     most_hanging: usize,
@@ -114,15 +114,15 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64, options: 
     while let Some((now, event)) = simulation.queue.next(end) {
         simulation.now = now;
         simulation.events += 1;
-        simulation.happen(event);
+        simulation.handle(event);
     }
     Run {
-        stated: simulation.stated(),
+        known_and_unknown_waits: simulation.known_and_unknown_waits(),
         registry: simulation.registry,
         hash: simulation.hash,
         most_hanging: simulation.most_hanging,
         reports: simulation.written.len() as u64,
-        questions: simulation.questions,
+        lease_requests: simulation.lease_requests,
         leases: simulation.bus.granted,
         events: simulation.events,
     }
@@ -142,7 +142,7 @@ impl Simulation {
         if options.liar {
             queue.plan(Duration::ZERO, Event::Lie(0));
         }
-        if let Some((_, back)) = options.bus_gone {
+        if let Some((_, back)) = options.bus_down {
             queue.plan(back, Event::BusBack);
         }
         let interest = Interest::of((0..nodes).map(|node| image_of(scenario, &options, node)));
@@ -161,7 +161,7 @@ impl Simulation {
             interest,
             written: Vec::new(),
             hash: 0xcbf2_9ce4_8422_2325,
-            questions: 0,
+            lease_requests: 0,
             events: 0,
             hanging: BTreeSet::new(),
             most_hanging: 0,
@@ -169,7 +169,7 @@ impl Simulation {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Ask(node) => {
                 self.registry.wanted(self.now, node);
@@ -192,10 +192,10 @@ impl Simulation {
                     self.budget(node, fleet_budget::Input::Tick);
                 }
             }
-            Event::Letter(node, letter) => self.open(node, *letter),
-            Event::AtServer(node, upward) => self.at_server(node, upward),
+            Event::PeerMessage(node, message) => self.on_peer_message(node, *message),
+            Event::AtServer(node, message) => self.at_server(node, message),
             Event::Reply(node, name, answer) => self.step(node, Input::Lease(name, answer)),
-            Event::At(node, spread) => self.hear(node, &spread),
+            Event::Broadcast(node, broadcast) => self.receive(node, &broadcast),
             Event::Answered(node, attempt, stage, reply) => self.answered(node, attempt, stage, &reply),
             Event::Due(node, permit) => self.due(node, permit),
             Event::Patience(node, permit) => self.patience_over(node, permit),
@@ -205,12 +205,12 @@ impl Simulation {
     }
 
     fn step(&mut self, node: usize, input: Input) {
-        self.note(node, &input);
+        self.add_to_hash(node, &input);
         let effects = self.nodes[node].core.step(self.now, input);
-        self.follow(node, effects);
+        self.apply(node, effects);
     }
 
-    fn follow(&mut self, node: usize, effects: Vec<Effect>) {
+    fn apply(&mut self, node: usize, effects: Vec<Effect>) {
         for effect in effects {
             self.carry_out(node, effect);
         }
@@ -232,9 +232,9 @@ impl Simulation {
                 self.give_up(node);
                 self.ask(node);
             }
-            Effect::Publish(report, age) => self.send(node, Upward::Publish(report, self.now.saturating_sub(age))),
-            Effect::AcquireLease(name, ttl) => self.send(node, Upward::Acquire(name, ttl)),
-            Effect::ReleaseLease(name) => self.send(node, Upward::Release(name)),
+            Effect::Publish(report, age) => self.send(node, ToServer::Publish(report, self.now.saturating_sub(age))),
+            Effect::AcquireLease(name, ttl) => self.send(node, ToServer::Acquire(name, ttl)),
+            Effect::ReleaseLease(name) => self.send(node, ToServer::Release(name)),
         }
     }
 
@@ -250,60 +250,60 @@ impl Simulation {
         self.step(node, Input::Request { request: self.nodes[node].request, key: key(image), target });
     }
 
-    fn send(&mut self, node: usize, upward: Upward) {
-        if !self.bus_is_gone() {
+    fn send(&mut self, node: usize, message: ToServer) {
+        if !self.bus_is_down() {
             let at = self.bus.arrives_up(self.now, node, &mut self.random);
-            self.queue.plan(at, Event::AtServer(node, upward));
+            self.queue.plan(at, Event::AtServer(node, message));
         }
     }
 
-    fn at_server(&mut self, node: usize, upward: Upward) {
-        match upward {
-            Upward::Publish(report, date) => self.spread(Spread::Report { report, date }),
-            Upward::Acquire(name, ttl) => {
-                self.questions += 1;
+    fn at_server(&mut self, node: usize, message: ToServer) {
+        match message {
+            ToServer::Publish(report, date) => self.broadcast(Broadcast::Report { report, date }),
+            ToServer::Acquire(name, ttl) => {
+                self.lease_requests += 1;
                 let answer = self.bus.acquire(self.now, node, name, ttl);
                 let at = self.bus.arrives_down(self.now, node, &mut self.random);
                 self.queue.plan(at, Event::Reply(node, name, answer));
                 if answer == LeaseAnswer::Won {
-                    self.spread(Spread::Taken { name, holder: node, until: self.now + ttl });
+                    self.broadcast(Broadcast::Taken { name, holder: node, until: self.now + ttl });
                 }
             }
-            Upward::Release(name) => {
+            ToServer::Release(name) => {
                 if self.bus.release(node, name) {
-                    self.spread(Spread::Freed(name));
+                    self.broadcast(Broadcast::Freed(name));
                 }
             }
             other => self.at_server_budget(node, other),
         }
     }
 
-    fn spread(&mut self, spread: Spread) {
-        let spread = Arc::new(spread);
-        if matches!(*spread, Spread::Report { .. }) {
-            self.written.push(Arc::clone(&spread));
+    fn broadcast(&mut self, broadcast: Broadcast) {
+        let broadcast = Arc::new(broadcast);
+        if matches!(*broadcast, Broadcast::Report { .. }) {
+            self.written.push(Arc::clone(&broadcast));
         }
-        if self.bus_is_gone() {
+        if self.bus_is_down() {
             return;
         }
-        let image = self.interest.image_of(&spread).filter(|_| self.options.only_own_images);
+        let image = self.interest.image_of(&broadcast).filter(|_| self.options.only_own_images);
         for node in 0..self.nodes.len() {
             // Drawn for each node, so that what is left out changes no other time.
             let at = self.bus.arrives_down(self.now, node, &mut self.random);
             if image.is_none_or(|image| image == self.image_of(node)) {
-                self.queue.plan(at, Event::At(node, Arc::clone(&spread)));
+                self.queue.plan(at, Event::Broadcast(node, Arc::clone(&broadcast)));
             }
         }
     }
 
-    fn hear(&mut self, node: usize, spread: &Spread) {
-        let input = match spread {
-            Spread::Report { report, date } => Input::ReportReceived { report: Arc::clone(report), age: self.now.saturating_sub(*date) },
-            Spread::Taken { name, holder, until } => {
+    fn receive(&mut self, node: usize, broadcast: &Broadcast) {
+        let input = match broadcast {
+            Broadcast::Report { report, date } => Input::ReportReceived { report: Arc::clone(report), age: self.now.saturating_sub(*date) },
+            Broadcast::Taken { name, holder, until } => {
                 Input::LeaseTaken { name: *name, holder: self.nodes[*holder].name.clone(), left: until.saturating_sub(self.now) }
             }
-            Spread::Freed(name) => Input::LeaseFreed(*name),
-            Spread::Leads { owner, leader, epoch } => {
+            Broadcast::Freed(name) => Input::LeaseFreed(*name),
+            Broadcast::Leads { owner, leader, epoch } => {
                 let leader = (self.nodes[*leader].name.clone(), *epoch);
                 return self.on_leader_changed(node, owner, leader);
             }
@@ -311,22 +311,22 @@ impl Simulation {
         self.step(node, input);
     }
 
-    fn bus_is_gone(&self) -> bool {
-        !self.options.policy.shares || self.options.bus_gone.is_some_and(|(from, back)| self.now >= from && self.now < back)
+    fn bus_is_down(&self) -> bool {
+        !self.options.policy.shares || self.options.bus_down.is_some_and(|(from, back)| self.now >= from && self.now < back)
     }
 
     /// Makes every node read everything that was written, as a replica does after a gap.
     fn catch_up(&mut self) {
         for node in 0..self.nodes.len() {
-            for spread in self.written.clone() {
-                self.hear(node, &spread);
+            for broadcast in self.written.clone() {
+                self.receive(node, &broadcast);
             }
             self.step(node, Input::BusBack);
         }
     }
 
     /// Adds an input of a node and its time to the FNV-1a hash.
-    fn note(&mut self, node: usize, input: &Input) {
+    fn add_to_hash(&mut self, node: usize, input: &Input) {
         let kind = match input {
             Input::Request { .. } => 1,
             Input::AttemptResolved { .. } => 2,

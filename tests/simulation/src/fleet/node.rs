@@ -14,7 +14,7 @@ use crate::scenario::Answer;
 
 const REGISTRY: &str = "registry.example";
 /// Makes the random generators of nodes differ between neighbouring seeds.
-const OTHER_CHANCE: u64 = 0x9e37_79b9_7f4a_7c15;
+const NODE_SEED_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The state of a node.
 pub(super) struct Node {
@@ -32,21 +32,21 @@ pub(super) struct Node {
     /// When the present run began.
     pub(super) asked_at: Duration,
     /// The state of the request, if it has clearance.
-    pub(super) tried: Option<Tried>,
+    pub(super) cleared: Option<ClearedRequest>,
 }
 
 /// An attempt, or the wait for its permit.
-pub(super) struct Tried {
+pub(super) struct ClearedRequest {
     pub(super) permit: PermitId,
     /// When the clearance was given, and until when it is valid.
-    pub(super) given: Duration,
+    pub(super) granted_at: Duration,
     pub(super) answer_by: Option<Duration>,
     /// The stage that the clearance is for.
     pub(super) until: Stage,
     /// Whether that stage has answered, so that the fleet no longer waits for the attempt.
     pub(super) resolve_sent: bool,
     /// Whether the clearance has expired.
-    pub(super) lapsed: bool,
+    pub(super) expired: bool,
     /// Whether the node has a permit and asks for another clearance.
     pub(super) asks_again: bool,
     /// Whether the node's own token bucket and slots have granted a start.
@@ -55,10 +55,10 @@ pub(super) struct Tried {
     pub(super) attempt: Option<AttemptId>,
 }
 
-impl Tried {
+impl ClearedRequest {
     /// Whether at least half of the clearance is left for the registry to answer.
     pub(super) fn is_in_time(&self, now: Duration) -> bool {
-        !self.lapsed && self.answer_by.is_none_or(|by| now <= self.given + by.saturating_sub(self.given) / 2)
+        !self.expired && self.answer_by.is_none_or(|by| now <= self.granted_at + by.saturating_sub(self.granted_at) / 2)
     }
 }
 
@@ -71,10 +71,10 @@ impl Node {
         }
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(rank) });
         if !options.policy.shares {
-            core.step(Duration::ZERO, Input::BusGone);
+            core.step(Duration::ZERO, Input::BusLost);
         }
         let throttle = throttler::core::Queue::new(options.policy.throttle);
-        let random = Random::seeded(seed.wrapping_mul(OTHER_CHANCE).wrapping_add(rank as u64));
+        let random = Random::seeded(seed.wrapping_mul(NODE_SEED_FACTOR).wrapping_add(rank as u64));
         let mut budgets = Budgets::new(name.clone(), options.policy.budget, random);
         budgets.step(Now::default(), throttler::core::budget::Input::Fleet { alive: alive as u64 });
         Some(Self {
@@ -88,7 +88,7 @@ impl Node {
             early_leader: None,
             request: RequestId(1),
             asked_at: Duration::ZERO,
-            tried: None,
+            cleared: None,
         })
     }
 }

@@ -9,7 +9,7 @@ use bus::{BucketSpec, BusRef, Message, Subscription};
 use clock::{Clock, Random};
 use futures::StreamExt as _;
 
-use super::faulty::Weather;
+use super::faulty::FaultyNetwork;
 
 /// The longest a test waits, far more than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -23,8 +23,8 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn fair() -> Self {
         let hub = MemoryBus::new(Clock::host());
-        let weather = Weather::new(Random::seeded(1), Clock::host());
-        let (bus, other) = (weather.over(hub.clone(), 1), weather.over(hub.connect(), 2));
+        let network = FaultyNetwork::new(Random::seeded(1), Clock::host());
+        let (bus, other) = (network.over(hub.clone(), 1), network.over(hub.connect(), 2));
         Self { hub, bus: Arc::new(bus), other: Arc::new(other) }
     }
 
@@ -37,7 +37,7 @@ impl Bench {
     }
 
     /// A subscription of the other connection. Both use one hub, so it is active at once.
-    pub(crate) async fn other_hears(&self, subject: &str) -> Subscription {
+    pub(crate) async fn other_receives(&self, subject: &str) -> Subscription {
         self.other.subscribe(subject, None).await.unwrap()
     }
 
@@ -51,7 +51,7 @@ impl Bench {
 }
 
 pub(crate) async fn within<T>(waiting: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, waiting).await.expect("what is waited for comes in time")
+    tokio::time::timeout(LIMIT, waiting).await.expect("the wait ends in time")
 }
 
 pub(crate) async fn next(subscription: &mut Subscription) -> Message {

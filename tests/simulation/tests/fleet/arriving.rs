@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use futures::stream::Stream;
 use tokio::time::Sleep;
 
-use super::faulty_bus::{Direction, Fate, Weather};
+use super::faulty_bus::{Direction, Fate, FaultyNetwork};
 
 /// The most messages under way to a node.
 const UNDER_WAY: usize = 4_096;
@@ -19,7 +19,7 @@ const UNDER_WAY: usize = 4_096;
 /// late messages overlap.
 pub struct Arriving {
     arriving: Subscription,
-    weather: Weather,
+    network: FaultyNetwork,
     node: usize,
     /// The messages in order, each with its time of arrival.
     under_way: VecDeque<(Message, Duration)>,
@@ -30,8 +30,8 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    pub fn new(arriving: Subscription, weather: Weather, node: usize) -> Self {
-        Self { arriving, weather, node, under_way: VecDeque::new(), timer: None, is_set: false, ended: false }
+    pub fn new(arriving: Subscription, network: FaultyNetwork, node: usize) -> Self {
+        Self { arriving, network, node, under_way: VecDeque::new(), timer: None, is_set: false, ended: false }
     }
 
     /// Receives the messages that the server has sent.
@@ -46,12 +46,12 @@ impl Arriving {
                 }
                 Poll::Pending => return,
             };
-            let (fate, takes) = self.weather.fate(self.node, Direction::In);
+            let (fate, takes) = self.network.fate(self.node, Direction::In);
             if fate == Fate::Lost {
                 continue;
             }
             let last = self.under_way.back().map(|(_, there)| *there).unwrap_or_default();
-            let there = last.max(*now.get_or_insert_with(|| self.weather.now()) + takes);
+            let there = last.max(*now.get_or_insert_with(|| self.network.now()) + takes);
             if fate == Fate::Doubled {
                 self.under_way.push_back((message.clone(), there));
             }
@@ -70,7 +70,7 @@ impl Stream for Arriving {
             return if arrivals.ended { Poll::Ready(None) } else { Poll::Pending };
         };
         if !arrivals.is_set {
-            let left = there.saturating_sub(arrivals.weather.now());
+            let left = there.saturating_sub(arrivals.network.now());
             match &mut arrivals.timer {
                 Some(timer) => timer.set(tokio::time::sleep(left)),
                 None => arrivals.timer = Some(Box::pin(tokio::time::sleep(left))),

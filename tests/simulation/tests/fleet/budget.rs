@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::checks::{Finding, Invariant};
 use crate::plan::Act;
 use crate::quota::HUB;
-use crate::registry::{Asked, PermitFrom};
+use crate::registry::{PermitFrom, PullRecord};
 use crate::world::Story;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -23,11 +23,11 @@ const FEWER_ALIVE: f64 = 0.5;
 
 /// The findings about the budgets of a run.
 pub fn check(story: &Story) -> Vec<Finding> {
-    let mut budgets: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
+    let mut budgets: BTreeMap<&str, Vec<&PullRecord>> = BTreeMap::new();
     for one in &story.asked {
         budgets.entry(one.budget()).or_default().push(one);
     }
-    let worst = |what, at_most: f64, of: &dyn Fn(&[&Asked]) -> Worst| {
+    let worst = |what, at_most: f64, of: &dyn Fn(&[&PullRecord]) -> Worst| {
         let (value, at) = budgets.values().map(|asked| of(asked)).max_by_key(|(value, _)| *value).unwrap_or_default();
         Finding { invariant: Invariant::Budget, what, value: value as f64, at_most, at }
     };
@@ -52,7 +52,7 @@ pub fn check(story: &Story) -> Vec<Finding> {
 }
 
 /// The pulls with a leader's permit.
-fn led<'a>(asked: &[&'a Asked]) -> Vec<&'a Asked> {
+fn led<'a>(asked: &[&'a PullRecord]) -> Vec<&'a PullRecord> {
     asked.iter().filter(|one| one.permit_from == PermitFrom::Leader).copied().collect()
 }
 
@@ -60,7 +60,7 @@ fn led<'a>(asked: &[&'a Asked]) -> Vec<&'a Asked> {
 type Worst = (usize, Option<(usize, Duration)>);
 
 /// The most pulls that began in any sliding second.
-fn in_a_second(asked: &[&Asked]) -> Worst {
+fn in_a_second(asked: &[&PullRecord]) -> Worst {
     let (mut most, mut first) = ((0, None), 0);
     for (index, one) in asked.iter().enumerate() {
         while asked[first].at + SECOND <= one.at {
@@ -74,7 +74,7 @@ fn in_a_second(asked: &[&Asked]) -> Worst {
 }
 
 /// The most pulls in one window of a quota.
-fn in_a_window(asked: &[&Asked]) -> Worst {
+fn in_a_window(asked: &[&PullRecord]) -> Worst {
     let mut windows: BTreeMap<u64, Worst> = BTreeMap::new();
     for one in asked {
         let Some(window) = one.window else { continue };
@@ -85,7 +85,7 @@ fn in_a_window(asked: &[&Asked]) -> Worst {
 }
 
 /// The most pulls in flight at any time, without those whose permit ran out.
-fn at_once(asked: &[&Asked]) -> Worst {
+fn at_once(asked: &[&PullRecord]) -> Worst {
     let mut ends: Vec<(Duration, bool, usize)> = Vec::new();
     for one in asked {
         let over = one.over.into_iter().chain(one.ran_out).min();
@@ -106,28 +106,28 @@ fn at_once(asked: &[&Asked]) -> Worst {
 
 /// Pulls without a leader that a node began while another of its pulls was running, before its share of the budget allowed it: beyond
 /// that share a node may run one at a time.
-fn overlapping_without_leader(story: &Story, asked: &[&Asked]) -> Worst {
+fn overlapping_without_leader(story: &Story, asked: &[&PullRecord]) -> Worst {
     let share = Duration::from_secs_f64(story.plan.nodes as f64 / story.budget.per_second).mul_f64(FEWER_ALIVE);
-    let mut nodes: BTreeMap<usize, Vec<&&Asked>> = BTreeMap::new();
+    let mut nodes: BTreeMap<usize, Vec<&&PullRecord>> = BTreeMap::new();
     for one in asked.iter().filter(|one| one.permit_from == PermitFrom::NoLeader) {
         nodes.entry(one.node).or_default().push(one);
     }
-    let early = |pair: &&[&&Asked]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share;
+    let early = |pair: &&[&&PullRecord]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share;
     counted(nodes.values().flat_map(|asked| asked.windows(2).filter(early).map(|pair| pair[1])))
 }
 
 /// Pulls without a leader's permit of nodes whose line was up long enough to reach a leader.
-fn needlessly_without_leader(story: &Story, asked: &[&Asked]) -> Worst {
+fn needlessly_without_leader(story: &Story, asked: &[&PullRecord]) -> Worst {
     let crashes: Vec<Duration> = story.plan.acts.iter().filter(|(_, act)| matches!(act, Act::Crash(_))).map(|(at, _)| *at).collect();
     let reaches = |back: Duration| {
         let by = back + REACHES_AGAIN;
         if crashes.iter().any(|at| (back..=by).contains(at)) { by + LOST_AGAIN } else { by }
     };
-    let cut = |one: &&Asked| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= reaches(*to));
+    let cut = |one: &&PullRecord| story.plan.away.iter().any(|(of, from, to)| *of == one.node && *from <= one.at && one.at <= reaches(*to));
     counted(asked.iter().filter(|one| one.permit_from == PermitFrom::NoLeader && !cut(one)))
 }
 
-fn counted<'a>(asked: impl Iterator<Item = &'a &'a Asked>) -> Worst {
+fn counted<'a>(asked: impl Iterator<Item = &'a &'a PullRecord>) -> Worst {
     let all: Vec<_> = asked.collect();
     (all.len(), all.first().map(|one| (one.node, one.at)))
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::budget;
 use crate::floor;
-use crate::leases::GOES_WITHOUT;
+use crate::leases::WITHOUT_LEASE_WITHIN;
 use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, MISSPELT, Plan, TOOL};
 use crate::refusals;
-use crate::registry::{Asked, Mood, RETRY_AFTER};
+use crate::registry::{Behaviour, PullRecord, RETRY_AFTER};
 use crate::world::Story;
 
 /// An invariant that a finding belongs to.
@@ -66,9 +66,9 @@ const AT_ONCE: Duration = Duration::from_millis(700);
 const PROBE_DEADLINE: f64 = 15.0;
 /// The seconds until the next node asks: 1 s for its turn, 0.75 s for three answers of the bus, and 3 s if the budget's leader died, in
 /// which the next leader learns which nodes pull and grants no permit.
-const TO_ASK: f64 = 1.0 + 0.75 + 3.0;
+const NEXT_NODE_ASKS_WITHIN: f64 = 1.0 + 0.75 + 3.0;
 /// The seconds after the turn of the next node has come: its turn, its lease and permit, and its usual answer, for which others wait.
-const AND_THEN: f64 = 0.1 + 0.1 + USUAL_ANSWER;
+const TURN_TO_ANSWER: f64 = 0.1 + 0.1 + USUAL_ANSWER;
 /// The seconds that a manifest and the first blob usually take.
 const USUAL_ANSWER: f64 = 0.1;
 /// The seconds that a pull usually takes.
@@ -107,13 +107,13 @@ fn explained(story: &Story) -> Finding {
 }
 
 /// Requests that failed because of the outage, of nodes that are connected and know what the fleet knows.
-fn failing(story: &Story) -> impl Iterator<Item = &Asked> {
-    let of_outage = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage && !is_sick(story, one);
+fn failing(story: &Story) -> impl Iterator<Item = &PullRecord> {
+    let of_outage = |one: &&PullRecord| one.image == story.plan.app && one.got == story.plan.outage && !is_sick(story, one);
     story.asked.iter().filter(of_outage).filter(|one| !away(story, one.node, one.at))
 }
 
 /// Whether a request came from a node that reached nothing, while the registry was healthy.
-fn is_sick(story: &Story, one: &Asked) -> bool {
+fn is_sick(story: &Story, one: &PullRecord) -> bool {
     one.at >= CALM_FROM && story.plan.sick.contains(&one.node)
 }
 
@@ -136,7 +136,7 @@ fn one_lease(story: &Story) -> [Finding; 4] {
     let most = 20.0 + 2.0 * lasts / shortest_round(story.plan.outage);
     let (count, twice) = (failing(story).count(), story.leases.held_twice());
     let without = failing(story)
-        .filter(|one| !story.leases.may_go(one.node, one.at) && !held_by_retry_after(story, one))
+        .filter(|one| !story.leases.may_attempt(one.node, one.at) && !held_by_retry_after(story, one))
         .filter(|one| !held_by_lost_leader(story, one) && !held_by_full_budget(story, one));
     let without: Vec<_> = without.map(|one| (one.node, one.at)).collect();
     let found = |what, value: usize, at_most, at| Finding { invariant: Invariant::OneLease, what, value: value as f64, at_most, at };
@@ -149,35 +149,35 @@ fn one_lease(story: &Story) -> [Finding; 4] {
 }
 
 /// Whether a node that went ahead without an answer of the bus had to wait for its permit because of a registry's Retry-After.
-fn held_by_retry_after(story: &Story, one: &Asked) -> bool {
-    let limited = story.asked.iter().filter(|other| other.got == Mood::Limited && other.budget() == one.budget() && other.at < one.at);
+fn held_by_retry_after(story: &Story, one: &PullRecord) -> bool {
+    let limited = story.asked.iter().filter(|other| other.got == Behaviour::Limited && other.budget() == one.budget() && other.at < one.at);
     limited
         .map(|other| (other.at, other.at + RETRY_AFTER))
-        .any(|(from, to)| one.at <= to + GOES_WITHOUT && story.leases.was_unanswered(one.node, from, to))
+        .any(|(from, to)| one.at <= to + WITHOUT_LEASE_WITHIN && story.leases.was_unanswered(one.node, from, to))
 }
 
 /// Whether such a node had to wait because its budget had lost the leader.
-fn held_by_lost_leader(story: &Story, one: &Asked) -> bool {
-    let from = one.at.saturating_sub(GOES_WITHOUT + LOST_LEADER);
+fn held_by_lost_leader(story: &Story, one: &PullRecord) -> bool {
+    let from = one.at.saturating_sub(WITHOUT_LEASE_WITHIN + LOST_LEADER);
     let lost = |(_, began, _): &(usize, Duration, Duration)| (from..=one.at).contains(began);
     story.leases.was_unanswered(one.node, from, one.at) && story.plan.away.iter().any(lost)
 }
 
 /// Whether such a node had to wait because as many pulls were running as the budget allows at once; they end after 10 s if the registry
 /// does not answer. While any node is silent, one permit fewer is granted.
-fn held_by_full_budget(story: &Story, one: &Asked) -> bool {
+fn held_by_full_budget(story: &Story, one: &PullRecord) -> bool {
     let Some(asked) = story.leases.last_unanswered(one.node, one.at) else { return false };
-    let same = |other: &&Asked| other.budget() == one.budget();
-    one.at <= asked + GOES_WITHOUT + full(story.budget.at_once.saturating_sub(1), asked, one.at, story.asked.iter().filter(same))
+    let same = |other: &&PullRecord| other.budget() == one.budget();
+    one.at <= asked + WITHOUT_LEASE_WITHIN + full(story.budget.at_once.saturating_sub(1), asked, one.at, story.asked.iter().filter(same))
 }
 
 /// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted.
 fn next_attempt(story: &Story) -> Finding {
-    let whole = matches!(story.plan.outage, Mood::Limited | Mood::Refused | Mood::Hang);
-    let of_outage = |one: &&Asked| (whole || one.image == story.plan.app) && one.got != Mood::Denied;
+    let whole = matches!(story.plan.outage, Behaviour::Limited | Behaviour::Refused | Behaviour::Hang);
+    let of_outage = |one: &&PullRecord| (whole || one.image == story.plan.app) && one.got != Behaviour::Denied;
     let down = no_server(story);
     let heals = HEALS_AT + Duration::from_secs_f64(longest_round(story.plan.outage) + PROBE_DEADLINE);
-    let attempts: Vec<&Asked> =
+    let attempts: Vec<&PullRecord> =
         story.asked.iter().filter(of_outage).filter(|one| one.at >= story.plan.fails_at && one.at <= heals).collect();
     // The time after the last attempt counts too, because a fleet that gave up would not attempt again.
     let ends = attempts.iter().skip(1).map(|next| (next.at, next.node)).chain(attempts.last().map(|last| (heals, last.node)));
@@ -186,14 +186,14 @@ fn next_attempt(story: &Story) -> Finding {
         ((until - one.at).as_secs_f64() - without, node, one.at)
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
-    let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + TO_ASK;
+    let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + NEXT_NODE_ASKS_WITHIN;
     Finding { invariant: Invariant::NextAttempt, what: "seconds without an attempt", value, at_most, at: Some((node, since)) }
 }
 
 /// The attempt of each node that delivered an image. Checks use the time when it began, because the duration of answers and layers
 /// depends only on the registry.
-fn served_attempts<'a>(story: &'a Story, image: &str) -> BTreeMap<usize, &'a Asked> {
-    let served = story.asked.iter().filter(|one| one.image == image && one.got == Mood::Well);
+fn served_attempts<'a>(story: &'a Story, image: &str) -> BTreeMap<usize, &'a PullRecord> {
+    let served = story.asked.iter().filter(|one| one.image == image && one.got == Behaviour::Serves);
     served.filter(|one| story.present_since.contains_key(&(one.node, image.to_owned()))).map(|one| (one.node, one)).collect()
 }
 
@@ -246,7 +246,7 @@ fn begins_low(story: &Story) -> f64 {
 /// The seconds by which the first pulls took longer than usual: until three pulls have shown no limits, a budget's leader grants one at a
 /// time.
 fn slow_first_pulls(story: &Story, image: &str, from: Duration) -> f64 {
-    let served = story.asked.iter().filter(|one| one.at >= from && one.image == image && one.got == Mood::Well);
+    let served = story.asked.iter().filter(|one| one.at >= from && one.image == image && one.got == Behaviour::Serves);
     let took = served.take(FIRST_PULLS).filter_map(|one| Some(one.over?.saturating_sub(one.at).as_secs_f64()));
     (took.sum::<f64>() - FIRST_PULLS as f64 * USUAL_PULL).max(0.0)
 }
@@ -258,7 +258,7 @@ fn all_permits_out(story: &Story) -> f64 {
 }
 
 /// How long, between `from` and `to`, at least `at_once` of these attempts were running.
-fn full<'a>(at_once: usize, from: Duration, to: Duration, attempts: impl Iterator<Item = &'a Asked>) -> Duration {
+fn full<'a>(at_once: usize, from: Duration, to: Duration, attempts: impl Iterator<Item = &'a PullRecord>) -> Duration {
     let ends = attempts.filter_map(|one| Some([(one.at, 1_i64), (one.over?, -1)]));
     let mut ends: Vec<(Duration, i64)> = ends.flatten().collect();
     ends.sort_unstable();
@@ -298,7 +298,7 @@ fn kept_at_restart(story: &Story) -> Finding {
             (rash, at) = (rash + 1, Some((*node, *came_back)));
         }
     }
-    let what = "nodes that came back and asked what was known";
+    let what = "nodes that came back and asked for a failure known to the fleet";
     Finding { invariant: Invariant::KeptAtRestart, what, value: f64::from(rash), at_most: 0.0, at }
 }
 
@@ -312,16 +312,16 @@ fn was_disturbed(story: &Story, node: usize, meanwhile: RangeInclusive<Duration>
 /// An attempt does not count if other nodes cannot know its result: its node has had no line to the server since, or was suspended with
 /// clearance, because a node discards results that come after its lease has run out.
 fn asks_what_is_known(story: &Story, node: usize, came_back: Duration) -> bool {
-    let of_app = |one: &&Asked| one.image == story.plan.app && one.got == story.plan.outage;
+    let of_app = |one: &&PullRecord| one.image == story.plan.app && one.got == story.plan.outage;
     let asks = story.asked.iter().filter(of_app).find(|one| one.node == node && one.at >= came_back);
     asks.filter(|one| one.at <= came_back + AT_ONCE).is_some_and(|own| {
         let round = Duration::from_secs_f64(due_after(story.plan.outage));
-        let unheard = |one: &Asked| {
+        let is_unknown = |one: &PullRecord| {
             let cut = |from: Duration, to: Duration| from <= one.at && own.at <= to;
             let suspended = |to: Duration| to <= one.at && one.at <= to + AT_ONCE;
             story.plan.away.iter().any(|(of, from, to)| *of == one.node && (cut(*from, *to) || suspended(*to)))
         };
-        story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round && !unheard(one))
+        story.asked.iter().filter(of_app).any(|one| one.at < own.at && own.at < one.at + round && !is_unknown(one))
     })
 }
 
@@ -347,7 +347,7 @@ fn logins(story: &Story) -> Vec<Finding> {
         })
         .collect();
     let right = waits.iter().filter(|(node, _)| !plan.rotated.contains(node)).map(|(_, wait)| *wait).fold(0.0, f64::max);
-    let denied = story.asked.iter().filter(|one| one.got == Mood::Denied && one.at < CALM_FROM).count() as f64;
+    let denied = story.asked.iter().filter(|one| one.got == Behaviour::Denied && one.at < CALM_FROM).count() as f64;
     vec![
         Finding {
             invariant: Invariant::Logins,
@@ -379,7 +379,7 @@ fn slowest_answer(story: &Story, image: &str) -> f64 {
 /// the turn of the next node. Turns are longer in a larger fleet; the bound of 2 s is for 50 nodes.
 fn right_login_waits(plan: &Plan) -> f64 {
     let turns = |nodes: usize| (0.002 * nodes as f64).min(0.5);
-    2.0 + AND_THEN + (turns(plan.nodes) - turns(50)).max(0.0)
+    2.0 + TURN_TO_ANSWER + (turns(plan.nodes) - turns(50)).max(0.0)
 }
 
 /// Whether a node was away, or has come back so lately that it may not know everything yet.
@@ -388,23 +388,23 @@ pub fn away(story: &Story, node: usize, at: Duration) -> bool {
 }
 
 /// The seconds of the last and longest step between two attempts.
-fn longest_round(outage: Mood) -> f64 {
+fn longest_round(outage: Behaviour) -> f64 {
     match outage {
-        Mood::NotFound => 60.0,
-        Mood::Limited => RETRY_AFTER.as_secs_f64() + 2.0,
+        Behaviour::NotFound => 60.0,
+        Behaviour::Limited => RETRY_AFTER.as_secs_f64() + 2.0,
         _ => 8.0,
     }
 }
 
 /// The seconds after which the fleet may try again: jitter shortens a step by up to a tenth, but lengthens a Retry-After.
-fn due_after(outage: Mood) -> f64 {
-    if outage == Mood::Limited { shortest_round(outage) } else { shortest_round(outage) * 0.9 }
+fn due_after(outage: Behaviour) -> f64 {
+    if outage == Behaviour::Limited { shortest_round(outage) } else { shortest_round(outage) * 0.9 }
 }
 
-fn shortest_round(outage: Mood) -> f64 {
+fn shortest_round(outage: Behaviour) -> f64 {
     match outage {
-        Mood::NotFound => 40.0,
-        Mood::Limited => 20.0,
+        Behaviour::NotFound => 40.0,
+        Behaviour::Limited => 20.0,
         _ => 8.0,
     }
 }

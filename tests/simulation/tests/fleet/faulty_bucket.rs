@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bus::{BucketStatus, BusError, Entry, KeyValue, KeyValueError, Snapshot};
 use bytes::Bytes;
 
-use super::faulty_bus::{Direction, Fate, LONG_WAY, Line, STORE_TIMEOUT, Weather};
+use super::faulty_bus::{Direction, Fate, FaultyNetwork, LONG_WAY, Line, STORE_TIMEOUT};
 
 /// A bucket behind a faulty line.
 pub struct FaultyBucket {
@@ -16,17 +16,17 @@ pub struct FaultyBucket {
     pub name: String,
     /// Whether this is the bucket of leases, whose grants are recorded.
     pub of_leases: bool,
-    pub weather: Weather,
+    pub network: FaultyNetwork,
 }
 
 impl FaultyBucket {
     /// Performs a request, unless the request is lost; the answer may be lost too.
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
-        let (began, line) = (self.weather.now(), self.weather.line(self.node));
-        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+        let (began, line) = (self.network.now(), self.network.line(self.node));
+        let (fate, takes) = self.network.fate(self.node, Direction::Out);
         let long = |takes: Duration| {
             if self.of_leases && takes >= LONG_WAY {
-                self.weather.unanswered(self.node, began)
+                self.network.unanswered(self.node, began)
             }
         };
         long(if fate == Fate::Lost { STORE_TIMEOUT } else { takes });
@@ -34,16 +34,16 @@ impl FaultyBucket {
             return Err(BusError::Disconnected { reason: "the line is cut".to_owned() }.into());
         }
         if fate == Fate::Lost {
-            if line == Line::Up && self.weather.either() {
+            if line == Line::Up && self.network.either() {
                 let _ = asked.await;
             }
-            return self.unheard(began).await;
+            return self.time_out(began).await;
         }
         tokio::time::sleep(takes).await;
         let answer = asked.await;
-        let Some(takes) = self.weather.answer(self.node) else {
+        let Some(takes) = self.network.answer(self.node) else {
             long(STORE_TIMEOUT);
-            return self.unheard(began).await;
+            return self.time_out(began).await;
         };
         long(takes);
         tokio::time::sleep(takes).await;
@@ -57,17 +57,17 @@ impl FaultyBucket {
         ttl: Option<Duration>,
         writing: impl Future<Output = Result<u64, KeyValueError>>,
     ) -> Result<u64, KeyValueError> {
-        let asked = self.weather.leases(|_, now| now);
+        let asked = self.network.leases(|_, now| now);
         let written = self.ask(writing).await;
         if let (true, Some(ttl), true) = (self.of_leases, ttl, written.is_ok()) {
-            self.weather.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
+            self.network.leases(|leases, now| leases.won(self.node, key, asked, now, ttl));
         }
         written
     }
 
     /// Ends a request without an answer, after its time-out.
-    async fn unheard<T>(&self, began: Duration) -> Result<T, KeyValueError> {
-        tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
+    async fn time_out<T>(&self, began: Duration) -> Result<T, KeyValueError> {
+        tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.network.now())).await;
         Err(BusError::TimedOut { subject: self.name.clone(), timeout: STORE_TIMEOUT }.into())
     }
 }
@@ -92,7 +92,7 @@ impl KeyValue for FaultyBucket {
 
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
         if self.of_leases {
-            self.weather.leases(|leases, now| leases.gave_back(self.node, key, now));
+            self.network.leases(|leases, now| leases.released(self.node, key, now));
         }
         self.ask(self.inner.delete(key, revision)).await
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bus::memory::MemoryBus;
 use bus::{
-    Appended, Asker, BucketSpec, Bus, BusError, BusHealth, EventLog, HealthChanges, KeyValue, Message, Messaging, SharedState, StreamPage,
-    StreamQuery, StreamSpec, StreamStatus, Subscription,
+    Appended, BucketSpec, Bus, BusError, BusHealth, CallerState, EventLog, HealthChanges, KeyValue, Message, Messaging, SharedState,
+    StreamPage, StreamQuery, StreamSpec, StreamStatus, Subscription,
 };
 use clock::{Clock, Random};
 use contract::know::LEASES;
@@ -64,9 +64,9 @@ pub enum Line {
     /// No message passes, and the node must detect it.
     Silent,
     /// Messages of the node pass; messages to it do not.
-    Deaf,
+    SendOnly,
     /// Messages to the node pass; messages of it do not.
-    Mute,
+    ReceiveOnly,
 }
 
 impl Line {
@@ -75,8 +75,8 @@ impl Line {
         match self {
             Self::Up => false,
             Self::Cut | Self::Silent => true,
-            Self::Deaf => direction == Direction::In,
-            Self::Mute => direction == Direction::Out,
+            Self::SendOnly => direction == Direction::In,
+            Self::ReceiveOnly => direction == Direction::Out,
         }
     }
 }
@@ -92,7 +92,7 @@ pub enum Direction {
 
 /// The state of the network of a fleet.
 #[derive(Clone)]
-pub struct Weather(Arc<Mutex<State>>, Clock);
+pub struct FaultyNetwork(Arc<Mutex<State>>, Clock);
 
 struct State {
     random: Random,
@@ -111,7 +111,7 @@ struct State {
     clock: Clock,
 }
 
-impl Weather {
+impl FaultyNetwork {
     /// A network without faults.
     pub fn new(random: Random, clock: Clock) -> Self {
         let state = State {
@@ -166,7 +166,7 @@ impl Weather {
 
     /// A connection of a node through this network.
     pub fn over(&self, inner: MemoryBus, node: usize) -> FaultyBus {
-        FaultyBus { inner, node, weather: self.clone() }
+        FaultyBus { inner, node, network: self.clone() }
     }
 
     pub fn line(&self, node: usize) -> Line {
@@ -238,7 +238,7 @@ impl State {
     fn is_blocked(&mut self, node: usize, direction: Direction) -> bool {
         let line = self.lines.get(&node).copied().unwrap_or(Line::Up);
         if line.blocks(direction) {
-            self.count(if matches!(line, Line::Deaf | Line::Mute) { Kind::OneWay } else { Kind::Partition });
+            self.count(if matches!(line, Line::SendOnly | Line::ReceiveOnly) { Kind::OneWay } else { Kind::Partition });
         }
         line.blocks(direction)
     }
@@ -284,13 +284,13 @@ pub enum Fate {
 pub struct FaultyBus {
     inner: MemoryBus,
     node: usize,
-    weather: Weather,
+    network: FaultyNetwork,
 }
 
 impl FaultyBus {
     fn cut(&self) -> Result<(), BusError> {
-        if self.weather.line(self.node) == Line::Cut {
-            self.weather.fate(self.node, Direction::Out);
+        if self.network.line(self.node) == Line::Cut {
+            self.network.fate(self.node, Direction::Out);
             return Err(BusError::Disconnected { reason: "the line is cut".to_owned() });
         }
         Ok(())
@@ -301,7 +301,7 @@ impl FaultyBus {
 impl Messaging for FaultyBus {
     async fn publish(&self, message: Message) -> Result<(), BusError> {
         self.cut()?;
-        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+        let (fate, takes) = self.network.fate(self.node, Direction::Out);
         if fate == Fate::Lost {
             return Ok(());
         }
@@ -314,16 +314,16 @@ impl Messaging for FaultyBus {
 
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, BusError> {
         let inner = self.inner.subscribe(subject, queue).await?;
-        Ok(Arriving::new(inner, self.weather.clone(), self.node).boxed())
+        Ok(Arriving::new(inner, self.network.clone(), self.node).boxed())
     }
 
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, BusError> {
         self.cut()?;
-        let (began, subject) = (self.weather.now(), message.subject.clone());
-        let left = || (began + timeout).saturating_sub(self.weather.now());
-        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+        let (began, subject) = (self.network.now(), message.subject.clone());
+        let left = || (began + timeout).saturating_sub(self.network.now());
+        let (fate, takes) = self.network.fate(self.node, Direction::Out);
         // Either the request is lost, or its answer.
-        let arrives = fate != Fate::Lost || (self.weather.line(self.node) == Line::Up && self.weather.either());
+        let arrives = fate != Fate::Lost || (self.network.line(self.node) == Line::Up && self.network.either());
         let mut answer = None;
         if arrives && takes < timeout {
             tokio::time::sleep(takes).await;
@@ -336,7 +336,7 @@ impl Messaging for FaultyBus {
                 None
             } else {
                 let answer = tokio::time::timeout(left(), self.inner.request(message, timeout)).await.ok();
-                answer.and_then(|answer| Some((self.weather.answer(self.node).filter(|takes| *takes < left())?, answer)))
+                answer.and_then(|answer| Some((self.network.answer(self.node).filter(|takes| *takes < left())?, answer)))
             };
         }
         let Some((takes, answer)) = answer else {
@@ -347,16 +347,16 @@ impl Messaging for FaultyBus {
         answer
     }
 
-    async fn asker(&self, request: &Message) -> Asker {
-        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+    async fn caller_state(&self, request: &Message) -> CallerState {
+        let (fate, takes) = self.network.fate(self.node, Direction::Out);
         if fate == Fate::Lost {
-            return Asker::Unknown;
+            return CallerState::Unknown;
         }
         tokio::time::sleep(takes).await;
-        let asker = self.inner.asker(request).await;
-        let Some(takes) = self.weather.answer(self.node) else { return Asker::Unknown };
+        let state = self.inner.caller_state(request).await;
+        let Some(takes) = self.network.answer(self.node) else { return CallerState::Unknown };
         tokio::time::sleep(takes).await;
-        asker
+        state
     }
 
     fn new_inbox(&self) -> String {
@@ -364,12 +364,12 @@ impl Messaging for FaultyBus {
     }
 
     fn health(&self) -> BusHealth {
-        health(self.weather.line(self.node))
+        health(self.network.line(self.node))
     }
 
     fn health_changes(&self) -> HealthChanges {
         let (listener, changes) = mpsc::unbounded_channel();
-        let mut state = self.weather.state();
+        let mut state = self.network.state();
         let line = state.lines.get(&self.node).copied().unwrap_or(Line::Up);
         state.listeners.entry(self.node).or_default().push(listener);
         let changes = stream::unfold(changes, |mut changes| async move { Some((changes.recv().await?, changes)) });
@@ -391,7 +391,7 @@ impl SharedState for FaultyBus {
         self.cut()?;
         let inner = self.inner.bucket(spec).await?;
         let of_leases = spec.name == Fleet::default().bucket(LEASES);
-        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), of_leases, weather: self.weather.clone() }))
+        Ok(Arc::new(FaultyBucket { inner, node: self.node, name: spec.name.clone(), of_leases, network: self.network.clone() }))
     }
 }
 
@@ -409,18 +409,18 @@ impl EventLog for FaultyBus {
 
     async fn append(&self, message: Message, message_id: &str) -> Result<Appended, BusError> {
         self.cut()?;
-        let (fate, takes) = self.weather.fate(self.node, Direction::Out);
+        let (fate, takes) = self.network.fate(self.node, Direction::Out);
         let lost = BusError::TimedOut { subject: message.subject.clone(), timeout: STORE_TIMEOUT };
-        let began = self.weather.now();
+        let began = self.network.now();
         let appended = if fate == Fate::Lost {
             None
         } else {
             tokio::time::sleep(takes).await;
             let appended = self.inner.append(message, message_id).await;
-            self.weather.answer(self.node).map(|takes| (takes, appended))
+            self.network.answer(self.node).map(|takes| (takes, appended))
         };
         let Some((takes, appended)) = appended else {
-            tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.weather.now())).await;
+            tokio::time::sleep((began + STORE_TIMEOUT).saturating_sub(self.network.now())).await;
             return Err(lost);
         };
         tokio::time::sleep(takes).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::plan::{Act, ENDS, Plan, slow_budget};
-use crate::registry::Mood;
+use crate::registry::Behaviour;
 use crate::world::Story;
 
 /// One image for each outage: all nodes want it 1 s after the outage began.
@@ -20,12 +20,12 @@ const APART: Duration = Duration::from_secs(140);
 const LASTS: Duration = Duration::from_secs(20);
 
 /// A plan with one outage for each image.
-pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
+pub fn plan(seed: u64, nodes: usize, outage: Behaviour) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     for (at, image) in outages() {
         acts.push((at, Act::Registry("r.example", outage)));
         acts.extend((0..nodes).map(|node| (at + Duration::from_secs(1), Act::Want(node, image))));
-        acts.push((at + LASTS, Act::Registry("r.example", Mood::Well)));
+        acts.push((at + LASTS, Act::Registry("r.example", Behaviour::Serves)));
     }
     let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
     Plan {
@@ -48,7 +48,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
 /// The failing requests of each outage, and how long after the outage the last node had the image.
 pub fn seen(story: &Story) -> Vec<(usize, Option<Duration>)> {
     let seen = outages().map(|(at, image)| {
-        let failing = story.asked.iter().filter(|one| one.image == image && one.got != Mood::Well).count();
+        let failing = story.asked.iter().filter(|one| one.image == image && one.got != Behaviour::Serves).count();
         let last = (0..story.plan.nodes).map(|node| story.served_at(node, image));
         (failing, last.max_by_key(|there| there.unwrap_or(ENDS)).flatten().map(|last| last.saturating_sub(at + LASTS)))
     });

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::checks;
-use super::registry::{Asked, Mood, PermitFrom};
+use super::registry::{Behaviour, PermitFrom, PullRecord};
 use super::world::Story;
 
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const RELEASES_FOR: Duration = Duration::from_secs(10 + 15);
 
 /// The floor of a node and an image: when the last attempt failed, and the delay after it.
 struct Floor<'a> {
-    last: &'a Asked,
+    last: &'a PullRecord,
     failed_at: Duration,
     delay: Duration,
 }
@@ -41,7 +41,7 @@ pub fn too_soon(story: &Story) -> Vec<(usize, Duration)> {
             }
             None => is_elected(story, one),
         };
-        let Some(over) = one.over.filter(|_| one.got != Mood::Well) else {
+        let Some(over) = one.over.filter(|_| one.got != Behaviour::Serves) else {
             floors.remove(&of);
             continue;
         };
@@ -56,31 +56,31 @@ pub fn too_soon(story: &Story) -> Vec<(usize, Duration)> {
     too_soon
 }
 
-fn is_elected(story: &Story, one: &Asked) -> bool {
+fn is_elected(story: &Story, one: &PullRecord) -> bool {
     // The permit may come after the end of the lease by which the attempt was cleared.
-    story.leases.may_go(one.node, one.at)
+    story.leases.may_attempt(one.node, one.at)
 }
 
 /// Whether the part that `last` failed at has answered a node lately. Of a registry that may be overloaded an answer from before the failure
 /// counts as well: it serves some, so its pulls go back into the budget's queue after seconds.
-fn is_released(story: &Story, last: &Asked, one: &Asked) -> bool {
-    let unreached = |got: Mood| matches!(got, Mood::Refused | Mood::Hang);
-    let may_be_overload = !matches!(last.got, Mood::NotFound | Mood::Denied | Mood::WrongBytes);
+fn is_released(story: &Story, last: &PullRecord, one: &PullRecord) -> bool {
+    let unreached = |got: Behaviour| matches!(got, Behaviour::Refused | Behaviour::Hang);
+    let may_be_overload = !matches!(last.got, Behaviour::NotFound | Behaviour::Denied | Behaviour::WrongBytes);
     // Any answer shows that a registry that was not reached is reachable.
-    let shows = |other: &&Asked| if unreached(last.got) { !unreached(other.got) } else { other.got == Mood::Well };
-    let in_time = |other: &&Asked| may_be_overload || other.at >= last.at;
-    let since = |other: &&Asked| in_time(other) && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
+    let shows = |other: &&PullRecord| if unreached(last.got) { !unreached(other.got) } else { other.got == Behaviour::Serves };
+    let in_time = |other: &&PullRecord| may_be_overload || other.at >= last.at;
+    let since = |other: &&PullRecord| in_time(other) && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
     story.asked.iter().filter(since).any(|other| shows(&other))
 }
 
-fn is_alone(story: &Story, one: &Asked) -> bool {
+fn is_alone(story: &Story, one: &PullRecord) -> bool {
     one.permit_from == PermitFrom::NoLeader || checks::away(story, one.node, one.at)
 }
 
 /// Whether kubelet would have tried between the last failure and this attempt, had it wanted the image since the first failure.
-fn is_due_by_kubelet(story: &Story, floor: &Floor<'_>, one: &Asked) -> bool {
-    let fails = |other: &&Asked| other.image == one.image && other.got != Mood::Well;
-    let served = story.asked.iter().filter(|other| other.image == one.image && other.got == Mood::Well && other.at <= one.at);
+fn is_due_by_kubelet(story: &Story, floor: &Floor<'_>, one: &PullRecord) -> bool {
+    let fails = |other: &&PullRecord| other.image == one.image && other.got != Behaviour::Serves;
+    let served = story.asked.iter().filter(|other| other.image == one.image && other.got == Behaviour::Serves && other.at <= one.at);
     let healed = served.map(|other| other.at).max().unwrap_or_default();
     let Some(since) = story.asked.iter().filter(fails).map(|other| other.at).find(|at| *at >= healed) else { return true };
     let (mut due, mut delay) = (since + FIRST_DELAY, FIRST_DELAY);
@@ -92,6 +92,6 @@ fn is_due_by_kubelet(story: &Story, floor: &Floor<'_>, one: &Asked) -> bool {
 }
 
 /// Whether the node restarted meanwhile, and so has forgotten its own failures.
-fn is_new(story: &Story, last: &Asked, one: &Asked) -> bool {
+fn is_new(story: &Story, last: &PullRecord, one: &PullRecord) -> bool {
     story.restarts.iter().any(|(node, at)| *node == one.node && last.at <= *at && *at <= one.at)
 }

@@ -12,14 +12,14 @@ use bus::memory::MemoryBus;
 use bus::{BucketStatus, Entry, KeyValue, Message, Messaging as _, SharedState as _};
 use bytes::Bytes;
 use clock::Random;
-use contract::know::{SharedBucket, StoredLease, TryKey, decode, encode};
+use contract::know::{AttemptKey, SharedBucket, StoredLease, decode, encode};
 use contract::messages::registrar::REGISTRAR_LEASE;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget};
 use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
 
 use crate::plan::{Act, Plan, TOOL, slow_budget};
-use crate::registry::Mood;
+use crate::registry::Behaviour;
 use crate::world::{Story, view};
 
 /// The number of the hostile node.
@@ -37,7 +37,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(20);
 const KEEPS_EVERY: Duration = Duration::from_secs(1);
 /// How often it forges requests: more often than permits lapse.
 const EVERY: Duration = Duration::from_secs(1);
-/// How many permits it requests each time, besides those that it claims to hold.
+/// How many permits it requests each time, in addition to those that it claims to hold.
 const ASKED: usize = 100;
 /// How many permits it requests in the name of each other node.
 const FORGED_FOR_EACH: usize = 2;
@@ -61,8 +61,8 @@ pub fn forged_requests(seed: u64, nodes: usize) -> Plan {
 pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     acts.push((FROM, Act::KeepLeases));
-    acts.push((FROM, Act::Registry("app", Mood::Unavailable)));
-    acts.push((HEALED, Act::Registry("app", Mood::Well)));
+    acts.push((FROM, Act::Registry("app", Behaviour::Unavailable)));
+    acts.push((HEALED, Act::Registry("app", Behaviour::Serves)));
     for node in 1..nodes {
         acts.push((FROM + Duration::from_secs(10 + node as u64), Act::Want(node, TOOL)));
         acts.push((FROM + Duration::from_secs(20), Act::Want(node, APP)));
@@ -77,7 +77,7 @@ fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
         seed,
         nodes,
         per_second: slow_budget(nodes),
-        outage: Mood::Well,
+        outage: Behaviour::Serves,
         fails_at: FROM,
         app: TOOL,
         sick,
@@ -144,7 +144,7 @@ impl Hostile {
                 owner: owner.clone(),
                 node,
                 permits,
-                told: Vec::new(),
+                limits: Vec::new(),
                 known: KnownLimits::default(),
             };
             self.send(&leader, &renew(name, permits)).await;
@@ -166,7 +166,7 @@ impl Hostile {
         let lead = |reference: &str| {
             let about = About::Reference { reference: reference.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
             let backoff_key = BackoffKey::new(view(), about).id().0;
-            (0..3).map(move |which| TryKey { kind: "lead".to_owned(), backoff_key, which }.text())
+            (0..3).map(move |which| AttemptKey { kind: "lead".to_owned(), backoff_key, which }.text())
         };
         let own = Bytes::from(encode(&StoredLease::of_node(self.name.clone())).expect("it fits"));
         let name = self.name.clone();

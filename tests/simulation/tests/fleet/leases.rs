@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How long after an unanswered request for a lease a node may go ahead without the lease: it waits 250 ms for the answer, and then for a
 /// permit of the budget, whose messages may be lost as well: it asks again after 5 s and has the answer within 500 ms.
-pub const GOES_WITHOUT: Duration = Duration::from_millis(250 + 5_000 + 500);
+pub const WITHOUT_LEASE_WITHIN: Duration = Duration::from_millis(250 + 5_000 + 500);
 
 /// The leases of all nodes.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ impl Leases {
     }
 
     /// Records that a node releases a lease.
-    pub fn gave_back(&mut self, node: usize, key: &str, now: Duration) {
+    pub fn released(&mut self, node: usize, key: &str, now: Duration) {
         let mine = self.held.iter_mut().filter(|held| held.node == node && held.key == key && held.until > now);
         mine.for_each(|held| held.until = now);
     }
@@ -56,10 +56,10 @@ impl Leases {
     }
 
     /// Whether a node may lead at this time: it holds a lease, or its request for one got no answer.
-    pub fn may_go(&self, node: usize, at: Duration) -> bool {
+    pub fn may_attempt(&self, node: usize, at: Duration) -> bool {
         let holds = self.held.iter().any(|held| held.node == node && held.from <= at && at <= held.until);
         let asked = self.unanswered.get(&node).into_iter().flatten();
-        holds || asked.clone().any(|asked| *asked <= at && at <= *asked + GOES_WITHOUT)
+        holds || asked.clone().any(|asked| *asked <= at && at <= *asked + WITHOUT_LEASE_WITHIN)
     }
 
     /// The leases of a node around a time, as lines of text.

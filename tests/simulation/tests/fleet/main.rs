@@ -35,7 +35,7 @@ use checks::Invariant;
 use node::Planted;
 use plan::{Plan, TOOL};
 use reconnect::Heals;
-use registry::Mood;
+use registry::Behaviour;
 use seeds::{Fleet, found_within, many};
 use throttler::core::budget::PlantedBug as BudgetBug;
 
@@ -54,9 +54,9 @@ fn all_seeds() -> bool {
 }
 
 /// How often each kind of fault must act for each fleet, on average, so that a run tests it.
-const SELDOM: u64 = 2;
+const ACTS_AT_LEAST: u64 = 2;
 /// With fewer fleets than these, chance may leave a kind of fault out.
-const ENOUGH: usize = 100;
+const FLEETS_FOR_EVERY_FAULT: usize = 100;
 /// Every kind of fault. A kind that never acts has no count.
 const KINDS: [&str; 20] = [
     "401",
@@ -81,11 +81,11 @@ const KINDS: [&str; 20] = [
     "clock set",
 ];
 
-/// How many seeds `cargo xtask e2e fleets` runs, besides the large fleets; `cargo xtask test` runs some of them, and more that come from
+/// How many seeds `cargo xtask e2e fleets` runs, in addition to the large fleets; `cargo xtask test` runs some of them, and more that come from
 /// the sources. `FLEET_SEEDS=60 FLEET_OF_TREE=0 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
 const SEEDS: u64 = 500;
 /// Each planted bug must be found within this many seeds.
-const FINDS: u64 = 50;
+const SEEDS_TO_FIND_A_BUG: u64 = 50;
 /// How many fleets of the largest supported size are run (`FLEET_LARGE`).
 const LARGE: u64 = 5;
 const LARGE_NODES: usize = 1_000;
@@ -116,10 +116,10 @@ fn every_invariant_holds_in_every_seeded_fleet() {
     let account = many(&fleets);
     eprintln!("{}", account.describe());
     assert!(account.broken.is_empty(), "{:#?}", account.broken);
-    if fleets.len() >= ENOUGH {
+    if fleets.len() >= FLEETS_FOR_EVERY_FAULT {
         let acts = |kind: &&str| account.counts.get(*kind).copied().unwrap_or_default();
-        let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < SELDOM * fleets.len() as u64).collect();
-        assert!(seldom.is_empty(), "these act too seldom to say anything: {seldom:?}");
+        let seldom: Vec<_> = KINDS.iter().filter(|kind| acts(kind) < ACTS_AT_LEAST * fleets.len() as u64).collect();
+        assert!(seldom.is_empty(), "these act too seldom for a conclusion: {seldom:?}");
     }
 }
 
@@ -135,7 +135,7 @@ fn one_seed() {
 #[test]
 fn repeated_outage_is_recognised_each_time() {
     let nodes = if seeds_asked().is_some() { 50 } else { 20 };
-    for outage in [Mood::Refused, Mood::Unavailable] {
+    for outage in [Behaviour::Refused, Behaviour::Unavailable] {
         let story = world::run(flapping::plan(1, nodes, outage), Planted::default());
         assert_eq!(floor::too_soon(&story), []);
         for (number, (failing, served)) in flapping::seen(&story).into_iter().enumerate() {
@@ -175,10 +175,10 @@ fn node_that_keeps_every_lease_blocks_others_for_at_most_two_terms() {
 }
 
 #[test]
-fn failure_met_by_all_nodes_without_a_bus_is_published_by_about_three() {
+fn failure_of_all_nodes_without_a_bus_is_published_by_about_three() {
     let nodes = if all_seeds() { 300 } else { 150 };
     let mut broken = Vec::new();
-    for outage in [Mood::Refused, Mood::Unavailable, Mood::NotFound, Mood::Hang] {
+    for outage in [Behaviour::Refused, Behaviour::Unavailable, Behaviour::NotFound, Behaviour::Hang] {
         for heals in [Heals::BeforeTheBus, Heals::AfterTheBus] {
             let seen = reconnect::seen(&world::run(reconnect::plan(1, nodes, outage, heals), Planted::default()), heals);
             broken.extend(seen.broken().map(|what| format!("{outage:?}, {heals:?}, {nodes} nodes: {what}")));
@@ -190,11 +190,11 @@ fn failure_met_by_all_nodes_without_a_bus_is_published_by_about_three() {
 #[test]
 fn outage_of_token_server_or_blobs_causes_no_storm() {
     let outages = [
-        (Mood::TokenUnavailable, 24, 15),
-        (Mood::BlobUnavailable, 24, 15),
-        (Mood::BlobHang, 14, 15),
+        (Behaviour::TokenUnavailable, 24, 15),
+        (Behaviour::BlobUnavailable, 24, 15),
+        (Behaviour::BlobHang, 14, 15),
         // All pulls that had begun before the first failure, and then one at a time; the longest step is 60 s.
-        (Mood::WrongBytes, 70, 75),
+        (Behaviour::WrongBytes, 70, 75),
     ];
     let mut broken = Vec::new();
     for nodes in [5, 20] {
@@ -221,7 +221,7 @@ fn planted_bugs() -> Vec<(Planted, Invariant)> {
         (knows(PlantedBug::LeasesIgnored), Invariant::OneLease),
         (knows(PlantedBug::StepsGrow), Invariant::NextAttempt),
         (knows(PlantedBug::SuccessIgnored), Invariant::Healing),
-        (knows(PlantedBug::BelievesAnybody), Invariant::OthersUnharmed),
+        (knows(PlantedBug::TrustsEveryReporter), Invariant::OthersUnharmed),
         (knows(PlantedBug::StartsAnew), Invariant::KeptAtRestart),
         (knows(PlantedBug::LoginsIgnored), Invariant::Logins),
         (knows(PlantedBug::OwnRuleIgnored), Invariant::Floor),
@@ -234,8 +234,8 @@ fn planted_bugs() -> Vec<(Planted, Invariant)> {
 #[test]
 fn each_planted_bug_is_found_within_50_seeds() {
     // Most bugs show only if more nodes wait for the same thing than a small fleet has.
-    let all = seeds_asked().is_some_and(|seeds| seeds >= FINDS);
-    let (planted, seeds, nodes) = if all { (planted_bugs(), FINDS, 50) } else { (planted_bugs()[..1].to_vec(), 5, 12) };
+    let all = seeds_asked().is_some_and(|seeds| seeds >= SEEDS_TO_FIND_A_BUG);
+    let (planted, seeds, nodes) = if all { (planted_bugs(), SEEDS_TO_FIND_A_BUG, 50) } else { (planted_bugs()[..1].to_vec(), 5, 12) };
     for (planted, invariant) in planted {
         let seed = found_within(seeds, nodes, planted, invariant);
         eprintln!("{planted:?} was found by {invariant:?} in seed {seed:?}");

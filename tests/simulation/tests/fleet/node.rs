@@ -31,7 +31,7 @@ use crate::refusals::Refusals;
 /// The node's own token bucket and slots are turned off.
 const NO_THROTTLE: ThrottlePolicy = ThrottlePolicy { per_second: 0.0, burst: 0, slots: 0, on_exhausted: OnExhausted::Wait, queue: 1_000 };
 /// How long a standing pull is valid: longer than a run.
-const STANDS: Duration = Duration::from_secs(3_600);
+const STANDING_PULL_VALID_FOR: Duration = Duration::from_secs(3_600);
 /// The capacity of the node's events, which the simulation does not use.
 const EVENTS_KEPT: usize = 4;
 
@@ -186,7 +186,7 @@ impl Node {
         let ask = EnsureImage {
             image: image.to_owned(),
             policy: Some(PullPolicy::IfNotPresent),
-            wait_ms: u64::try_from(STANDS.as_millis()).ok(),
+            wait_ms: u64::try_from(STANDING_PULL_VALID_FOR.as_millis()).ok(),
             ..EnsureImage::default()
         };
         let asked = self.coordinator.send(Ask(root(ask)));

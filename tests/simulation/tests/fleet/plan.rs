@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::Random;
 
 use crate::faulty_bus::{Line, Odds};
-use crate::registry::Mood;
+use crate::registry::Behaviour;
 
 /// The simulated length of a run: an outage, the healing, and a calm time with sick and lying nodes.
 pub const ENDS: Duration = Duration::from_secs(905);
@@ -24,7 +24,7 @@ const MOST_DRIFT: f64 = 200.0;
 const SET_BY: f64 = 600.0;
 /// In a larger fleet only this many nodes can be in trouble, and messages are lost only for [`LOSSES_OF_LARGE`] seconds, because every
 /// event of one node is sent to all others.
-const IN_TROUBLE: usize = 50;
+const MOST_NODES_IN_TROUBLE: usize = 50;
 const LOSSES_OF_LARGE: f64 = 60.0;
 
 /// An image that all nodes want before the faults begin; nodes with a wrong login never get it.
@@ -45,7 +45,7 @@ pub enum Act {
     Start(usize),
     Crash(usize),
     Want(usize, &'static str),
-    Registry(&'static str, Mood),
+    Registry(&'static str, Behaviour),
     Odds(Odds),
     Line(usize, Line),
     /// From now on everything takes this many times as long on a node.
@@ -84,7 +84,7 @@ pub struct Plan {
     /// The pulls per second that the fleet's budget allows.
     pub per_second: f64,
     /// The kind of the registry's outage.
-    pub outage: Mood,
+    pub outage: Behaviour,
     /// When the outage begins.
     pub fails_at: Duration,
     /// The image that all nodes want in the outage.
@@ -109,7 +109,7 @@ pub fn slow_budget(nodes: usize) -> f64 {
 impl Plan {
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
-        let outages = [Mood::NotFound, Mood::Limited, Mood::Unavailable, Mood::Refused, Mood::Hang];
+        let outages = [Behaviour::NotFound, Behaviour::Limited, Behaviour::Unavailable, Behaviour::Refused, Behaviour::Hang];
         // Early enough before the healing for the fleet to reach the longest step of its probes, and to wait it once.
         let fails_at = seconds(draw.between(210.0, 290.0));
         let sick = draw.some(nodes, (nodes / 10).clamp(3, 5));
@@ -131,7 +131,7 @@ impl Plan {
         plan.lives(&mut draw);
         let cuts = plan.bus_troubles(&mut draw);
         plan.calm(&mut draw);
-        plan.half_lines(&mut draw, cuts);
+        plan.one_way_lines(&mut draw, cuts);
         plan.clocks(&mut draw);
         plan.slow_and_suspended(&mut draw);
         plan.acts.sort_by_key(|(at, _)| *at);
@@ -148,11 +148,11 @@ impl Plan {
             self.at(outage + 1.0 + draw.between(0.0, 0.5), Act::Want(node, self.app));
         }
         // Some outages concern one image, the others the whole registry.
-        let where_to = if matches!(self.outage, Mood::NotFound | Mood::Unavailable) { "app" } else { "r.example" };
+        let where_to = if matches!(self.outage, Behaviour::NotFound | Behaviour::Unavailable) { "app" } else { "r.example" };
         self.at(outage, Act::Registry(where_to, self.outage));
-        self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Mood::Well));
+        self.at(HEALS_AT.as_secs_f64(), Act::Registry(where_to, Behaviour::Serves));
         if draw.takes_part() {
-            for node in draw.some(self.nodes, self.nodes.min(IN_TROUBLE) / 2) {
+            for node in draw.some(self.nodes, self.nodes.min(MOST_NODES_IN_TROUBLE) / 2) {
                 let crash = draw.between(outage + 20.0, BUS_HEALS_AT.as_secs_f64() - 30.0);
                 self.down(node, crash, crash + draw.between(0.5, 20.0));
             }
@@ -165,7 +165,7 @@ impl Plan {
         if draw.takes_part() {
             let odds = Odds { loss: draw.between(0.002, 0.02), duplication: draw.between(0.002, 0.02), delay: draw.between(0.002, 0.02) };
             self.at(from, Act::Odds(odds));
-            let calms = if self.nodes > IN_TROUBLE { from + LOSSES_OF_LARGE } else { to };
+            let calms = if self.nodes > MOST_NODES_IN_TROUBLE { from + LOSSES_OF_LARGE } else { to };
             self.at(calms, Act::Odds(Odds::default()));
         }
         let mut cuts: Vec<Cut> = Vec::new();
@@ -174,7 +174,7 @@ impl Plan {
                 let begins = draw.between(from, to - 50.0);
                 let ends = begins + draw.between(5.0, 40.0);
                 let line = if draw.below(2) == 0 { Line::Cut } else { Line::Silent };
-                let some = draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 8).max(1));
+                let some = draw.some(self.nodes, (self.nodes.min(MOST_NODES_IN_TROUBLE) / 8).max(1));
                 cuts.extend(some.into_iter().map(|node| Cut { node, line, from: begins, to: ends }));
             }
         }
@@ -196,14 +196,14 @@ impl Plan {
         cuts
     }
 
-    /// Plans lines that are cut in one direction, besides those that are cut in both.
-    fn half_lines(&mut self, draw: &mut Draw, mut cuts: Vec<Cut>) {
+    /// Plans lines that are cut in one direction, in addition to those that are cut in both.
+    fn one_way_lines(&mut self, draw: &mut Draw, mut cuts: Vec<Cut>) {
         let (from, to) = self.troubled();
         if draw.takes_part() {
-            for line in [Line::Deaf, Line::Mute] {
+            for line in [Line::SendOnly, Line::ReceiveOnly] {
                 let begins = draw.between(from, to - 50.0);
                 let ends = begins + draw.between(5.0, 40.0);
-                let some = draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 8).max(1));
+                let some = draw.some(self.nodes, (self.nodes.min(MOST_NODES_IN_TROUBLE) / 8).max(1));
                 cuts.extend(some.into_iter().map(|node| Cut { node, line, from: begins, to: ends }));
             }
         }
@@ -223,7 +223,7 @@ impl Plan {
             self.drifts = (0..self.nodes).map(|_| draw.between(-MOST_DRIFT, MOST_DRIFT) as i64).collect();
         }
         if draw.takes_part() {
-            for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 5).max(1)) {
+            for node in draw.some(self.nodes, (self.nodes.min(MOST_NODES_IN_TROUBLE) / 5).max(1)) {
                 let at = draw.between(FIRST_STANDING_PULL, ENDS.as_secs_f64() - 10.0);
                 let by = draw.between(-SET_BY, SET_BY) as i64;
                 self.at(at, Act::SetClock(node, by));
@@ -235,14 +235,14 @@ impl Plan {
     fn slow_and_suspended(&mut self, draw: &mut Draw) {
         let (from, to) = self.troubled();
         if draw.takes_part() {
-            for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 12).max(1)) {
+            for node in draw.some(self.nodes, (self.nodes.min(MOST_NODES_IN_TROUBLE) / 12).max(1)) {
                 self.at(from, Act::Slow(node, draw.between(5.0, 30.0)));
                 self.at(to, Act::Slow(node, 1.0));
                 self.away.push((node, seconds(from), seconds(to)));
             }
         }
         if draw.takes_part() {
-            for node in draw.some(self.nodes, (self.nodes.min(IN_TROUBLE) / 6).max(1)) {
+            for node in draw.some(self.nodes, (self.nodes.min(MOST_NODES_IN_TROUBLE) / 6).max(1)) {
                 let lasts = draw.between(10.0, 60.0);
                 let begins = draw.between(from, to - lasts);
                 self.at(begins, Act::Suspend(node));
@@ -270,7 +270,7 @@ impl Plan {
         for node in (0..self.nodes).filter(|node| !self.sick.contains(node)).collect::<Vec<_>>() {
             self.at(calm + draw.between(10.0, 200.0), Act::Want(node, TOOL));
         }
-        self.at(1.0, Act::Registry("misspelt", Mood::NotFound));
+        self.at(1.0, Act::Registry("misspelt", Behaviour::NotFound));
         // In the other fleets the registry is idle; requests for other images would show that it is healthy.
         if draw.takes_part() {
             for image in MISSPELT {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::messages::throttler::RegistryLimit;
 
-use crate::registry::Mood;
+use crate::registry::Behaviour;
 
 /// The image of that registry; all nodes of some fleets want it.
 pub const HUB: &str = "hub.example/library/base:1";
@@ -35,7 +35,7 @@ impl Quota {
     }
 
     /// Answers a pull and counts it.
-    pub fn ask(&mut self, now: Duration) -> (Mood, RegistryLimit) {
+    pub fn ask(&mut self, now: Duration) -> (Behaviour, RegistryLimit) {
         let began = match self.began.filter(|began| now < *began + WINDOW) {
             Some(began) => began,
             None => {
@@ -46,9 +46,9 @@ impl Quota {
         self.used += 1;
         if self.used > self.limit {
             let reset_ms = Some((began + WINDOW - now).as_millis() as u64);
-            return (Mood::Limited, RegistryLimit { reset_ms, ..RegistryLimit::default() });
+            return (Behaviour::Limited, RegistryLimit { reset_ms, ..RegistryLimit::default() });
         }
         let (limit, remaining) = (self.limit, self.limit - self.used);
-        (Mood::Well, RegistryLimit { limit, remaining, window_ms: WINDOW.as_millis() as u64, ..RegistryLimit::default() })
+        (Behaviour::Serves, RegistryLimit { limit, remaining, window_ms: WINDOW.as_millis() as u64, ..RegistryLimit::default() })
     }
 }

@@ -7,16 +7,16 @@ use throttler::core::budget::BudgetPolicy;
 
 use crate::faulty_bus::Line;
 use crate::plan::{Act, ENDS, Plan};
-use crate::registry::Mood;
+use crate::registry::Behaviour;
 use crate::republished::PublishedReport;
 use crate::world::Story;
 
 /// The image that all nodes want.
 const APP: &str = "r.example/team/app:1";
 const FAILS_AT: Duration = Duration::from_secs(100);
-/// When the bus goes down, ten minutes before [`BACK`].
-const GONE: Duration = Duration::from_secs(130);
-const BACK: Duration = Duration::from_secs(730);
+/// When the bus goes down, ten minutes before [`BUS_BACK_AT`].
+const BUS_LOST_AT: Duration = Duration::from_secs(130);
+const BUS_BACK_AT: Duration = Duration::from_secs(730);
 /// When the first node wants the image, and the time over which the others begin to want it: the longest step of kubelet's rule, so that
 /// attempts are spread evenly over time.
 const WANTED_FROM: Duration = Duration::from_secs(140);
@@ -43,26 +43,26 @@ impl Heals {
     fn at(self) -> Duration {
         match self {
             // Late enough that few nodes have tried since then by kubelet's rule.
-            Self::BeforeTheBus => BACK.saturating_sub(Duration::from_secs(15)),
+            Self::BeforeTheBus => BUS_BACK_AT.saturating_sub(Duration::from_secs(15)),
             // Later than the longest step after the return of the bus.
-            Self::AfterTheBus => BACK + CONVERGED + Duration::from_secs(5),
+            Self::AfterTheBus => BUS_BACK_AT + CONVERGED + Duration::from_secs(5),
         }
     }
 }
 
 /// The plan of such an outage.
-pub fn plan(seed: u64, nodes: usize, outage: Mood, heals: Heals) -> Plan {
+pub fn plan(seed: u64, nodes: usize, outage: Behaviour, heals: Heals) -> Plan {
     let each = |at: Duration, act: fn(usize) -> Act| (0..nodes).map(move |node| (at, act(node)));
     let mut acts: Vec<(Duration, Act)> = each(Duration::from_secs(1), Act::Start).collect();
     acts.push((FAILS_AT, Act::Registry("r.example", outage)));
     let apart = WANTED_WITHIN / nodes as u32;
     acts.extend((0..nodes).map(|node| (WANTED_FROM + apart * node as u32, Act::Want(node, APP))));
-    acts.extend(each(GONE, |node| Act::Line(node, Line::Cut)));
-    acts.extend(each(BACK, |node| Act::Line(node, Line::Up)));
-    acts.push((BACK + CONVERGED, Act::List));
-    acts.push((heals.at(), Act::Registry("r.example", Mood::Well)));
+    acts.extend(each(BUS_LOST_AT, |node| Act::Line(node, Line::Cut)));
+    acts.extend(each(BUS_BACK_AT, |node| Act::Line(node, Line::Up)));
+    acts.push((BUS_BACK_AT + CONVERGED, Act::List));
+    acts.push((heals.at(), Act::Registry("r.example", Behaviour::Serves)));
     acts.sort_by_key(|(at, _)| *at);
-    let away = (0..nodes).map(|node| (node, GONE, BACK)).collect();
+    let away = (0..nodes).map(|node| (node, BUS_LOST_AT, BUS_BACK_AT)).collect();
     let (sick, rotated, skews, drifts) = (vec![], vec![], vec![0; nodes], vec![0; nodes]);
     Plan {
         seed,
@@ -122,8 +122,8 @@ impl Seen {
 }
 
 pub fn seen(story: &Story, heals: Heals) -> Seen {
-    let reports: Vec<&PublishedReport> = story.reports.iter().filter(|one| one.at >= BACK).collect();
-    let before = |one: &&&PublishedReport| one.at.saturating_sub(one.age) < BACK;
+    let reports: Vec<&PublishedReport> = story.reports.iter().filter(|one| one.at >= BUS_BACK_AT).collect();
+    let before = |one: &&&PublishedReport| one.at.saturating_sub(one.age) < BUS_BACK_AT;
     let most = |which: &dyn Fn(&&&PublishedReport) -> bool| {
         let mut nodes: BTreeMap<u128, BTreeSet<&str>> = BTreeMap::new();
         for one in reports.iter().filter(which) {
@@ -136,9 +136,9 @@ pub fn seen(story: &Story, heals: Heals) -> Seen {
         .iter()
         .map(|entries| entries.iter().map(|entry| (entry.key.clone(), entry.binds.clone(), entry.step)).collect())
         .collect();
-    let all_there = heals.at().max(BACK);
+    let all_there = heals.at().max(BUS_BACK_AT);
     let last = (0..story.plan.nodes).map(|node| story.served_at(node, APP)).max_by_key(|at| at.unwrap_or(ENDS)).flatten();
-    let failing = story.asked.iter().filter(|one| one.at >= BACK && one.got != Mood::Well).count();
+    let failing = story.asked.iter().filter(|one| one.at >= BUS_BACK_AT && one.got != Behaviour::Serves).count();
     Seen {
         failures: most(&|one| one.failed && before(one)),
         successes: most(&|one| !one.failed && before(one)),
@@ -147,7 +147,7 @@ pub fn seen(story: &Story, heals: Heals) -> Seen {
         failing,
         views: views.len(),
         served: last.map(|last| last.saturating_sub(all_there)),
-        served_within: if story.plan.outage == Mood::NotFound { SERVED_WITHIN_A_MINUTE } else { SERVED_WITHIN },
+        served_within: if story.plan.outage == Behaviour::NotFound { SERVED_WITHIN_A_MINUTE } else { SERVED_WITHIN },
         // One for each step of 8 s, three at first, and one more for each shorter step.
         since_at_most: PUBLISH_AT_MOST + CONVERGED.as_secs() as usize / 8 + 4,
     }

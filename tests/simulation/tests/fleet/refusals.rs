@@ -16,7 +16,7 @@ use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::{CallError, EventReason, TraceContext};
 use event_recorder::EventRecorder;
 
-use crate::registry::{Asked, Mood};
+use crate::registry::{Behaviour, PullRecord};
 use crate::world::{Story, name};
 
 /// A refusal, read from its event.
@@ -34,7 +34,7 @@ pub struct Refusal {
 #[derive(Clone)]
 pub struct AllRefusals {
     clock: Clock,
-    said: Rc<RefCell<Vec<Refusal>>>,
+    recorded: Rc<RefCell<Vec<Refusal>>>,
 }
 
 /// Records the refusals of one node.
@@ -46,7 +46,7 @@ pub struct Refusals {
 impl AllRefusals {
     /// Uses the clock of the registry.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, said: Rc::default() }
+        Self { clock, recorded: Rc::default() }
     }
 
     pub fn of(&self, node: usize) -> Refusals {
@@ -54,7 +54,7 @@ impl AllRefusals {
     }
 
     pub fn take(&self) -> Vec<Refusal> {
-        self.said.take()
+        self.recorded.take()
     }
 }
 
@@ -81,7 +81,7 @@ impl Handler<Ask<RecordEvent>> for Tap {
         let event = &record.body.event;
         if event.reason == EventReason::BackOff {
             let Refusals { all, node } = &self.refusals;
-            all.said.borrow_mut().push(Refusal {
+            all.recorded.borrow_mut().push(Refusal {
                 at: all.clock.now().monotonic,
                 node: *node,
                 image: event.image.clone(),
@@ -96,7 +96,7 @@ impl Handler<Ask<RecordEvent>> for Tap {
 
 /// Refusals that name no attempt, or an attempt that has not failed.
 pub fn unexplained(story: &Story) -> Vec<&Refusal> {
-    let attempts: BTreeMap<TraceContext, &Asked> = story.asked.iter().map(|one| (unsampled(one.span), one)).collect();
+    let attempts: BTreeMap<TraceContext, &PullRecord> = story.asked.iter().map(|one| (unsampled(one.span), one)).collect();
     let liar = name(story.plan.liar).to_string();
     // Refusals because of forged reports are ignored: forged reports may name any attempt.
     let honest = story.refusals.iter().filter(|refusal| refusal.learned_by.as_deref() != Some(liar.as_str()));
@@ -108,10 +108,10 @@ pub fn unexplained(story: &Story) -> Vec<&Refusal> {
         .collect()
 }
 
-fn explains(story: &Story, refusal: &Refusal, attempt: &Asked) -> bool {
+fn explains(story: &Story, refusal: &Refusal, attempt: &PullRecord) -> bool {
     let finder = refusal.learned_by.clone().unwrap_or_else(|| name(refusal.node).to_string());
     let present_since = story.present_since.get(&(attempt.node, attempt.image.clone()));
-    let served = attempt.got == Mood::Well && attempt.over.is_some_and(|over| over <= refusal.at && present_since == Some(&over));
+    let served = attempt.got == Behaviour::Serves && attempt.over.is_some_and(|over| over <= refusal.at && present_since == Some(&over));
     name(attempt.node).as_str() == finder && attempt.at <= refusal.at && !served
 }
 

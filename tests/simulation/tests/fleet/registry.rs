@@ -27,9 +27,9 @@ const MINTED: &str = "minted";
 
 /// The condition of the registry, and the result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mood {
+pub enum Behaviour {
     /// It serves requests.
-    Well,
+    Serves,
     /// The image does not exist.
     NotFound,
     /// 429 with Retry-After.
@@ -65,13 +65,13 @@ pub enum PermitFrom {
 
 /// The first request of a pull, and the course of the pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct PullRecord {
     pub at: Duration,
     pub node: usize,
     pub image: String,
     /// The span of the attempt.
     pub span: TraceContext,
-    pub got: Mood,
+    pub got: Behaviour,
     pub permit_from: PermitFrom,
     permit: Option<PermitId>,
     /// When the first blob was answered, so that other nodes could learn that the registry serves.
@@ -84,7 +84,7 @@ pub struct Asked {
     pub window: Option<u64>,
 }
 
-impl Asked {
+impl PullRecord {
     /// The name of the budget: private images have another login than the others, and each login has its own budget.
     pub fn budget(&self) -> &'static str {
         budget_of(&self.image)
@@ -111,7 +111,7 @@ struct State {
     /// The factor by which everything takes longer on a slow node.
     slow: BTreeMap<usize, f64>,
     /// The condition of the registry for images whose name contains the key.
-    moods: BTreeMap<&'static str, Mood>,
+    behaviours: BTreeMap<&'static str, Behaviour>,
     /// The image with large layers, if there is one.
     large: Option<&'static str>,
     /// The quota of the registry [`HUB_HOST`].
@@ -120,7 +120,7 @@ struct State {
     sick: BTreeSet<usize>,
     /// Nodes whose login was changed and is wrong.
     rotated: BTreeSet<usize>,
-    asked: Vec<Asked>,
+    asked: Vec<PullRecord>,
     present_since: BTreeMap<(usize, String), Duration>,
     /// The number of the present start of each running node.
     lives: BTreeMap<usize, u64>,
@@ -141,7 +141,7 @@ impl Registry {
             random,
             slow: BTreeMap::new(),
             large: None,
-            moods: BTreeMap::new(),
+            behaviours: BTreeMap::new(),
             quota: None,
             sick: BTreeSet::new(),
             rotated: BTreeSet::new(),
@@ -153,8 +153,8 @@ impl Registry {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    pub fn set_mood(&self, image: &'static str, mood: Mood) {
-        self.state().moods.insert(image, mood);
+    pub fn set_behaviour(&self, image: &'static str, behaviour: Behaviour) {
+        self.state().behaviours.insert(image, behaviour);
     }
 
     /// From now on everything takes `slowness` times as long on a node.
@@ -231,7 +231,7 @@ impl Registry {
         })
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<PullRecord> {
         self.state().asked.clone()
     }
 
@@ -250,15 +250,17 @@ impl Registry {
 }
 
 impl State {
-    fn request(&mut self, node: usize, image: &str, span: TraceContext) -> (Mood, Vec<RegistryLimit>) {
+    fn request(&mut self, node: usize, image: &str, span: TraceContext) -> (Behaviour, Vec<RegistryLimit>) {
         let at = self.clock.now().monotonic;
-        let mood = self.moods.iter().find(|(part, _)| image.contains(**part)).map_or(Mood::Well, |(_, mood)| *mood);
+        let behaviour =
+            self.behaviours.iter().find(|(part, _)| image.contains(**part)).map_or(Behaviour::Serves, |(_, behaviour)| *behaviour);
         let got = if self.sick.contains(&node) {
-            Mood::Refused
-        } else if matches!(mood, Mood::Well | Mood::NotFound) && image.contains("private") && self.rotated.contains(&node) {
-            Mood::Denied
+            Behaviour::Refused
+        } else if matches!(behaviour, Behaviour::Serves | Behaviour::NotFound) && image.contains("private") && self.rotated.contains(&node)
+        {
+            Behaviour::Denied
         } else {
-            mood
+            behaviour
         };
         let granted = self.granted.get_mut(&(node, budget_of(image))).and_then(|granted| granted.unused.pop_back());
         let permit_from = match granted {
@@ -272,13 +274,13 @@ impl State {
             None => PermitFrom::None,
         };
         let permit = granted.map(|(permit, _)| permit);
-        let quota = self.quota.as_mut().filter(|_| image.starts_with(HUB_HOST) && got == Mood::Well);
+        let quota = self.quota.as_mut().filter(|_| image.starts_with(HUB_HOST) && got == Behaviour::Serves);
         let (got, limits, window) = match quota.map(|quota| (quota.ask(at), quota.window)) {
             Some(((got, limit), window)) => (got, vec![limit], Some(window)),
             None => (got, Vec::new(), None),
         };
         let (image, answered, over, ran_out) = (image.to_owned(), None, None, None);
-        self.asked.push(Asked { at, node, image, span, got, permit_from, permit, answered, over, ran_out, window });
+        self.asked.push(PullRecord { at, node, image, span, got, permit_from, permit, answered, over, ran_out, window });
         (got, limits)
     }
 }
@@ -291,7 +293,7 @@ pub struct SimulatedRuntime {
 }
 
 impl SimulatedRuntime {
-    fn request(&self, image: &str, span: TraceContext) -> (Mood, Vec<RegistryLimit>, Open<'_>) {
+    fn request(&self, image: &str, span: TraceContext) -> (Behaviour, Vec<RegistryLimit>, Open<'_>) {
         let mut state = self.registry.state();
         let (got, limits) = state.request(self.node, image, span);
         (got, limits, Open { registry: &self.registry, number: state.asked.len() - 1 })
@@ -335,9 +337,9 @@ impl ImageRuntime for SimulatedRuntime {
         }
         let image = request.reference.normalised().to_owned();
         let (got, limits, pull) = self.request(&image, request.trace);
-        self.wait_unless(got == Mood::Hang).await;
+        self.wait_unless(got == Behaviour::Hang).await;
         let failed = failure(got, &limits);
-        if failed.as_ref().is_none_or(|failure| failure.stage != Stage::Token) && !matches!(got, Mood::Hang | Mood::Refused) {
+        if failed.as_ref().is_none_or(|failure| failure.stage != Stage::Token) && !matches!(got, Behaviour::Hang | Behaviour::Refused) {
             progress.token_given();
         }
         if let Some(failure) = failed.clone().filter(|failure| failure.stage <= Stage::Manifest) {
@@ -348,7 +350,7 @@ impl ImageRuntime for SimulatedRuntime {
         }
         progress.resolved(Vec::new());
         progress.blob_asked();
-        self.wait_unless(got == Mood::BlobHang).await;
+        self.wait_unless(got == Behaviour::BlobHang).await;
         if let Some(failure) = failed.clone().filter(|failure| failure.class != FailureClass::ContentInvalid) {
             return Err(failure);
         }
@@ -409,26 +411,26 @@ impl Drop for Open<'_> {
     }
 }
 
-fn failure(got: Mood, limits: &[RegistryLimit]) -> Option<PullFailure> {
+fn failure(got: Behaviour, limits: &[RegistryLimit]) -> Option<PullFailure> {
     let (class, authoritative, text) = match got {
-        Mood::Well => return None,
-        Mood::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
-        Mood::Limited => (FailureClass::RateLimited, true, "too many requests"),
-        Mood::Unavailable => (FailureClass::RegistryUnavailable, true, "503 service unavailable"),
-        Mood::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
-        Mood::Hang => (FailureClass::RegistryUnavailable, false, "no answer"),
-        Mood::Denied => (FailureClass::Denied, true, "unauthorized"),
-        Mood::TokenUnavailable => (FailureClass::RegistryUnavailable, false, "token server: 503 service unavailable"),
-        Mood::BlobUnavailable => (FailureClass::RegistryUnavailable, false, "blob: 503 service unavailable"),
-        Mood::BlobHang => (FailureClass::RegistryUnavailable, false, "blob: no answer"),
-        Mood::WrongBytes => (FailureClass::ContentInvalid, false, "what came for the blob has another digest"),
+        Behaviour::Serves => return None,
+        Behaviour::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
+        Behaviour::Limited => (FailureClass::RateLimited, true, "too many requests"),
+        Behaviour::Unavailable => (FailureClass::RegistryUnavailable, true, "503 service unavailable"),
+        Behaviour::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
+        Behaviour::Hang => (FailureClass::RegistryUnavailable, false, "no answer"),
+        Behaviour::Denied => (FailureClass::Denied, true, "unauthorized"),
+        Behaviour::TokenUnavailable => (FailureClass::RegistryUnavailable, false, "token server: 503 service unavailable"),
+        Behaviour::BlobUnavailable => (FailureClass::RegistryUnavailable, false, "blob: 503 service unavailable"),
+        Behaviour::BlobHang => (FailureClass::RegistryUnavailable, false, "blob: no answer"),
+        Behaviour::WrongBytes => (FailureClass::ContentInvalid, false, "what came for the blob has another digest"),
     };
     let stage = match got {
-        Mood::TokenUnavailable => Stage::Token,
-        Mood::BlobUnavailable | Mood::BlobHang | Mood::WrongBytes => Stage::Blob,
+        Behaviour::TokenUnavailable => Stage::Token,
+        Behaviour::BlobUnavailable | Behaviour::BlobHang | Behaviour::WrongBytes => Stage::Blob,
         _ => Stage::Manifest,
     };
     let stated = limits.first().and_then(|limit| limit.reset_ms).map(Duration::from_millis);
-    let retry_after = (got == Mood::Limited).then_some(stated.unwrap_or(RETRY_AFTER));
+    let retry_after = (got == Behaviour::Limited).then_some(stated.unwrap_or(RETRY_AFTER));
     Some(PullFailure { text: text.to_owned(), class, authoritative, stage, retry_after, limits: limits.to_vec(), ..PullFailure::default() })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttler::core::budget::BudgetPolicy;
 
 use super::plan::{Act, ENDS, Plan};
-use super::registry::Mood;
+use super::registry::Behaviour;
 use super::world::Story;
 
 /// All nodes want these images 1 s after the outage began.
@@ -15,12 +15,12 @@ const FAILS_AT: Duration = Duration::from_secs(100);
 pub const LASTS: Duration = Duration::from_secs(60);
 
 /// The plan of one outage.
-pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
+pub fn plan(seed: u64, nodes: usize, outage: Behaviour) -> Plan {
     let heals_at = FAILS_AT + LASTS;
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     acts.push((FAILS_AT, Act::Registry("r.example", outage)));
     acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (FAILS_AT + Duration::from_secs(1), Act::Want(node, image)))));
-    acts.push((heals_at, Act::Registry("r.example", Mood::Well)));
+    acts.push((heals_at, Act::Registry("r.example", Behaviour::Serves)));
     let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
     Plan {
         seed,
@@ -41,7 +41,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Mood) -> Plan {
 
 /// The failed attempts, and how long after the healing the last node had its last image.
 pub fn seen(story: &Story) -> (usize, Option<Duration>) {
-    let failing = story.asked.iter().filter(|one| one.got != Mood::Well).count();
+    let failing = story.asked.iter().filter(|one| one.got != Behaviour::Serves).count();
     let wanted = (0..story.plan.nodes).flat_map(|node| IMAGES.map(|image| (node, image)));
     let last = wanted.map(|(node, image)| story.served_at(node, image)).max_by_key(|there| there.unwrap_or(ENDS)).flatten();
     (failing, last.map(|last| last.saturating_sub(FAILS_AT + LASTS)))

@@ -21,14 +21,14 @@ use contract::{AttemptId, NodeName, View};
 use throttler::core::budget::BudgetPolicy;
 use tokio::runtime::Builder;
 
-use crate::faulty_bus::{Kind, Weather};
+use crate::faulty_bus::{FaultyNetwork, Kind};
 use crate::hostile::{HOSTILE, Hostile};
 use crate::leases::Leases;
 use crate::node::{Node, Parts, Planted, shared};
 use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
 use crate::quota::{self, HUB};
 use crate::refusals::{AllRefusals, Refusal};
-use crate::registry::{Asked, Mood, Registry};
+use crate::registry::{Behaviour, PullRecord, Registry};
 use crate::republished::{PublishedReport, PublishedReports};
 
 /// The initial time of the server's wall clock, since 1970.
@@ -45,7 +45,7 @@ pub struct Story {
     pub budget: BudgetPolicy,
     /// The pulls in a window that the registry with a quota allows; some fleets have it.
     pub quota: Option<u64>,
-    pub asked: Vec<Asked>,
+    pub asked: Vec<PullRecord>,
     pub present_since: BTreeMap<(usize, String), Duration>,
     pub wanted: BTreeMap<(usize, &'static str), Duration>,
     /// The restarted nodes, and when.
@@ -73,7 +73,7 @@ impl Story {
     /// When a node began the attempt that delivered an image; the time of the layers, which depends on the registry, does not count.
     pub fn served_at(&self, node: usize, image: &str) -> Option<Duration> {
         self.present_since.get(&(node, image.to_owned()))?;
-        let served = |one: &&Asked| one.node == node && one.image == image && one.got == Mood::Well;
+        let served = |one: &&PullRecord| one.node == node && one.image == image && one.got == Behaviour::Serves;
         self.asked.iter().rev().find(served).map(|one| one.at)
     }
 }
@@ -95,7 +95,7 @@ struct World {
     quota: Option<u64>,
     hub: MemoryBus,
     reader: Reader,
-    weather: Weather,
+    network: FaultyNetwork,
     registry: Registry,
     hostile: Hostile,
     refusals: AllRefusals,
@@ -127,7 +127,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         quota,
         hub,
         reader: Reader::remembering(),
-        weather: Weather::new(Random::seeded(plan.seed), clock.clone()),
+        network: FaultyNetwork::new(Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
         refusals: AllRefusals::new(clock.clone()),
@@ -178,11 +178,11 @@ impl World {
                 self.wanted.insert((node, image), now);
                 self.standing_pull(node, image);
             }
-            Act::Registry(image, mood) => self.registry.set_mood(image, mood),
-            Act::Odds(odds) => self.weather.set_odds(odds),
-            Act::Line(node, line) => self.weather.set_line(node, line),
+            Act::Registry(image, behaviour) => self.registry.set_behaviour(image, behaviour),
+            Act::Odds(odds) => self.network.set_odds(odds),
+            Act::Line(node, line) => self.network.set_line(node, line),
             Act::Slow(node, slowness) => {
-                self.weather.set_slowness(node, slowness);
+                self.network.set_slowness(node, slowness);
                 self.registry.set_slowness(node, slowness);
             }
             Act::Suspend(node) => {
@@ -202,7 +202,7 @@ impl World {
             Act::Wipe(bucket) => {
                 self.hub.lose_bucket(&Fleet::default().bucket(bucket));
                 if bucket == LEASES {
-                    self.weather.leases(|leases, now| leases.wiped(now));
+                    self.network.leases(|leases, now| leases.wiped(now));
                 }
                 self.count("bucket wiped under a node", self.plan.nodes as u64);
             }
@@ -266,7 +266,7 @@ impl World {
         let parts = Parts {
             name: name(node),
             instance: format!("{node}-{}", self.starts),
-            bus: shared(self.weather.over(self.hub.connect(), node)),
+            bus: shared(self.network.over(self.hub.connect(), node)),
             reader: self.reader.clone(),
             runtime: Arc::new(self.registry.start(node)),
             clock,
@@ -328,7 +328,7 @@ impl World {
             in_a_row: 0,
             failing_for_ms: 0,
             age_ms: 0,
-            said_ms: None,
+            written_ms: None,
         };
         let key = ReportKey { node: name(liar), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 }.text();
         let fleet = Fleet::default();
@@ -341,7 +341,7 @@ impl World {
     }
 
     fn end(mut self) -> Story {
-        for (kind, count) in self.weather.counts() {
+        for (kind, count) in self.network.counts() {
             let kind = match kind {
                 Kind::Loss => "message lost",
                 Kind::Duplication => "message doubled",
@@ -359,17 +359,17 @@ impl World {
         let asked = self.registry.asked();
         for one in &asked {
             let kind = match one.got {
-                Mood::Well => continue,
-                Mood::NotFound => "404",
-                Mood::Limited => "429",
-                Mood::Unavailable => "503",
-                Mood::Refused => "refused",
-                Mood::Hang => "hang",
-                Mood::Denied => "401",
-                Mood::TokenUnavailable => "token server 503",
-                Mood::BlobUnavailable => "blob 503",
-                Mood::BlobHang => "blob hang",
-                Mood::WrongBytes => "wrong bytes",
+                Behaviour::Serves => continue,
+                Behaviour::NotFound => "404",
+                Behaviour::Limited => "429",
+                Behaviour::Unavailable => "503",
+                Behaviour::Refused => "refused",
+                Behaviour::Hang => "hang",
+                Behaviour::Denied => "401",
+                Behaviour::TokenUnavailable => "token server 503",
+                Behaviour::BlobUnavailable => "blob 503",
+                Behaviour::BlobHang => "blob hang",
+                Behaviour::WrongBytes => "wrong bytes",
             };
             self.count(kind, 1);
         }
@@ -381,7 +381,7 @@ impl World {
         let refusals = self.refusals.take();
         self.count("refusal", refusals.len() as u64);
         hash.add(&format!("{present_since:?}{refusals:?}{:?}", self.counts));
-        let (leases, disturbed) = (self.weather.leases(|leases, _| std::mem::take(leases)), self.weather.disturbed());
+        let (leases, disturbed) = (self.network.leases(|leases, _| std::mem::take(leases)), self.network.disturbed());
         let reports = self.reports.take();
         let Self { plan, budget, quota, wanted, restarts, listed, counts, .. } = self;
         Story {

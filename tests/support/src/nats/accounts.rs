@@ -70,7 +70,7 @@ impl Accounts {
         std::fs::remove_dir_all(self.folder.path().join("store")).expect("the store can be removed");
     }
 
-    /// Writes a context of the nats CLI for a user below `config_home`, as the comments of the example say.
+    /// Writes a context of the nats CLI for a user below `config_home`, as the comments of the example describe.
     ///
     /// # Panics
     /// When it cannot be written.

@@ -28,7 +28,7 @@ impl NatsCluster {
     /// Starts three servers with this configuration and waits until they form a cluster with a leader.
     ///
     /// # Panics
-    /// When no suitable nats-server is found or the servers form no cluster: the text says what to do.
+    /// When no suitable nats-server is found or the servers form no cluster: the text explains what to do.
     #[must_use]
     pub fn start(config: &NatsConfig) -> Self {
         let ports: Vec<HeldPort> = (0..SERVERS).map(|_| HeldPort::any()).collect();

@@ -101,7 +101,7 @@ fn lines_of(log: ChildStderr, kept: Arc<Mutex<String>>) -> Receiver<String> {
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             kept.lock().expect("nothing panics while it reads").push_str(&format!("{line}\n"));
-            // After the start the receiver is gone.
+            // After the start the receiver has been dropped.
             let _ = sender.send(line);
         }
     });

@@ -12,7 +12,7 @@ const ADVICE: &str = "run `cargo xtask tools`, or name a nats-server of at least
 /// if it is new enough.
 ///
 /// # Errors
-/// When none is found: the text says what to do.
+/// When none is found: the text explains what to do.
 pub fn current_program() -> Result<PathBuf, String> {
     let fit = |program: &PathBuf| version(program).is_some_and(|version| version >= OLDEST);
     if let Some(named) = std::env::var_os("FLEETPULL_NATS_SERVER") {
@@ -27,7 +27,7 @@ pub fn current_program() -> Result<PathBuf, String> {
 /// The oldest supported nats-server.
 ///
 /// # Errors
-/// When none is found: the text says what to do.
+/// When none is found: the text explains what to do.
 pub fn oldest_program() -> Result<PathBuf, String> {
     let tool = tools().join("nats-server-oldest");
     match version(&tool) {
@@ -39,7 +39,7 @@ pub fn oldest_program() -> Result<PathBuf, String> {
 /// A nats-server that is too old, for testing how it is refused.
 ///
 /// # Errors
-/// When none is found: the text says what to do.
+/// When none is found: the text explains what to do.
 pub fn old_program() -> Result<PathBuf, String> {
     let tool = tools().join("nats-server-old");
     match version(&tool) {

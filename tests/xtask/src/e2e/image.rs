@@ -1,4 +1,4 @@
-//! Checks that Docker Engine builds the container image, and that the image behaves as its labels and the documentation say.
+//! Checks that Docker Engine builds the container image, and that the image behaves as its labels and the documentation state.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     let build = ["build", "--target", "prebuilt", "--build-arg", &format!("VERSION={version}"), "-t", IMAGE, "-f"];
     command::run(engine.docker(&build).arg(root.join(CONTAINERFILE)).arg(&context))?;
     let size = inspect(&engine, version)?;
-    behaves(&engine, version)?;
+    check_behaviour(&engine, version)?;
     documented(root, size)?;
     println!("image: {size} MiB, runs as {USER}, its labels are right; --version, the demo and an agent with a pull work in it");
     compose(root)
@@ -178,23 +178,23 @@ fn pause() {
 
 /// Checks the image's user and labels; returns its size in MiB.
 fn inspect(engine: &Engine, version: &str) -> anyhow::Result<u64> {
-    let told: Value = serde_json::from_str(&engine.output(&["image", "inspect", IMAGE])?)?;
-    let config = &told[0]["Config"];
+    let inspected: Value = serde_json::from_str(&engine.output(&["image", "inspect", IMAGE])?)?;
+    let config = &inspected[0]["Config"];
     anyhow::ensure!(config["User"] == USER, "the image runs as {}", config["User"]);
     let label = |name: &str| config["Labels"][format!("org.opencontainers.image.{name}")].as_str().unwrap_or_default().to_owned();
     for (name, value) in [("title", "fleetpull"), ("licenses", "Apache-2.0"), ("version", version)] {
         anyhow::ensure!(label(name) == value, "the label {name} is {:?}", label(name));
     }
     anyhow::ensure!(!label("description").is_empty(), "it has no description");
-    let bytes = told[0]["Size"].as_u64().context("an image has a size")?;
+    let bytes = inspected[0]["Size"].as_u64().context("an image has a size")?;
     Ok(bytes.div_ceil(1024 * 1024))
 }
 
 /// Checks a person's first commands, as the image's user and with only the volume and /tmp writable.
-fn behaves(engine: &Engine, version: &str) -> anyhow::Result<()> {
+fn check_behaviour(engine: &Engine, version: &str) -> anyhow::Result<()> {
     let run = ["run", "--rm", "--network", "none", "--read-only", "--tmpfs", TEMPORARY, IMAGE];
-    let said = engine.output(&[&run[..], &["--version"]].concat())?;
-    anyhow::ensure!(said.trim() == format!("fleetpull {version}"), "--version says {said:?}");
+    let version_text = engine.output(&[&run[..], &["--version"]].concat())?;
+    anyhow::ensure!(version_text.trim() == format!("fleetpull {version}"), "--version prints {version_text:?}");
     let demo = engine.output(&[&run[..], &["demo", "-o", "json"]].concat())?;
     anyhow::ensure!(demo.contains("\"Pulled\""), "the demo has pulled nothing: {demo}");
 
@@ -214,8 +214,8 @@ fn behaves(engine: &Engine, version: &str) -> anyhow::Result<()> {
     let uid = engine.output(&["top", agent, "-o", "pid,uid"])?;
     anyhow::ensure!(uid.lines().nth(1).is_some_and(|line| line.split_whitespace().nth(1) == Some("65532")), "it runs as {uid}");
     let refused = engine.docker(&["exec", agent, "fleetpull", "pull", "localhost:1/none:v1", "--node", "n1"]).output()?;
-    let said = String::from_utf8_lossy(&refused.stderr);
-    anyhow::ensure!(refused.status.code() == Some(1), "a pull without a registry ends otherwise: {said}");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    anyhow::ensure!(refused.status.code() == Some(1), "a pull without a registry ends otherwise: {error}");
     engine.output(&["stop", "--time", "20", agent])?;
     let status = engine.output(&["inspect", "--format", "{{.State.ExitCode}}", agent])?;
     anyhow::ensure!(status.trim() == "0", "SIGTERM ended it with {status}");
@@ -227,7 +227,7 @@ fn documented(root: &Path, size: u64) -> anyhow::Result<()> {
     let readme = std::fs::read_to_string(root.join("deploy/README.md"))?;
     let stated = readme.split("The image has ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
     let stated = stated.context("deploy/README.md states no size: write `The image has N MiB`")?;
-    anyhow::ensure!(stated.abs_diff(size) <= SIZE_OFF_MIB, "deploy/README.md says {stated} MiB, and it has {size}");
+    anyhow::ensure!(stated.abs_diff(size) <= SIZE_OFF_MIB, "deploy/README.md states {stated} MiB, and the image has {size} MiB");
     Ok(())
 }
 
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn every_library_of_a_binary_is_found() {
-        let said = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        assert_eq!(libraries(said), ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
+        let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        assert_eq!(libraries(text), ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
         assert_eq!(libraries("\tstatically linked\n"), Vec::<String>::new());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Program {
     Jaeger,
     /// Prometheus' own checker: alert rules and their tests, and the metrics of a running agent.
     Promtool,
-    /// What terminals of 80 and 140 columns show in five incidents, beside golden files; `BLESS=1` writes them.
+    /// What terminals of 80 and 140 columns show in five incidents, compared with golden files; `BLESS=1` writes them.
     Transcripts,
 }
 

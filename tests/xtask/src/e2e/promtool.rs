@@ -84,15 +84,15 @@ impl Agent {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("the agent does not start")?;
         let log = process.stderr.take().context("the agent has a log")?;
         let agent = Self { process, _place: place };
-        let mut said = String::new();
+        let mut log_text = String::new();
         for line in BufReader::new(log).lines() {
             let line = line?;
             if let Some(address) = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()) {
-                return Ok((agent, address.parse().context("the agent says its address")?));
+                return Ok((agent, address.parse().context("the agent logs its address")?));
             }
-            said.push_str(&line);
+            log_text.push_str(&line);
         }
-        bail!("the agent does not say where its metrics are: {said}")
+        bail!("the agent does not log where its metrics are: {log_text}")
     }
 }
 
@@ -115,7 +115,7 @@ fn check_metrics(promtool: &Path, text: &str) -> anyhow::Result<()> {
     let mut check = check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     check.stdin.take().context("promtool reads")?.write_all(text.as_bytes())?;
     let done = check.wait_with_output()?;
-    let said = [done.stdout, done.stderr].concat();
-    anyhow::ensure!(done.status.success(), "promtool check metrics: {}", String::from_utf8_lossy(&said));
+    let output = [done.stdout, done.stderr].concat();
+    anyhow::ensure!(done.status.success(), "promtool check metrics: {}", String::from_utf8_lossy(&output));
     Ok(())
 }

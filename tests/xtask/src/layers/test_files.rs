@@ -11,8 +11,8 @@ const ALL: &str = "all";
 
 /// Separate executables: the crate, the name, and the reason why it cannot be part of the one.
 const APART: [(&str, &str, &str); 2] = [
-    ("tests/simulation", "storm", "it runs beside the others"),
-    ("tests/simulation", "fleet", "it runs beside the others, with an allocator of its own"),
+    ("tests/simulation", "storm", "it runs at the same time as the others"),
+    ("tests/simulation", "fleet", "it runs at the same time as the others, with an allocator of its own"),
 ];
 
 /// Checks that every test executable is `all` or one with a reason to be separate, and that every file is part of one.

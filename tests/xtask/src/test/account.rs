@@ -16,15 +16,15 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn add(&mut self, heard: Self) {
-        self.passed += heard.passed;
-        self.failed += heard.failed;
-        self.ignored += heard.ignored;
-        self.left_out.extend(heard.left_out);
+    pub(super) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.left_out.extend(other.left_out);
         self.left_out.sort();
     }
 
-    pub(super) fn hear(&mut self, line: &str) {
+    pub(super) fn count_line(&mut self, line: &str) {
         if let Some(at) = line.find(SKIPPED) {
             self.left_out.push(line[at + SKIPPED.len()..].trim_end().to_owned());
         }
@@ -50,7 +50,7 @@ impl Account {
             bail!("tests failed, or could not be built: see above");
         }
         if must_have_all && !missing.is_empty() {
-            bail!("CI=true and {} parts could not be had", missing.len());
+            bail!("CI=true and {} required programs could not be installed", missing.len());
         }
         let not_run = self.left_out.len() + self.ignored;
         if must_have_all && not_run > 0 {
@@ -64,15 +64,15 @@ impl Account {
 mod tests {
     use super::*;
 
-    fn heard(lines: &[&str]) -> Account {
+    fn counted(lines: &[&str]) -> Account {
         let mut account = Account::default();
-        lines.iter().for_each(|line| account.hear(line));
+        lines.iter().for_each(|line| account.count_line(line));
         account
     }
 
     #[test]
     fn results_are_summed_and_left_out_tests_are_not_called_passed() {
-        let account = heard(&[
+        let account = counted(&[
             "running 8 tests\n",
             "test a ... ok\n",
             "test result: ok. 8 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.08s\n",
@@ -82,14 +82,14 @@ mod tests {
         ]);
         assert_eq!(account.left_out, ["pulls_through_cri: containerd needs root", "b: no nats-server here"]);
         assert_eq!(account.sum(), "13 passed, 2 failed, 3 not run");
-        assert_eq!(heard(&["test result: ok. 2 passed; 0 failed; 0 ignored\n"]).sum(), "2 passed, 0 failed");
+        assert_eq!(counted(&["test result: ok. 2 passed; 0 failed; 0 ignored\n"]).sum(), "2 passed, 0 failed");
     }
 
     #[test]
     fn ci_fails_where_something_did_not_run() {
-        let all = heard(&["test result: ok. 2 passed; 0 failed; 0 ignored\n"]);
-        let some = heard(&["SKIPPED: a: b\n"]);
-        let ignored = heard(&["test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\n"]);
+        let all = counted(&["test result: ok. 2 passed; 0 failed; 0 ignored\n"]);
+        let some = counted(&["SKIPPED: a: b\n"]);
+        let ignored = counted(&["test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\n"]);
         let part = ["MISSING containerd".to_owned()];
         assert!(all.verdict(true, true, &[]).is_ok());
         assert!(all.verdict(false, false, &[]).is_err());

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn test_executables_are_read_from_what_cargo_says() {
+    fn test_executables_are_read_from_the_messages_of_cargo() {
         let executable = Executable::of(&message("compiler-artifact", true, Some("/w/target/debug/deps/all-1"))).unwrap();
         assert_eq!((&*executable.package, &*executable.kind, &*executable.target), ("bus", "test", "all"));
         assert_eq!(executable.command(false).get_current_dir(), Some(Path::new("/w/shared/bus")));

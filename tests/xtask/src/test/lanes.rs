@@ -67,9 +67,9 @@ fn watch(stage: &str, job: &mut Command, lock: &Mutex<()>) -> anyhow::Result<(Ac
     let mut child = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().with_context(|| format!("cannot start {shown}"))?;
     let (stdout, stderr) = (child.stdout.take().context("stdout is piped")?, child.stderr.take().context("stderr is piped")?);
     let mut account = std::thread::scope(|scope| {
-        let listener = scope.spawn(|| pass_on(stage, stderr, &mut std::io::stderr(), lock));
+        let reader = scope.spawn(|| pass_on(stage, stderr, &mut std::io::stderr(), lock));
         let mut account = pass_on(stage, stdout, &mut std::io::stdout(), lock);
-        account.left_out.extend(listener.join().map(|of_stderr| of_stderr.left_out).unwrap_or_default());
+        account.left_out.extend(reader.join().map(|of_stderr| of_stderr.left_out).unwrap_or_default());
         account
     });
     account.left_out.sort();
@@ -86,7 +86,7 @@ fn pass_on(stage: &str, from: impl Read, to: &mut impl Write, lock: &Mutex<()>) 
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        account.hear(&String::from_utf8_lossy(&line));
+        account.count_line(&String::from_utf8_lossy(&line));
         let whole = [stage.as_bytes(), b" | ", &line].concat();
         let _one_at_a_time = lock.lock();
         // If the reader has closed the output, the tests go on.
@@ -123,10 +123,10 @@ mod tests {
             vec![job("killed", "kill -9 $$")],
         ];
         let finished = run(lanes).unwrap();
-        let told: Vec<_> = finished.iter().map(|one| (one.stage.as_str(), one.succeeded, one.account.sum())).collect();
+        let outcomes: Vec<_> = finished.iter().map(|one| (one.stage.as_str(), one.succeeded, one.account.sum())).collect();
         let expected =
             [("unit", false, "4 passed, 0 failed"), ("e2e", true, "2 passed, 0 failed"), ("killed", false, "0 passed, 0 failed")];
-        assert_eq!(told, expected.map(|(stage, succeeded, sum)| (stage, succeeded, sum.to_owned())));
+        assert_eq!(outcomes, expected.map(|(stage, succeeded, sum)| (stage, succeeded, sum.to_owned())));
     }
 
     #[test]

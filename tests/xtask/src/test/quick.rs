@@ -139,7 +139,7 @@ mod tests {
         ];
         let affected = ["bus", "e2e", "simulation"].map(str::to_owned);
         let lanes = lanes(&executables, &affected);
-        let told: Vec<Vec<&str>> = lanes.iter().map(|lane| lane.iter().map(|job| job.stage.as_str()).collect()).collect();
-        assert_eq!(told, [vec!["bus"], vec!["simulation"]]);
+        let stages: Vec<Vec<&str>> = lanes.iter().map(|lane| lane.iter().map(|job| job.stage.as_str()).collect()).collect();
+        assert_eq!(stages, [vec!["bus"], vec!["simulation"]]);
     }
 }

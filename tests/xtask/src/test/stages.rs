@@ -56,7 +56,7 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 
         }
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
-    // All runs at the lowest priority beside agents: agents without a core send more requests than the bars allow.
+    // All runs at the lowest priority at the same time as agents: agents without a core send more requests than the bars allow.
     [vec![waiting], vec![program.into_iter().chain(unit).chain(crates).collect(), simulated]]
 }
 
@@ -93,13 +93,13 @@ mod tests {
             made_up("simulation", "test", "fleet"),
             made_up("new-crate", "test", "new-target"),
         ];
-        let told = phases(&executables, "0123456789abcdef").into_iter().flatten().map(|lane| {
+        let planned = phases(&executables, "0123456789abcdef").into_iter().flatten().map(|lane| {
             lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
-        let told: Vec<Vec<String>> = told.collect();
+        let planned: Vec<Vec<String>> = planned.collect();
         let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip nonsense::flood --skip chaos:: --test-threads 8";
         assert_eq!(
-            told,
+            planned,
             [
                 vec![
                     "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 4".to_owned(),

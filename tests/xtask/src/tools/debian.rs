@@ -13,12 +13,12 @@ const SERVERS: [(&str, &str, &str); 6] = [
     ("runc", "runc", "what containerd runs"),
     ("skopeo", "skopeo", "a second opinion on images, and the benchmarks' reference"),
     ("strace", "strace", "which system calls a pull makes, in which order"),
-    ("systemd-analyze", "systemd", "what systemd says of the unit"),
+    ("systemd-analyze", "systemd", "the checks of the unit by systemd"),
 ];
 
 /// The same for Docker Engine.
 const DOCKER: [(&str, &str, &str); 2] =
-    [("dockerd", "docker.io", "building and running the image"), ("docker-compose", "docker-compose", "what Compose says of its file")];
+    [("dockerd", "docker.io", "building and running the image"), ("docker-compose", "docker-compose", "the check of the Compose file")];
 
 /// Gets the servers and tools that Debian has.
 pub(super) fn servers() -> Vec<Part> {

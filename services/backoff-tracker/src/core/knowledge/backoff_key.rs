@@ -124,7 +124,7 @@ impl BackoffKey {
 
     /// Another back-off key in the same view.
     #[must_use]
-    pub fn beside(&self, about: About) -> Self {
+    pub fn in_same_view(&self, about: About) -> Self {
         Self::within(Arc::clone(&self.view), about)
     }
 
@@ -330,8 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn one_beside_another_is_what_it_would_be_by_itself() {
+    fn a_key_made_in_the_view_of_another_equals_one_made_alone() {
         let about = About::Repository("a".to_owned());
-        assert_eq!(BackoffKey::new(view(), About::Registry).beside(about.clone()), BackoffKey::new(view(), about));
+        assert_eq!(BackoffKey::new(view(), About::Registry).in_same_view(about.clone()), BackoffKey::new(view(), about));
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_never_tried_sooner_than_is_said() {
+    fn a_login_is_never_attempted_before_its_delay_is_over() {
         for number in 0..100 {
             let about = About::Login { repository: number.to_string(), fingerprint: "f".to_owned(), anonymous: false };
             let backoff_key = BackoffKey::new(View::default(), about);
@@ -105,7 +105,7 @@ mod tests {
     /// A missing image is attempted again within 60 s: the other 5 s of the 65 s are for nodes that let others go first, the lease and the
     /// permit.
     #[test]
-    fn no_step_of_what_is_missing_is_longer_than_a_minute() {
+    fn no_step_of_a_missing_image_is_longer_than_a_minute() {
         for number in 0..100 {
             let about = About::Reference { reference: format!("r/a:{number}"), scope: "s".to_owned(), mirrored: false };
             let backoff_key = BackoffKey::new(View::default(), about);

@@ -20,7 +20,7 @@ use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
 use crate::core::floor::{Floor, OwnFailure};
 
 /// How many resolutions of one image, or of one silent registry, may be without an answer at the same time.
-const ABREAST: u8 = 3;
+const LEASES_AT_ONCE: u8 = 3;
 /// How long a node that has reported an entry lets other nodes probe first, if they want it.
 const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
 /// A success releases an attempt that failed after it, if the success is not older than this. A newer success always does.
@@ -46,14 +46,16 @@ impl Knowledge {
         // If the bus has not answered this request, the request is decided as without a bus.
         let unanswered = std::mem::take(&mut request.unanswered).then_some(WithoutBus { since: now, lost: self.missed_since });
         let without_bus = self.without_bus.or(unanswered);
-        if let Some(refusal) = without_bus.filter(|_| !exempt).and_then(|gone| self.still_held(now, gone, &request.target_keys)) {
+        if let Some(refusal) =
+            without_bus.filter(|_| !exempt).and_then(|without_bus| self.still_held(now, without_bus, &request.target_keys))
+        {
             request.state = State::Delayed;
             request.wake = Some(refusal.next_attempt);
             return Decision::Refused(refusal);
         }
         if exempt || without_bus.is_some() {
             let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
-            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.go(now, id, request, running));
+            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
         }
         if let Some((until, failure)) = self.retry_pauses.until(now, request.target_keys.owner, &request.key) {
             request.state = State::Delayed;
@@ -82,7 +84,9 @@ impl Knowledge {
         let (duty, clearance) = match binding.first() {
             Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, entry, &binding, self.others_first(request), effects)),
             None if self.resolved_lately(now, request) => (Duty::None, Clearance::Given),
-            None => (Duty::Lead, self.abreast(now, id, request.target_keys.image, LeaseName::Lead, self.others_first(request), effects)),
+            None => {
+                (Duty::Lead, self.one_of_three(now, id, request.target_keys.image, LeaseName::Lead, self.others_first(request), effects))
+            }
         };
         let awaits = match (&clearance, duty) {
             (Clearance::Given, _) => quiet.map(|_| request.target_keys.endpoint),
@@ -93,7 +97,7 @@ impl Knowledge {
         };
         let clearance = match clearance {
             Clearance::Given if quiet.is_some() => {
-                self.abreast(now, id, request.target_keys.endpoint, LeaseName::Slot, Duration::ZERO, effects)
+                self.one_of_three(now, id, request.target_keys.endpoint, LeaseName::Slot, Duration::ZERO, effects)
             }
             Clearance::Given if duty == Duty::None => self.in_its_turn(now, request),
             clearance => clearance,
@@ -101,11 +105,11 @@ impl Knowledge {
         let until =
             binding.iter().map(|entry| entry.backoff_key.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         let wake = match clearance {
-            Clearance::Given => return self.go(now, id, request, RunningAttempt { until, ..RunningAttempt::by_clearance(duty) }),
+            Clearance::Given => return self.grant(now, id, request, RunningAttempt { until, ..RunningAttempt::by_clearance(duty) }),
             Clearance::Until(wake) => wake,
             Clearance::HeldByAnother(backoff_key, wake) => match self.waits_until(now, request, backoff_key, quiet) {
                 ends if ends <= now => {
-                    return self.go(now, id, request, RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) });
+                    return self.grant(now, id, request, RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) });
                 }
                 ends => wake.min(ends),
             },
@@ -145,7 +149,7 @@ impl Knowledge {
     pub(super) fn binding(&self, now: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
         let mut binding: Vec<Entry> =
             target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
-        if !self.has(PlantedBug::BelievesAnybody) {
+        if !self.has(PlantedBug::TrustsEveryReporter) {
             wait_for_confirmation(&mut binding);
         }
         binding
@@ -191,7 +195,7 @@ impl Knowledge {
     }
 
     /// Grants clearance. Nothing else does.
-    fn go(&mut self, now: Duration, id: RequestId, request: &mut Request, running: RunningAttempt) -> Decision {
+    fn grant(&mut self, now: Duration, id: RequestId, request: &mut Request, running: RunningAttempt) -> Decision {
         let deadline = self.leases.runs_out(now, id);
         let elected = running.duty != Duty::None || deadline.is_some();
         let released = self.is_released(now, request);
@@ -281,7 +285,7 @@ impl Knowledge {
 
     /// Asks for one of three leases. The next one is asked for only when the one before has been held for `UNANSWERED_AFTER`. Several
     /// leases of one node show no more than one does, so a node that holds one lets others take the next for twice that time.
-    fn abreast(
+    fn one_of_three(
         &mut self,
         now: Duration,
         id: RequestId,
@@ -293,7 +297,7 @@ impl Knowledge {
         let turn = self.fleet.turn(&self.node, purpose(backoff_key, 0));
         let mut wake = Duration::MAX;
         let mut others_first = Duration::ZERO;
-        for number in 0..ABREAST {
+        for number in 0..LEASES_AT_ONCE {
             let name = name(backoff_key, number);
             let standing = self.want(now, id, name, not_before, turn, effects);
             match standing {
@@ -304,7 +308,7 @@ impl Knowledge {
             match self.leases.taken_at(name) {
                 Some(taken) => {
                     if self.leases.is_mine(now, name) {
-                        others_first = UNANSWERED_AFTER * u32::from(ABREAST - 1);
+                        others_first = UNANSWERED_AFTER * u32::from(LEASES_AT_ONCE - 1);
                     }
                     not_before = taken + UNANSWERED_AFTER + others_first + turn;
                 }
@@ -349,7 +353,7 @@ impl Knowledge {
     /// cause.
     fn others_first(&self, request: &Request) -> Duration {
         let fails = |backoff_key: &BackoffKeyId| {
-            self.replica.word(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
+            self.replica.last_report(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
         };
         match self.replica.succeeded_at(request.target_keys.endpoint) {
             Some(answered) if request.target_keys.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
@@ -379,10 +383,10 @@ fn binds(entry: &Entry) -> bool {
 
 /// Limits how long one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, for any number of reports.
 fn wait_for_confirmation(binding: &mut [Entry]) {
-    let lone = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.heard_since));
-    let first: Vec<_> = binding.iter().filter_map(lone).collect();
+    let unconfirmed_by = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failures_received_since));
+    let first: Vec<_> = binding.iter().filter_map(unconfirmed_by).collect();
     for entry in binding.iter_mut() {
-        let of_same = first.iter().filter(|(reporter, _)| lone(entry).is_some_and(|(own, _)| own == *reporter));
+        let of_same = first.iter().filter(|(reporter, _)| unconfirmed_by(entry).is_some_and(|(own, _)| own == *reporter));
         if let Some(since) = of_same.map(|(_, since)| *since).min() {
             entry.next_attempt = entry.next_attempt.min(since + UNCONFIRMED_FOR);
         }

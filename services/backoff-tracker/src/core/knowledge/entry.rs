@@ -42,8 +42,8 @@ pub(super) struct Received {
     /// Since when this reporter has had nothing but failures, as it reports.
     pub(super) failing_since: Duration,
     /// Since when nothing but failures of this reporter was received here.
-    pub(super) heard_since: Duration,
-    /// The failure; none: the report is a success. Kept beside the report because thousands are gone through.
+    pub(super) failures_received_since: Duration,
+    /// The failure; none: the report is a success. Kept next to the report, because a node goes through thousands of them.
     pub(super) claim: Option<Claim>,
 }
 
@@ -58,18 +58,18 @@ pub(super) struct Claim {
 }
 
 impl Received {
-    /// `heard_since`: of the reporter's report before, if that was a failure too.
-    pub(super) fn new(report: Arc<Report>, date: Duration, heard_since: Option<Duration>) -> Self {
+    /// `failures_received_since`: of the reporter's report before, if that was a failure too.
+    pub(super) fn new(report: Arc<Report>, date: Duration, failures_received_since: Option<Duration>) -> Self {
         let failing_for = report.finding.details().map(|details| details.failing_for).unwrap_or_default();
         let failing_since = date.saturating_sub(failing_for);
-        let heard_since = heard_since.map_or(date, |since| since.min(date));
+        let failures_received_since = failures_received_since.map_or(date, |since| since.min(date));
         let claim = report.finding.details().map(|details| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
             step: details.step,
             in_a_row: details.in_a_row,
             retry_after: details.retry_after,
         });
-        Self { report, date, failing_since, heard_since, claim }
+        Self { report, date, failing_since, failures_received_since, claim }
     }
 }
 
@@ -114,7 +114,7 @@ pub struct Entry {
     pub failing_since: Duration,
     /// Since when this node has received nothing but failures of the newest reporter. This is the only value that differs between nodes: a
     /// node that started later has received fewer reports.
-    pub heard_since: Duration,
+    pub failures_received_since: Duration,
     /// How many nodes report it, this one included.
     pub reporters: usize,
     /// How often in a row it failed. A single node moves it by one at most.
@@ -162,8 +162,8 @@ impl Entry {
         let reporters = standing.len();
         let degraded = is_degraded(&backoff_key, standing, newest, success, viewpoint);
         let shared = viewpoint.trusts_anyone || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, viewpoint));
-        let others = standing.iter().filter(|heard| heard.report.reporter != newest.report.reporter);
-        let before = others.max_by_key(|heard| (heard.date, &heard.report.reporter));
+        let others = standing.iter().filter(|received| received.report.reporter != newest.report.reporter);
+        let before = others.max_by_key(|received| (received.date, &received.report.reporter));
         let step = step(standing);
         let next_attempt = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
             // The first step of the reporter, counted from when it began to fail.
@@ -176,9 +176,9 @@ impl Entry {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
             newest: Arc::clone(&newest.report),
             failed_at: newest.date,
-            before: before.map(|heard| (heard.date, heard.report.reporter.clone())),
-            failing_since: standing.iter().map(|heard| heard.failing_since).min()?,
-            heard_since: newest.heard_since.min(newest.failing_since),
+            before: before.map(|received| (received.date, received.report.reporter.clone())),
+            failing_since: standing.iter().map(|received| received.failing_since).min()?,
+            failures_received_since: newest.failures_received_since.min(newest.failing_since),
             backoff_key,
             reporters,
             step,
@@ -201,7 +201,7 @@ fn is_degraded(
         return false;
     }
     let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
-        standing.iter().filter_map(|heard| heard.claim.as_ref()).partition(|claim| claim.is_over);
+        standing.iter().filter_map(|received| received.claim.as_ref()).partition(|claim| claim.is_over);
     let failures: u64 = over.iter().map(|claim| u64::from(claim.in_a_row)).sum();
     let is_down = failures >= DOWN_FAILURES && over.len() >= DOWN_NODES.min(viewpoint.alive);
     !is_down && unanswered.len() <= UNANSWERED_AMONG_ANSWERS
@@ -215,12 +215,12 @@ fn corroborated(
     mine: bool,
     viewpoint: Viewpoint<'_>,
 ) -> bool {
-    let recent = || standing.iter().filter(|heard| heard.date + CORROBORATION_WINDOW >= newest.date);
+    let recent = || standing.iter().filter(|received| received.date + CORROBORATION_WINDOW >= newest.date);
     match backoff_key.about().reach() {
         Reach::AtOnce => true,
         Reach::Repositories(needed) => {
             let mut repositories: Vec<&str> = Vec::with_capacity(needed);
-            for details in recent().filter_map(|heard| heard.report.finding.details()) {
+            for details in recent().filter_map(|received| received.report.finding.details()) {
                 if repositories.len() < needed && !repositories.contains(&details.repository.as_str()) {
                     repositories.push(&details.repository);
                 }
@@ -231,7 +231,7 @@ fn corroborated(
             let there = if backoff_key.about().zone().is_some() { viewpoint.alive_in_zone } else { viewpoint.alive };
             // Another node's report shows that there are at least two nodes, whatever the digest says in the first seconds of a fleet.
             let needed = needed.min(if mine { there } else { there.max(2) });
-            let failed = recent().filter(|heard| heard.claim.is_some_and(|claim| claim.is_over)).count();
+            let failed = recent().filter(|received| received.claim.is_some_and(|claim| claim.is_over)).count();
             let unanswered = recent().count() - failed;
             let answering = success.is_some_and(|success| success + super::QUIET_AFTER >= newest.date);
             failed >= needed || unanswered > UNANSWERED_AMONG_ANSWERS || (!answering && failed + unanswered >= needed)
@@ -242,7 +242,7 @@ fn corroborated(
 /// The highest step that two nodes report, or one more: one node's report moves it by one at most.
 fn step(standing: &[&Received]) -> u32 {
     let (mut highest, mut second) = (0, 0);
-    for claim in standing.iter().filter_map(|heard| heard.claim).map(|claim| claim.step) {
+    for claim in standing.iter().filter_map(|received| received.claim).map(|claim| claim.step) {
         second = second.max(claim.min(highest));
         highest = highest.max(claim);
     }
@@ -262,13 +262,13 @@ fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Re
 
 /// The `Retry-After` that two nodes report, or that the only reporter reports. Counted from the newest failure.
 fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
-    let until = |heard: &&Received| heard.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(heard, asked));
+    let until = |received: &&Received| received.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(received, asked));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
     until.sort_unstable();
     let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };
     vouched.map(|until| until.saturating_sub(newest.date)).filter(|left| !left.is_zero())
 }
 
-fn clamp(heard: &Received, asked: Duration) -> Duration {
-    heard.date + asked.min(cadence::LONGEST_RETRY_AFTER)
+fn clamp(received: &Received, asked: Duration) -> Duration {
+    received.date + asked.min(cadence::LONGEST_RETRY_AFTER)
 }

@@ -132,7 +132,7 @@ mod tests {
 
     /// Two nodes that wait for an image in a fleet of 10,000 do not wait as if all nodes did.
     #[test]
-    fn a_release_holds_nobody_back_for_longer_than_a_second() {
+    fn a_release_delays_no_node_for_longer_than_a_second() {
         let node: NodeName = "n".parse().unwrap();
         for alive in [1, 3, 1_000, 10_000, usize::MAX] {
             let latest = (0..100).map(|purpose| Fleet { alive, rank: None, in_zone: None }.release(&node, purpose)).max();
@@ -143,7 +143,7 @@ mod tests {
 
     /// This holds if all nodes have a report to publish, and if only a few do.
     #[test]
-    fn the_first_three_to_tell_are_so_far_apart_that_each_is_heard_before_the_next() {
+    fn each_of_the_first_three_reports_is_received_before_the_next_is_published() {
         for (alive, share) in [(300, 1), (300, 8), (5_000, 1), (5_000, 8), (10_000, 50)] {
             let of = |rank: usize| {
                 let node: NodeName = format!("n{rank}").parse().unwrap();
@@ -158,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_company_never_waits_for_its_turn() {
+    fn the_only_node_never_waits_for_its_turn() {
         let node: NodeName = "n".parse().unwrap();
         let alone = Fleet::default();
         assert!(alone.turn(&node, 5) < Duration::from_millis(3) && alone.release(&node, 5) < Duration::from_millis(10));
         assert_eq!(alone.publishes_after(&node, 5), Duration::ZERO);
-        let gone = Fleet { alive: 3, rank: Some(9), in_zone: None };
-        assert!(gone.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
+        let out_of_range = Fleet { alive: 3, rank: Some(9), in_zone: None };
+        assert!(out_of_range.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
     }
 }

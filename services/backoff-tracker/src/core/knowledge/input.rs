@@ -125,7 +125,7 @@ pub enum Input {
     /// Whether the fleet policy makes nodes only observe. Then other nodes' reports refuse nothing.
     Observe(bool),
     /// The bus cannot be reached.
-    BusGone,
+    BusLost,
     /// The bus can be reached, but it grants no leases.
     NoLeases,
     /// The bus can be reached again.

@@ -12,13 +12,13 @@ use super::reporters::ReporterId;
 #[derive(Debug, Default)]
 pub(super) struct KeyReports {
     /// Reports of success.
-    sound: BTreeMap<ReporterId, Received>,
+    successes: BTreeMap<ReporterId, Received>,
     /// Reports of failure, sorted by reporter. Most failures have one reporter, and a map would allocate room for eleven.
     failing: Vec<(ReporterId, Received)>,
     /// The newest success, and its reporter.
     success: Option<(Duration, ReporterId)>,
-    /// The newest success that contradicted all reported failures, if no failure was reported since.
-    contradicted: Option<Duration>,
+    /// The newest success that refuted all reported failures, if no failure was reported since.
+    refuted_by: Option<Duration>,
 }
 
 impl KeyReports {
@@ -26,10 +26,10 @@ impl KeyReports {
         let date = received.date;
         let succeeded = received.claim.is_none();
         if succeeded {
-            self.fails_no_more(by);
-            self.sound.insert(by, received);
+            self.remove_failure(by);
+            self.successes.insert(by, received);
         } else {
-            self.sound.remove(&by);
+            self.successes.remove(&by);
             match self.place(by) {
                 Ok(at) => self.failing[at].1 = received,
                 Err(at) => {
@@ -39,7 +39,7 @@ impl KeyReports {
                     self.failing.insert(at, (by, received));
                 }
             }
-            self.contradicted = None;
+            self.refuted_by = None;
         }
         match self.success {
             _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, by)),
@@ -49,15 +49,15 @@ impl KeyReports {
     }
 
     pub(super) fn remove(&mut self, by: ReporterId) {
-        self.fails_no_more(by);
-        self.sound.remove(&by);
+        self.remove_failure(by);
+        self.successes.remove(&by);
         if self.success.is_some_and(|(_, newest)| newest == by) {
             self.find_success();
         }
     }
 
     pub(super) fn of(&self, by: ReporterId) -> Option<&Received> {
-        self.failing_of(by).or_else(|| self.sound.get(&by))
+        self.failing_of(by).or_else(|| self.successes.get(&by))
     }
 
     /// A reporter's last report, if it is a failure.
@@ -68,15 +68,15 @@ impl KeyReports {
     /// The failures, then the successes.
     pub(super) fn all(&self) -> impl Iterator<Item = (ReporterId, &Received)> {
         let failing = self.failing.iter().map(|(by, received)| (*by, received));
-        failing.chain(self.sound.iter().map(|(by, received)| (*by, received)))
+        failing.chain(self.successes.iter().map(|(by, received)| (*by, received)))
     }
 
     pub(super) fn any(&self) -> Option<&Received> {
-        self.failures().chain(self.sound.values()).next()
+        self.failures().chain(self.successes.values()).next()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.failing.is_empty() && self.sound.is_empty()
+        self.failing.is_empty() && self.successes.is_empty()
     }
 
     pub(super) fn fails(&self) -> bool {
@@ -99,16 +99,16 @@ impl KeyReports {
 
     /// The report of the newest success.
     pub(super) fn newest_success(&self) -> Option<&Received> {
-        self.sound.get(&self.success?.1)
+        self.successes.get(&self.success?.1)
     }
 
     /// The newest success of those that count.
     pub(super) fn succeeded_for(&self, counts: impl Fn(&Received) -> bool) -> Option<Duration> {
         let (date, by) = self.success?;
-        if self.sound.get(&by).is_some_and(&counts) {
+        if self.successes.get(&by).is_some_and(&counts) {
             return Some(date);
         }
-        self.sound.values().filter(|received| counts(received)).map(|received| received.date).max()
+        self.successes.values().filter(|received| counts(received)).map(|received| received.date).max()
     }
 
     /// When each report expires. A failure that is not newer than the newest success expires with that success, even if its `Retry-After`
@@ -119,14 +119,14 @@ impl KeyReports {
         self.all().map(move |(by, received)| (by, expires(received).min(with_success(received.date))))
     }
 
-    /// True if the reporters that a success contradicts are to be determined. If an earlier success contradicted all of them, this is
+    /// True if the reporters that a success refutes are to be determined. If an earlier success refuted all of them, this is
     /// repeated at most once per `apart`.
-    pub(super) fn contradicts(&mut self, success: Duration, apart: Duration) -> bool {
-        if self.failing.is_empty() || self.contradicted.is_some_and(|before| success < before + apart) {
+    pub(super) fn refutes(&mut self, success: Duration, apart: Duration) -> bool {
+        if self.failing.is_empty() || self.refuted_by.is_some_and(|before| success < before + apart) {
             return false;
         }
         let all = self.failures().all(|received| received.failing_since < success);
-        self.contradicted = all.then_some(success);
+        self.refuted_by = all.then_some(success);
         true
     }
 
@@ -135,13 +135,13 @@ impl KeyReports {
         self.failing.binary_search_by_key(&by, |(by, _)| *by)
     }
 
-    fn fails_no_more(&mut self, by: ReporterId) {
+    fn remove_failure(&mut self, by: ReporterId) {
         if let Ok(at) = self.place(by) {
             self.failing.remove(at);
         }
     }
 
     fn find_success(&mut self) {
-        self.success = self.sound.iter().map(|(by, received)| (received.date, *by)).max();
+        self.success = self.successes.iter().map(|(by, received)| (received.date, *by)).max();
     }
 }

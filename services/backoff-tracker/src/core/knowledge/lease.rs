@@ -17,8 +17,8 @@ pub const BUS_ANSWER: Duration = Duration::from_millis(250);
 pub const BUS_ANSWER_MOST: Duration = Duration::from_millis(750);
 /// The round trip that is assumed until the bus has answered.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// Missed answers in a row after which the bus counts as gone. It is then not asked for leases until it is back.
-pub const MISSES_TO_GONE: u32 = 3;
+/// Missed answers in a row after which the bus counts as lost. It is then not asked for leases until it is back.
+pub const MISSES_UNTIL_LOST: u32 = 3;
 /// Leases remembered before expired ones are forgotten; other nodes' leases never exceed this. If a lease is not remembered, the bus
 /// answers whether another node holds it.
 const LEASES_REMEMBERED: usize = 4_096;
@@ -208,12 +208,12 @@ impl Leases {
     pub(super) fn has_room(&mut self, now: Duration) -> bool {
         if self.known.len() >= LEASES_REMEMBERED && now >= self.swept + SWEPT_EVERY {
             self.swept = now;
-            self.forget_what_ran_out(now);
+            self.forget_expired(now);
         }
         self.known.len() < LEASES_REMEMBERED
     }
 
-    fn forget_what_ran_out(&mut self, now: Duration) {
+    fn forget_expired(&mut self, now: Duration) {
         let until = |lease: &Lease| match lease {
             Lease::Asked { .. } => Duration::MAX,
             Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends } | Lease::Free { since: ends } => *ends + PROBE_DEADLINE,
@@ -283,6 +283,6 @@ mod tests {
         leases.taken(second, forgotten, PROBE_DEADLINE);
         assert!(matches!(leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
         leases.taken(second + 2 * PROBE_DEADLINE, lead(5 * LEASES_REMEMBERED), PROBE_DEADLINE);
-        assert_eq!(leases.known.len(), 1, "what ran out makes room");
+        assert_eq!(leases.known.len(), 1, "expired leases make room");
     }
 }

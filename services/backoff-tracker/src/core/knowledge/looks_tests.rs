@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    fn want(&mut self) {
+    fn request(&mut self) {
         self.last += 1;
         let image = format!("r/a{}:1", self.last);
         let view = View { registry: "r".to_owned(), ..View::default() };
@@ -60,10 +60,10 @@ impl Node {
     fn fail_one(&mut self) {
         let end = self.now + Duration::from_secs(60);
         while self.cleared.is_empty() && self.now < end {
-            self.now = self.core.next_wake().expect("somebody waits").max(self.now);
+            self.now = self.core.next_wake().expect("a request waits").max(self.now);
             self.give(Input::Tick);
         }
-        let (request, attempt) = (self.cleared.pop_front().expect("somebody may pull"), AttemptId::random(&mut self.random));
+        let (request, attempt) = (self.cleared.pop_front().expect("a request has clearance"), AttemptId::random(&mut self.random));
         self.now += Duration::from_millis(10);
         self.give(Input::AttemptStarted { request, attempt, trace: None });
         let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
@@ -76,19 +76,19 @@ impl Node {
 fn looked_at_for_a_pull(waiting: usize) -> usize {
     let mut node = Node::new();
     for _ in 0..waiting {
-        node.want();
+        node.request();
     }
     node.fail_one();
     node.core.requests.looked_at = 0;
     for _ in 0..ENDED {
         node.fail_one();
-        node.want();
+        node.request();
     }
     node.core.requests.looked_at / ENDED
 }
 
 #[test]
-fn a_pull_costs_the_same_however_many_images_are_wanted() {
+fn the_cost_of_a_pull_does_not_depend_on_how_many_requests_wait() {
     let (few, many) = (looked_at_for_a_pull(20), looked_at_for_a_pull(900));
     assert!(few <= LOOKED_AT_MOST && many <= LOOKED_AT_MOST, "{few} while 20 wait, {many} while 900 do");
 }

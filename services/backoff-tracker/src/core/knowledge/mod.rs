@@ -52,7 +52,7 @@ pub use entry::{Binding, Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
 pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal};
-pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_TO_GONE, RequestId};
+pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_UNTIL_LOST, RequestId};
 pub use node::{Knowledge, KnowledgeCounts, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;

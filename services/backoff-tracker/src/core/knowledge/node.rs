@@ -12,7 +12,7 @@ use super::entry::{Binding, Entry, Viewpoint};
 use super::exemptions::Exemptions;
 use super::fleet::Fleet;
 use super::input::{Decision, Effect, Input, LeaseAnswer, Refusal};
-use super::lease::{LeaseName, Leases, MISSES_TO_GONE, RequestId};
+use super::lease::{LeaseName, Leases, MISSES_UNTIL_LOST, RequestId};
 use super::lease_waits::LeaseWaits;
 use super::openings::Openings;
 use super::planted_bug::PlantedBug;
@@ -197,7 +197,7 @@ impl Knowledge {
 
     /// Whether a request is known here.
     #[must_use]
-    pub fn wants(&self, request: RequestId) -> bool {
+    pub fn has_request(&self, request: RequestId) -> bool {
         self.requests.contains(request)
     }
 
@@ -230,9 +230,9 @@ impl Knowledge {
     }
 
     pub(super) fn viewpoint(&self, now: Duration) -> Viewpoint<'_> {
-        let trusts_anyone = self.has(PlantedBug::BelievesAnybody);
-        let said = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
-        let (alive, alive_in_zone) = (said(self.fleet.alive), said(self.fleet.in_zone.unwrap_or_default()));
+        let trusts_anyone = self.has(PlantedBug::TrustsEveryReporter);
+        let known = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
+        let (alive, alive_in_zone) = (known(self.fleet.alive), known(self.fleet.in_zone.unwrap_or_default()));
         let endless = self.has(PlantedBug::StepsGrow);
         Viewpoint { node: &self.node, now, alive_in_zone, alive, trusts_anyone, endless }
     }
@@ -313,13 +313,13 @@ impl Knowledge {
                 self.exemptions.fleet_observes = fleet_observes;
                 self.requests.ids()
             }
-            Input::BusGone => {
-                self.unpublished.bus_is_gone();
+            Input::BusLost => {
+                self.unpublished.bus_lost();
                 self.set_without_bus(Some(WithoutBus { since: now, lost: now }))
             }
             Input::NoLeases => self.set_without_bus(Some(WithoutBus { since: now, lost: now })),
             Input::BusBack => {
-                self.unpublished.bus_is_back();
+                self.unpublished.bus_back();
                 self.set_without_bus(None)
             }
             Input::CaughtUp => {
@@ -345,7 +345,7 @@ impl Knowledge {
     pub fn no_room(&self, now: Duration) -> Refusal {
         Refusal {
             class: FailureClass::NodeLocal,
-            cause: format!("{MAX_REQUESTS} images are wanted on this node already: wait for some of them, or cancel them"),
+            cause: format!("{MAX_REQUESTS} images are requested on this node already: wait until some are pulled, or cancel them"),
             learned_by: self.node.clone(),
             learned_ago: Duration::ZERO,
             trace: None,
@@ -372,7 +372,7 @@ impl Knowledge {
     }
 
     /// Ends the local rule's delay of pulls that failed by this key, because another node has shown that it is in order.
-    pub(super) fn cause_is_gone(&mut self, now: Duration, backoff_key: BackoffKeyId) {
+    pub(super) fn lift_own_delays(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let released = self.released_by(now, backoff_key, now);
         self.release(released);
     }
@@ -442,7 +442,7 @@ impl Knowledge {
             }
             self.misses += 1;
             self.missed_last = now;
-            if self.misses >= MISSES_TO_GONE {
+            if self.misses >= MISSES_UNTIL_LOST {
                 due.extend(self.set_without_bus(Some(WithoutBus { since: now, lost: self.missed_since })));
             }
         }
@@ -497,14 +497,14 @@ impl Knowledge {
 
 /// Answers a request if the decision differs from the last one, apart from its age.
 fn answer_if_changed(id: RequestId, request: &mut Request, decision: Decision, effects: &mut Vec<Effect>) {
-    let known = match (&request.last_decision, &decision) {
+    let same = match (&request.last_decision, &decision) {
         (Some(Decision::Refused(last)), Decision::Refused(refusal)) => {
             last.next_attempt == refusal.next_attempt && last.learned_by == refusal.learned_by && last.cause == refusal.cause
         }
         (Some(last), decision) => last == decision,
         (None, _) => false,
     };
-    if !known {
+    if !same {
         request.last_decision = Some(decision.clone());
         effects.push(Effect::Answer(id, decision));
     }

@@ -90,7 +90,7 @@ impl Openings {
 
     /// Whether the node's own report does not count yet.
     fn is_without_own(&self, backoff_key: BackoffKeyId) -> bool {
-        self.unstored.get(&backoff_key).is_some_and(|said_before| !said_before)
+        self.unstored.get(&backoff_key).is_some_and(|fails_again| !fails_again)
     }
 
     /// An operator has cleared the entry: no release is recorded.
@@ -101,13 +101,14 @@ impl Openings {
 
 impl Knowledge {
     /// The node publishes a report. What it changes is recorded when the bus has stored it.
-    pub(super) fn say_unstored(&mut self, report: &Report) {
+    pub(super) fn note_unstored(&mut self, report: &Report) {
         let fails = |report: &Report| report.finding.details().is_some();
-        let said_before = self.replica.word(report.backoff_key.id(), &self.node).is_some_and(|word| fails(word) && fails(report));
+        let fails_again =
+            self.replica.last_report(report.backoff_key.id(), &self.node).is_some_and(|before| fails(before) && fails(report));
         if self.openings.unstored.len() >= MAX_KEYS_OF_ONE {
             self.openings.unstored.clear();
         }
-        self.openings.unstored.insert(report.backoff_key.id(), said_before);
+        self.openings.unstored.insert(report.backoff_key.id(), fails_again);
     }
 
     /// The bus has stored this node's report on a back-off key.
@@ -115,7 +116,7 @@ impl Knowledge {
         if self.openings.unstored.remove(&backoff_key).is_none() {
             return;
         }
-        let Some(report) = self.replica.word(backoff_key, &self.node).cloned() else { return };
+        let Some(report) = self.replica.last_report(backoff_key, &self.node).cloned() else { return };
         if let Some(news) = self.follow(now, &report) {
             effects.push(Effect::Announce(Box::new(news)));
         }
@@ -168,7 +169,7 @@ impl Knowledge {
     pub(super) fn note_probe(&self, now: Duration, running: &RunningAttempt, backoff_keys: &[Arc<BackoffKey>], effects: &mut Vec<Effect>) {
         let Duty::Probe(probed) = running.duty else { return };
         let Some(backoff_key) = backoff_keys.iter().find(|backoff_key| backoff_key.id() == probed) else { return };
-        let own = self.replica.word(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
+        let own = self.replica.last_report(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
         if let (Some(entry), Some(own)) = (self.entry(now, backoff_key.id()), own) {
             effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
         }

@@ -8,7 +8,7 @@ pub enum PlantedBug {
     /// A success that other nodes report changes nothing.
     SuccessIgnored,
     /// One node's report counts as corroborated, even if the node is distrusted.
-    BelievesAnybody,
+    TrustsEveryReporter,
     /// Delays double at each step, without end.
     StepsGrow,
     /// The reports that a node reads at its start are dropped.

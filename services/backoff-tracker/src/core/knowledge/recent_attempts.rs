@@ -10,7 +10,7 @@ use super::request::RunningAttempt;
 use super::target::TargetKeys;
 
 /// Attempts remembered; their reports come within the time of a pull.
-const MAX_TRIED: usize = 1_024;
+const MAX_ATTEMPTS: usize = 1_024;
 
 /// Attempts that are over as far as the fleet is concerned.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Attempt {
     /// Ended and not reported, because it hung while others were answered. Its result counts for nothing.
     abandoned: bool,
     /// The manifest was answered, and the pull continues.
-    goes_on: bool,
+    continues: bool,
 }
 
 impl RecentAttempts {
@@ -42,7 +42,7 @@ impl RecentAttempts {
     ) {
         self.remember(
             attempt,
-            Attempt { target_keys: target_keys.clone(), backoff_keys, running: Some(running.clone()), abandoned: false, goes_on: false },
+            Attempt { target_keys: target_keys.clone(), backoff_keys, running: Some(running.clone()), abandoned: false, continues: false },
         );
     }
 
@@ -50,63 +50,61 @@ impl RecentAttempts {
         let running = Some(running.clone());
         self.remember(
             attempt,
-            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running, abandoned: false, goes_on: true },
+            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running, abandoned: false, continues: true },
         );
     }
 
     pub(super) fn abandoned(&mut self, attempt: AttemptId, target_keys: &TargetKeys) {
         self.remember(
             attempt,
-            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running: None, abandoned: true, goes_on: false },
+            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running: None, abandoned: true, continues: false },
         );
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|recent_attempts| recent_attempts.abandoned)
+        self.attempts.get(&attempt).is_some_and(|recent| recent.abandoned)
     }
 
     /// The attempt, if its manifest was answered. Returned once.
     pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
         let resolved = self.resolved_one(attempt)?;
-        if let Some(recent_attempts) = self.attempts.get_mut(&attempt) {
-            recent_attempts.goes_on = false;
+        if let Some(recent) = self.attempts.get_mut(&attempt) {
+            recent.continues = false;
         }
         Some(resolved)
     }
 
     /// Like [`Self::take_resolved`], but the attempt can be returned again.
     pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
-        let recent_attempts = self.attempts.get(&attempt).filter(|recent_attempts| recent_attempts.goes_on)?;
-        Some((recent_attempts.target_keys.clone(), recent_attempts.running.clone()?))
+        let recent = self.attempts.get(&attempt).filter(|recent| recent.continues)?;
+        Some((recent.target_keys.clone(), recent.running.clone()?))
     }
 
     /// The state of an attempt, if its result counts.
-    pub(super) fn going_of(&self, attempt: AttemptId) -> Option<RunningAttempt> {
+    pub(super) fn running_of(&self, attempt: AttemptId) -> Option<RunningAttempt> {
         self.attempts.get(&attempt)?.running.clone()
     }
 
     /// The keys that the failure of an attempt is about, if the attempt is known.
     pub(super) fn backoff_keys_of(&self, attempt: AttemptId) -> Option<Vec<Arc<BackoffKey>>> {
-        self.attempts.get(&attempt).map(|recent_attempts| recent_attempts.backoff_keys.clone())
+        self.attempts.get(&attempt).map(|recent| recent.backoff_keys.clone())
     }
 
     /// Whether the node's own rule allowed it, without clearance.
     pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
-        self.attempts
-            .get(&attempt)
-            .is_some_and(|recent_attempts| recent_attempts.running.as_ref().is_some_and(|running| running.by_own_rule))
+        self.attempts.get(&attempt).is_some_and(|recent| recent.running.as_ref().is_some_and(|running| running.by_own_rule))
     }
 
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
-        self.attempts.get(&attempt).map(|recent_attempts| &recent_attempts.target_keys.target.view)
+        self.attempts.get(&attempt).map(|recent| &recent.target_keys.target.view)
     }
 
-    fn remember(&mut self, attempt: AttemptId, recent_attempts: Attempt) {
-        if self.attempts.insert(attempt, recent_attempts).is_some() {
+    fn remember(&mut self, attempt: AttemptId, recent: Attempt) {
+        if self.attempts.insert(attempt, recent).is_some() {
             return;
         }
         self.order.push_back(attempt);
-        if self.order.len() > MAX_TRIED
+        if self.order.len() > MAX_ATTEMPTS
             && let Some(oldest) = self.order.pop_front()
         {
             self.attempts.remove(&oldest);

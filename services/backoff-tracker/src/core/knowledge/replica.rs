@@ -43,7 +43,7 @@ pub struct ReplicaCounts {
     /// Reports kept now.
     pub reports: u64,
     /// Reports that were new.
-    pub heard_total: u64,
+    pub received_total: u64,
     /// Reports that changed nothing: repeated, or older than the reporter's last one.
     pub stale_total: u64,
     /// Reports forgotten because there was no room.
@@ -51,7 +51,7 @@ pub struct ReplicaCounts {
     /// Reports with an impossible time, which was clamped.
     pub clamped_total: u64,
     /// Reporters that became distrusted.
-    pub contradicted_total: u64,
+    pub distrusted_total: u64,
 }
 
 /// Every node's last report on every key.
@@ -85,12 +85,13 @@ impl Replica {
             return false;
         }
         let backoff_key = report.backoff_key.id();
-        let failing = self.received(backoff_key, &report.reporter).filter(|known| known.claim.is_some()).map(|known| known.heard_since);
+        let failing =
+            self.received(backoff_key, &report.reporter).filter(|known| known.claim.is_some()).map(|known| known.failures_received_since);
         if report.finding == Finding::Succeeded {
-            self.pardon(now, &report, date, failing.is_some());
+            self.restore_trust(now, &report, date, failing.is_some());
         }
         self.derived.forget(backoff_key);
-        let by = self.reporters.spoke(&report.reporter, backoff_key, date);
+        let by = self.reporters.note_report(&report.reporter, backoff_key, date);
         let received = Received::new(report, date, failing);
         self.oldest_expires = self.oldest_expires.min(expires(&received));
         let kind = kind(&received.report.backoff_key);
@@ -98,9 +99,9 @@ impl Replica {
         reports.insert(by, received);
         let fails = reports.fails();
         self.note_failing(kind, backoff_key, fails);
-        self.contradict(now, backoff_key);
+        self.distrust_refuted(now, backoff_key);
         self.make_room(by);
-        self.counts.heard_total += 1;
+        self.counts.received_total += 1;
         true
     }
 
@@ -145,7 +146,7 @@ impl Replica {
     /// All reports of a node, with their dates.
     pub(super) fn reports_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let Some(by) = self.reporters.find(node) else { return vec![] };
-        self.heard_of(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
+        self.received_from(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
     /// The entry of a key. Reports of a distrusted node count for that node alone.
@@ -167,8 +168,8 @@ impl Replica {
     /// True if other nodes need an unpublished failure of `viewpoint.node`: the first opens the entry, and the next confirm it until no rule asks for
     /// more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys with a known failure.
     pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, viewpoint: Viewpoint<'_>) -> bool {
-        let silent = KeyReports::default();
-        let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&silent);
+        let no_reports = KeyReports::default();
+        let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&no_reports);
         let unpublished = Received::new(Arc::clone(unpublished), date, None);
         let derive = |unpublished| self.derive_among(reports, Some(viewpoint.node), unpublished, viewpoint);
         match (derive(None), derive(Some(&unpublished))) {
@@ -199,9 +200,9 @@ impl Replica {
         with: Option<&Received>,
         viewpoint: Viewpoint<'_>,
     ) -> Option<Entry> {
-        let nobody = BTreeMap::new();
+        let no_nodes = BTreeMap::new();
         let about = &reports.any().or(with)?.report.backoff_key;
-        let of_kind = self.distrust.get(&kind(about)).unwrap_or(&nobody);
+        let of_kind = self.distrust.get(&kind(about)).unwrap_or(&no_nodes);
         let counts = |received: &Received| {
             let reporter = &received.report.reporter;
             let counted = of_kind.is_empty() || viewpoint.trusts_anyone || reporter == viewpoint.node;
@@ -216,7 +217,7 @@ impl Replica {
         let with = with.filter(|received| stands(received));
         let standing = reports.failures().filter(|received| stands(received) && counts(received)).chain(with);
         let mut entry = Entry::derive(standing, mine, success, viewpoint)?;
-        if entry.is_unconfirmed() && !viewpoint.trusts_anyone && self.doubtful(viewpoint.now, &entry.newest) {
+        if entry.is_unconfirmed() && !viewpoint.trusts_anyone && self.is_distrusted_in_view(viewpoint.now, &entry.newest) {
             entry.binding = Binding::Reporters;
         }
         Some(entry)
@@ -244,7 +245,7 @@ impl Replica {
 
     /// A node's last report on a key.
     #[must_use]
-    pub fn word(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
+    pub fn last_report(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
         self.received(backoff_key, node).map(|received| &*received.report)
     }
 
@@ -259,7 +260,7 @@ impl Replica {
 
     /// True if any key of a view has a failure of this class.
     pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
-        self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_doubted(*backoff_key)))
+        self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_failing(*backoff_key)))
     }
 
     fn note_failing(&mut self, kind: Kind, backoff_key: BackoffKeyId, fails: bool) {
@@ -303,16 +304,16 @@ impl Replica {
         age.min(OLDEST)
     }
 
-    fn heard_of(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
+    fn received_from(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
         self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
 
-    fn make_room(&mut self, speaker: ReporterId) {
-        if self.reporters.count_of(speaker) > MAX_KEYS_OF_ONE {
-            self.forget_oldest_of(speaker);
+    fn make_room(&mut self, reporter: ReporterId) {
+        if self.reporters.count_of(reporter) > MAX_KEYS_OF_ONE {
+            self.forget_oldest_of(reporter);
         }
         if self.reporters.reports() > MAX_REPORTS
-            && let Some(most) = self.reporters.most_talkative()
+            && let Some(most) = self.reporters.with_most_reports()
         {
             self.forget_oldest_of(most);
         }
@@ -347,7 +348,7 @@ impl Replica {
         }
         self.collected = now;
         for nodes in self.distrust.values_mut() {
-            nodes.retain(|_, distrust| now < distrust.contradicted_at + 2 * DISTRUSTED_FOR);
+            nodes.retain(|_, distrust| now < distrust.refuted_at + 2 * DISTRUSTED_FOR);
         }
         self.distrust.retain(|_, nodes| !nodes.is_empty());
         self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);

@@ -35,8 +35,8 @@ impl Reporters {
     }
 
     /// A reporter has a report of this date on a back-off key.
-    pub(super) fn spoke(&mut self, name: &NodeName, backoff_key: BackoffKeyId, date: Duration) -> ReporterId {
-        let id = self.find(name).unwrap_or_else(|| self.admit(name));
+    pub(super) fn note_report(&mut self, name: &NodeName, backoff_key: BackoffKeyId, date: Duration) -> ReporterId {
+        let id = self.find(name).unwrap_or_else(|| self.add(name));
         if self.known[id.place()].reports.insert(backoff_key, date).is_none() {
             self.reports += 1;
         }
@@ -72,7 +72,7 @@ impl Reporters {
     }
 
     /// The reporter with the most reports.
-    pub(super) fn most_talkative(&self) -> Option<ReporterId> {
+    pub(super) fn with_most_reports(&self) -> Option<ReporterId> {
         self.ids.values().copied().max_by_key(|id| (self.count_of(*id), *id))
     }
 
@@ -81,7 +81,7 @@ impl Reporters {
         self.reports
     }
 
-    fn admit(&mut self, name: &NodeName) -> ReporterId {
+    fn add(&mut self, name: &NodeName) -> ReporterId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.known.push(Known::default());
             ReporterId(u32::try_from(self.known.len() - 1).unwrap_or(u32::MAX))
@@ -103,22 +103,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_forgotten_leaves_its_number_to_the_next() {
+    fn the_number_of_a_forgotten_reporter_goes_to_the_next_new_one() {
         let name = |name: &str| name.parse::<NodeName>().expect("a name");
         let (one, two, date) = (BackoffKeyId(1), BackoffKeyId(2), Duration::from_secs(1));
         let mut reporters = Reporters::default();
-        let first = reporters.spoke(&name("a"), one, date);
-        assert_eq!(reporters.spoke(&name("a"), two, Duration::ZERO), first);
-        let second = reporters.spoke(&name("b"), one, date);
+        let first = reporters.note_report(&name("a"), one, date);
+        assert_eq!(reporters.note_report(&name("a"), two, Duration::ZERO), first);
+        let second = reporters.note_report(&name("b"), one, date);
         assert_ne!(first, second);
         assert_eq!((reporters.reports(), reporters.count_of(first), reporters.oldest_of(first)), (3, 2, Some(two)));
-        assert_eq!(reporters.most_talkative(), Some(first));
+        assert_eq!(reporters.with_most_reports(), Some(first));
         reporters.forget(first, one);
-        assert_eq!(reporters.find(&name("a")), Some(first), "another word of its is kept");
+        assert_eq!(reporters.find(&name("a")), Some(first), "another of its reports is kept");
         reporters.forget(first, two);
         reporters.forget(first, two);
         assert_eq!((reporters.find(&name("a")), reporters.reports(), reporters.count_of(first)), (None, 1, 0));
-        assert_eq!(reporters.spoke(&name("c"), one, date), first);
+        assert_eq!(reporters.note_report(&name("c"), one, date), first);
         assert_eq!(reporters.backoff_keys_of(first).collect::<Vec<_>>(), [one]);
     }
 }

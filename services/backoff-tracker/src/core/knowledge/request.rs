@@ -38,7 +38,7 @@ pub(super) enum State {
     Fresh,
     /// Refused by an entry, or waiting for another node's report.
     Delayed,
-    /// The cause is gone; it continues in its turn.
+    /// The cause is removed; it continues in its turn.
     Released {
         /// When its turn is.
         at: Duration,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_by_the_key_that_is_held_the_shortest_of_those_that_want_it_now() {
+    fn of_the_keys_of_its_callers_a_request_uses_the_one_refused_the_shortest() {
         let seconds: BTreeMap<LocalKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
         let held = |key: &LocalKey| seconds.get(key).copied().map(Duration::from_secs);
         let mut request = Request::new(key("a"), TargetKeys::new(Target::default()));

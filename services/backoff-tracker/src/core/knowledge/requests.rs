@@ -302,7 +302,7 @@ mod tests {
         requests.assert_invariants();
     }
 
-    fn perform(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
+    fn apply(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
         match act.clone() {
             Act::Add(id, image, wake) => {
                 let mut request = Request::new(LocalKey { pod: None, image: "a:1".to_owned() }, target_keys(image));
@@ -351,15 +351,15 @@ mod tests {
             for act in &acts {
                 let backoff_keys = || (0..IMAGES).map(|image| target_keys(image).endpoint);
                 let before: Vec<_> = backoff_keys().filter_map(|backoff_key| first(&model, backoff_key)).collect();
-                perform(&mut knowledge, &mut model, act);
+                apply(&mut knowledge, &mut model, act);
                 compare(&knowledge.requests, &model);
                 let after = backoff_keys().filter_map(|backoff_key| first(&model, backoff_key));
                 let came_first: BTreeSet<RequestId> = after.filter(|id| !before.contains(id)).collect();
-                let told: BTreeSet<RequestId> = std::iter::from_fn(|| knowledge.requests.take_now_first()).collect();
-                prop_assert!(told.is_subset(&came_first), "{told:?} of {came_first:?}");
+                let taken: BTreeSet<RequestId> = std::iter::from_fn(|| knowledge.requests.take_now_first()).collect();
+                prop_assert!(taken.is_subset(&came_first), "{taken:?} of {came_first:?}");
                 let acted = match act { Act::Add(id, ..) | Act::Change(id, _) | Act::With(id, ..) | Act::Remove(id) => RequestId(*id) };
                 // A request that has just begun to wait was looked at already.
-                prop_assert!(came_first.iter().all(|id| *id == acted || told.contains(id)), "{told:?} of {came_first:?}");
+                prop_assert!(came_first.iter().all(|id| *id == acted || taken.contains(id)), "{taken:?} of {came_first:?}");
             }
         }
     }

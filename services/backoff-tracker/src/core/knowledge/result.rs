@@ -22,13 +22,13 @@ use crate::core::delays::milliseconds;
 use crate::core::floor::{FailedAttempt, OwnFailure};
 
 /// A success is not published again while one is known that is younger than this, unless it changes something.
-const TOLD_LATELY: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
+const SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// If a fifth of all requests is served, this many failures in a row happen by chance once in 250 times.
 const FAILS_ALONE_AFTER: u32 = 25;
-/// Like `TOLD_LATELY`, for a success of a registry: nodes that fail depend on how lately it has served others.
-const SERVED_TOLD_LATELY: Duration = Duration::from_secs(3);
+/// Like `SUCCESS_PUBLISHED_AGAIN_AFTER`, for a success of a registry: nodes that fail depend on how lately it has served others.
+const REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers; returns the requests that it touches. The same report again changes nothing.
@@ -46,7 +46,7 @@ impl Knowledge {
         }
         let touched = self.failed_late(now, report.attempt, &failure, effects);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
-        if let Some(running) = self.recent_attempts.going_of(report.attempt) {
+        if let Some(running) = self.recent_attempts.running_of(report.attempt) {
             let kept = own_failure(now, &failure, report.attempt_span);
             self.note_floor(&report.key, report.attempt, &running, &backoff_keys, &kept);
         }
@@ -142,7 +142,7 @@ impl Knowledge {
     fn reached(&mut self, now: Duration, id: RequestId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         self.with_request(id, |knowledge, request| {
             let State::RunningAttempt(running) = &mut request.state else { return (vec![], Fate::Ends) };
-            let touched = knowledge.tell_stages(now, &request.target_keys, running, stage, effects);
+            let touched = knowledge.publish_stages(now, &request.target_keys, running, stage, effects);
             let Some((attempt, _)) = running.attempt else { return (touched, Fate::Ends) };
             if running.reached.contains(&Stage::Manifest) {
                 // The node's own delay ends only when the pull has succeeded: it may still fail, for example on this node's disk.
@@ -168,12 +168,12 @@ impl Knowledge {
     /// A stage has answered an attempt whose clearance is over.
     fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((target_keys, mut running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
-        let touched = self.tell_stages(now, &target_keys, &mut running, stage, effects);
+        let touched = self.publish_stages(now, &target_keys, &mut running, stage, effects);
         self.recent_attempts.resolved(attempt, &target_keys, &running);
         touched
     }
 
-    fn tell_stages(
+    fn publish_stages(
         &mut self,
         now: Duration,
         target_keys: &TargetKeys,
@@ -207,12 +207,12 @@ impl Knowledge {
             let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
                 || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
                 || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
-            touched.extend(self.tell_success(now, backoff_key, watched, running, effects));
+            touched.extend(self.publish_success(now, backoff_key, watched, running, effects));
         }
         touched
     }
 
-    fn tell_success(
+    fn publish_success(
         &mut self,
         now: Duration,
         backoff_key: &Arc<BackoffKey>,
@@ -220,18 +220,20 @@ impl Knowledge {
         running: &RunningAttempt,
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
-        let own_doubt = self.replica.word(backoff_key.id(), &self.node).is_some_and(|word| word.finding.details().is_some());
+        let own_report_fails = self.replica.last_report(backoff_key.id(), &self.node).is_some_and(|own| own.finding.details().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
         let failed_unpublished = self.unpublished.failure(backoff_key.id()).is_some();
         let is_first = || (watched || failed_unpublished) && self.is_newer_success(backoff_key, now);
-        let is_news =
-            own_doubt || (failed_unpublished && self.unpublished.is_cut()) || self.replica.is_doubted(backoff_key.id()) || is_first();
+        let is_news = own_report_fails
+            || (failed_unpublished && self.unpublished.is_without_bus())
+            || self.replica.is_failing(backoff_key.id())
+            || is_first();
         if !is_news {
             self.unpublished.forget(backoff_key.id());
             return vec![];
         }
         self.publish(now, running, Arc::clone(backoff_key), Finding::Succeeded, effects);
-        self.cause_is_gone(now, backoff_key.id());
+        self.lift_own_delays(now, backoff_key.id());
         self.requests.touching(backoff_key.id())
     }
 
@@ -262,7 +264,7 @@ impl Knowledge {
         }
         if failure.shows_reachable() && !late {
             let endpoint = request.target_keys.stage_backoff_key(failure.stage);
-            touched.extend(self.tell_success(now, &endpoint, true, running, effects));
+            touched.extend(self.publish_success(now, &endpoint, true, running, effects));
         }
         if let Some((attempt, span)) = running.attempt {
             let own = own_failure(now, failure, span);
@@ -324,10 +326,10 @@ impl Knowledge {
     fn details(&self, target_keys: &TargetKeys, running: &RunningAttempt, backoff_key: &BackoffKey, failure: &Failure) -> FailureDetails {
         let (message, repository) = (failure.cause.clone(), target_keys.target.repository.clone());
         let id = backoff_key.id();
-        let told = || self.replica.word(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
+        let last_report = || self.replica.last_report(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
         let before = match self.unpublished.failure(id) {
             Some((details, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(details),
-            None => told().and_then(|word| word.finding.details()),
+            None => last_report().and_then(|report| report.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
         let (step, failing_for) = (running.step_of(id), self.failing_for(id, running.begun));
@@ -401,10 +403,10 @@ impl Knowledge {
         let without_bus = match report.finding {
             Finding::Failed(_) | Finding::Unanswered(_) if running.duty == Duty::None => self.unpublished.began_without_bus(running.begun),
             // Other nodes wait for the result.
-            _ => self.unpublished.is_cut(),
+            _ => self.unpublished.is_without_bus(),
         };
         if without_bus {
-            self.tell_in_turn(now, report, now.saturating_sub(age));
+            self.publish_in_turn(now, report, now.saturating_sub(age));
         } else {
             self.publish_report(now, report, age, effects);
         }
@@ -412,8 +414,9 @@ impl Knowledge {
 
     /// True if no node is known to have published a success of a key shortly before that time.
     pub(super) fn is_newer_success(&self, backoff_key: &BackoffKey, date: Duration) -> bool {
-        let lately = if backoff_key.about().may_be_overloaded() { SERVED_TOLD_LATELY } else { TOLD_LATELY };
-        self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + lately <= date)
+        let again_after =
+            if backoff_key.about().may_be_overloaded() { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
+        self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + again_after <= date)
     }
 
     /// Gives a report to the bus. The bus keeps the last one that is written, and nodes the newest one, so a report that is older than this node's
@@ -423,7 +426,7 @@ impl Knowledge {
         if !self.replica.is_news(now, &report, now.saturating_sub(age)) {
             return;
         }
-        self.say_unstored(&report);
+        self.note_unstored(&report);
         self.replica.receive(now, Arc::clone(&report), age);
         effects.push(Effect::Publish(report, age));
     }

@@ -158,12 +158,12 @@ fn backoff_keys(target: &Target) -> impl Iterator<Item = BackoffKey> {
     }
     abouts.extend(target.signature());
     let owner = BackoffKey::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
-    let beside: Vec<BackoffKey> = abouts.into_iter().map(|about| owner.beside(about)).collect();
-    iter::once(owner).chain(beside)
+    let others: Vec<BackoffKey> = abouts.into_iter().map(|about| owner.in_same_view(about)).collect();
+    iter::once(owner).chain(others)
 }
 
 /// What failures of a target can be about.
-trait Angles {
+trait TargetAbouts {
     fn at_endpoint(&self, endpoint: &str) -> About;
     fn at_stage(&self, stage: Stage) -> About;
     fn image(&self) -> About;
@@ -173,7 +173,7 @@ trait Angles {
     fn signature(&self) -> Option<About>;
 }
 
-impl Angles for Target {
+impl TargetAbouts for Target {
     fn at_endpoint(&self, endpoint: &str) -> About {
         About::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
     }
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn each_class_reaches_as_far_as_the_table_says() {
+    fn each_class_has_the_back_off_keys_of_the_table() {
         let endpoint = |endpoint: &str| About::Endpoint { endpoint: endpoint.to_owned(), zone: "z".to_owned() };
         let image = About::Reference { reference: "r/a:1".to_owned(), scope: "s".to_owned(), mirrored: false };
         let login = About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false };
         let platform = About::Platform { reference: "r/a:1".to_owned(), platform: "linux/amd64".to_owned() };
         let content = About::Content { reference: "r/a:1".to_owned(), endpoint: "r:443".to_owned() };
         let signature = About::Signature { reference: "r/a:1".to_owned(), policy: "p".to_owned() };
-        let said: Change = |failure| failure.authoritative = true;
+        let authoritative: Change = |failure| failure.authoritative = true;
         let (endpoint_name, zone) = ("r:443".to_owned(), "z".to_owned());
         let token = About::TokenServer { endpoint: endpoint_name.clone(), zone: zone.clone() };
         let blobs = About::Blobs { endpoint: endpoint_name, zone };
@@ -269,19 +269,19 @@ mod tests {
             (NotFound, of_blobs, vec![content.clone()]),
             (Denied, of_blobs, vec![content.clone()]),
             (ContentInvalid, of_blobs, vec![content.clone()]),
-            (RateLimited, said, vec![About::BudgetOwner("o".to_owned())]),
+            (RateLimited, authoritative, vec![About::BudgetOwner("o".to_owned())]),
             (RegistryUnavailable, |_| (), vec![endpoint("r:443")]),
             (RegistryUnavailable, |failure| failure.endpoint = Some("token:443".to_owned()), vec![endpoint("token:443")]),
-            (RegistryUnavailable, said, vec![About::Repository("a".to_owned()), About::Registry]),
-            (NotFound, said, vec![image]),
+            (RegistryUnavailable, authoritative, vec![About::Repository("a".to_owned()), About::Registry]),
+            (NotFound, authoritative, vec![image]),
             (NotFound, |_| (), vec![]),
-            (Denied, said, vec![login]),
+            (Denied, authoritative, vec![login]),
             (Denied, |_| (), vec![]),
             (ContentInvalid, |failure| failure.no_such_platform = true, vec![platform]),
             (ContentInvalid, |_| (), vec![content]),
             (SignatureInvalid, |_| (), vec![signature]),
-            (NodeLocal, said, vec![]),
-            (Unknown, said, vec![]),
+            (NodeLocal, authoritative, vec![]),
+            (Unknown, authoritative, vec![]),
         ];
         for (class, change, expected) in table {
             assert_eq!(abouts(class, change), expected, "{class}");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failure_reports_can_also_refuse_its_target() {
+    fn the_keys_that_a_failure_is_reported_on_can_refuse_its_target() {
         let target_keys = TargetKeys::new(target());
         let token_server = Failure { class: RegistryUnavailable, endpoint: Some("token:443".to_owned()), ..Failure::default() };
         assert!(target_keys.touches(target_keys.backoff_keys_of(&token_server)[0].id()));

@@ -20,21 +20,21 @@ use super::report::{FailureDetails, Finding, Report};
 /// The kept reports, the newest one of each back-off key.
 #[derive(Debug, Default)]
 pub(super) struct Unpublished {
-    bus: BusSeen,
+    bus: BusState,
     reports: BTreeMap<BackoffKeyId, Kept>,
 }
 
 /// Whether the bus can be reached, and whether the stored reports were read since.
 #[derive(Clone, Copy, Debug)]
-enum BusSeen {
-    Gone,
+enum BusState {
+    Lost,
     /// It can be reached; the stored reports were not read yet.
     Back,
     /// The stored reports were read at this time.
     CaughtUp(Duration),
 }
 
-impl Default for BusSeen {
+impl Default for BusState {
     fn default() -> Self {
         Self::CaughtUp(Duration::ZERO)
     }
@@ -51,26 +51,26 @@ struct Kept {
 
 impl Unpublished {
     /// True if a report that is published now would reach no other node.
-    pub(super) fn is_cut(&self) -> bool {
-        matches!(self.bus, BusSeen::Gone)
+    pub(super) fn is_without_bus(&self) -> bool {
+        matches!(self.bus, BusState::Lost)
     }
 
     /// True if an attempt that began then was made without the reports of other nodes.
     pub(super) fn began_without_bus(&self, began: Duration) -> bool {
         match self.bus {
-            BusSeen::Gone | BusSeen::Back => true,
-            BusSeen::CaughtUp(at) => began < at,
+            BusState::Lost | BusState::Back => true,
+            BusState::CaughtUp(at) => began < at,
         }
     }
 
-    pub(super) fn bus_is_gone(&mut self) {
-        self.bus = BusSeen::Gone;
+    pub(super) fn bus_lost(&mut self) {
+        self.bus = BusState::Lost;
         self.reports.values_mut().for_each(|kept| kept.turn = None);
     }
 
-    pub(super) fn bus_is_back(&mut self) {
-        if self.is_cut() {
-            self.bus = BusSeen::Back;
+    pub(super) fn bus_back(&mut self) {
+        if self.is_without_bus() {
+            self.bus = BusState::Back;
         }
     }
 
@@ -112,30 +112,30 @@ impl Unpublished {
 
 impl Knowledge {
     /// Keeps a report until this node's turn to publish it.
-    pub(super) fn tell_in_turn(&mut self, now: Duration, report: Arc<Report>, date: Duration) {
-        let caught_up = matches!(self.unpublished.bus, BusSeen::CaughtUp(_));
-        let turn = caught_up.then(|| self.turn_to_tell(now, &report));
+    pub(super) fn publish_in_turn(&mut self, now: Duration, report: Arc<Report>, date: Duration) {
+        let caught_up = matches!(self.unpublished.bus, BusState::CaughtUp(_));
+        let turn = caught_up.then(|| self.turn_to_publish(now, &report));
         self.unpublished.keep(report, date, turn);
     }
 
     /// The stored reports were read: every kept report gets its turn.
     pub(super) fn caught_up(&mut self, now: Duration) {
         match self.unpublished.bus {
-            BusSeen::Gone => return,
-            BusSeen::Back => self.unpublished.bus = BusSeen::CaughtUp(now),
-            // Reports that were missed meanwhile were read; the bus was not gone.
-            BusSeen::CaughtUp(_) => {}
+            BusState::Lost => return,
+            BusState::Back => self.unpublished.bus = BusState::CaughtUp(now),
+            // Reports that were missed meanwhile were read; the bus was not lost.
+            BusState::CaughtUp(_) => {}
         }
         let waiting: Vec<Arc<Report>> =
             self.unpublished.reports.values().filter(|kept| kept.turn.is_none()).map(|kept| Arc::clone(&kept.report)).collect();
         for report in waiting {
-            let turn = self.turn_to_tell(now, &report);
+            let turn = self.turn_to_publish(now, &report);
             self.unpublished.reports.entry(report.backoff_key.id()).and_modify(|kept| kept.turn = Some(turn));
         }
     }
 
     /// Successes come first, because a failure that one of them answers is not published.
-    fn turn_to_tell(&self, now: Duration, report: &Report) -> Duration {
+    fn turn_to_publish(&self, now: Duration, report: &Report) -> Duration {
         let successes = if report.finding == Finding::Succeeded { Duration::ZERO } else { self.fleet.publishing_takes() };
         now + successes + self.fleet.publishes_after(&self.node, purpose(report.backoff_key.id(), 0))
     }

@@ -10,7 +10,7 @@ use contract::{FailureClass, NodeName};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Told, explain, named};
+use super::{GatheredEntries, explain, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
 use crate::commands::acting::by;
 use crate::commands::holds::{self, Budgets};
@@ -33,7 +33,7 @@ const NEXT_WITHIN_MS: u64 = 5_000;
 #[derive(Default)]
 struct Cleared {
     /// Entries that were cleared.
-    gone: Vec<Known>,
+    cleared_entries: Vec<Known>,
     /// Entries that are still open.
     left: Vec<Known>,
     /// Entries that failed again after the clear.
@@ -63,25 +63,25 @@ impl Cleared {
 
 pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
-        let nodes = client.meant(&args.asked).await?;
-        let told = Told::by(&client, &nodes, &named(&args.what)).await;
+        let nodes = client.selected_nodes(&args.asked).await?;
+        let gathered = GatheredEntries::by(&client, &nodes, &named(&args.what)).await;
         // An older agent may have left out the entry with this name.
-        if told.known.is_empty() && told.most_left_out() == 0 {
-            explain::say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
+        if gathered.known.is_empty() && gathered.most_left_out() == 0 {
+            explain::list_other_entries(&client, &args.what, &gathered, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
-        let what = what_to_clear(&args.what, &told.known)?;
+        let what = what_to_clear(&args.what, &gathered.known)?;
         let command = ClearBackoff { what: what.clone(), by: by() };
-        let mut cleared = clear(&client, &told, &named(&args.what), &command).await?;
+        let mut cleared = clear(&client, &gathered, &named(&args.what), &command).await?;
         if cleared.failed_again.is_empty() {
-            let held = holders(&told.known);
+            let held = holders(&gathered.known);
             cleared.blocked = if what == args.what { by_image(&client, &held, &what).await } else { Vec::new() };
             if cleared.blocked.is_empty() {
-                cleared.blocked = by_budgets(&Budgets::of(&client, &held).await, &cleared.gone);
+                cleared.blocked = by_budgets(&Budgets::of(&client, &held).await, &cleared.cleared_entries);
             }
         }
         print(args.asked.question.output.format, &cleared);
-        Ok(if cleared.is_free() { told.exit() } else { Exit::Failure })
+        Ok(if cleared.is_free() { gathered.exit() } else { Exit::Failure })
     })
 }
 
@@ -90,23 +90,23 @@ async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<
     let command = ExplainImage { image: image.to_owned(), ..ExplainImage::default() };
     let mut answers = client.ask_each(nodes, &command).await;
     let budgets = Budgets::of(client, nodes).await;
-    answers.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
-    answers.into_iter().filter_map(|(node, said)| block(node, &said.ok()?)).collect()
+    answers.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
+    answers.into_iter().filter_map(|(node, explanation)| block(node, &explanation.ok()?)).collect()
 }
 
-fn block(node: NodeName, said: &Explanation) -> Option<Block> {
-    let wait = match (&said.next_attempt_ms, &said.budget_hold) {
+fn block(node: NodeName, explanation: &Explanation) -> Option<Block> {
+    let wait = match (&explanation.next_attempt_ms, &explanation.budget_hold) {
         (Some(left), _) => Some(*left),
         (None, Some(hold)) => hold.wait_ms,
         (None, None) => return None,
     };
     let long = wait.is_none_or(|wait| wait > NEXT_WITHIN_MS);
-    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: said.verdict.clone() })
+    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: explanation.verdict.clone() })
 }
 
 /// The budgets that delay requests to registries whose rate limit was cleared: a clear does not change what a registry counts.
-fn by_budgets(budgets: &Budgets, gone: &[Known]) -> Vec<Block> {
-    let limited = gone.iter().filter(|known| known.entry.class == FailureClass::RateLimited);
+fn by_budgets(budgets: &Budgets, cleared: &[Known]) -> Vec<Block> {
+    let limited = cleared.iter().filter(|known| known.entry.class == FailureClass::RateLimited);
     let registries: BTreeSet<&str> = limited.filter_map(|known| known.entry.view.as_ref()).map(|view| view.registry.as_str()).collect();
     let held = registries.into_iter().flat_map(|registry| budgets.held(Some(registry)));
     held.map(|(owner, hold)| Block { kind: "blocked", node: None, wait_ms: hold.wait_ms, why: holds::line(owner, &hold) }).collect()
@@ -128,30 +128,38 @@ fn what_to_clear(what: &str, named: &[Known]) -> Result<String> {
 
 /// Sends the clear to one node that shares, which publishes it to the fleet. Nodes that still have the entries afterwards, because they do
 /// not share, get their own request.
-async fn clear(client: &FleetClient, told: &Told, list: &ListBackoffs, command: &ClearBackoff) -> Result<Cleared> {
+async fn clear(client: &FleetClient, gathered: &GatheredEntries, list: &ListBackoffs, command: &ClearBackoff) -> Result<Cleared> {
     let mut cleared = Cleared::default();
-    let holders: Vec<NodeName> = holders(&told.known);
+    let holders: Vec<NodeName> = holders(&gathered.known);
     let sharing: BTreeSet<&NodeName> =
-        told.members.iter().filter(|member| member.share != "off" && !member.alone).map(|member| &member.node).collect();
-    let first = holders.iter().find(|node| sharing.contains(node)).or(holders.first()).or(told.members.first().map(|member| &member.node));
+        gathered.members.iter().filter(|member| member.share != "off" && !member.alone).map(|member| &member.node).collect();
+    let first =
+        holders.iter().find(|node| sharing.contains(node)).or(holders.first()).or(gathered.members.first().map(|member| &member.node));
     let Some(first) = first.cloned() else { bail!("no node answered") };
-    tell(client, std::slice::from_ref(&first), command, &mut cleared).await;
-    let mut left = look(client, &holders, list, told, &mut cleared).await;
+    send_clear(client, std::slice::from_ref(&first), command, &mut cleared).await;
+    let mut left = look(client, &holders, list, gathered, &mut cleared).await;
     if !left.is_empty() {
         left.retain(|node| *node != first);
-        tell(client, &left, command, &mut cleared).await;
-        let _ = look(client, &holders, list, told, &mut cleared).await;
+        send_clear(client, &left, command, &mut cleared).await;
+        let _ = look(client, &holders, list, gathered, &mut cleared).await;
     }
     Ok(cleared)
 }
 
 /// Checks every [`LOOK_EVERY`], for about [`SPREADS_WITHIN`], until no node of `holders` has the entries. Returns the nodes that still
 /// have them.
-async fn look(client: &FleetClient, holders: &[NodeName], list: &ListBackoffs, told: &Told, cleared: &mut Cleared) -> Vec<NodeName> {
+async fn look(
+    client: &FleetClient,
+    holders: &[NodeName],
+    list: &ListBackoffs,
+    gathered: &GatheredEntries,
+    cleared: &mut Cleared,
+) -> Vec<NodeName> {
     let looks = SPREADS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
     let mut left = Vec::new();
     for _ in 0..looks {
-        let (older, newer) = Told::by(client, holders, list).await.known.into_iter().partition(|known| is_older(known, &told.known));
+        let (older, newer) =
+            GatheredEntries::by(client, holders, list).await.known.into_iter().partition(|known| is_older(known, &gathered.known));
         (cleared.left, cleared.failed_again) = (older, newer);
         left = self::holders(&cleared.left);
         if left.is_empty() {
@@ -160,7 +168,7 @@ async fn look(client: &FleetClient, holders: &[NodeName], list: &ListBackoffs, t
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let same = |one: &Known, other: &Known| one.entry.key == other.entry.key && one.is_shared() == other.is_shared();
-    cleared.gone = told.known.iter().filter(|known| !cleared.left.iter().any(|left| same(left, known))).cloned().collect();
+    cleared.cleared_entries = gathered.known.iter().filter(|known| !cleared.left.iter().any(|left| same(left, known))).cloned().collect();
     left
 }
 
@@ -171,7 +179,7 @@ fn is_older(known: &Known, named: &[Known]) -> bool {
         .any(|old| old.entry.key == known.entry.key && old.is_shared() == known.is_shared() && known.entry.since_ms >= old.entry.since_ms)
 }
 
-async fn tell(client: &FleetClient, nodes: &[NodeName], command: &ClearBackoff, cleared: &mut Cleared) {
+async fn send_clear(client: &FleetClient, nodes: &[NodeName], command: &ClearBackoff, cleared: &mut Cleared) {
     for (node, answer) in client.ask_each(nodes, command).await {
         match answer {
             Ok(BackoffCleared { still_binding, .. }) => cleared.not_cleared.extend(still_binding),
@@ -186,7 +194,7 @@ fn holders(known: &[Known]) -> Vec<NodeName> {
 }
 
 fn print(format: OutputFormat, cleared: &Cleared) {
-    for (kind, known) in [("cleared", &cleared.gone), ("not_cleared", &cleared.left), ("failed_again", &cleared.failed_again)] {
+    for (kind, known) in [("cleared", &cleared.cleared_entries), ("not_cleared", &cleared.left), ("failed_again", &cleared.failed_again)] {
         for Known { entry, nodes, .. } in known {
             match format {
                 OutputFormat::Json => output::json(&json!({
@@ -229,22 +237,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_the_next_attempt_for_longer_than_seconds_blocks() {
-        let said = |next_attempt_ms, wait_ms: Option<Option<u64>>| {
+    fn node_is_blocked_if_its_next_attempt_is_later_than_a_few_seconds() {
+        let explanation = |next_attempt_ms, wait_ms: Option<Option<u64>>| {
             let budget_hold = wait_ms.map(|wait_ms| BudgetHold { wait_ms, cause: "0 left".to_owned() });
             Explanation { next_attempt_ms, budget_hold, ..Explanation::default() }
         };
         let table = [
-            (said(None, None), None),
-            (said(Some(4_000), None), None),
-            (said(Some(12_000), None), Some(Some(12_000))),
-            (said(None, Some(Some(3_000))), None),
-            (said(None, Some(Some(52_000))), Some(Some(52_000))),
-            (said(None, Some(None)), Some(None)),
+            (explanation(None, None), None),
+            (explanation(Some(4_000), None), None),
+            (explanation(Some(12_000), None), Some(Some(12_000))),
+            (explanation(None, Some(Some(3_000))), None),
+            (explanation(None, Some(Some(52_000))), Some(Some(52_000))),
+            (explanation(None, Some(None)), Some(None)),
         ];
-        for (said, blocks) in table {
-            let block = block("n1".parse().expect("a name"), &said);
-            assert_eq!(block.map(|block| block.wait_ms), blocks, "{said:?}");
+        for (explanation, blocks) in table {
+            let block = block("n1".parse().expect("a name"), &explanation);
+            assert_eq!(block.map(|block| block.wait_ms), blocks, "{explanation:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use contract::NodeName;
 use contract::messages::backoff_tracker::ListBackoffs;
 
-use super::Told;
+use super::GatheredEntries;
 use crate::cli::{BackoffExplainArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
@@ -19,30 +19,30 @@ const OTHERS_SHOWN: usize = 10;
 
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
-        let nodes = client.meant(&args.asked).await?;
-        let told = Told::by(&client, &nodes, &super::named(&args.what)).await;
-        if told.known.is_empty() {
-            say_what_is_there(&client, &args.what, &told, args.asked.question.output.quiet).await;
+        let nodes = client.selected_nodes(&args.asked).await?;
+        let gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
+        if gathered.known.is_empty() {
+            list_other_entries(&client, &args.what, &gathered, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
         let now_ms = client.clock().now().wall_ms();
         match args.asked.question.output.format {
-            OutputFormat::Json => told.known.iter().for_each(|known| output::json(&known.json(now_ms))),
-            OutputFormat::Text => show(&told.known, now_ms),
+            OutputFormat::Json => gathered.known.iter().for_each(|known| output::json(&known.json(now_ms))),
+            OutputFormat::Text => show(&gathered.known, now_ms),
         }
-        Ok(told.exit())
+        Ok(gathered.exit())
     })
 }
 
 /// All entries that delay an image, shared or not.
 pub(in crate::commands) async fn of_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<Known> {
-    Told::by(client, nodes, &super::named(image)).await.known
+    GatheredEntries::by(client, nodes, &super::named(image)).await.known
 }
 
 /// Shows all details of the first entries.
 pub(in crate::commands) fn show(named: &[Known], now_ms: u64) {
     for known in named.iter().take(SHOWN) {
-        known.told(now_ms).iter().for_each(|line| output::fact(line));
+        known.details(now_ms).iter().for_each(|line| output::fact(line));
     }
     if named.len() > SHOWN {
         output::fact(&format!("and {} more: `fleetpull backoff list` shows them", named.len() - SHOWN));
@@ -50,16 +50,16 @@ pub(in crate::commands) fn show(named: &[Known], now_ms: u64) {
 }
 
 /// Says that no entry has this name, and lists others so that a typing error is noticed.
-pub(super) async fn say_what_is_there(client: &FleetClient, what: &str, told: &Told, quiet: bool) {
-    let holders: Vec<NodeName> = told.members.iter().filter(|member| member.others > 0).map(|member| member.node.clone()).collect();
-    if told.members.is_empty() {
+pub(super) async fn list_other_entries(client: &FleetClient, what: &str, gathered: &GatheredEntries, quiet: bool) {
+    let holders: Vec<NodeName> = gathered.members.iter().filter(|member| member.others > 0).map(|member| member.node.clone()).collect();
+    if gathered.members.is_empty() {
         return;
     }
     if holders.is_empty() {
         return output::remark(&format!("nothing holds {what} back: nothing is held back at all"));
     }
     let few = ListBackoffs { limit: Some(OTHERS_SHOWN as u64 + 1), ..ListBackoffs::default() };
-    let known = Told::by(client, &holders, &few).await.known;
+    let known = GatheredEntries::by(client, &holders, &few).await.known;
     let shown = known.get(..OTHERS_SHOWN).unwrap_or(&known);
     let others = match (known.len(), shown.len()) {
         (1, _) => "1 other is".to_owned(),

@@ -14,7 +14,7 @@ pub(in crate::commands) const IN_FULL: usize = 20;
 const ASKED_FOR_MORE: usize = 100;
 
 /// The merged entries of the nodes that answered, and the nodes that did not answer.
-pub(in crate::commands) struct Told {
+pub(in crate::commands) struct GatheredEntries {
     /// All entries; a shared entry is listed once.
     pub(in crate::commands) known: Vec<Known>,
     pub(in crate::commands) members: Vec<Member>,
@@ -37,12 +37,12 @@ pub(in crate::commands) struct Member {
     pub(super) others: u64,
 }
 
-impl Told {
+impl GatheredEntries {
     /// Asks `nodes` for the entries of the query, and reports on stderr the nodes that do not answer.
     pub(in crate::commands) async fn by(client: &FleetClient, nodes: &[NodeName], list: &ListBackoffs) -> Self {
-        let told = Self::ask(client, nodes, list).await;
-        told.unanswered.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
-        told
+        let gathered = Self::ask(client, nodes, list).await;
+        gathered.unanswered.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
+        gathered
     }
 
     /// Asks `nodes` for the entries of the query.
@@ -51,13 +51,13 @@ impl Told {
         let in_full = if list.what.is_some() { nodes.len() } else { nodes.len().min(IN_FULL) };
         let (first, others) = nodes.split_at(in_full);
         let mut gathering = Gathering::new(list);
-        client.hear_each(first, list, |node, answer| gathering.hear(node, answer)).await;
+        client.for_each_answer(first, list, |node, answer| gathering.add(node, answer)).await;
         let by_key = ListBackoffs { shared_by_key: true, ..list.clone() };
-        client.hear_each(others, &by_key, |node, answer| gathering.hear(node, answer)).await;
+        client.for_each_answer(others, &by_key, |node, answer| gathering.add(node, answer)).await;
         for _ in 0..ASKED_FOR_MORE {
-            let Some(node) = gathering.merger.who_knows_more() else { break };
-            let told = client.ask_each(std::slice::from_ref(&node), list).await;
-            let entries = told.into_iter().find_map(|(_, answer)| answer.ok()).map(|list| list.entries).unwrap_or_default();
+            let Some(node) = gathering.merger.node_with_more() else { break };
+            let answers = client.ask_each(std::slice::from_ref(&node), list).await;
+            let entries = answers.into_iter().find_map(|(_, answer)| answer.ok()).map(|list| list.entries).unwrap_or_default();
             gathering.merger.complete(&node, entries);
         }
         gathering.end()
@@ -89,7 +89,7 @@ impl Gathering {
         Self { entry_query, merger: Merger::default(), members: Vec::new(), pauses: Vec::new(), unanswered: Vec::new() }
     }
 
-    fn hear(&mut self, node: NodeName, answer: Result<BackoffList, String>) {
+    fn add(&mut self, node: NodeName, answer: Result<BackoffList, String>) {
         let list = match answer {
             Ok(list) => list,
             Err(silence) => return self.unanswered.push((node, silence)),
@@ -103,15 +103,15 @@ impl Gathering {
         self.members.push(Member { node, share, alone, left_out, others });
     }
 
-    fn end(self) -> Told {
+    fn end(self) -> GatheredEntries {
         let Self { merger, members, mut pauses, unanswered, .. } = self;
         pauses.sort_by(|one, other| one.registry.cmp(&other.registry));
-        Told { left_out: merger.left_out(), known: merger.into_known(), members, pauses, unanswered }
+        GatheredEntries { left_out: merger.left_out(), known: merger.into_known(), members, pauses, unanswered }
     }
 }
 
-fn add_pauses(pauses: &mut Vec<Pause>, told: Vec<Pause>) {
-    for pause in told {
+fn add_pauses(pauses: &mut Vec<Pause>, of_node: Vec<Pause>) {
+    for pause in of_node {
         match pauses.iter_mut().find(|known| known.registry == pause.registry) {
             Some(known) if known.left_ms >= pause.left_ms => {}
             Some(known) => *known = pause,
@@ -140,7 +140,7 @@ mod tests {
     struct Tracker {
         keys: std::ops::Range<u32>,
         /// The number of entries that all trackers sent in full.
-        told: Rc<Cell<usize>>,
+        sent_in_full: Rc<Cell<usize>>,
     }
 
     impl Actor for Tracker {
@@ -159,27 +159,27 @@ mod tests {
             }
             let shared = keys.map(|key| entry(key, Some(View::default())));
             let entries: Vec<BackoffEntry> = shared.chain([own]).collect();
-            self.told.set(self.told.get() + entries.len());
+            self.sent_in_full.set(self.sent_in_full.get() + entries.len());
             MessageResult(Ok(BackoffList { entries, ..BackoffList::default() }))
         }
     }
 
     #[test]
-    fn a_few_nodes_tell_what_all_of_them_know() {
+    fn few_nodes_send_the_entries_that_all_of_them_have() {
         actix::System::new().block_on(async {
             let clock = Clock::host();
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
-            let (told, mut served, mut nodes) = (Rc::new(Cell::new(0)), Vec::new(), Vec::new());
+            let (sent_in_full, mut served, mut nodes) = (Rc::new(Cell::new(0)), Vec::new(), Vec::new());
             for number in 0..500_u32 {
                 // The last two have another view and entries that the others do not have.
                 let keys = if number < 498 { 0..100 } else { 90..120 };
                 let node: NodeName = format!("n{number:03}").parse().expect("a name");
-                let tracker = Tracker { keys, told: told.clone() }.start();
+                let tracker = Tracker { keys, sent_in_full: sent_in_full.clone() }.start();
                 served.push(actors::serve::<ListBackoffs>(&client.wiring(&node), tracker.recipient()).await.expect("the bus is open"));
                 nodes.push(node);
             }
-            let all = Told::by(&client, &nodes, &ListBackoffs::default()).await;
-            assert_eq!(told.get(), IN_FULL * 101 + 31, "one of those elsewhere has told the rest");
+            let all = GatheredEntries::by(&client, &nodes, &ListBackoffs::default()).await;
+            assert_eq!(sent_in_full.get(), IN_FULL * 101 + 31, "one node of the other view sent the rest");
             let holders = |key: u32| {
                 let key = format!("{key:032x}");
                 all.known.iter().find(|known| known.entry.key == key).map(|known| known.nodes.len())
@@ -188,19 +188,19 @@ mod tests {
             assert_eq!((all.known.len(), all.members.len(), all.left_out), (120 + 500, 500, 0));
             // A query for a name gets full answers from every node.
             let named = ListBackoffs { what: Some(format!("{:032x}", 5)), ..ListBackoffs::default() };
-            let one = Told::by(&client, &nodes, &named).await;
-            assert_eq!((one.known.len(), one.known[0].nodes.len()), (1, 498), "an agent that tells more is heard out");
+            let one = GatheredEntries::by(&client, &nodes, &named).await;
+            assert_eq!((one.known.len(), one.known[0].nodes.len()), (1, 498), "every node sends the named entry in full");
         });
     }
 
     #[test]
-    fn a_pause_that_many_nodes_know_stands_once() {
+    fn pause_that_many_nodes_know_is_listed_once() {
         let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
         let list = |pauses| Ok(BackoffList { pauses, ..BackoffList::default() });
         let node = |name: &str| name.parse().expect("a name");
         let mut gathering = Gathering::new(&ListBackoffs::default());
-        gathering.hear(node("n1"), list(vec![pause(Some("r.example"), 5_000), pause(None, 60_000)]));
-        gathering.hear(node("n2"), list(vec![pause(Some("r.example"), 5_100)]));
+        gathering.add(node("n1"), list(vec![pause(Some("r.example"), 5_000), pause(None, 60_000)]));
+        gathering.add(node("n2"), list(vec![pause(Some("r.example"), 5_100)]));
         assert_eq!(gathering.end().pauses, [pause(None, 60_000), pause(Some("r.example"), 5_100)]);
     }
 }

@@ -5,7 +5,7 @@ use contract::messages::backoff_tracker::ListBackoffs;
 use contract::messages::pull_coordinator::BudgetHold;
 use serde_json::json;
 
-use super::{Member, Told, pause};
+use super::{GatheredEntries, Member, pause};
 use crate::cli::BackoffListArgs;
 use crate::commands::holds::{self, Budgets};
 use crate::commands::watch::ListRequest;
@@ -23,27 +23,27 @@ pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
     let registry = args.registry.as_deref().map(pause::registry).transpose()?;
     let list = ListBackoffs { registry, limit: Some(args.limit.into()), ..ListBackoffs::default() };
     request.show(&args.asked.question, async |client: &FleetClient| {
-        let nodes = client.meant(&args.asked).await?;
-        let told = Told::ask(client, &nodes, &list).await;
+        let nodes = client.selected_nodes(&args.asked).await?;
+        let gathered = GatheredEntries::ask(client, &nodes, &list).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         let budgets = Budgets::of(client, &nodes).await;
         let budgets: Vec<(&str, BudgetHold)> = budgets.held(list.registry.as_deref()).collect();
-        let mut listing = listing(&told, &budgets, &silent);
+        let mut listing = listing(&gathered, &budgets, &silent);
         if request.has_objects() {
-            listing.objects = objects(&told, &budgets, &silent, client.clock().now().wall_ms());
+            listing.objects = objects(&gathered, &budgets, &silent, client.clock().now().wall_ms());
         }
-        Ok((listing, told.exit()))
+        Ok((listing, gathered.exit()))
     })
 }
 
-fn objects(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], now_ms: u64) -> Vec<String> {
-    let entries = told.known.iter().map(|known| json_line(&known.json(now_ms)));
+fn objects(gathered: &GatheredEntries, budgets: &[(&str, BudgetHold)], silent: &[Silent], now_ms: u64) -> Vec<String> {
+    let entries = gathered.known.iter().map(|known| json_line(&known.json(now_ms)));
     let budgets = budgets.iter().map(|(owner, hold)| json_line(&holds::json(owner, hold)));
-    let pauses = told
+    let pauses = gathered
         .pauses
         .iter()
         .map(|pause| json_line(&json!({ "kind": "pause", "registry": pause.registry, "left_ms": pause.left_ms, "by": pause.by })));
-    let members = told.members.iter().filter(|member| member.share != SHARES || member.alone || member.left_out > 0).map(|member| {
+    let members = gathered.members.iter().filter(|member| member.share != SHARES || member.alone || member.left_out > 0).map(|member| {
         let Member { node, share, alone, left_out, .. } = member;
         json_line(&json!({ "kind": "node", "node": node, "share": share, "alone": alone, "left_out": left_out }))
     });
@@ -51,37 +51,37 @@ fn objects(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent], now_m
     entries.chain(budgets).chain(pauses).chain(members).chain(silent).flatten().collect()
 }
 
-fn listing(told: &Told, budgets: &[(&str, BudgetHold)], silent: &[Silent]) -> Listing {
-    let mut listing = Listing::new(known_failures::table(&told.known), "");
+fn listing(gathered: &GatheredEntries, budgets: &[(&str, BudgetHold)], silent: &[Silent]) -> Listing {
+    let mut listing = Listing::new(known_failures::table(&gathered.known), "");
     listing.facts.extend(budgets.iter().map(|(owner, hold)| holds::line(owner, hold)));
-    listing.facts.extend(told.pauses.iter().map(pause::line));
-    listing.unanswered.extend(told.unanswered.iter().map(|(node, silence)| format!("{node}: {silence}")));
-    if told.known.is_empty() && budgets.is_empty() && !told.members.is_empty() {
+    listing.facts.extend(gathered.pauses.iter().map(pause::line));
+    listing.unanswered.extend(gathered.unanswered.iter().map(|(node, silence)| format!("{node}: {silence}")));
+    if gathered.known.is_empty() && budgets.is_empty() && !gathered.members.is_empty() {
         listing.remarks.push("nothing is held back".to_owned());
     }
-    listing.remarks.extend(remarks(told));
+    listing.remarks.extend(remarks(gathered));
     listing.remarks.extend(silent::sentence(silent));
     listing
 }
 
 /// Remarks on some of the nodes, and on entries that are not listed.
-fn remarks(told: &Told) -> Vec<String> {
+fn remarks(gathered: &GatheredEntries) -> Vec<String> {
     let of = |part: &dyn Fn(&Member) -> bool| {
-        let nodes: Vec<_> = told.members.iter().filter(|member| part(member)).map(|member| member.node.clone()).collect();
+        let nodes: Vec<_> = gathered.members.iter().filter(|member| part(member)).map(|member| member.node.clone()).collect();
         (!nodes.is_empty()).then(|| known_failures::named(&nodes))
     };
     let kinds = [
-        (of(&|member| member.alone), "go by kubelet's rule alone: their bus is gone, or too slow"),
+        (of(&|member| member.alone), "go by kubelet's rule alone: their bus is lost, or too slow"),
         (of(&|member| member.share == "observe"), "only observe: they count what shared knowledge would refuse, and refuse nothing"),
         (of(&|member| member.share == "off"), "share nothing: no bus is set there, or fleet.share = off"),
     ];
     let mut remarks: Vec<String> = kinds.into_iter().filter_map(|(nodes, what)| Some(format!("{}: {what}", nodes?))).collect();
-    if told.most_left_out() > 0 {
-        let more = told.most_left_out();
+    if gathered.most_left_out() > 0 {
+        let more = gathered.most_left_out();
         remarks.push(format!("up to {more} more are held back on a node: --limit N lists more of each, --registry R fewer"));
     }
-    if told.left_out > 0 {
-        remarks.push(format!("{} more are held back: one list has room for no more", told.left_out));
+    if gathered.left_out > 0 {
+        remarks.push(format!("{} more are held back: one list has room for no more", gathered.left_out));
     }
     remarks
 }

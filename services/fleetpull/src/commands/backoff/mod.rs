@@ -14,7 +14,7 @@ use crate::exit::Exit;
 
 pub(super) use explain::{of_image, show};
 use gather::Member;
-pub(super) use gather::{IN_FULL, Told};
+pub(super) use gather::{GatheredEntries, IN_FULL};
 pub(super) use pause::line as pause_line;
 
 /// Runs the subcommand.

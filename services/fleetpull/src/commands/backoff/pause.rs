@@ -20,7 +20,7 @@ pub(super) fn pause(args: &BackoffPauseArgs) -> Result<Exit> {
     let for_ms = u64::try_from(args.lasting.as_millis()).unwrap_or(u64::MAX);
     ask_fleet(&args.question, "error", async |client| {
         let nodes = asked(&client, &args.question).await?;
-        let pauses = tell(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms, by: by() }).await?;
+        let pauses = send_pause(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms, by: by() }).await?;
         print(args.question.output.format, &pauses);
         Ok(Exit::Success)
     })
@@ -39,7 +39,7 @@ pub(super) fn resume(args: &BackoffResumeArgs) -> Result<Exit> {
             before.iter().for_each(|pause| output::remark(&format!("  {}", line(pause))));
             return Ok(Exit::Failure);
         }
-        let left = tell(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms: 0, by: by() }).await?;
+        let left = send_pause(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms: 0, by: by() }).await?;
         match args.question.output.format {
             OutputFormat::Json => output::json(&json!({ "kind": "resumed", "registry": registry })),
             OutputFormat::Text => output::fact(&format!("resumed  {}", registry.as_deref().unwrap_or("all registries"))),
@@ -67,23 +67,23 @@ async fn in_force(client: &FleetClient, nodes: &[NodeName]) -> Result<Vec<Pause>
             Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
         }
     }
-    bail!("no agent says what is paused: {last}")
+    bail!("no agent answered which pauses are in force: {last}")
 }
 
-async fn tell(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -> Result<Vec<Pause>> {
+async fn send_pause(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -> Result<Vec<Pause>> {
     let mut last = String::new();
     for node in nodes {
         match client.ask(node, command.clone(), ANSWER_WITHIN).await {
             Ok(paused) => {
                 if let Some(why) = paused.only_here {
-                    output::remark(&format!("only {node} was told: {why}; it tells the other nodes when its bus is back"));
+                    output::remark(&format!("only {node} has it: {why}; it publishes it to the other nodes when its bus is back"));
                 }
                 return Ok(paused.pauses);
             }
             Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
         }
     }
-    bail!("no agent took it: {last}")
+    bail!("no agent accepted the request: {last}")
 }
 
 /// A registry's name in the form of the views.
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_says_of_what_and_for_how_long() {
+    fn pause_names_its_registries_and_its_time() {
         let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
         assert_eq!(
             [pause(None, 60_000), pause(Some("r.example"), 5_100)].map(|pause| line(&pause)),

@@ -10,7 +10,7 @@ use crate::output::known_failures::named;
 
 /// The caps that a node uses, as it reports them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct GoesBy {
+pub(super) struct NodeCaps {
     per_second: f64,
     at_once: u64,
     per_second_of_node: Option<f64>,
@@ -18,7 +18,7 @@ pub(super) struct GoesBy {
     revision: u64,
 }
 
-impl GoesBy {
+impl NodeCaps {
     pub(super) fn of(state: &BudgetState) -> Self {
         let BudgetState { per_second, at_once, per_second_of_node, at_once_of_node, policy_revision, .. } = *state;
         Self { per_second, at_once, per_second_of_node, at_once_of_node, revision: policy_revision }
@@ -65,10 +65,10 @@ pub(super) struct Difference<'a> {
 }
 
 /// The differences between nodes and the state that the budget's leader reports. Nodes with the same difference are grouped.
-pub(super) fn differences<'a>(state: &BudgetState, by: &'a [(NodeName, GoesBy)]) -> Vec<Difference<'a>> {
+pub(super) fn differences<'a>(state: &BudgetState, caps: &'a [(NodeName, NodeCaps)]) -> Vec<Difference<'a>> {
     let mut differences: BTreeMap<String, Vec<&NodeName>> = BTreeMap::new();
-    for (node, goes_by) in by {
-        for what in goes_by.differs(state) {
+    for (node, node_caps) in caps {
+        for what in node_caps.differs(state) {
             differences.entry(what).or_default().push(node);
         }
     }
@@ -89,28 +89,28 @@ mod tests {
         let led = BudgetState { per_second: 5.0, per_second_by_policy: true, policy_revision: 7, leads: true, ..BudgetState::default() };
         let stricter = BudgetState { leads: false, per_second_of_node: Some(2.0), at_once_of_node: Some(3), ..led.clone() };
         let behind = BudgetState { leads: false, per_second: 200.0, per_second_by_policy: false, policy_revision: 0, ..led.clone() };
-        let by: Vec<(NodeName, GoesBy)> = [("n1", &led), ("n2", &stricter), ("n3", &behind), ("n4", &stricter)]
+        let caps: Vec<(NodeName, NodeCaps)> = [("n1", &led), ("n2", &stricter), ("n3", &behind), ("n4", &stricter)]
             .into_iter()
-            .map(|(node, state)| (node.parse().expect("a name"), GoesBy::of(state)))
+            .map(|(node, state)| (node.parse().expect("a name"), NodeCaps::of(state)))
             .collect();
-        let told: Vec<(String, String)> = differences(&led, &by).into_iter().map(|one| (names(&one.nodes), one.what)).collect();
+        let found: Vec<(String, String)> = differences(&led, &caps).into_iter().map(|one| (names(&one.nodes), one.what)).collect();
         let expected = [
             ("n3", "follow no fleet policy, and the leader revision 7 of the fleet policy"),
             ("n2, n4", "no more than 2 pulls a second by settings of their own"),
             ("n2, n4", "no more than 3 pulls at once by settings of their own"),
             ("n3", "the fleet's cap of pulls a second is 200 to them, and 5 to the leader"),
         ];
-        assert_eq!(told, expected.map(|(nodes, what)| (nodes.to_owned(), what.to_owned())));
-        assert_eq!(differences(&led, &by[..1]), []);
-        assert_eq!(differences(&BudgetState { leads: false, ..led.clone() }, &by[2..3]), [], "the leader says nothing");
+        assert_eq!(found, expected.map(|(nodes, what)| (nodes.to_owned(), what.to_owned())));
+        assert_eq!(differences(&led, &caps[..1]), []);
+        assert_eq!(differences(&BudgetState { leads: false, ..led.clone() }, &caps[2..3]), [], "the leader says nothing");
         let (quick, slow) = (
             BudgetState { per_second: 200.0, leads: true, ..BudgetState::default() },
             BudgetState { at_once: 4, ..BudgetState::default() },
         );
-        let by = [("n1".parse().expect("a name"), GoesBy::of(&slow))];
-        let told: Vec<String> = differences(&quick, &by).into_iter().map(|one| one.what).collect();
+        let caps = [("n1".parse().expect("a name"), NodeCaps::of(&slow))];
+        let found: Vec<String> = differences(&quick, &caps).into_iter().map(|one| one.what).collect();
         assert_eq!(
-            told,
+            found,
             [
                 "the fleet's cap of pulls a second is no limit to them, and 200 to the leader",
                 "the fleet's cap of pulls at once is 4 to them, and no limit to the leader"

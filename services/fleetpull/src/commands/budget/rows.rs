@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn budget(state: BudgetState) -> Budget {
-        Budget { state, told_by: node("n2"), nodes: 3, alone: Vec::new(), by: Vec::new() }
+        Budget { state, reported_by: node("n2"), nodes: 3, alone: Vec::new(), caps: Vec::new() }
     }
 
     fn led() -> BudgetState {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_below_the_cap_says_why() {
+    fn rate_below_the_cap_has_a_reason() {
         let state = |cause: &str, in_force| BudgetState { per_second_in_force: in_force, rate_cause: cause.to_owned(), ..led() };
         for (cause, in_force, text) in [
             ("policy", 200.0, None),

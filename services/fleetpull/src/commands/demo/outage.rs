@@ -16,7 +16,7 @@ use memory_registry::{Fault, MadeImage, MemoryRegistry, Options};
 use serde_json::json;
 
 use super::milliseconds;
-use super::report::{StepCounts, Teller, Told};
+use super::report::{Printer, StepCounts, StepResult};
 use super::scene::{Crew, NODES, Scene};
 use crate::node::Node;
 use crate::output::outcome::Row;
@@ -87,17 +87,17 @@ impl Side<'_> {
 }
 
 /// Plays the scene.
-pub(super) async fn play(scene: &Scene) -> Result<Vec<Told>> {
-    scene.tell.scene(6, "two equal registries break together (measured; shortened)");
+pub(super) async fn play(scene: &Scene) -> Result<Vec<StepResult>> {
+    scene.printer.scene(6, "two equal registries break together (measured; shortened)");
     let crew = Crew::start(KUBELETS, &scene.folder().join("by-kubelets-rule"), None).await?;
-    let told = contrast(scene, &crew).await;
+    let result = contrast(scene, &crew).await;
     crew.stop().await;
-    told
+    result
 }
 
-async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
+async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<StepResult>> {
     let (ours, theirs) = (Side::new().await?, Side::new().await?);
-    announce(&scene.tell, ours.registry.host(), theirs.registry.host());
+    announce(&scene.printer, ours.registry.host(), theirs.registry.host());
     let clock = Clock::host();
     let mut random = Random::from_system();
     for service in SERVICES {
@@ -119,17 +119,17 @@ async fn contrast(scene: &Scene, crew: &Crew) -> Result<Vec<Told>> {
     watch(scene, ours, theirs, &clock).await
 }
 
-fn announce(tell: &Teller, ours: &str, theirs: &str) {
+fn announce(printer: &Printer, ours: &str, theirs: &str) {
     let side = |rule: &str, nodes: [&str; 3], registry: &str| json!({ "rule": rule, "nodes": nodes, "registry": registry });
     let text = format!("n1 n2 n3 share what they learn and ask {ours} with standing pulls.");
-    tell.measured("side", side("shared", NODES, ours), &text);
+    printer.measured("side", side("shared", NODES, ours), &text);
     let text = format!("k1 k2 k3, the same actors with sharing off, ask {theirs} as kubelet does.");
-    tell.measured("side", side("kubelet", KUBELETS, theirs), &text);
+    printer.measured("side", side("kubelet", KUBELETS, theirs), &text);
     let images = SERVICES.len();
     let figures = json!({ "images": images, "within_ms": milliseconds(ASKED_WITHIN) });
-    tell.measured("wanted", figures, &format!("Each node wants {images} images within half a second."));
+    printer.measured("wanted", figures, &format!("Each node wants {images} images within half a second."));
     let text = format!("The outage lasts {OUTAGE:?} instead of minutes; nothing else is shortened.");
-    tell.shortened("outage", json!({ "lasts_ms": milliseconds(OUTAGE) }), &text);
+    printer.shortened("outage", json!({ "lasts_ms": milliseconds(OUTAGE) }), &text);
 }
 
 /// A standing pull: one request, answered when the image is there.
@@ -172,8 +172,8 @@ async fn look_again_and_again(
     }
 }
 
-async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, clock: &Clock) -> Result<Vec<Told>> {
-    let (tell, began) = (&scene.tell, clock.now().monotonic);
+async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, clock: &Clock) -> Result<Vec<StepResult>> {
+    let (printer, began) = (&scene.printer, clock.now().monotonic);
     let wanted = NODES.len() * SERVICES.len();
     let mut shown = tokio::time::interval(SHOWN_EVERY);
     shown.tick().await;
@@ -197,10 +197,10 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
                 }
                 healed = Some(since());
                 let after = milliseconds(since());
-                tell.shortened("healed", json!({ "after_ms": after }), &format!("{:>6}  both are healed", units::seconds(after)));
+                printer.shortened("healed", json!({ "after_ms": after }), &format!("{:>6}  both are healed", units::seconds(after)));
             }
             _ = shown.tick() => {
-                show_counters(tell, since(), &ours, &theirs);
+                show_counters(printer, since(), &ours, &theirs);
                 if !refused && since() >= REFUSAL_SHOWN_AT {
                     refused = show_refusal(scene, &ours, clock).await?;
                 }
@@ -210,19 +210,19 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
     }
     let took = clock.now().monotonic.saturating_sub(began + healed.unwrap_or(OUTAGE));
     ensure!(ours.there() == wanted, "{} of {wanted} images came", ours.there());
-    show_end(tell, &ours, &theirs, took, clock);
+    show_end(printer, &ours, &theirs, took, clock);
     ensure!(ours.failing() < theirs.failing(), "sharing has spared nothing: {} and {}", ours.failing(), theirs.failing());
-    let told = |node: &str, what: &str, side: &Side<'_>| {
+    let result = |node: &str, what: &str, side: &Side<'_>| {
         let counts = StepCounts { requests: side.registry.counts().requests, failing: side.failing() };
         let outcome = format!("{} of {wanted} there", side.there());
-        Told::new(tell, node, what, &outcome, counts)
+        StepResult::new(printer, node, what, &outcome, counts)
     };
-    Ok(vec![told("n1-n3", "outage, shared", &ours), told("k1-k3", "outage, kubelet's rule", &theirs)])
+    Ok(vec![result("n1-n3", "outage, shared", &ours), result("k1-k3", "outage, kubelet's rule", &theirs)])
 }
 
-fn show_counters(tell: &Teller, since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
+fn show_counters(printer: &Printer, since: Duration, ours: &Side<'_>, theirs: &Side<'_>) {
     let (after, shared, kubelet) = (milliseconds(since), ours.failing(), theirs.failing());
-    tell.measured(
+    printer.measured(
         "failing",
         json!({ "after_ms": after, "shared": shared, "kubelet": kubelet }),
         &format!("{:>6}  failing requests: {shared:>3} by n1 n2 n3, {kubelet:>3} by kubelet's rule", units::seconds(after)),
@@ -248,16 +248,16 @@ async fn show_refusal(scene: &Scene, ours: &Side<'_>, clock: &Clock) -> Result<b
                 "learned_trace_id": learned_trace_id,
                 "next_attempt_ms": next_attempt_ms,
             });
-            scene.tell.measured("refusal", figures, &format!("        {sentence}"));
+            scene.printer.measured("refusal", figures, &format!("        {sentence}"));
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn show_end(tell: &Teller, ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
+fn show_end(printer: &Printer, ours: &Side<'_>, theirs: &Side<'_>, took: Duration, clock: &Clock) {
     let (wanted, took) = (NODES.len() * SERVICES.len(), milliseconds(took));
-    tell.measured(
+    printer.measured(
         "served",
         json!({ "rule": "shared", "there": ours.there(), "wanted": wanted, "after_healing_ms": took, "longest_wait_ms": 0 }),
         &format!("n1 n2 n3: all {wanted} images are there {} after healing", units::seconds(took)),
@@ -270,12 +270,12 @@ fn show_end(tell: &Teller, ours: &Side<'_>, theirs: &Side<'_>, took: Duration, c
     let waits: Vec<Duration> = theirs.board.borrow().values().filter_map(left).collect();
     let longest = milliseconds(waits.into_iter().max().unwrap_or_default());
     let there = theirs.there();
-    tell.measured(
+    printer.measured(
         "served",
         json!({ "rule": "kubelet", "there": there, "wanted": wanted, "after_healing_ms": took, "longest_wait_ms": longest }),
         &format!("k1 k2 k3: {there} of {wanted} by then, the last may not ask before another {}", units::seconds(longest)),
     );
     let (shared, kubelet) = (ours.failing(), theirs.failing());
     let text = format!("failing requests in all: {shared} and {kubelet}");
-    tell.measured("failing_in_all", json!({ "shared": shared, "kubelet": kubelet }), &text);
+    printer.measured("failing_in_all", json!({ "shared": shared, "kubelet": kubelet }), &text);
 }

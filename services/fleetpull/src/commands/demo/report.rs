@@ -39,7 +39,7 @@ struct JsonFact<'a> {
     /// The subject in one word. Facts with the same word have the same figures.
     what: &'a str,
     /// `measured`, `simulated` or `shortened`.
-    said: &'static str,
+    source: &'static str,
     /// The figures by name.
     #[serde(flatten)]
     figures: &'a Value,
@@ -49,13 +49,13 @@ struct JsonFact<'a> {
 
 /// Writes facts to stdout as they come.
 #[derive(Clone)]
-pub(super) struct Teller {
+pub(super) struct Printer {
     output: OutputArgs,
     /// The number of the current scene.
     scene: Cell<u8>,
 }
 
-impl Teller {
+impl Printer {
     pub(super) fn new(output: OutputArgs) -> Self {
         Self { output, scene: Cell::new(0) }
     }
@@ -83,7 +83,7 @@ impl Teller {
         match self.output.format {
             OutputFormat::Text => output::fact(&format!("   {:<9}  {text}", source.word())),
             OutputFormat::Json => {
-                output::json(&JsonFact { scene: self.scene.get(), what, said: source.word(), figures, text: text.trim_start() });
+                output::json(&JsonFact { scene: self.scene.get(), what, source: source.word(), figures, text: text.trim_start() });
             }
         }
     }
@@ -103,12 +103,12 @@ impl Teller {
     }
 
     /// Writes the results of all steps.
-    pub(super) fn steps(&self, steps: &[Told]) {
+    pub(super) fn steps(&self, steps: &[StepResult]) {
         self.line("");
-        let rows: Vec<Vec<String>> = steps.iter().map(Told::row).collect();
+        let rows: Vec<Vec<String>> = steps.iter().map(StepResult::row).collect();
         table::columns(&["NODE", "WHAT", "OUTCOME", "REQUESTS", "FAILING", "FIGURES"], &rows).iter().for_each(|row| self.line(row));
         if self.output.format == OutputFormat::Json {
-            for Told { scene, node, what, outcome, counts: StepCounts { requests, failing } } in steps {
+            for StepResult { scene, node, what, outcome, counts: StepCounts { requests, failing } } in steps {
                 self.scene.set(*scene);
                 let figures = json!({ "node": node, "step": what, "outcome": outcome, "requests": requests, "failing": failing });
                 self.measured("step", figures, &format!("{node}, {what}: {outcome}"));
@@ -130,7 +130,7 @@ impl Teller {
 }
 
 /// The result of one step.
-pub(super) struct Told {
+pub(super) struct StepResult {
     /// The number of its scene.
     scene: u8,
     node: String,
@@ -146,16 +146,16 @@ pub(super) struct StepCounts {
     pub(super) failing: u64,
 }
 
-impl Told {
+impl StepResult {
     /// A step of the current scene.
-    pub(super) fn new(tell: &Teller, node: &str, what: &str, outcome: &str, counts: StepCounts) -> Self {
-        Self { scene: tell.scene.get(), node: node.to_owned(), what: what.to_owned(), outcome: outcome.to_owned(), counts }
+    pub(super) fn new(printer: &Printer, node: &str, what: &str, outcome: &str, counts: StepCounts) -> Self {
+        Self { scene: printer.scene.get(), node: node.to_owned(), what: what.to_owned(), outcome: outcome.to_owned(), counts }
     }
 
     fn row(&self) -> Vec<String> {
         let counts = [self.counts.requests, self.counts.failing].map(|count| count.to_string());
-        let told = [self.node.clone(), self.what.clone(), self.outcome.clone()];
-        told.into_iter().chain(counts).chain([Source::Measured.word().to_owned()]).collect()
+        let cells = [self.node.clone(), self.what.clone(), self.outcome.clone()];
+        cells.into_iter().chain(counts).chain([Source::Measured.word().to_owned()]).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use settings::Settings;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::report::{StepCounts, Teller};
+use super::report::{Printer, StepCounts};
 use crate::node::{Node, NodeOptions, NodeParts, Policies, Sharing, root_envelope};
 
 /// The image that exists.
@@ -35,7 +35,7 @@ pub(super) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A registry and three nodes.
 pub(super) struct Scene {
-    pub(super) tell: Teller,
+    pub(super) printer: Printer,
     pub(super) registry: MemoryRegistry,
     pub(super) image: AddedManifest,
     crew: Crew,
@@ -54,14 +54,14 @@ pub(super) struct Step<'a> {
 
 impl Scene {
     /// Starts everything.
-    pub(super) async fn set(tell: Teller) -> Result<Self> {
+    pub(super) async fn set(printer: Printer) -> Result<Self> {
         let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
         let added = registry.add_image("shop/web", APP_TAG, &MadeImage::of_layers(LAYERS));
         let image = added.manifests.into_iter().next().context("the registry made no image")?;
         let stores = tempfile::Builder::new().prefix("fleetpull-demo-").tempdir().context("no temporary folder can be made")?;
         let sharing = Sharing::of(&Settings::default(), format!("{:032x}", Random::from_system().id()));
         let crew = Crew::start(NODES, stores.path(), sharing).await?;
-        Ok(Self { tell, registry, image, crew, stores })
+        Ok(Self { printer, registry, image, crew, stores })
     }
 
     /// The folder with the stores.
@@ -200,7 +200,7 @@ impl Step<'_> {
         let counts = self.counts();
         let StepCounts { requests, failing } = counts;
         let text = format!("registry: {requests} requests, {failing} failing");
-        self.scene.tell.measured("registry", json!({ "requests": requests, "failing": failing }), &text);
+        self.scene.printer.measured("registry", json!({ "requests": requests, "failing": failing }), &text);
         counts
     }
 
@@ -215,6 +215,6 @@ impl Step<'_> {
             "waiting_ms": event.waiting_ms,
             "size_bytes": event.size_bytes,
         });
-        self.scene.tell.measured("event", figures, &format!("{kind:<7} {reason:<8} {}", event.message));
+        self.scene.printer.measured("event", figures, &format!("{kind:<7} {reason:<8} {}", event.message));
     }
 }

@@ -91,7 +91,7 @@ enum Event {
     Ask,
     Tick,
     Answered(AttemptId),
-    Heard { report: Arc<Report>, date: Duration },
+    ReportReceived { report: Arc<Report>, date: Duration },
     Lease(LeaseName, LeaseAnswer),
     Taken { name: LeaseName, holder: usize, until: Duration },
     Freed(LeaseName),
@@ -155,7 +155,7 @@ impl Fleet {
                 let failure = Failure { class: FailureClass::NotFound, authoritative: true, cause, ..Failure::default() };
                 Input::AttemptResolved { request: REQUEST, attempt, outcome: Outcome::Failed(failure) }
             }
-            Event::Heard { report, date } => Input::ReportReceived { report, age: self.now.saturating_sub(date) },
+            Event::ReportReceived { report, date } => Input::ReportReceived { report, age: self.now.saturating_sub(date) },
             Event::Lease(name, answer) => Input::Lease(name, answer),
             Event::Taken { name, holder, until } => {
                 Input::LeaseTaken { name, holder: self.nodes.get(holder)?.name.clone(), left: until.saturating_sub(self.now) }
@@ -187,13 +187,13 @@ impl Fleet {
             Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) | Effect::Checked(_) | Effect::Reported(_) => {}
             Effect::Publish(report, age) => {
                 let date = self.now.saturating_sub(age);
-                self.tell_all(|| Event::Heard { report: Arc::clone(&report), date });
+                self.send_to_all(|| Event::ReportReceived { report: Arc::clone(&report), date });
             }
             Effect::AcquireLease(name, ttl) => self.acquire(node, name, ttl),
             Effect::ReleaseLease(name) => {
                 if self.leases.get(&name).is_some_and(|(holder, _)| *holder == node) {
                     self.leases.remove(&name);
-                    self.tell_all(|| Event::Freed(name));
+                    self.send_to_all(|| Event::Freed(name));
                 }
             }
         }
@@ -209,12 +209,12 @@ impl Fleet {
         if answer == LeaseAnswer::Won {
             let until = self.now + ttl;
             self.leases.insert(name, (node, until));
-            self.tell_all(|| Event::Taken { name, holder: node, until });
+            self.send_to_all(|| Event::Taken { name, holder: node, until });
         }
     }
 
     /// Sends an event from the server to every node.
-    fn tell_all(&mut self, event: impl Fn() -> Event) {
+    fn send_to_all(&mut self, event: impl Fn() -> Event) {
         for node in 0..self.nodes.len() {
             self.queue.plan(self.now + ONE_WAY * 2, (node, event()));
         }

@@ -32,7 +32,7 @@ struct Wanted {
 
 impl Wanted {
     fn of(args: &EventsArgs, nodes: Option<Vec<NodeName>>) -> Result<Self, UsageError> {
-        let pod = args.meant_pod()?.map(|pod| pod.to_string());
+        let pod = args.selected_pod()?.map(|pod| pod.to_string());
         let (image, registry) = (args.image.clone(), args.registry.clone());
         Ok(Self { nodes, reason: args.reason, event_type: args.event_type, pod, image, registry })
     }
@@ -60,7 +60,7 @@ impl Wanted {
 /// Lists the events in the agents' outboxes, lists those in the fleet's stream, or follows new ones.
 pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let question = &args.asked.question;
-    let _: Option<PodRef> = args.meant_pod()?;
+    let _: Option<PodRef> = args.selected_pod()?;
     // While the command follows, it logs each loss of the bus.
     ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
         (false, _) if args.is_history() => show_history(args, &client).await,
@@ -75,7 +75,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let mut exit = Exit::Success;
     let mut events = Vec::new();
     let ask = |node: NodeName| async move { (kept(args, client, &node, 0).await, node) };
-    let mut answers = stream::iter(client.meant(&args.asked).await?).map(ask).buffered(ASKED_AT_ONCE);
+    let mut answers = stream::iter(client.selected_nodes(&args.asked).await?).map(ask).buffered(ASKED_AT_ONCE);
     while let Some((kept, node)) = answers.next().await {
         match kept {
             Ok((kept, _)) => events.extend(kept),
@@ -109,8 +109,8 @@ async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
         Some(0) if !args.asked.question.output.quiet => output::remark("no events in this time"),
         Some(_) => {}
         None => {
-            output::warn("the fleet's stream of events cannot be read: what stands in the agents' outboxes is shown");
-            let nodes = client.meant(&args.asked).await?;
+            output::warn("the fleet's stream of events cannot be read: the events in the agents' outboxes are shown instead");
+            let nodes = client.selected_nodes(&args.asked).await?;
             let shown =
                 outboxes::show(&history, client, nodes, |event| wanted.takes(event), |event| show_row(args, &mut rows, event)).await;
             shown.silent.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
@@ -146,19 +146,19 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
 
 async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     // One node has its own subjects; the events of several nodes are filtered here.
-    let (one, meant) = match (args.asked.nodes.as_slice(), &args.asked.question.fleet.selector) {
+    let (one, selected_nodes) = match (args.asked.nodes.as_slice(), &args.asked.question.fleet.selector) {
         ([], None) => (None, None),
         ([one], _) => (Some(one), None),
-        _ => (None, Some(client.meant(&args.asked).await?)),
+        _ => (None, Some(client.selected_nodes(&args.asked).await?)),
     };
-    let wanted = Wanted::of(args, meant)?;
+    let wanted = Wanted::of(args, selected_nodes)?;
     // Pulled events of images that were already present have their own subject.
     let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
     let mut events = client.messaging().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
     if args.is_history() {
         show_history(args, client).await?;
     }
-    say_that_it_follows(args);
+    print_that_it_follows(args);
     loop {
         tokio::select! {
             biased;
@@ -172,7 +172,7 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
 }
 
 /// Says that the command follows new events, because none may come for hours.
-fn say_that_it_follows(args: &EventsArgs) {
+fn print_that_it_follows(args: &EventsArgs) {
     if !args.asked.question.output.quiet {
         output::remark("following new events; Ctrl-C ends it");
     }
@@ -181,10 +181,10 @@ fn say_that_it_follows(args: &EventsArgs) {
 /// Follows events through the socket: polls for those after the last answer.
 async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = Wanted::of(args, None)?;
-    let nodes = client.meant(&args.asked).await?;
+    let nodes = client.selected_nodes(&args.asked).await?;
     let node = nodes.first().context("the agent does not answer on its socket")?;
     let (_, mut after) = kept(args, client, node, 0).await.map_err(anyhow::Error::msg)?;
-    say_that_it_follows(args);
+    print_that_it_follows(args);
     let mut ask = tokio::time::interval(ASK_EVERY);
     loop {
         tokio::select! {

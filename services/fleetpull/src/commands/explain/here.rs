@@ -19,19 +19,19 @@ use crate::output;
 /// A pull by this process starts without back-off entries, because there is no fleet. Only local obstacles are checked here.
 pub(super) async fn explain(configuration: &Configuration, args: &ExplainArgs, reference: &Reference) -> Explanation {
     let policy = args.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
-    let mut said = Explanation { policy: policy.to_string(), ..Explanation::default() };
-    match find_out(configuration, reference, policy, &mut said).await {
-        Ok(()) => said.verdict = said.in_one_sentence(),
+    let mut explanation = Explanation { policy: policy.to_string(), ..Explanation::default() };
+    match find_out(configuration, reference, policy, &mut explanation).await {
+        Ok(()) => explanation.verdict = explanation.in_one_sentence(),
         Err(error) => {
-            said.class = Some(FailureClass::NodeLocal);
-            said.cause = Some(output::told(&error));
-            "it would fail, whatever the registry says".clone_into(&mut said.verdict);
+            explanation.class = Some(FailureClass::NodeLocal);
+            explanation.cause = Some(output::error_text(&error));
+            "it would fail before any registry is asked".clone_into(&mut explanation.verdict);
         }
     }
-    said
+    explanation
 }
 
-async fn find_out(configuration: &Configuration, reference: &Reference, policy: PullPolicy, said: &mut Explanation) -> Result<()> {
+async fn find_out(configuration: &Configuration, reference: &Reference, policy: PullPolicy, explanation: &mut Explanation) -> Result<()> {
     let settings = configuration.settings();
     let store = match settings.runtime.kind {
         RuntimeKind::OciLayout => Some(settings.store.dir_on(&configuration.host)?),
@@ -45,26 +45,26 @@ async fn find_out(configuration: &Configuration, reference: &Reference, policy: 
         None => open_runtime(configuration, RegistryArgs::default(), &Clock::host())?.image_status(reference, None).await,
     };
     match found {
-        Ok(found) => said.present = Some(found.is_some()),
-        Err(failure) => inspection_failed(said, policy, failure.text)?,
+        Ok(found) => explanation.present = Some(found.is_some()),
+        Err(failure) => inspection_failed(explanation, policy, failure.text)?,
     }
     let looks = policy != PullPolicy::Always;
-    let would_pull = policy != PullPolicy::Never && !(looks && (said.present == Some(true) || said.inspect_error.is_some()));
+    let would_pull = policy != PullPolicy::Never && !(looks && (explanation.present == Some(true) || explanation.inspect_error.is_some()));
     if would_pull {
         if let Some(store) = &store {
             check_writable(store).with_context(|| unusable(store))?;
         }
-        said.logins = logins(configuration, reference).await?;
+        explanation.logins = logins(configuration, reference).await?;
     }
     Ok(())
 }
 
 /// A pull that inspects the image first fails with this error, in kubelet's words. With the policy Always it goes on, unless the socket
 /// cannot be reached.
-fn inspection_failed(said: &mut Explanation, policy: PullPolicy, text: String) -> Result<()> {
+fn inspection_failed(explanation: &mut Explanation, policy: PullPolicy, text: String) -> Result<()> {
     match advice::of_socket(&text) {
         Some(advice) if policy == PullPolicy::Always => bail!("{text}; {advice}"),
-        _ => said.inspect_error = Some(text),
+        _ => explanation.inspect_error = Some(text),
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Explanations as JSON. The names and their meaning are an interface.
 
-use contract::messages::pull_coordinator::{EndpointLogins, Explanation, ImageWeight};
+use contract::messages::pull_coordinator::{EndpointLogins, Explanation, ImageSizeEstimate};
 use contract::{FailureClass, NodeName};
 use image::Reference;
 use serde::Serialize;
@@ -57,39 +57,39 @@ struct JsonPull<'a> {
     probed_by: Option<&'a str>,
     platform: Option<&'a str>,
     digest: Option<&'a str>,
-    weight: Option<&'a ImageWeight>,
-    weigh_error: Option<&'a str>,
+    size_estimate: Option<&'a ImageSizeEstimate>,
+    estimate_error: Option<&'a str>,
     missing_bytes: Option<u64>,
     logins: &'a [EndpointLogins],
 }
 
 impl<'a> JsonPull<'a> {
-    fn of(said: &'a Explanation, now_ms: u64) -> Self {
+    fn of(explanation: &'a Explanation, now_ms: u64) -> Self {
         Self {
-            policy: &said.policy,
-            present: said.present,
-            inspect_error: said.inspect_error.as_deref(),
-            in_flight: said.in_flight,
-            verdict: &said.verdict,
-            next_attempt_ms: said.next_attempt_ms,
-            budget_cause: said.budget_hold.as_ref().map(|hold| hold.cause.as_str()),
-            budget_wait_ms: said.budget_hold.as_ref().and_then(|hold| hold.wait_ms),
-            cause: said.cause.as_deref().and_then(given),
-            class: said.class,
-            learned_by: said.learned_by.as_deref(),
-            learned_at: said.learned_ms_ago.map(|ago| units::rfc_3339(now_ms.saturating_sub(ago))),
-            learned_trace_id: said.learned_trace_id.as_deref(),
-            trace_link: said.learned_trace_id.as_deref().and_then(trace_link::of),
-            view: said.view.as_ref().map(JsonView::of),
-            since_ms: said.since_ms,
-            binds: said.binds.as_deref(),
-            probed_by: said.probed_by.as_deref(),
-            platform: said.platform.as_deref(),
-            digest: said.digest.as_deref(),
-            weight: said.weight.as_ref(),
-            weigh_error: said.weigh_error.as_deref(),
-            missing_bytes: said.missing_bytes,
-            logins: &said.logins,
+            policy: &explanation.policy,
+            present: explanation.present,
+            inspect_error: explanation.inspect_error.as_deref(),
+            in_flight: explanation.in_flight,
+            verdict: &explanation.verdict,
+            next_attempt_ms: explanation.next_attempt_ms,
+            budget_cause: explanation.budget_hold.as_ref().map(|hold| hold.cause.as_str()),
+            budget_wait_ms: explanation.budget_hold.as_ref().and_then(|hold| hold.wait_ms),
+            cause: explanation.cause.as_deref().and_then(given),
+            class: explanation.class,
+            learned_by: explanation.learned_by.as_deref(),
+            learned_at: explanation.learned_ms_ago.map(|ago| units::rfc_3339(now_ms.saturating_sub(ago))),
+            learned_trace_id: explanation.learned_trace_id.as_deref(),
+            trace_link: explanation.learned_trace_id.as_deref().and_then(trace_link::of),
+            view: explanation.view.as_ref().map(JsonView::of),
+            since_ms: explanation.since_ms,
+            binds: explanation.binds.as_deref(),
+            probed_by: explanation.probed_by.as_deref(),
+            platform: explanation.platform.as_deref(),
+            digest: explanation.digest.as_deref(),
+            size_estimate: explanation.size_estimate.as_ref(),
+            estimate_error: explanation.estimate_error.as_deref(),
+            missing_bytes: explanation.missing_bytes,
+            logins: &explanation.logins,
         }
     }
 }
@@ -116,7 +116,7 @@ impl<'a, K> JsonRow<'a, K> {
 
 /// Writes a row for each node. For an image of a pod it includes the node's states of the image.
 pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wanted: Option<&Wanted>, now_ms: u64) {
-    for Verdict { node, said } in &findings.verdicts {
+    for Verdict { node, explanation } in &findings.verdicts {
         let of_node = |known: &&Known| node.as_ref().is_some_and(|node| known.nodes.contains(node));
         output::json(&JsonRow {
             node: node.as_ref(),
@@ -125,8 +125,8 @@ pub(super) fn print(image: &str, reference: &Reference, findings: &Findings, wan
                 .zip(node.as_ref())
                 .map(|(wanted, node)| wanted.states_on(node).map(State::as_str).collect())
                 .unwrap_or_default(),
-            pull: said.as_ref().ok().map(|said| JsonPull::of(said, now_ms)),
-            pull_error: said.as_ref().err().map(String::as_str),
+            pull: explanation.as_ref().ok().map(|explanation| JsonPull::of(explanation, now_ms)),
+            pull_error: explanation.as_ref().err().map(String::as_str),
             backoff: node.iter().flat_map(|node| findings.known.iter().filter(of_node).map(|known| known.json_of(node, now_ms))).collect(),
             ..JsonRow::of(image, reference)
         });

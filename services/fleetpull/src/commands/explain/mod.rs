@@ -40,15 +40,16 @@ struct Findings {
 /// The explanation of a pull by one node, or by this process.
 struct Verdict {
     node: Option<NodeName>,
-    said: Result<Explanation, String>,
+    explanation: Result<Explanation, String>,
 }
 
 impl Verdict {
     /// True if there is an explanation, and it is not that nothing can be pulled here with these settings.
     fn is_good(&self) -> bool {
-        let fails =
-            |said: &Explanation| said.class.is_some() || (said.inspect_error.is_some() && said.policy != PullPolicy::Always.as_str());
-        self.said.as_ref().is_ok_and(|said| self.node.is_some() || !fails(said))
+        let fails = |explanation: &Explanation| {
+            explanation.class.is_some() || (explanation.inspect_error.is_some() && explanation.policy != PullPolicy::Always.as_str())
+        };
+        self.explanation.as_ref().is_ok_and(|explanation| self.node.is_some() || !fails(explanation))
     }
 }
 
@@ -58,7 +59,7 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
     // A bus error ends this command and is reported then, so it is not logged.
     configuration.start_log("error");
-    if let Some(pod) = args.meant_pod()? {
+    if let Some(pod) = args.selected_pod()? {
         return actix::System::new().block_on(pod::explain(args, &configuration, &pod));
     }
     if let Some(exit) = actix::System::new().block_on(explain_row(args, &configuration)) {
@@ -78,7 +79,9 @@ pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
         Ok(findings) => findings,
         Err(error) if Exit::of_error(&error) == Exit::Usage => return Err(error),
         // The parsed reference is shown even if no node can be asked.
-        Err(error) => Findings { verdicts: vec![Verdict { node: None, said: Err(output::told(&error)) }], ..Findings::default() },
+        Err(error) => {
+            Findings { verdicts: vec![Verdict { node: None, explanation: Err(output::error_text(&error)) }], ..Findings::default() }
+        }
     };
     match args.asked.question.output.format {
         OutputFormat::Json => json::print(&args.image, &reference, &findings, None, Clock::host().now().wall_ms()),
@@ -113,7 +116,7 @@ fn give_advice(args: &ExplainArgs, findings: &Findings) {
     if wanted.quiet || wanted.format != OutputFormat::Text {
         return;
     }
-    let inspected = findings.verdicts.iter().filter_map(|verdict| verdict.said.as_ref().ok()?.inspect_error.as_deref());
+    let inspected = findings.verdicts.iter().filter_map(|verdict| verdict.explanation.as_ref().ok()?.inspect_error.as_deref());
     let advice: BTreeSet<String> = inspected.filter_map(advice::of_socket).collect();
     advice.iter().for_each(|advice| output::remark(&format!("hint: {advice}")));
 }
@@ -145,10 +148,10 @@ async fn client(args: &ExplainArgs, configuration: &Configuration) -> Result<Opt
 
 async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: &Reference) -> Result<Findings> {
     let Some(client) = client(args, configuration).await? else {
-        let here = Verdict { node: None, said: Ok(here::explain(configuration, args, reference).await) };
+        let here = Verdict { node: None, explanation: Ok(here::explain(configuration, args, reference).await) };
         return Ok(Findings { verdicts: vec![here], ..Findings::default() });
     };
-    let nodes = client.meant(&args.asked).await?;
+    let nodes = client.selected_nodes(&args.asked).await?;
     let (silent, bus_lost) = (client.silent_of(&args.asked, &nodes).await, bus_lost(&client).await);
     let question = ExplainImage { image: args.image.clone(), policy: args.policy, ..ExplainImage::default() };
     Ok(Findings { silent, bus_lost, ..ask(&client, &nodes, &question).await })
@@ -157,13 +160,14 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
 /// Asks the nodes about a pull, and adds the budget leaders' answers and all back-off entries of the image.
 async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) -> Findings {
     let mut answers = client.ask_each(nodes, question).await;
-    if answers.iter().any(|(_, said)| said.as_ref().is_ok_and(|said| said.budget.is_some())) {
+    if answers.iter().any(|(_, explanation)| explanation.as_ref().is_ok_and(|explanation| explanation.budget.is_some())) {
         let budgets = Budgets::of(client, nodes).await;
-        answers.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
+        answers.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
     }
-    let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, said)| Verdict { node: Some(node), said }).collect();
-    let held =
-        verdicts.iter().filter(|verdict| verdict.said.as_ref().is_ok_and(|said| said.class.is_some() || said.next_attempt_ms.is_some()));
+    let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, explanation)| Verdict { node: Some(node), explanation }).collect();
+    let held = verdicts.iter().filter(|verdict| {
+        verdict.explanation.as_ref().is_ok_and(|explanation| explanation.class.is_some() || explanation.next_attempt_ms.is_some())
+    });
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
     let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
     Findings { verdicts, known, ..Findings::default() }

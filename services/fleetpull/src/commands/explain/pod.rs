@@ -134,7 +134,7 @@ pub(super) async fn explain(args: &ExplainArgs, configuration: &Configuration, p
 /// The nodes that answer, and those among them that may know an image of a pod.
 async fn nodes(client: &FleetClient, args: &ExplainArgs) -> Result<(Vec<NodeName>, Vec<NodeName>)> {
     if !args.asked.nodes.is_empty() {
-        let named = client.meant(&args.asked).await?;
+        let named = client.selected_nodes(&args.asked).await?;
         return Ok((named.clone(), named));
     }
     let answering = client.answering(args.asked.question.fleet.selector.as_ref()).await?;
@@ -145,27 +145,27 @@ async fn nodes(client: &FleetClient, args: &ExplainArgs) -> Result<(Vec<NodeName
 
 async fn gather(client: &FleetClient, nodes: &[NodeName], search: &mut Search<'_>) {
     let mut answering = Vec::new();
-    let hear = |node: NodeName, answer: Result<PullList, String>| match answer {
+    let on_answer = |node: NodeName, answer: Result<PullList, String>| match answer {
         Ok(list) => {
             search.add_pulls(&node, &list);
             answering.push(node);
         }
         Err(silence) => search.unanswered.push(format!("{node}: {silence}")),
     };
-    client.hear_each(nodes, &ListPulls {}, hear).await;
-    let hear = |node: NodeName, answer: Result<StandingPullList, String>| {
+    client.for_each_answer(nodes, &ListPulls {}, on_answer).await;
+    let on_answer = |node: NodeName, answer: Result<StandingPullList, String>| {
         if let Ok(list) = answer {
             search.add_standing_pulls(&node, &list);
         }
     };
-    client.hear_each(&answering, &ListStandingPulls {}, hear).await;
+    client.for_each_answer(&answering, &ListStandingPulls {}, on_answer).await;
     let own = ListBackoffs { pod: Some(search.pod.clone()), shared_by_key: true, ..ListBackoffs::default() };
-    let hear = |node: NodeName, answer: Result<BackoffList, String>| {
+    let on_answer = |node: NodeName, answer: Result<BackoffList, String>| {
         if let Ok(list) = answer {
             search.add_backoffs(&node, &list);
         }
     };
-    client.hear_each(&answering, &own, hear).await;
+    client.for_each_answer(&answering, &own, on_answer).await;
 }
 
 /// Asks the nodes that know the image like `fleetpull explain IMAGE`, for the pod. Returns true if all of them have a good explanation.

@@ -15,34 +15,34 @@ const NAME_SHOWN: usize = 40;
 
 /// The sentences, the most important first. None for this process alone, whose verdict says it all.
 pub(super) fn sentences(findings: &Findings) -> Vec<String> {
-    let Findings { verdicts, known, silent: gone, bus_lost } = findings;
-    let said: Vec<(&NodeName, &Explanation)> = verdicts.iter().filter_map(of_node).collect();
-    if said.is_empty() {
+    let Findings { verdicts, known, silent: missing, bus_lost } = findings;
+    let explanations: Vec<(&NodeName, &Explanation)> = verdicts.iter().filter_map(of_node).collect();
+    if explanations.is_empty() {
         return Vec::new();
     }
-    let held = nodes_of(&said, |said| said.next_attempt_ms.is_some());
+    let held = nodes_of(&explanations, |explanation| explanation.next_attempt_ms.is_some());
     let cause = known.first().map(|first| {
         let more = known.len() - 1;
         let more = if more > 0 { format!(", {more} more below") } else { String::new() };
-        format!("{}{more}", cause(first, &held, budget_hold(&said)))
+        format!("{}{more}", cause(first, &held, budget_hold(&explanations)))
     });
-    let cause = cause.or_else(|| budget(&said)).unwrap_or_else(|| free(&said));
+    let cause = cause.or_else(|| budget(&explanations)).unwrap_or_else(|| free(&explanations));
     let lost = bus_lost.iter().map(|(node, since_ms, reason)| without_a_bus(node, *since_ms, reason));
-    let silent = gone.first().map(|first| of_silent(first, gone, verdicts.len()));
+    let silent = missing.first().map(|first| of_silent(first, missing, verdicts.len()));
     [cause].into_iter().chain(lost).chain(silent).collect()
 }
 
 fn of_node(verdict: &Verdict) -> Option<(&NodeName, &Explanation)> {
-    Some((verdict.node.as_ref()?, verdict.said.as_ref().ok()?))
+    Some((verdict.node.as_ref()?, verdict.explanation.as_ref().ok()?))
 }
 
-fn nodes_of(said: &[(&NodeName, &Explanation)], is: impl Fn(&Explanation) -> bool) -> Vec<NodeName> {
-    said.iter().filter(|(_, said)| is(said)).map(|(node, _)| (*node).clone()).collect()
+fn nodes_of(explanations: &[(&NodeName, &Explanation)], is: impl Fn(&Explanation) -> bool) -> Vec<NodeName> {
+    explanations.iter().filter(|(_, explanation)| is(explanation)).map(|(node, _)| (*node).clone()).collect()
 }
 
 /// The hold by the budget of the registry, if there is one.
-fn budget_hold<'a>(said: &[(&NodeName, &'a Explanation)]) -> Option<&'a BudgetHold> {
-    said.iter().find_map(|(_, said)| said.budget_hold.as_ref())
+fn budget_hold<'a>(explanations: &[(&NodeName, &'a Explanation)]) -> Option<&'a BudgetHold> {
+    explanations.iter().find_map(|(_, explanation)| explanation.budget_hold.as_ref())
 }
 
 /// Describes a back-off entry. The next attempt also waits for the budget.
@@ -54,33 +54,33 @@ fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> Strin
     let due_ms = Some(known.due_ms()).max(budget.and_then(|hold| hold.wait_ms));
     let next = next_attempt(due_ms, entry.probed_by.as_deref()).map(|next| format!(", {next}")).unwrap_or_default();
     let budget = budget.map(|hold| format!(", {}", hold.cause)).unwrap_or_default();
-    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.met(), whom(held))
+    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.last_result(), names_or_none(held))
 }
 
-fn whom(held: &[NodeName]) -> String {
-    if held.is_empty() { "nobody".to_owned() } else { named_few(held) }
+fn names_or_none(held: &[NodeName]) -> String {
+    if held.is_empty() { "no node".to_owned() } else { named_few(held) }
 }
 
 /// Describes the budget that the image waits for.
-fn budget(said: &[(&NodeName, &Explanation)]) -> Option<String> {
-    let hold = budget_hold(said)?;
-    let held = nodes_of(said, |said| said.budget_hold.is_some());
+fn budget(explanations: &[(&NodeName, &Explanation)]) -> Option<String> {
+    let hold = budget_hold(explanations)?;
+    let held = nodes_of(explanations, |explanation| explanation.budget_hold.is_some());
     let next = hold.wait_ms.map(|wait_ms| format!(", the next may go in {}", units::age(wait_ms))).unwrap_or_default();
-    Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, whom(&held)))
+    Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, names_or_none(&held)))
 }
 
 /// The sentence if nothing delays the image.
-fn free(said: &[(&NodeName, &Explanation)]) -> String {
-    let (there, all) = (said.iter().filter(|(_, said)| said.present == Some(true)).count(), said.len());
-    let under_way = nodes_of(said, |said| said.in_flight);
+fn free(explanations: &[(&NodeName, &Explanation)]) -> String {
+    let (there, all) = (explanations.iter().filter(|(_, explanation)| explanation.present == Some(true)).count(), explanations.len());
+    let under_way = nodes_of(explanations, |explanation| explanation.in_flight);
     let under_way = if under_way.is_empty() { String::new() } else { format!(", it is being pulled on {}", named_few(&under_way)) };
     let of = if all == 1 { "1 node that answers" } else { &format!("{all} nodes that answer") };
     format!("nothing holds it back: it is on {there} of {of}{under_way}")
 }
 
-fn of_silent(first: &Silent, gone: &[Silent], answering: usize) -> String {
-    let more = gone.len() - 1;
+fn of_silent(first: &Silent, missing: &[Silent], answering: usize) -> String {
+    let more = missing.len() - 1;
     let others = if more > 0 { format!("{more} more are silent, ") } else { String::new() };
-    let total = gone.len() + answering;
+    let total = missing.len() + answering;
     silent(&first.node, milliseconds(first.ago), &format!("{others}{answering} of {total} nodes go on without it"))
 }

@@ -21,7 +21,7 @@ pub(super) fn print(reference: &Reference, findings: &Findings) {
     // If there are many verdicts, those of waiting nodes come first.
     let mut verdicts: Vec<&Verdict> = findings.verdicts.iter().collect();
     if verdicts.len() > VERDICTS_SHOWN {
-        verdicts.sort_by_key(|verdict| verdict.said.as_ref().is_ok_and(|said| said.next_attempt_ms.is_none()));
+        verdicts.sort_by_key(|verdict| verdict.explanation.as_ref().is_ok_and(|explanation| explanation.next_attempt_ms.is_none()));
     }
     for verdict in verdicts.iter().take(VERDICTS_SHOWN) {
         print_verdict(verdict, findings.known.is_empty());
@@ -54,18 +54,22 @@ fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins
 /// Prints a verdict, with its cause unless the details below contain it.
 fn print_verdict(verdict: &Verdict, with_cause: bool) {
     let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
-    match &verdict.said {
+    match &verdict.explanation {
         Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
-        Ok(said) => {
-            output::fact(&format!("{place}: with policy {}, {}", said.policy, said.verdict));
-            let details = [("cause", said.cause.as_ref().filter(|_| with_cause)), ("inspect error", said.inspect_error.as_ref())];
+        Ok(explanation) => {
+            output::fact(&format!("{place}: with policy {}, {}", explanation.policy, explanation.verdict));
+            let details =
+                [("cause", explanation.cause.as_ref().filter(|_| with_cause)), ("inspect error", explanation.inspect_error.as_ref())];
             for (name, detail) in details {
                 if let Some(detail) = detail {
                     output::fact(&format!("  {name}: {}", one_line(detail)));
                 }
             }
             // Logins are left out if the image is present and will not be requested.
-            let shown = said.logins.iter().filter(|_| said.present != Some(true) || said.policy == PullPolicy::Always.as_str());
+            let shown = explanation
+                .logins
+                .iter()
+                .filter(|_| explanation.present != Some(true) || explanation.policy == PullPolicy::Always.as_str());
             shown.for_each(|logins| output::fact(&format!("  {}", one_line(&login_line(logins)))));
         }
     }

@@ -27,11 +27,11 @@ type Key = (Option<String>, Option<String>, Option<String>);
 pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
     let is_json = args.asked.question.output.format == OutputFormat::Json;
     ask_fleet(&args.asked.question, "error", async |client| {
-        let nodes = client.meant(&args.asked).await?;
+        let nodes = client.selected_nodes(&args.asked).await?;
         let now = client.clock().now().wall;
         let (mut exit, mut with) = (Exit::Success, Nodes::default());
         client
-            .hear_each(&nodes, &ListImages {}, |node, answer| match answer.and_then(whole) {
+            .for_each_answer(&nodes, &ListImages {}, |node, answer| match answer.and_then(whole) {
                 Err(problem) => {
                     output::remark(&format!("{node}: {problem}"));
                     exit = Exit::Failure;
@@ -95,8 +95,8 @@ impl Nodes {
             let image = StoredImage { name, digest, platform, size_bytes, pulled_at: None };
             let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
             let size = or_none(size_bytes.map(units::bytes));
-            let who = format!("{}: {}", nodes.len(), named_few(&nodes));
-            vec![store::name(&image).to_owned(), store::short_digest(&image), or_none(image.platform), size, who]
+            let holders = format!("{}: {}", nodes.len(), named_few(&nodes));
+            vec![store::name(&image).to_owned(), store::short_digest(&image), or_none(image.platform), size, holders]
         };
         self.0.into_iter().map(row).collect()
     }

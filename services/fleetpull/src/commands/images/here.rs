@@ -25,7 +25,7 @@ pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
     images.sort_by(|one, other| (&one.name, &one.platform).cmp(&(&other.name, &other.platform)));
     match args.asked.question.output.format {
         OutputFormat::Json => images.iter().for_each(|image| output::json(&store::row(image))),
-        OutputFormat::Text if images.is_empty() => say(args, &nothing),
+        OutputFormat::Text if images.is_empty() => print_sentence(args, &nothing),
         OutputFormat::Text => {
             let now_ms = Clock::host().now().wall_ms();
             let rows: Vec<Vec<String>> = images.iter().map(|image| text_row(image, now_ms)).collect();
@@ -35,7 +35,7 @@ pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn say(args: &ImagesArgs, sentence: &str) {
+fn print_sentence(args: &ImagesArgs, sentence: &str) {
     if !args.asked.question.output.quiet {
         output::remark(sentence);
     }

@@ -64,7 +64,7 @@ pub(super) fn of(args: &AccountsArgs) -> Result<Vec<Named>> {
         }
     }
     if users.is_empty() {
-        return usage("accounts for nobody: name users by --node, --operator, --puller, --viewer or --users FILE".to_owned());
+        return usage("no users are named: name them by --node, --operator, --puller, --viewer or --users FILE".to_owned());
     }
     let always = |name: &str, role| Ok::<_, anyhow::Error>(Named { name: name.parse()?, role });
     let mut all: Vec<Named> = users.into_iter().map(|(role, name)| Named { name, role: Some(role) }).collect();
@@ -119,14 +119,14 @@ mod tests {
         let users = listed("# the first rack\nnode n1.example # by the door\n\n viewer\tgrafana\n", "f").unwrap();
         let users: Vec<_> = users.iter().map(|(role, name)| (*role, name.as_str())).collect();
         assert_eq!(users, [(Role::Node, "n1.example"), (Role::Viewer, "grafana")]);
-        for (text, said) in [
+        for (text, expected) in [
             ("node n1\nnode", "f, line 2: write ROLE NAME"),
             ("root n1", "f, line 1: \"root\" is not a role"),
             ("node a/b", "f, line 1: \"a/b\" is not a node name"),
             ("setup s", "f, line 1: the login setup is always there"),
         ] {
             let error = listed(text, "f").unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

@@ -46,7 +46,7 @@ impl Endpoint {
     pub(super) fn new(url: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Self> {
         let uri: Uri = url.parse().context("it is no URL")?;
         if uri.scheme_str() != Some("https") {
-            bail!("only https is fetched: who could change the keys could be anybody");
+            bail!("only https is fetched: over plain HTTP an attacker could replace the keys");
         }
         let host = uri.host().context("it names no host")?.trim_matches(['[', ']']).to_owned();
         let config = ClientConfig::builder().with_root_certificates(roots(ca)?).with_no_client_auth();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_document_is_fetched_from_whom_the_authority_vouches_for() {
+    async fn document_is_fetched_from_a_server_that_the_authority_certified() {
         let (document, asked) = fetched("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", true).await;
         assert_eq!(document.unwrap(), b"{}");
         assert!(asked.starts_with("GET /openid/v1/jwks HTTP/1.1\r\n") && asked.contains("Bearer t0ken\r\n"), "{asked}");
@@ -171,9 +171,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_document_says_why() {
+    async fn failed_fetch_names_its_reason() {
         let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", MAX_BYTES + 1, "x".repeat(MAX_BYTES + 1));
-        for (answer, said) in [
+        for (answer, expected) in [
             ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "403 Forbidden: give --jwks-token-file"),
             ("HTTP/1.1 302 Found\r\nLocation: https://other.example/\r\nContent-Length: 0\r\n\r\n", "302"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "cannot be read"),
@@ -182,15 +182,15 @@ mod tests {
         ] {
             let (document, _) = fetched(answer, true).await;
             let error = format!("{:#}", document.unwrap_err());
-            assert!(error.contains(said) && !error.contains("t0ken"), "{error}");
+            assert!(error.contains(expected) && !error.contains("t0ken"), "{error}");
         }
     }
 
     #[test]
     fn only_https_with_an_authority_is_fetched() {
-        let said = |url: &str, ca: Option<&Path>| format!("{:#}", Endpoint::new(url, ca, None).err().unwrap());
-        assert!(said("http://a/b", None).contains("only https"));
-        assert!(said("https://", None).contains("URL") || said("https://", None).contains("host"));
-        assert!(said("https://a/b", Some(Path::new("nowhere.pem"))).contains("nowhere.pem"));
+        let error_of = |url: &str, ca: Option<&Path>| format!("{:#}", Endpoint::new(url, ca, None).err().unwrap());
+        assert!(error_of("http://a/b", None).contains("only https"));
+        assert!(error_of("https://", None).contains("URL") || error_of("https://", None).contains("host"));
+        assert!(error_of("https://a/b", Some(Path::new("nowhere.pem"))).contains("nowhere.pem"));
     }
 }

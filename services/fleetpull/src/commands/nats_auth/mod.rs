@@ -29,7 +29,7 @@ const AT_ONCE: usize = 64;
 /// Answers requests until a signal stops it.
 pub(super) fn carry_out(args: &NatsAuthArgs) -> Result<Exit> {
     if args.roles.is_empty() && args.certificate_roles.is_empty() {
-        return Err(UsageError("nobody would be let in: give --role with --jwks and --issuer, or --certificate-role".to_owned()).into());
+        return Err(UsageError("no client could log in: give --role with --jwks and --issuer, or --certificate-role".to_owned()).into());
     }
     let configuration = Configuration::load(&args.settings, args.flags())?;
     configuration.start_log("info");
@@ -42,7 +42,10 @@ pub(super) fn carry_out(args: &NatsAuthArgs) -> Result<Exit> {
             None => None,
         };
         let bus = connect_nats(configuration.settings()).await?;
-        let requests = bus.subscribe(AUTHORIZATION_REQUESTS, Some(QUEUE_GROUP)).await.context("the servers cannot be heard")?;
+        let requests = bus
+            .subscribe(AUTHORIZATION_REQUESTS, Some(QUEUE_GROUP))
+            .await
+            .context("cannot subscribe to the servers' authorization requests")?;
         tracing::info!(
             issuer = callout.signer.public_key(),
             service_accounts = args.roles.len(),

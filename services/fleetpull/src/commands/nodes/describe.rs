@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_stays_in_its_line() {
+    fn text_of_a_node_stays_in_its_line() {
         let mut described = described();
         described.node.node.runtime = "x\u{1b}[2J\r\nforged".to_owned();
         described.setup.settings.insert("a\n".to_owned(), "b\u{9b}2J".to_owned());

@@ -292,8 +292,8 @@ pub(super) mod tests {
         ] {
             let (node, ago) = ("n1".parse().expect("a name"), Duration::from_secs(5));
             let listed = silent(Silent { node, ago, labels, known_for: 12 * ago });
-            let told = serde_json::to_value(JsonNode::of(&listed)).expect("serialises");
-            assert_eq!((&told["labels"], &told["state"], &told["pulling"]), (&expected, &json!("silent"), &json!(null)));
+            let json = serde_json::to_value(JsonNode::of(&listed)).expect("serialises");
+            assert_eq!((&json["labels"], &json["state"], &json["pulling"]), (&expected, &json!("silent"), &json!(null)));
         }
     }
 

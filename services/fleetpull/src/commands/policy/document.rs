@@ -79,11 +79,11 @@ mod tests {
         "share = \"observe\"\n[budget]\npulls_per_second = 200\n[registry.\"docker.io\"]\npulls_per_second = 0.5\npulls_at_once = 20\n";
 
     fn refused(text: &str) -> String {
-        output::told(&parse(text).expect_err(text))
+        output::error_text(&parse(text).expect_err(text))
     }
 
     #[test]
-    fn toml_and_json_say_the_same_and_what_is_printed_is_read() {
+    fn toml_and_json_are_equivalent_and_the_printed_document_is_read_back() {
         let policy = parse(DOCUMENT).expect("a policy");
         let json = serde_json::to_string(&policy).expect("serialises");
         assert_eq!(parse(&json).expect("a policy"), policy);
@@ -97,16 +97,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_to_write() {
-        for (text, told) in [
+    fn invalid_document_is_refused_with_what_to_write() {
+        for (text, refusal) in [
             ("[budget]\npulls_per_secnd = 1\n", "unknown field `pulls_per_secnd`"),
             ("[budgets]\n", "unknown field `budgets`"),
             ("share = \"off\"\n", "unknown variant `off`, expected `enforce` or `observe`"),
-            ("[budget]\npulls_per_second = 0\n", "budget.pulls_per_second is 0: say 0.01 to 100000"),
+            ("[budget]\npulls_per_second = 0\n", "budget.pulls_per_second is 0: set 0.01 to 100000"),
             ("[budget]\npulls_per_second = nan\n", "budget.pulls_per_second is NaN"),
             ("[budget]\npulls_per_second = -3.0\n", "budget.pulls_per_second is -3"),
             ("[budget]\npulls_per_second = 1e9\n", "budget.pulls_per_second is 1000000000"),
-            ("[budget]\npulls_at_once = 0\n", "say 1 to 1000000, or leave it out"),
+            ("[budget]\npulls_at_once = 0\n", "set 1 to 1000000, or leave it out"),
             ("[budget]\npulls_at_once = -1\n", "-1"),
             ("[budget]\npulls_per_second = \"many\"\n", "expected f64"),
             ("[registry.docker.io]\npulls_at_once = 1\n", "unknown field `io`"),
@@ -117,7 +117,7 @@ mod tests {
             ("not a policy", "TOML parse error at line 1"),
         ] {
             let refused = refused(text);
-            assert!(refused.contains(told), "{text:?}: {refused}");
+            assert!(refused.contains(refusal), "{text:?}: {refused}");
         }
         let many: String = (0..10_000).map(|number| format!("[registry.\"r{number}.example\"]\n")).collect();
         assert!(refused(&many).contains("it names 10000 registries, and 100 are the most"));
@@ -130,6 +130,6 @@ mod tests {
         let error = bounded(io::repeat(b'#')).expect_err("it is too large");
         assert!(error.to_string().contains("more than 65536 bytes"), "{error}");
         let error = read("/nonexistent/policy.toml").expect_err("it is not there");
-        assert!(output::told(&error).contains("/nonexistent/policy.toml"), "{error}");
+        assert!(output::error_text(&error).contains("/nonexistent/policy.toml"), "{error}");
     }
 }

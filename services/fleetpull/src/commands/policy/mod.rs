@@ -96,7 +96,7 @@ fn set(args: &PolicySetArgs) -> Result<Exit> {
         let before = standing(&*bucket).await?;
         if let Some(wanted) = args.if_revision.filter(|wanted| *wanted != before.revision) {
             bail!(
-                "the policy is at revision {}, not {wanted}: `fleetpull policy diff {}` says what differs, then set it with --if-revision {}",
+                "the policy is at revision {}, not {wanted}: `fleetpull policy diff {}` shows what differs, then set it with --if-revision {}",
                 before.revision,
                 args.file,
                 before.revision
@@ -155,7 +155,7 @@ fn with_bucket(question: &QuestionArgs, work: impl AsyncFnOnce(Arc<dyn KeyValue>
 
 async fn bucket(client: &FleetClient) -> Result<Arc<dyn KeyValue>> {
     let Some(bus) = client.bus() else {
-        let advice = "the policy is kept on the bus, which an agent's socket does not reach: give --nats URL. `fleetpull budget list` says which caps this agent goes by";
+        let advice = "the policy is kept on the bus, which an agent's socket does not reach: give --nats URL. `fleetpull budget list` shows which caps this agent uses";
         return Err(UsageError(advice.to_owned()).into());
     };
     let spec = bucket_spec(SharedBucket::policy(client.fleet()));
@@ -193,7 +193,7 @@ async fn store(bucket: &dyn KeyValue, before: &Standing, policy: FleetPolicy) ->
         Ok(Ok(revision)) => Ok(revision),
         Ok(Err(KeyValueError::Conflict { .. })) => {
             bail!(
-                "the policy was changed by somebody else this moment and nothing was written: see `fleetpull policy get`, then set it again"
+                "the policy was changed by another user meanwhile, and nothing was written: see `fleetpull policy get`, then set it again"
             )
         }
         Ok(Err(error)) => Err(error).context("the policy is not stored (operators alone may: role operator in deploy/nats/accounts.conf)"),
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_two_who_set_it_at_once_the_second_is_told_and_overwrites_nothing() {
+    async fn second_of_two_concurrent_changes_is_refused_and_overwrites_nothing() {
         let hub = MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000)));
         let bucket = hub.bucket(&bucket_spec(SharedBucket::policy(&Fleet::default()))).await.unwrap();
         let (one, other) = (standing(&*bucket).await.unwrap(), standing(&*bucket).await.unwrap());
         assert_eq!(one.revision, 0);
         let first = store(&*bucket, &one, capped(5.0)).await.unwrap();
-        let told = store(&*bucket, &other, capped(7.0)).await.unwrap_err().to_string();
-        assert!(told.contains("changed by somebody else"), "{told}");
+        let refusal = store(&*bucket, &other, capped(7.0)).await.unwrap_err().to_string();
+        assert!(refusal.contains("changed by another user"), "{refusal}");
         tokio::time::sleep(Duration::from_secs(7)).await;
         let found = standing(&*bucket).await.unwrap();
         assert_eq!((found.revision, found.age, &found.stored.policy), (first, Duration::from_secs(7), &capped(5.0)));

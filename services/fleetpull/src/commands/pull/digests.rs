@@ -25,10 +25,10 @@ fn warning(image: &str, digests: BTreeMap<&str, Vec<NodeName>>) -> String {
     let mut digests: Vec<_> = digests.into_iter().collect();
     digests.iter_mut().for_each(|(_, nodes)| nodes.sort());
     digests.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
-    let told: Vec<String> = digests.iter().map(|(digest, nodes)| format!("{digest} on {}", named(nodes))).collect();
+    let by_digest: Vec<String> = digests.iter().map(|(digest, nodes)| format!("{digest} on {}", named(nodes))).collect();
     format!(
         "{image} is not the same everywhere: {}. The tag was moved: pull it again with --policy Always, or by its digest",
-        told.join("; ")
+        by_digest.join("; ")
     )
 }
 
@@ -55,8 +55,8 @@ mod tests {
         ];
         assert!(warnings(&rows).is_empty(), "another platform, and what is not there, count for nothing");
         rows.push(row("n5", Pulled, "sha256:b", "linux/amd64"));
-        let told = warnings(&rows);
-        assert_eq!(told.len(), 1);
-        assert!(told[0].starts_with("a:1 is not the same everywhere: sha256:a on n1, n2; sha256:b on n5."), "{told:?}");
+        let warnings = warnings(&rows);
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].starts_with("a:1 is not the same everywhere: sha256:a on n1, n2; sha256:b on n5."), "{warnings:?}");
     }
 }

@@ -44,7 +44,7 @@ struct JsonRow<'a> {
 struct Answer<'a> {
     image: &'a str,
     node: NodeName,
-    said: Result<Explanation, String>,
+    explanation: Result<Explanation, String>,
     to_fetch: ToFetch,
 }
 
@@ -57,16 +57,16 @@ pub(super) fn print_unasked(image: &str, node: Option<&NodeName>, why: &str) {
 /// Asks every node, and pulls nothing.
 pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: Vec<NodeName>, mut late: Late) -> Result<Exit> {
     if let Some(look) = late.look(client) {
-        nodes.extend(late.hear(look.await));
+        nodes.extend(late.take_answers(look.await));
         nodes.sort();
     }
-    let silent = late.told(Duration::ZERO);
+    let silent = late.silent_with_reasons(Duration::ZERO);
     let mut answers = Vec::new();
     for image in &args.images {
         answers.extend(ask(args, client, &nodes, image).await);
-        answers.extend(silent.iter().map(|(node, why)| Answer::unsaid(image, node, why.clone())));
+        answers.extend(silent.iter().map(|(node, why)| Answer::unanswered(image, node, why.clone())));
     }
-    remote::say_who_is_silent(args, &late);
+    remote::name_unsure_nodes(args, &late);
     match args.output.format {
         OutputFormat::Json => answers.iter().for_each(|answer| output::json(&answer.json())),
         OutputFormat::Text => {
@@ -83,8 +83,8 @@ pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: 
 
 /// The exit status. Partial if only some nodes answered, as for the pull itself.
 fn exit_of(answers: &[Answer<'_>]) -> Exit {
-    match answers.iter().filter(|answer| answer.said.is_ok()).count() {
-        said if said == answers.len() => Exit::Success,
+    match answers.iter().filter(|answer| answer.explanation.is_ok()).count() {
+        answered if answered == answers.len() => Exit::Success,
         0 => Exit::Failure,
         _ => Exit::Partial,
     }
@@ -93,30 +93,31 @@ fn exit_of(answers: &[Answer<'_>]) -> Exit {
 async fn ask<'a>(args: &PullArgs, client: &FleetClient, nodes: &[NodeName], image: &'a str) -> Vec<Answer<'a>> {
     let platform = args.platform.as_ref().map(ToString::to_string);
     let command = ExplainImage { image: image.to_owned(), policy: args.policy, pod: args.pod.clone(), platform, ..ExplainImage::default() };
-    let mut told = client.ask_each(nodes, &command).await;
-    if told.iter().any(|(_, said)| said.as_ref().is_ok_and(|said| said.budget.is_some())) {
+    let mut answered = client.ask_each(nodes, &command).await;
+    if answered.iter().any(|(_, explanation)| explanation.as_ref().is_ok_and(|explanation| explanation.budget.is_some())) {
         let budgets = Budgets::of(client, nodes).await;
-        told.iter_mut().filter_map(|(_, said)| said.as_mut().ok()).for_each(|said| budgets.complete(said));
+        answered.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
     }
-    let said: Vec<(&NodeName, &Explanation)> = told.iter().filter_map(|(node, said)| Some((node, said.as_ref().ok()?))).collect();
-    let mut to_fetch = size_estimate::weigh(client, &command, &said).await;
-    let answer = |(node, said): (NodeName, Result<Explanation, String>)| match said {
-        Ok(said) => {
+    let explanations: Vec<(&NodeName, &Explanation)> =
+        answered.iter().filter_map(|(node, explanation)| Some((node, explanation.as_ref().ok()?))).collect();
+    let mut to_fetch = size_estimate::estimate(client, &command, &explanations).await;
+    let answer = |(node, explanation): (NodeName, Result<Explanation, String>)| match explanation {
+        Ok(explanation) => {
             let to_fetch = to_fetch.remove(&node).unwrap_or_else(|| ToFetch::Unknown(String::new()));
-            Answer { image, node, said: Ok(said), to_fetch }
+            Answer { image, node, explanation: Ok(explanation), to_fetch }
         }
-        Err(silence) => Answer::unsaid(image, &node, silence),
+        Err(silence) => Answer::unanswered(image, &node, silence),
     };
-    told.into_iter().map(answer).collect()
+    answered.into_iter().map(answer).collect()
 }
 
 impl<'a> Answer<'a> {
-    fn unsaid(image: &'a str, node: &NodeName, why: String) -> Self {
-        Self { image, node: node.clone(), to_fetch: ToFetch::Unknown(why.clone()), said: Err(why) }
+    fn unanswered(image: &'a str, node: &NodeName, why: String) -> Self {
+        Self { image, node: node.clone(), to_fetch: ToFetch::Unknown(why.clone()), explanation: Err(why) }
     }
 
     fn present(&self) -> Option<bool> {
-        self.said.as_ref().ok().and_then(|said| said.present)
+        self.explanation.as_ref().ok().and_then(|explanation| explanation.present)
     }
 
     fn unknown(&self) -> &str {
@@ -124,19 +125,19 @@ impl<'a> Answer<'a> {
     }
 
     fn json(&self) -> JsonRow<'_> {
-        let said = self.said.as_ref().ok();
+        let explanation = self.explanation.as_ref().ok();
         JsonRow {
             image: given(self.image),
             node: Some(self.node.as_str()),
             present: self.present(),
-            in_flight: said.is_some_and(|said| said.in_flight),
-            would: said.map(|said| said.verdict.as_str()),
-            next_attempt_ms: said.and_then(|said| said.next_attempt_ms),
-            budget_wait_ms: said.and_then(|said| said.budget_hold.as_ref()?.wait_ms),
+            in_flight: explanation.is_some_and(|explanation| explanation.in_flight),
+            would: explanation.map(|explanation| explanation.verdict.as_str()),
+            next_attempt_ms: explanation.and_then(|explanation| explanation.next_attempt_ms),
+            budget_wait_ms: explanation.and_then(|explanation| explanation.budget_hold.as_ref()?.wait_ms),
             bytes_to_fetch: self.to_fetch.bytes(),
             bytes_at_most: matches!(self.to_fetch, ToFetch::UpTo(_)),
             bytes_unknown: given(self.unknown()),
-            error: self.said.as_ref().err().map(String::as_str),
+            error: self.explanation.as_ref().err().map(String::as_str),
         }
     }
 
@@ -151,7 +152,7 @@ impl<'a> Answer<'a> {
             ToFetch::UpTo(bytes) => format!("up to {}", units::bytes(*bytes)),
             ToFetch::Unknown(_) => "?".to_owned(),
         };
-        let would = self.said.as_ref().map_or_else(Clone::clone, |said| said.verdict.clone());
+        let would = self.explanation.as_ref().map_or_else(Clone::clone, |explanation| explanation.verdict.clone());
         vec![self.node.to_string(), self.image.to_owned(), present.to_owned(), bytes, would]
     }
 }
@@ -161,20 +162,20 @@ fn in_all(answers: &[Answer<'_>]) -> String {
     let bytes = answers.iter().filter_map(|answer| answer.to_fetch.bytes()).fold(0, u64::saturating_add);
     let up_to = if answers.iter().any(|answer| matches!(answer.to_fetch, ToFetch::UpTo(1..))) { "up to " } else { "" };
     let unknown = answers.iter().filter(|answer| answer.to_fetch.bytes().is_none()).count();
-    let unknown = if unknown == 0 { String::new() } else { format!("; of {unknown} of {} it is not known", answers.len()) };
+    let unknown = if unknown == 0 { String::new() } else { format!("; unknown for {unknown} of {}", answers.len()) };
     format!("to fetch in all: {up_to}{}{unknown}", units::bytes(bytes))
 }
 
 fn sum_up(answers: &[Answer<'_>]) {
     let there = answers.iter().filter(|answer| answer.present() == Some(true)).count();
     let unknown = answers.iter().filter(|answer| answer.present().is_none()).count();
-    let unknown = if unknown == 0 { String::new() } else { format!(", of {unknown} it is not known") };
+    let unknown = if unknown == 0 { String::new() } else { format!(", it is not known of {unknown}") };
     output::remark(&format!("{there} of {} are there{unknown}. Nothing was pulled.", answers.len()));
     // Nodes of one platform have the same reason, so each reason is shown once.
-    let mut told: Vec<(&str, &str)> = Vec::new();
-    for answer in answers.iter().filter(|answer| answer.said.is_ok() && !answer.unknown().is_empty()) {
-        if !told.contains(&(answer.image, answer.unknown())) {
-            told.push((answer.image, answer.unknown()));
+    let mut shown: Vec<(&str, &str)> = Vec::new();
+    for answer in answers.iter().filter(|answer| answer.explanation.is_ok() && !answer.unknown().is_empty()) {
+        if !shown.contains(&(answer.image, answer.unknown())) {
+            shown.push((answer.image, answer.unknown()));
             output::remark(&format!("how much of {} is to be fetched is not known: {}", answer.image, output::one_line(answer.unknown())));
         }
     }

@@ -69,7 +69,7 @@ async fn work(args: &PullArgs, configuration: &Configuration, trace: &CommandTra
     node.stop().await;
     super::advice::give(args, &rows);
     if args.output.format == OutputFormat::Text && !args.output.quiet {
-        place.say(&rows);
+        place.print_advice(&rows);
     }
     Ok(super::exit_of(&rows, None))
 }
@@ -85,7 +85,7 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace:
     loop {
         tokio::select! {
             biased;
-            Some(event) = events.next(), if view.writes_lines() => tell(&event),
+            Some(event) = events.next(), if view.writes_lines() => print_event(&event),
             row = pulls.next() => match row {
                 Some(mut row) => {
                     if args.output.format == OutputFormat::Text {
@@ -108,14 +108,14 @@ async fn pull_all(args: &PullArgs, node: &Node, mut events: Subscription, trace:
     // The last answer may arrive before its event is published.
     if view.writes_lines() && node.actors.recorder.send(Flush).await.is_ok() {
         while let Some(Some(event)) = events.next().now_or_never() {
-            tell(&event);
+            print_event(&event);
         }
     }
     rows
 }
 
 /// Writes an event as a line to stderr. Failures are left out, because the rows report them.
-fn tell(event: &Message) {
+fn print_event(event: &Message) {
     if let Ok(event) = serde_json::from_slice::<Value>(&event.payload)
         && !FAILURES.iter().any(|reason| event["data"]["reason"] == reason.as_str())
     {
@@ -131,7 +131,7 @@ async fn pull_one(args: &PullArgs, node: &Node, image: &str, trace: &CommandTrac
         Err(error) => PullOutcome {
             outcome: OutcomeKind::Failed,
             reason: Some(Reason::ErrImagePull),
-            message: format!("{error}: this is a bug in fleetpull; the log above says more"),
+            message: format!("{error}: this is a bug in fleetpull; the log above has details"),
             class: Some(FailureClass::Unknown),
             ..PullOutcome::default()
         },

@@ -34,13 +34,13 @@ impl Late {
     }
 
     /// The number of selected nodes that are still silent.
-    pub(super) fn meant_count(&self) -> usize {
-        self.meant().count()
+    pub(super) fn selected_count(&self) -> usize {
+        self.selected().count()
     }
 
     /// Silent nodes that may not be selected, because their labels are unknown.
     pub(super) fn unsure(&self) -> Vec<NodeName> {
-        self.silent.values().filter(|silent| !self.is_meant(silent)).map(|silent| silent.node.clone()).collect()
+        self.silent.values().filter(|silent| !self.is_selected(silent)).map(|silent| silent.node.clone()).collect()
     }
 
     /// Asks each silent node: immediately the first time, later after a pause.
@@ -55,38 +55,38 @@ impl Late {
     }
 
     /// Takes the answers, and returns the selected nodes among them.
-    pub(super) fn hear(&mut self, answers: Vec<Answer<NodeDescription>>) -> Vec<NodeName> {
+    pub(super) fn take_answers(&mut self, answers: Vec<Answer<NodeDescription>>) -> Vec<NodeName> {
         self.looked = true;
-        let mut meant = Vec::new();
+        let mut selected = Vec::new();
         for (node, described) in answers.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?))) {
             self.silent.remove(&node);
             if self.selector.as_ref().is_none_or(|selector| selector.matches(&described.labels)) {
-                meant.push(node);
+                selected.push(node);
             }
         }
-        meant
+        selected
     }
 
     /// True if a silent node has to be asked before the command may end; `lasts` is the time since its start. The command does not wait for
     /// a node that may not be selected, nor for one that the fleet has forgotten.
     pub(super) fn is_awaited(&self, lasts: Duration, stays: bool) -> bool {
-        let known = || self.meant().any(|silent| silent.ago + lasts < silent.known_for);
+        let known = || self.selected().any(|silent| silent.ago + lasts < silent.known_for);
         !self.silent.is_empty() && (!self.looked || (stays && known()))
     }
 
     /// Each selected silent node with a message about its silence; `lasts` is the time since the command's start.
-    pub(super) fn told(&self, lasts: Duration) -> Vec<(NodeName, String)> {
-        let heard = |ago: Duration| units::seconds(u64::try_from((ago + lasts).as_millis()).unwrap_or(u64::MAX));
-        let message = |ago| format!("known to the fleet, but its agent does not answer; it was heard {} ago", heard(ago));
-        self.meant().map(|silent| (silent.node.clone(), message(silent.ago))).collect()
+    pub(super) fn silent_with_reasons(&self, lasts: Duration) -> Vec<(NodeName, String)> {
+        let since_last_seen = |ago: Duration| units::seconds(u64::try_from((ago + lasts).as_millis()).unwrap_or(u64::MAX));
+        let message = |ago| format!("known to the fleet, but its agent does not answer; last seen {} ago", since_last_seen(ago));
+        self.selected().map(|silent| (silent.node.clone(), message(silent.ago))).collect()
     }
 
-    fn meant(&self) -> impl Iterator<Item = &Silent> {
-        self.silent.values().filter(|silent| self.is_meant(silent))
+    fn selected(&self) -> impl Iterator<Item = &Silent> {
+        self.silent.values().filter(|silent| self.is_selected(silent))
     }
 
     /// True if the node is certainly selected. Nodes whose known labels do not match are not in `silent`.
-    fn is_meant(&self, silent: &Silent) -> bool {
+    fn is_selected(&self, silent: &Silent) -> bool {
         self.selector.is_none() || silent.labels.is_some()
     }
 }
@@ -119,25 +119,25 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_late_is_asked_if_its_labels_fit() {
-        for (selector, meant) in [(None, true), (Some("zone=a"), true), (Some("zone=b"), false)] {
+    fn node_that_answers_late_is_asked_if_its_labels_match() {
+        for (selector, selected) in [(None, true), (Some("zone=a"), true), (Some("zone=b"), false)] {
             let mut late = late(selector);
-            let joins = late.hear(vec![answer("n1", "a"), (node("n2"), Err("silent".to_owned()))]);
+            let joins = late.take_answers(vec![answer("n1", "a"), (node("n2"), Err("silent".to_owned()))]);
             let left: Vec<&NodeName> = late.silent.keys().collect();
-            assert_eq!((joins.len() == 1, left), (meant, vec![&node("n2")]), "{selector:?}");
+            assert_eq!((joins.len() == 1, left), (selected, vec![&node("n2")]), "{selector:?}");
         }
     }
 
     #[test]
-    fn who_is_silent_is_meant_if_its_labels_are_known_to_fit() {
+    fn silent_node_is_selected_if_its_known_labels_match() {
         let selector: Selector = "zone=a".parse().expect("a selector");
         let mut late = Late::new(vec![silent("n1", 20, Some("a")), silent("n2", 20, None)], Some(&selector));
-        let told: Vec<NodeName> = late.told(Duration::ZERO).into_iter().map(|(node, _)| node).collect();
-        assert_eq!((told, late.meant_count(), late.unsure()), (vec![node("n1")], 1, vec![node("n2")]));
-        let _ = late.hear(Vec::new());
-        assert!(late.is_awaited(Duration::from_secs(1), true), "n1 is meant");
-        assert_eq!(late.hear(vec![answer("n1", "b")]), [], "it was started again with another label");
-        assert_eq!(late.meant_count(), 0);
+        let silent_with_reasons: Vec<NodeName> = late.silent_with_reasons(Duration::ZERO).into_iter().map(|(node, _)| node).collect();
+        assert_eq!((silent_with_reasons, late.selected_count(), late.unsure()), (vec![node("n1")], 1, vec![node("n2")]));
+        let _ = late.take_answers(Vec::new());
+        assert!(late.is_awaited(Duration::from_secs(1), true), "n1 is selected");
+        assert_eq!(late.take_answers(vec![answer("n1", "b")]), [], "it was started again with another label");
+        assert_eq!(late.selected_count(), 0);
     }
 
     #[test]
@@ -145,12 +145,12 @@ mod tests {
         let (soon, later) = (Duration::from_secs(1), Duration::from_secs(581));
         let mut all = late(None);
         assert!(all.is_awaited(soon, false), "it was not asked yet");
-        let _ = all.hear(vec![(node("n1"), Err(String::new()))]);
+        let _ = all.take_answers(vec![(node("n1"), Err(String::new()))]);
         assert_eq!((all.is_awaited(soon, false), all.is_awaited(soon, true)), (false, true));
         assert!(!all.is_awaited(later, true), "the fleet has forgotten both");
         let mut some = late(Some("zone=a"));
-        let _ = some.hear(Vec::new());
-        assert!(!some.is_awaited(soon, true), "whether it is meant is not known");
+        let _ = some.take_answers(Vec::new());
+        assert!(!some.is_awaited(soon, true), "it is not known if it is selected");
         assert!(!Late::new(Vec::new(), None).is_awaited(soon, true));
     }
 }

@@ -110,7 +110,7 @@ fn not_begun(args: &PullArgs, nodes: &[Option<NodeName>], why: NotBegun) -> Resu
         return Err(error);
     }
     if args.output.format == OutputFormat::Json {
-        let message = output::told(&error);
+        let message = output::error_text(&error);
         for (node, image) in nodes.iter().flat_map(|node| args.images.iter().map(move |image| (node.as_ref(), image))) {
             if args.many.dry_run {
                 dry_run::print_unasked(image, node, &message);

@@ -117,7 +117,7 @@ impl<'a> Job<'a> {
 struct NodePull<'a> {
     job: &'a Job<'a>,
     node: NodeName,
-    tell: mpsc::Sender<News>,
+    news: mpsc::Sender<News>,
     /// Images without an outcome.
     open: BTreeSet<String>,
     /// Images to request.
@@ -133,12 +133,12 @@ struct NodePull<'a> {
 }
 
 /// Requests the images from one node concurrently. Sends each outcome when it arrives, or the outcome of a silent node.
-pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, tell: mpsc::Sender<News>) -> NodeName {
+pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, news: mpsc::Sender<News>) -> NodeName {
     let open: BTreeSet<String> = begin.images.iter().cloned().collect();
     let queue = begin.images.into();
     let (asked, again) = (FuturesUnordered::new(), Vec::new());
     let missed = BTreeMap::new();
-    let mut pull = NodePull { job, node: begin.node, tell, open, queue, asked, again, missed, seen: false, unanswered: 0 };
+    let mut pull = NodePull { job, node: begin.node, news, open, queue, asked, again, missed, seen: false, unanswered: 0 };
     pull.carry_out().await;
     pull.node
 }
@@ -162,13 +162,13 @@ impl NodePull<'_> {
                     self.again.clear();
                     self.queue = self.open.iter().cloned().collect();
                 }
-                Some((image, answer)) = self.asked.next() => self.hear(image, answer).await,
+                Some((image, answer)) = self.asked.next() => self.on_answer(image, answer).await,
                 _ = look.tick() => self.look().await,
             }
         }
     }
 
-    async fn hear(&mut self, image: String, answer: Result<PullOutcome, CallError>) {
+    async fn on_answer(&mut self, image: String, answer: Result<PullOutcome, CallError>) {
         // A repeated request gets two answers.
         if !self.open.contains(&image) {
             return;
@@ -196,9 +196,9 @@ impl NodePull<'_> {
                 self.queue.extend(self.again.drain(..));
                 let mut standing_pulls = Vec::new();
                 if !self.job.standing_pulls.is_empty() {
-                    let told =
+                    let listed =
                         self.job.client.ask(&self.node, ListStandingPulls {}, ANSWER_WITHIN).await.unwrap_or_default().standing_pulls;
-                    standing_pulls = told
+                    standing_pulls = listed
                         .into_iter()
                         .filter(|status| self.job.standing_pulls.get(&status.image) == Some(&status.standing_pull))
                         .collect();
@@ -206,7 +206,7 @@ impl NodePull<'_> {
                 self.ask_again_for_what_is_lost(&list.pulls, &standing_pulls);
                 let pulls = list.pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
                 // Progress that is not read in time is outdated, so it may be dropped.
-                let _ = self.tell.try_send(News::Progress(self.node.clone(), pulls, standing_pulls));
+                let _ = self.news.try_send(News::Progress(self.node.clone(), pulls, standing_pulls));
             }
             Err(error) => {
                 self.unanswered += 1;
@@ -245,16 +245,16 @@ impl NodePull<'_> {
     async fn send(&self, image: &str, outcome: PullOutcome) {
         let mut row = self.job.row(image, &self.node, outcome);
         if row.may_be_under_way() {
-            row.under_way = self.who_tries(image).await.map(Box::new);
+            row.under_way = self.entry_being_probed(image).await.map(Box::new);
         }
         // The receiver reads until every sender is dropped.
-        let _ = self.tell.send(News::Row(Box::new(row))).await;
+        let _ = self.news.send(News::Row(Box::new(row))).await;
     }
 
     /// The entry that another node is probing for this image, as the asked node knows it.
-    async fn who_tries(&self, image: &str) -> Option<BackoffEntry> {
+    async fn entry_being_probed(&self, image: &str) -> Option<BackoffEntry> {
         let named = ListBackoffs { what: Some(image.to_owned()), ..ListBackoffs::default() };
-        let told = self.job.client.ask(&self.node, named, ANSWER_WITHIN).await.ok()?;
-        told.entries.into_iter().find(|entry| entry.probed_by.is_some())
+        let list = self.job.client.ask(&self.node, named, ANSWER_WITHIN).await.ok()?;
+        list.entries.into_iter().find(|entry| entry.probed_by.is_some())
     }
 }

@@ -59,7 +59,7 @@ impl Place {
     }
 
     /// Says on stderr where the images are stored, and how to read the first available one.
-    pub(super) fn say(&self, rows: &[Row]) {
+    pub(super) fn print_advice(&self, rows: &[Row]) {
         let Some(row) = rows.iter().find(|row| matches!(row.outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present)) else { return };
         match self {
             Self::Layout(layout) => {

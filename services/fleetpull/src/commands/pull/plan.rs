@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_late_begins_last() {
+    fn node_that_joins_late_begins_last() {
         let mut plan = Plan::new(nodes(1), 1, 0, false);
         plan.join("late".parse().expect("a name"));
         let first = begin_all(&mut plan);

@@ -40,32 +40,32 @@ pub(super) fn pull(args: &PullArgs, configuration: &Configuration, trace: &Comma
         let began = clock.now().monotonic;
         let reached = async {
             let client = reach(args, configuration).await?;
-            let (nodes, late) = whom(args, &client).await?;
+            let (nodes, late) = nodes_and_late(args, &client).await?;
             Ok((client, nodes, late))
         };
         let (client, nodes, late) = match reached.await {
             Ok(reached) => reached,
             Err(error) => {
                 let timed_out = args.timeout.or(args.wait).is_some_and(|limit| clock.now().monotonic.saturating_sub(began) >= limit);
-                return super::not_begun(args, &surely_meant(args), NotBegun { class: FailureClass::Unknown, timed_out, error });
+                return super::not_begun(args, &certainly_selected(args), NotBegun { class: FailureClass::Unknown, timed_out, error });
             }
         };
         if args.many.dry_run {
             return dry_run::carry_out(args, &client, nodes, late).await;
         }
         let job = Job::new(args, &client, trace);
-        let mut errand = Errand::new(&job, nodes, late);
+        let mut pull_command = PullCommand::new(&job, nodes, late);
         let ended = tokio::select! {
             biased;
-            () = errand.carry_out() => true,
+            () = pull_command.carry_out() => true,
             _ = tokio::signal::ctrl_c() => false,
         };
         if !ended {
-            errand.screen.clear();
-            errand.spare_the_silent();
-            withdraw::interrupted(&job, &errand.plan, &errand.rows).await;
+            pull_command.screen.clear();
+            pull_command.print_silent_nodes();
+            withdraw::interrupted(&job, &pull_command.plan, &pull_command.rows).await;
         }
-        Ok(errand.conclude())
+        Ok(pull_command.conclude())
     })
 }
 
@@ -87,13 +87,13 @@ async fn reach(args: &PullArgs, configuration: &Configuration) -> Result<FleetCl
 }
 
 /// The nodes that are certainly selected if no node has answered: the given ones, else the one behind a socket, whose name is unknown.
-fn surely_meant(args: &PullArgs) -> Vec<Option<NodeName>> {
+fn certainly_selected(args: &PullArgs) -> Vec<Option<NodeName>> {
     let behind_socket = args.fleet.agent.is_some() && args.fleet.selector.is_none();
     if args.nodes.is_empty() && behind_socket { vec![None] } else { args.nodes.iter().cloned().map(Some).collect() }
 }
 
 /// The nodes to ask, and those that are known but silent.
-async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Late)> {
+async fn nodes_and_late(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, Late)> {
     let selector = args.fleet.selector.as_ref();
     if !args.nodes.is_empty() {
         return Ok((client.named_or_answering(&args.nodes, None).await?, Late::new(Vec::new(), None)));
@@ -103,15 +103,15 @@ async fn whom(args: &PullArgs, client: &FleetClient) -> Result<(Vec<NodeName>, L
 }
 
 /// Names silent nodes that may be selected. They have no row.
-pub(super) fn say_who_is_silent(args: &PullArgs, late: &Late) {
+pub(super) fn name_unsure_nodes(args: &PullArgs, late: &Late) {
     let unsure = late.unsure();
     if !unsure.is_empty() && !args.output.quiet {
-        output::remark(&format!("{}: known, but silent: whether the labels fit is not known", output::known_failures::named(&unsure)));
+        output::remark(&format!("{}: known, but silent; it is not known if their labels match", output::known_failures::named(&unsure)));
     }
 }
 
 /// The state of one running command.
-struct Errand<'a> {
+struct PullCommand<'a> {
     job: &'a Job<'a>,
     plan: Plan,
     tally: Tally,
@@ -122,38 +122,38 @@ struct Errand<'a> {
     late: Late,
 }
 
-impl<'a> Errand<'a> {
+impl<'a> PullCommand<'a> {
     fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, late: Late) -> Self {
         let args = job.args;
         let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
         let reached_through = if job.client.bus().is_some() { "NATS" } else { "the agent" };
-        let (answering, tally) = (nodes.len(), Tally::of(nodes.len() + late.meant_count(), args.images.len(), reached_through));
+        let (answering, tally) = (nodes.len(), Tally::of(nodes.len() + late.selected_count(), args.images.len(), reached_through));
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
         Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), answering, late }
     }
 
     async fn carry_out(&mut self) {
-        let (tell, mut news) = mpsc::channel(NEWS_KEPT);
+        let (news_sender, mut news) = mpsc::channel(NEWS_KEPT);
         let mut work: FuturesUnordered<LocalBoxFuture<'_, NodeName>> = FuturesUnordered::new();
         let mut draw = tokio::time::interval(DRAW_EVERY);
         let mut look = self.late.look(self.job.client);
         let mut links = self.job.client.messaging().health_changes();
         loop {
-            self.begin_more(&mut work, &tell);
+            self.begin_more(&mut work, &news_sender);
             let over = work.is_empty() && !self.is_held_open();
             tokio::select! {
                 biased;
-                Some(arrived) = news.recv(), if !over || !news.is_empty() => self.hear(arrived),
+                Some(arrived) = news.recv(), if !over || !news.is_empty() => self.on_news(arrived),
                 Some(node) = work.next(), if !work.is_empty() => {
                     // The node's last news may still be queued.
                     while let Ok(arrived) = news.try_recv() {
-                        self.hear(arrived);
+                        self.on_news(arrived);
                     }
                     self.plan.end(&node);
                     self.tally.forget(&node);
                 }
                 Some(answers) = OptionFuture::from(look.as_mut()), if look.is_some() && !over => {
-                    self.welcome(answers);
+                    self.add_answered_nodes(answers);
                     look = self.late.look(self.job.client);
                 }
                 Some(health) = links.next(), if !over => self.tally.see_bus(&health, self.job.lasts()),
@@ -161,8 +161,8 @@ impl<'a> Errand<'a> {
                 else => break,
             }
         }
-        self.spare_the_rest();
-        self.spare_the_silent();
+        self.print_nodes_not_begun();
+        self.print_silent_nodes();
         self.screen.clear();
     }
 
@@ -175,15 +175,15 @@ impl<'a> Errand<'a> {
     }
 
     /// Adds the silent nodes that have answered.
-    fn welcome(&mut self, answers: Vec<Answer<NodeDescription>>) {
-        for node in self.late.hear(answers) {
+    fn add_answered_nodes(&mut self, answers: Vec<Answer<NodeDescription>>) {
+        for node in self.late.take_answers(answers) {
             self.answering += 1;
             self.plan.join(node);
         }
-        self.tally.see_nodes(self.answering + self.late.meant_count());
+        self.tally.see_nodes(self.answering + self.late.selected_count());
     }
 
-    fn begin_more(&mut self, work: &mut FuturesUnordered<LocalBoxFuture<'a, NodeName>>, tell: &mpsc::Sender<News>) {
+    fn begin_more(&mut self, work: &mut FuturesUnordered<LocalBoxFuture<'a, NodeName>>, news_sender: &mpsc::Sender<News>) {
         if self.job.left().is_some_and(|left| left.is_zero()) {
             return;
         }
@@ -192,11 +192,11 @@ impl<'a> Errand<'a> {
                 let outcome = self.not_begun_outcome(image);
                 self.print_not_begun(image, &begin.node, outcome);
             }
-            work.push(Box::pin(node_pull::pull(self.job, begin, tell.clone())));
+            work.push(Box::pin(node_pull::pull(self.job, begin, news_sender.clone())));
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn on_news(&mut self, news: News) {
         match news {
             News::Row(row) => {
                 self.plan.see(&row);
@@ -216,7 +216,7 @@ impl<'a> Errand<'a> {
         let now = self.job.lasts();
         self.tally.see_time(now, self.job.client.clock().now().wall_ms());
         self.tally.see_plan(self.plan.not_begun(), self.plan.is_paused());
-        self.tally.see_silent(self.late.meant_count());
+        self.tally.see_silent(self.late.selected_count());
         self.screen.show(&self.tally, now);
     }
 
@@ -231,9 +231,9 @@ impl<'a> Errand<'a> {
     }
 
     /// Prints a row for each image on each selected node that has not answered until the end.
-    fn spare_the_silent(&mut self) {
+    fn print_silent_nodes(&mut self) {
         let timed_out = self.job.left().is_some_and(|left| left.is_zero());
-        for (node, message) in self.late.told(self.job.lasts()) {
+        for (node, message) in self.late.silent_with_reasons(self.job.lasts()) {
             let outcome = PullOutcome { timed_out, ..super::unanswered(message, FailureClass::Unknown) };
             for image in &self.job.args.images {
                 self.print(self.job.row(image, &node, outcome.clone()));
@@ -241,7 +241,7 @@ impl<'a> Errand<'a> {
         }
     }
 
-    fn spare_the_rest(&mut self) {
+    fn print_nodes_not_begun(&mut self) {
         for node in self.plan.left_over() {
             for image in &self.job.args.images {
                 let outcome = self.not_begun_outcome(image);
@@ -269,7 +269,7 @@ impl<'a> Errand<'a> {
     /// Prints the summary to stderr, and returns the exit status.
     fn conclude(self) -> Exit {
         let Self { job, rows, late, .. } = self;
-        say_who_is_silent(job.args, &late);
+        name_unsure_nodes(job.args, &late);
         super::advice::give(job.args, &rows);
         digests::warnings(&rows).iter().for_each(|warning| output::warn(warning));
         sum_up(job.args, &rows);

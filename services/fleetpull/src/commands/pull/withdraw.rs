@@ -24,14 +24,14 @@ pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
     if job.standing_pulls.is_empty() {
         let at_work = if nodes.is_empty() { String::new() } else { format!(" ({})", named(&nodes)) };
         output::remark(&format!(
-            "interrupted: the nodes stop within seconds what nobody else wants; `fleetpull pulls` shows what goes on{at_work}"
+            "interrupted: the nodes stop within seconds the pulls that no other caller wants; `fleetpull pulls` shows what goes on{at_work}"
         ));
         std::process::exit(INTERRUPTED);
     }
     output::remark("interrupted: the standing pulls are withdrawn; Ctrl-C again leaves them with the agents");
     tokio::select! {
         biased;
-        _ = tokio::signal::ctrl_c() => output::remark("the standing pulls that are left stand until their time is over; `fleetpull cancel` ends them"),
+        _ = tokio::signal::ctrl_c() => output::remark("the remaining standing pulls go on until their time is over; `fleetpull cancel` ends them"),
         () = withdraw(job, &nodes) => {}
     }
     std::process::exit(INTERRUPTED);
@@ -51,7 +51,7 @@ async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
     output::remark(&format!("{withdrawn} {} withdrawn", if withdrawn == 1 { "standing pull was" } else { "standing pulls were" }));
     if !silent.is_empty() {
         output::remark(&format!(
-            "{} did not answer: what stands there ends when its time is over, or by `fleetpull cancel`",
+            "{} did not answer: its standing pulls end when their time is over, or by `fleetpull cancel`",
             named(&silent)
         ));
     }
@@ -65,7 +65,7 @@ async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
         }
         if !running.is_empty() {
             left = true;
-            output::remark(&format!("left running, as somebody else wants it: {image} on {}", named(&running)));
+            output::remark(&format!("left running because another caller wants it: {image} on {}", named(&running)));
         }
     }
     if !left && silent.is_empty() {

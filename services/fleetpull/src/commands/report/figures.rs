@@ -143,7 +143,7 @@ impl Figures {
 
     /// Counts how long a pull waited before its attempt, by cause.
     fn waited(&mut self, key: &Key, seen: &Seen) {
-        let cause = self.throttled.remove(key).unwrap_or("not_told");
+        let cause = self.throttled.remove(key).unwrap_or("other");
         if let Some(waiting_ms) = seen.waiting_ms.filter(|ms| *ms > 0) {
             self.waits.entry(cause).or_default().add(waiting_ms);
         }

@@ -88,7 +88,7 @@ fn what_is_spared_is_kubelets_rule_less_what_was_made() {
 }
 
 #[test]
-fn what_enforcing_would_have_refused_is_told_apart_by_how_it_ended() {
+fn attempts_that_enforcing_would_have_refused_are_split_by_their_outcome() {
     const IMAGE: Option<&str> = Some("r.example/a:1");
     let opened = |at_s, next_s| about_entry(EventReason::BackoffOpened, at_s, next_s, IMAGE);
     let alone = |at_s, next_s| Seen { reporters: Some(1), ..opened(at_s, next_s) };
@@ -132,15 +132,15 @@ fn what_enforcing_would_have_refused_is_told_apart_by_how_it_ended() {
 }
 
 #[test]
-fn waits_are_told_apart_by_their_cause() {
+fn waits_are_split_by_their_cause() {
     let waited = |ms, seen| Seen { waiting_ms: Some(ms), ..seen };
     let throttled = |cause: &str| Seen { cause: Some(cause.to_owned()), ..seen(1, EventReason::Throttled, "n1", "r.example/a:1") };
     let table = [
         (vec![waited(0, pulled(5, "n1"))], vec![]),
-        (vec![waited(700, pulled(5, "n1"))], vec![("not_told", 700)]),
-        (vec![throttled("slots"), waited(700, pulled(5, "n1")), waited(3, pulled(6, "n1"))], vec![("not_told", 3), ("slots", 700)]),
+        (vec![waited(700, pulled(5, "n1"))], vec![("other", 700)]),
+        (vec![throttled("slots"), waited(700, pulled(5, "n1")), waited(3, pulled(6, "n1"))], vec![("other", 3), ("slots", 700)]),
         (vec![throttled("budget"), waited(9, failed(5, "n1"))], vec![("budget", 9)]),
-        (vec![throttled("\u{1b}[2J"), waited(9, pulled(5, "n1"))], vec![("not_told", 9)]),
+        (vec![throttled("\u{1b}[2J"), waited(9, pulled(5, "n1"))], vec![("other", 9)]),
         (vec![failed(1, "n1"), waited(9, pulled(5, "n1"))], vec![("backoff", 4_000)]),
     ];
     for (events, expected) in table {
@@ -151,7 +151,7 @@ fn waits_are_told_apart_by_their_cause() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_cut_is_told() {
+fn memory_is_bounded_and_what_is_cut_is_counted() {
     let mut figures = Figures::default();
     for number in 0..120_000_u64 {
         // All at the same time, so that no span ends.

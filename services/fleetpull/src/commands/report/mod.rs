@@ -87,7 +87,9 @@ fn show(args: &ReportArgs, figures: Figures, between: Between) {
         ));
     }
     if cut > 0 {
-        output::warn(&format!("{cut} failures were followed to their end only in part, there are so many: fewer attempts count as spared"));
+        output::warn(&format!(
+            "too many images failed at once: {cut} failures were not followed to their end, so fewer attempts count as spared"
+        ));
     }
     let begins_late = first_ms.is_some_and(|first_ms| first_ms > between.since_ms.saturating_add(milliseconds(A_DAY)));
     if begins_late && !output.quiet {

@@ -9,7 +9,7 @@ use crate::output::{self, table, units};
 /// The outcomes in the order of the report.
 const OUTCOMES: [&str; 5] = ["pulled", "failed", "backoff", "inspect_failed", "never_pull"];
 /// The causes in the order of the report.
-const CAUSES: [&str; 4] = ["backoff", "slots", "budget", "not_told"];
+const CAUSES: [&str; 4] = ["backoff", "slots", "budget", "other"];
 
 /// The time range of a report, in milliseconds since 1970-01-01.
 #[derive(Clone, Copy)]

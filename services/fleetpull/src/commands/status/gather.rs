@@ -9,7 +9,7 @@ use contract::messages::pull_coordinator::{ListPulls, ListStandingPulls};
 use super::model::Answers;
 use super::waits::Waits;
 use crate::cli::Selector;
-use crate::commands::backoff::{IN_FULL, Told};
+use crate::commands::backoff::{GatheredEntries, IN_FULL};
 use crate::commands::holds::Budgets;
 use crate::exit::Exit;
 use crate::fleet::{ANSWER_WITHIN, FleetClient, Members};
@@ -19,9 +19,9 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     let Members { answering: nodes, silent } = client.members(selector).await?;
     let involved = involved(&nodes);
     let answered_in_ms = round_trip(client, involved.first()).await;
-    let told = Told::ask(client, &involved, &ListBackoffs::default()).await;
-    let exit = told.exit();
-    let Told { known, left_out, pauses, unanswered, .. } = told;
+    let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
+    let exit = gathered.exit();
+    let GatheredEntries { known, left_out, pauses, unanswered, .. } = gathered;
     let unanswered = unanswered.into_iter().map(|(node, _)| node).collect();
     let budgets = Budgets::of(client, &involved).await;
     let waits = waits(client, &nodes).await;
@@ -52,7 +52,7 @@ async fn waits(client: &FleetClient, nodes: &[NodeDescription]) -> Waits {
         |wait: fn(&NodeDescription) -> bool| nodes.iter().filter(|node| wait(node)).map(|node| node.node.clone()).collect::<Vec<_>>();
     let with_pulls = those(|node| node.waiting > 0);
     client
-        .hear_each(&with_pulls, &ListPulls {}, |node, answer| {
+        .for_each_answer(&with_pulls, &ListPulls {}, |node, answer| {
             if let Ok(list) = answer {
                 waits.add_pulls(&node, &list.pulls);
             }
@@ -60,7 +60,7 @@ async fn waits(client: &FleetClient, nodes: &[NodeDescription]) -> Waits {
         .await;
     let with_standing_pulls = those(|node| node.standing > 0);
     client
-        .hear_each(&with_standing_pulls, &ListStandingPulls {}, |node, answer| {
+        .for_each_answer(&with_standing_pulls, &ListStandingPulls {}, |node, answer| {
             if let Ok(list) = answer {
                 waits.add_standing_pulls(&node, &list.standing_pulls);
             }

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_never_changes_and_can_be_told_from_most_images() {
+    fn id_never_changes_and_differs_from_most_image_names() {
         assert_eq!(hash("budget", "hub"), hash("budget", "hub"));
         assert_ne!(hash("budget", "hub"), hash("image", "hub"));
         assert_eq!((hash("budget", "hub").len(), is_id(&hash("budget", "hub"))), (WHOLE, true));

@@ -148,7 +148,7 @@ fn nats_that_is_dead_as_one_node_sees_it() {
 n1 has no bus for 4m12s: connection refused (os error 111),
     it goes on by kubelet's rule and connects again by itself,
     1 node waits for 1 image, next attempt in 41s
-BUS      gone for 4m12s, oldest unsent event 4m10s
+BUS      lost for 4m12s, oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
 PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
@@ -158,7 +158,7 @@ ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
             r"
 n1 has no bus for 4m12s: connection refused (os error 111), it goes on by kubelet's rule and connects again by itself,
     1 node waits for 1 image, next attempt in 41s
-BUS      gone for 4m12s, oldest unsent event 4m10s
+BUS      lost for 4m12s, oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
 PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
@@ -198,14 +198,14 @@ PULLS    0 running, 0 waiting, 0 standing
 }
 
 #[test]
-fn who_does_not_say_what_it_knows_is_counted() {
+fn nodes_that_do_not_report_their_entries_are_counted() {
     let text = shown(Sample::of(9).with(|answers| answers.unanswered = (1..=6).map(node).collect()), 140);
-    assert!(text.starts_with("6 nodes did not say in time what holds pulls back, n1 first: is the agent busy"), "{text}");
-    assert!(text.contains("9: 9 ready, 6 did not say what they know (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
+    assert!(text.starts_with("6 nodes did not report in time what holds pulls back, n1 first: is the agent busy"), "{text}");
+    assert!(text.contains("9: 9 ready, 6 did not report their entries (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
 }
 
 #[test]
-fn a_fleet_that_is_well_says_so() {
+fn fleet_without_problems_is_shown_as_well() {
     let text = shown(Sample::of(3), 80);
     let expected = "\
 all is well: 3 of 3 nodes are ready, nothing is held back

@@ -25,7 +25,7 @@ fn nodes_are_counted_and_those_that_are_not_well_are_named_the_silent_first() {
 }
 
 #[test]
-fn a_bus_is_gone_if_the_one_node_that_is_asked_says_so() {
+fn bus_is_lost_if_the_only_asked_node_reports_it() {
     let lost = |of_one_node, state: &str| {
         let change = |answers: &mut Answers| {
             answers.of_one_node = of_one_node;
@@ -33,9 +33,9 @@ fn a_bus_is_gone_if_the_one_node_that_is_asked_says_so() {
         };
         Status::of(Sample::of(1).with(change).answers()).bus.lost
     };
-    let gone = "degraded: no bus since 2026-01-31T12:00:00Z: connection refused (os error 111); trying again";
-    assert_eq!(lost(true, gone), Some((252_000, "connection refused (os error 111)".to_owned())));
-    assert_eq!([lost(false, gone), lost(true, "degraded: no JetStream"), lost(true, "ok")], [None, None, None]);
+    let without_bus = "degraded: no bus since 2026-01-31T12:00:00Z: connection refused (os error 111); trying again";
+    assert_eq!(lost(true, without_bus), Some((252_000, "connection refused (os error 111)".to_owned())));
+    assert_eq!([lost(false, without_bus), lost(true, "degraded: no JetStream"), lost(true, "ok")], [None, None, None]);
 }
 
 #[test]

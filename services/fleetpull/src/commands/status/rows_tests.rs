@@ -11,7 +11,7 @@ fn rows_of(sample: Sample) -> Vec<Row> {
 }
 
 /// The subject of each row, and how many nodes and images wait.
-fn told(rows: &[Row]) -> Vec<(&str, u64, u64)> {
+fn shown(rows: &[Row]) -> Vec<(&str, u64, u64)> {
     assert!(rows.iter().all(|row| row.key.len() == 32 && !row.id.is_empty()));
     let names = rows.iter().map(|row| match &row.what {
         What::Registry(name) | What::Image(name) => name.as_str(),
@@ -30,12 +30,12 @@ fn what_most_nodes_wait_for_comes_first_and_a_registry_before_an_image() {
         .waiting(1, "third.example/a:1", 1_000);
     let rows = rows_of(sample);
     assert_eq!(
-        told(&rows),
+        shown(&rows),
         [("other.example/a:1", 4, 1), ("registry.example", 2, 1), ("registry.example/team/app:v9", 2, 1)],
         "an image waits for its registry and for itself, and what nothing holds for no row"
     );
     let quiet = rows_of(Sample::of(2).knowing(&missing("0be1", "registry.example/team/app:v9")).knowing(&unavailable()));
-    assert_eq!(told(&quiet), [("registry.example", 0, 0), ("registry.example/team/app:v9", 0, 0)]);
+    assert_eq!(shown(&quiet), [("registry.example", 0, 0), ("registry.example/team/app:v9", 0, 0)]);
 }
 
 fn other_registry() -> Option<contract::View> {
@@ -46,11 +46,11 @@ fn other_registry() -> Option<contract::View> {
 fn an_entry_holds_those_alone_that_know_it() {
     let sample = Sample::of(3).alone(1, unavailable()).alone(2, unavailable()).waiting(3, "registry.example/a:1", 1_000);
     let rows = rows_of(sample);
-    assert_eq!((told(&rows), rows[0].node_count), (vec![("registry.example", 2, 1)], 2));
+    assert_eq!((shown(&rows), rows[0].node_count), (vec![("registry.example", 2, 1)], 2));
 }
 
 #[test]
-fn what_nodes_hold_back_by_their_own_rule_has_a_row_for_each_image_if_nothing_shared_says_it() {
+fn own_back_offs_have_a_row_for_each_image_without_a_shared_entry() {
     let sample = Sample::of(4)
         .alone(1, own("third.example/a"))
         .alone(3, own("shop/web-0 third.example/a:latest"))
@@ -63,7 +63,7 @@ fn what_nodes_hold_back_by_their_own_rule_has_a_row_for_each_image_if_nothing_sh
     let rows = rows_of(sample);
     let named = |row: &Row| (row.scope.clone(), row.cause.clone());
     assert_eq!(
-        told(&rows),
+        shown(&rows),
         [("third.example/a:latest", 2, 1), ("registry.example/a:1", 1, 1), ("registry.example/a:1", 1, 1)],
         "n1 knows the shared entry, and n2 has its own alone"
     );
@@ -77,13 +77,13 @@ fn a_budget_and_the_back_off_of_its_owner_are_one_row() {
     let spent = || budget(OWNER, 0);
     let sample = |known: bool| if known { Sample::of(2).knowing(&limited()) } else { Sample::of(2) };
     let one = rows_of(sample(true).led(spent()).waiting(2, "registry.example/a:1", 1));
-    assert_eq!(told(&one), [("registry.example", 2, 1)]);
+    assert_eq!(shown(&one), [("registry.example", 2, 1)]);
     let Row { state, scope, state_in_words, cause, since_ms, next_attempt_ms, figures, .. } = &one[0];
     assert_eq!((*state, scope.as_str(), state_in_words.as_str(), cause.as_str()), ("rate_limited", "quota", "0/100 left", "429 (n1)"));
     assert_eq!((*since_ms, *next_attempt_ms), (Some(252_000), Some(8_040_000)), "the quota's time is later");
     assert_eq!(figures.as_ref().and_then(|figures| figures.cap), Some(200.0));
     let alone = rows_of(sample(false).led(spent()).waiting(2, "registry.example/a:1", 1));
-    assert_eq!((told(&alone), alone[0].state), (vec![("registry.example", 2, 1)], "quota_spent"));
+    assert_eq!((shown(&alone), alone[0].state), (vec![("registry.example", 2, 1)], "quota_spent"));
     let other = BudgetState { owner: format!("{OWNER}2"), ..spent() };
     assert_eq!(rows_of(sample(true).led(other)).len(), 2, "another owner's");
 }
@@ -94,18 +94,18 @@ fn what_an_entry_holds_waits_in_no_queue() {
     let (held, free) = ("registry.example/team/app:v9", "registry.example/a:1");
     let sample = Sample::of(3).knowing(&missing("0be1", held)).led(queued).waiting(3, held, 1).waiting(2, free, 1);
     let rows = rows_of(sample);
-    assert_eq!((told(&rows), rows[1].state), (vec![(held, 3, 1), ("registry.example", 2, 1)], "queued"));
+    assert_eq!((shown(&rows), rows[1].state), (vec![(held, 3, 1), ("registry.example", 2, 1)], "queued"));
 }
 
 #[test]
-fn a_status_that_a_proxy_sent_is_said_to_be_a_proxys() {
+fn status_sent_by_a_proxy_is_shown_as_the_proxys() {
     let cause = "RegistryUnavailable: r: 503 Service Unavailable (with a web page: this is no registry's answer) for manifest v1";
     let rows = rows_of(Sample::of(1).knowing(&BackoffEntry { cause: cause.to_owned(), ..unavailable() }));
     assert_eq!(rows[0].cause, "503 from a proxy (n1)");
 }
 
 #[test]
-fn ids_tell_rows_apart() {
+fn ids_distinguish_rows() {
     let repository = EntryAbout { repository: "registry.example/a".to_owned(), ..of_registry(EntryKind::Repository) };
     let sample = Sample::of(1)
         .knowing(&shared("7f3a1", of_registry(EntryKind::Registry), FailureClass::RegistryUnavailable, "x"))

@@ -198,7 +198,7 @@ impl Sample {
     }
 
     pub(super) fn answers(self) -> Answers {
-        let budgets = Budgets::told(self.budgets);
+        let budgets = Budgets::from_merged(self.budgets);
         let left_out = self.answers.left_out + self.failures.left_out();
         Answers { left_out, known: self.failures.into_known(), budgets, ..self.answers }
     }

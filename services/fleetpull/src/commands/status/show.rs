@@ -83,7 +83,7 @@ fn sentence(status: &Status) -> String {
     }
     if let (Some(node), true) = (nodes.unanswered.first(), nodes.unwell.is_empty()) {
         let count = counted(nodes.unanswered.len() as u64, "node");
-        return format!("{count} did not say in time what holds pulls back, {node} first: is the agent busy, or of another version?");
+        return format!("{count} did not report in time what holds pulls back, {node} first: is the agent busy, or of another version?");
     }
     match (nodes.unwell.first(), of_node) {
         (Some(Unwell { node, reason: None, since_ms }), _) => {
@@ -119,7 +119,7 @@ fn sentence_of(row: &Row) -> String {
 
 fn waiting(row: &Row) -> String {
     match (row.waiting.nodes, row.waiting.images) {
-        (0, _) => "nobody waits".to_owned(),
+        (0, _) => "no node waits".to_owned(),
         (1, images) => format!("1 node waits for {}", counted(images, "image")),
         (nodes, images) => format!("{nodes} nodes wait for {}", counted(images, "image")),
     }
@@ -154,7 +154,7 @@ fn fleet(status: &Status) -> String {
 fn bus(bus: &BusState) -> String {
     let state = match (&bus.lost, bus.answered_in_ms) {
         // The sentence already says why.
-        (Some((since_ms, _)), _) => format!("gone for {}", units::age(*since_ms)),
+        (Some((since_ms, _)), _) => format!("lost for {}", units::age(*since_ms)),
         (None, Some(answered_in_ms)) => format!("connected, an agent answers in {answered_in_ms} ms"),
         (None, None) => "connected".to_owned(),
     };
@@ -175,7 +175,8 @@ fn nodes(nodes: &Nodes) -> String {
     let mut parts = vec![format!("{total}: {ready} ready")];
     parts.extend((*silent > 0).then(|| format!("{silent} silent ({})", named(true, *silent))));
     parts.extend((*degraded > 0).then(|| format!("{degraded} degraded ({})", named(false, *degraded))));
-    parts.extend((!unanswered.is_empty()).then(|| format!("{} did not say what they know ({})", unanswered.len(), named_few(unanswered))));
+    parts
+        .extend((!unanswered.is_empty()).then(|| format!("{} did not report their entries ({})", unanswered.len(), named_few(unanswered))));
     let mut versions: Vec<(&String, &u64)> = versions.iter().collect();
     versions.sort_by_key(|(version, count)| (std::cmp::Reverse(**count), *version));
     match versions.as_slice() {

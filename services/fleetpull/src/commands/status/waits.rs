@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_the_images_that_are_told_apart() {
+    fn number_of_images_that_are_distinguished_is_bounded() {
         let mut waits = Waits::default();
         for number in 0..=IMAGES_MOST {
             waits.add(&node(number), &format!("r.example/a:{number}"), 1);

@@ -51,9 +51,9 @@ impl Merger {
             let number = self.names.number(node);
             match self.known.entry(place) {
                 Entry::Vacant(room) => {
-                    room.insert(Held::told_by(node, vec![number], entry));
+                    room.insert(Held::reported_by(node, vec![number], entry));
                 }
-                Entry::Occupied(held) => held.into_mut().hear(node, number, entry),
+                Entry::Occupied(held) => held.into_mut().add_holder(node, number, entry),
             }
         }
     }
@@ -75,15 +75,15 @@ impl Merger {
 
     /// A node with an entry of which only the key is known.
     #[must_use]
-    pub fn who_knows_more(&self) -> Option<NodeName> {
+    pub fn node_with_more(&self) -> Option<NodeName> {
         self.by_key.values().find_map(|holders| holders.first()).and_then(|number| self.names.name(*number))
     }
 
     /// Takes the whole entries of a node. An entry of this node that is missing here no longer exists on the node.
-    pub fn complete(&mut self, node: &NodeName, told: Vec<BackoffEntry>) {
-        for entry in told {
+    pub fn complete(&mut self, node: &NodeName, entries: Vec<BackoffEntry>) {
+        for entry in entries {
             if let Some(holders) = self.by_key.remove(&entry.key) {
-                self.known.insert((entry.key.clone(), None), Held::told_by(node, holders, entry));
+                self.known.insert((entry.key.clone(), None), Held::reported_by(node, holders, entry));
             }
         }
         let number = self.names.number(node);
@@ -129,13 +129,13 @@ fn newness(entry: &BackoffEntry) -> (u32, Reverse<u64>) {
 }
 
 impl Held {
-    fn told_by(node: &NodeName, holders: Vec<u32>, entry: BackoffEntry) -> Self {
+    fn reported_by(node: &NodeName, holders: Vec<u32>, entry: BackoffEntry) -> Self {
         let next = BTreeMap::from([(node.clone(), entry.next_attempt_ms)]);
         Self { entry, holders, next }
     }
 
     /// Adds another holder of the entry.
-    fn hear(&mut self, node: &NodeName, number: u32, entry: BackoffEntry) {
+    fn add_holder(&mut self, node: &NodeName, number: u32, entry: BackoffEntry) {
         self.holders.push(number);
         self.next.insert(node.clone(), entry.next_attempt_ms);
         let probed_by = self.entry.probed_by.take().or_else(|| entry.probed_by.clone());
@@ -168,19 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_most_tell_by_its_key_is_told_in_full_by_one() {
+    fn entry_that_most_nodes_send_by_its_key_is_sent_in_full_by_one() {
         let key = |number: u32| format!("{number:032x}");
         let entry = |number: u32| BackoffEntry { key: key(number), ..shared("registry.example/a:1", number) };
         let mut merger = Merger::default();
         merger.add(&node("n1"), vec![entry(1)]);
         merger.add_keys(&node("n2"), vec![key(1), key(2), key(3)]);
         merger.add_keys(&node("n3"), vec![key(2)]);
-        assert_eq!((merger.who_knows_more(), merger.left_out()), (Some(node("n2")), 2));
+        assert_eq!((merger.node_with_more(), merger.left_out()), (Some(node("n2")), 2));
         // The third entry has been closed since.
         merger.complete(&node("n2"), vec![entry(1), entry(2)]);
-        assert_eq!((merger.who_knows_more(), merger.left_out()), (None, 0));
-        let told: Vec<(u32, usize)> = merger.into_known().iter().map(|known| (known.entry.step, known.nodes.len())).collect();
-        assert_eq!(told, [(1, 2), (2, 2)]);
+        assert_eq!((merger.node_with_more(), merger.left_out()), (None, 0));
+        let entries: Vec<(u32, usize)> = merger.into_known().iter().map(|known| (known.entry.step, known.nodes.len())).collect();
+        assert_eq!(entries, [(1, 2), (2, 2)]);
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
             merger.add(&node(&format!("n{number}")), (0..1_000).map(|image| own(&format!("a:{image}"))).collect());
         }
         merger.add(&node("n0"), vec![own("a:0")]);
-        assert_eq!(merger.left_out(), 1_000, "what is there is heard of again");
+        assert_eq!(merger.left_out(), 1_000, "what is already listed is updated");
         assert_eq!(merger.into_known().len(), ROWS_MOST);
     }
 }

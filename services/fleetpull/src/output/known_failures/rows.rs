@@ -4,7 +4,7 @@ use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
 use contract::{BudgetOwner, View};
 
 use super::{Known, differ, found_by};
-use crate::output::refusal::met;
+use crate::output::refusal::result_in_words;
 use crate::output::table::{Cell, Column, Table, Tone};
 use crate::output::units;
 
@@ -40,8 +40,8 @@ pub fn table(known: &[Known]) -> Table {
 impl Known {
     /// The result of the last attempt in a few words.
     #[must_use]
-    pub fn met(&self) -> String {
-        met(self.entry.class, &self.entry.cause)
+    pub fn last_result(&self) -> String {
+        result_in_words(self.entry.class, &self.entry.cause)
     }
 
     fn cells(&self) -> Vec<Cell> {
@@ -57,7 +57,7 @@ impl Known {
         vec![
             Cell::from(entry.about.registry.as_str()),
             Cell::from(what(&entry.about)),
-            Cell::from(self.met()).toned(Tone::Bad),
+            Cell::from(self.last_result()).toned(Tone::Bad),
             Cell::age(entry.since_ms),
             Cell::from(next).sorted_by(soonest),
             Cell::from(entry.probed_by.as_deref().or(own).unwrap_or_default()),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longer_than_others_is_named_with_its_time() {
+    fn node_that_waits_longer_than_others_is_named_with_its_time() {
         let known = known(vec![
             ("n1", BackoffEntry { next_attempt_ms: 0, ..shared("a:1", 1) }),
             ("n3", BackoffEntry { next_attempt_ms: 12_400, ..shared("a:1", 2) }),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_about_is_said_without_its_registry() {
+    fn subject_of_an_entry_is_shown_without_its_registry() {
         let of = |kind| EntryAbout::of(kind, "r.example");
         let zone = |kind| EntryAbout { zone: "a".to_owned(), ..of(kind) };
         let repository = |kind| EntryAbout { repository: "r.example/a".to_owned(), ..of(kind) };

@@ -6,23 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::{FailureClass, NodeName};
 use image::Reference;
 
-use crate::output::refusal::met;
+use crate::output::refusal::result_in_words;
 use crate::output::{one_line, units};
 
 /// The cause of a wait or failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     /// A registry or an image, and the result of an attempt.
-    Met { what: String, met: String },
-    /// Without a failure: the reason for waiting in the agent's words.
-    Said(String),
+    Failed { subject: String, result: String },
+    /// Without a failure: the reason for waiting, as the agent describes it.
+    Described(String),
 }
 
 impl Cause {
     /// The cause of a failed attempt: the registry if it is at fault, else the image.
-    pub(super) fn met(image: &str, class: FailureClass, message: &str) -> Self {
+    pub(super) fn of_failure(image: &str, class: FailureClass, message: &str) -> Self {
         let registry = || Reference::parse(image).map_or_else(|_| image.to_owned(), |reference| reference.registry().to_owned());
-        let what = match class {
+        let subject = match class {
             FailureClass::RegistryUnavailable | FailureClass::RateLimited => registry(),
             FailureClass::NotFound
             | FailureClass::Denied
@@ -31,18 +31,18 @@ impl Cause {
             | FailureClass::NodeLocal
             | FailureClass::Unknown => image.to_owned(),
         };
-        Self::Met { what, met: met(class, message) }
+        Self::Failed { subject, result: result_in_words(class, message) }
     }
 
-    /// The cause in an agent's words. Times, which differ between nodes, follow a comma and are cut off.
-    pub(super) fn said(sentence: &str) -> Self {
-        Self::Said(sentence.split(", ").next().unwrap_or(sentence).to_owned())
+    /// The cause as an agent describes it. Times, which differ between nodes, follow a comma and are cut off.
+    pub(super) fn described(sentence: &str) -> Self {
+        Self::Described(sentence.split(", ").next().unwrap_or(sentence).to_owned())
     }
 
     pub(super) fn in_words(&self) -> String {
         match self {
-            Self::Met { what, met } => one_line(&format!("{what} {met}")),
-            Self::Said(said) => one_line(said),
+            Self::Failed { subject, result } => one_line(&format!("{subject} {result}")),
+            Self::Described(description) => one_line(description),
         }
     }
 }
@@ -79,9 +79,9 @@ pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, n
             Some(next_ms) => format!(", next attempt {}", units::time_of_day(next_ms)),
         };
         let wait = match (cause, held.nodes.len()) {
-            (Cause::Met { .. }, _) => "",
-            (Cause::Said(_), 1) => " waits",
-            (Cause::Said(_), _) => " wait",
+            (Cause::Failed { .. }, _) => "",
+            (Cause::Described(_), 1) => " waits",
+            (Cause::Described(_), _) => " wait",
         };
         format!("  {}{wait}: {}{next}", counted(held.nodes.len()), cause.in_words())
     };
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_registry_at_fault_is_one_cause_for_all_its_images_and_a_tag_is_one_for_itself() {
-        let down = |image: &str, next_ms| Hold { cause: Cause::met(image, FailureClass::RegistryUnavailable, DOWN), next_ms };
-        let missing = Hold { cause: Cause::met("r.example/a:9", FailureClass::NotFound, MISSING), next_ms: None };
+        let down = |image: &str, next_ms| Hold { cause: Cause::of_failure(image, FailureClass::RegistryUnavailable, DOWN), next_ms };
+        let missing = Hold { cause: Cause::of_failure("r.example/a:9", FailureClass::NotFound, MISSING), next_ms: None };
         let due = Hold { next_ms: Some(1), ..missing.clone() };
         let holds = [
             ("n1", down("127.0.0.1:5010/a:1", Some(1_769_860_816_000))),
@@ -129,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_without_a_failure_is_told_in_the_agents_words_and_nothing_of_them_acts_on_a_terminal() {
-        let turn = |moment: &str| Hold { cause: Cause::said(&format!("the budget of r.example, {moment}")), next_ms: None };
+    fn wait_without_a_failure_is_shown_as_the_agent_describes_it_without_control_characters() {
+        let turn = |moment: &str| Hold { cause: Cause::described(&format!("the budget of r.example, {moment}")), next_ms: None };
         assert_eq!(shown(&[("n1", turn("in 3 s")), ("n2", turn("in 4 s"))], 3), ["  2 nodes wait: the budget of r.example"]);
-        let bad = Hold { cause: Cause::met("a\u{1b}[2J:1", FailureClass::Unknown, "Failed: x\u{9b}2J\nforged"), next_ms: None };
+        let bad = Hold { cause: Cause::of_failure("a\u{1b}[2J:1", FailureClass::Unknown, "Failed: x\u{9b}2J\nforged"), next_ms: None };
         assert_eq!(shown(&[("n1", bad)], 3), ["  1 node: a [2J:1 x 2J forged"]);
-        assert_eq!(shown(&[("n1", Hold { cause: Cause::said("x\r\u{1b}[2K"), next_ms: None })], 3), ["  1 node waits: x  [2K"]);
+        assert_eq!(shown(&[("n1", Hold { cause: Cause::described("x\r\u{1b}[2K"), next_ms: None })], 3), ["  1 node waits: x  [2K"]);
     }
 }

@@ -34,7 +34,7 @@ fn held() -> StandingPullStatus {
 }
 
 #[test]
-fn three_nodes_are_told_one_by_one() {
+fn three_nodes_are_shown_one_by_one() {
     let mut tally = Tally::of(3, 1, "NATS");
     tally.see_row(&row(1, OutcomeKind::Pulled, None));
     tally.see_node(&node(2), &[pull(PullState::Pulling, 2_000, 2_097_152)], &[], 0);
@@ -94,7 +94,7 @@ fn a_thousand_nodes_fit_on_a_screen() {
 }
 
 #[test]
-fn the_rest_takes_as_long_as_the_pace_says() {
+fn remaining_time_follows_from_the_pace() {
     let mut tally = Tally::of(6, 1, "NATS");
     let at = |tally: &mut Tally, second: u64| tally.see_time(Duration::from_secs(second), second * 1_000);
     tally.see_node(&node(1), &[pull(PullState::Pulling, 1_000, 0)], &[], 0);

@@ -18,7 +18,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn names(roster: &mut Roster, now: Duration) -> Vec<String> {
-    roster.list(now).heard_ms_ago.keys().map(ToString::to_string).collect()
+    roster.list(now).last_seen_ms_ago.keys().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -143,19 +143,19 @@ proptest! {
     fn counts_and_ranks_are_those_of_a_recount(steps in prop::collection::vec((0_u8..6, 0_u8..2, 0_u8..3, 0_u64..20, any::<bool>()), 0..60)) {
         let mut roster = Roster::new(at(0), BTreeMap::new());
         let mut now = at(20);
-        let mut heard: BTreeMap<String, (String, String, Duration, bool)> = BTreeMap::new();
+        let mut last_reports: BTreeMap<String, (String, String, Duration, bool)> = BTreeMap::new();
         for (node, instance, zone, pause, leaves) in steps {
             now += at(pause);
             let (name, instance, zone) = (format!("n{node}"), format!("i{instance}"), format!("z{zone}"));
             let report = ReportAlive { leaves, ..report(&name, &instance, &zone) };
-            let before = heard.get(&name).filter(|(_, _, at, left)| now - *at < if *left { ALIVE_FOR } else { KNOWN_FOR }).cloned();
+            let before = last_reports.get(&name).filter(|(_, _, at, left)| now - *at < if *left { ALIVE_FOR } else { KNOWN_FOR }).cloned();
             match before {
-                Some((of, _, _, _)) if leaves && of == instance => { heard.insert(name.clone(), (instance, zone.clone(), now, true)); }
+                Some((of, _, _, _)) if leaves && of == instance => { last_reports.insert(name.clone(), (instance, zone.clone(), now, true)); }
                 _ if leaves => {}
                 Some((of, _, _, true)) if of == instance => {}
-                _ => { heard.insert(name.clone(), (instance, zone.clone(), now, false)); }
+                _ => { last_reports.insert(name.clone(), (instance, zone.clone(), now, false)); }
             }
-            let alive: Vec<(&String, &String)> = heard.iter().filter(|(_, (_, _, at, left))| !left && now - *at < ALIVE_FOR).map(|(name, (_, zone, _, _))| (name, zone)).collect();
+            let alive: Vec<(&String, &String)> = last_reports.iter().filter(|(_, (_, _, at, left))| !left && now - *at < ALIVE_FOR).map(|(name, (_, zone, _, _))| (name, zone)).collect();
             let expected = Place {
                 alive: alive.len() as u64,
                 alive_in_zone: alive.iter().filter(|(_, of)| **of == zone).count() as u64,

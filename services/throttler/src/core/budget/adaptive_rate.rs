@@ -108,7 +108,7 @@ const USED: f64 = 0.5;
 /// How a registry answered a pull, as far as the rate is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegistryAnswer {
-    /// It gave what was asked for, or said that there is no such thing.
+    /// It gave what was asked for, or answered that there is no such thing.
     Served,
     /// It refused because of its load (429, 5xx), or did not answer.
     Failed,

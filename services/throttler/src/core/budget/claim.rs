@@ -50,8 +50,8 @@ pub(super) struct Claim {
     /// How many are ahead, as the leader stated; `turn_at` is when the stated wait is over.
     pub(super) ahead: u64,
     pub(super) turn_at: Option<Duration>,
-    pub(super) told: Option<Vec<RegistryLimit>>,
-    pub(super) told_sent: bool,
+    pub(super) limits: Option<Vec<RegistryLimit>>,
+    pub(super) limits_sent: bool,
     pub(super) overran: bool,
     /// How many of its grants came too late.
     pub(super) late: u8,
@@ -68,8 +68,8 @@ impl Claim {
             asked: None,
             ahead: 0,
             turn_at: None,
-            told: None,
-            told_sent: false,
+            limits: None,
+            limits_sent: false,
             overran: false,
             late: 0,
         }
@@ -80,26 +80,26 @@ impl Claim {
         self.stage == Stage::Waiting && self.turn_at.is_some()
     }
 
-    /// True if there are limits that the leader was not told.
+    /// Whether there are limits that were not sent to the leader.
     pub(super) fn is_unsent(&self) -> bool {
-        self.told.is_some() && !self.told_sent
+        self.limits.is_some() && !self.limits_sent
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Return {
     pub(super) used: bool,
-    pub(super) told: Option<Vec<RegistryLimit>>,
+    pub(super) limits: Option<Vec<RegistryLimit>>,
     pub(super) served: Option<bool>,
     pub(super) since: Duration,
-    /// When the leader is told next.
+    /// When the return is sent next.
     pub(super) ask_at: Duration,
     pub(super) asked: Option<Duration>,
 }
 
 impl Return {
-    pub(super) fn new(now: Duration, used: bool, told: Option<Vec<RegistryLimit>>) -> Self {
-        Self { used, told, served: None, since: now, ask_at: now, asked: None }
+    pub(super) fn new(now: Duration, used: bool, limits: Option<Vec<RegistryLimit>>) -> Self {
+        Self { used, limits, served: None, since: now, ask_at: now, asked: None }
     }
 }
 
@@ -108,6 +108,6 @@ impl Return {
 pub struct BudgetWait {
     /// How many requests are before it in the fleet.
     pub ahead: u64,
-    /// How long; none if nobody could say yet.
+    /// How long; none if it is not known yet.
     pub wait: Option<Duration>,
 }

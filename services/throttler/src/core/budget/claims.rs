@@ -120,9 +120,9 @@ impl Claims {
         debug_assert_eq!(self.wanted.len(), all, "each claim was wanted last at one time");
         if all <= COUNTED_ANEW {
             let count = |which: fn(&Claim) -> bool| self.all.values().filter(|claim| which(claim)).count();
-            debug_assert_eq!(self.placed.len(), count(Claim::is_placed), "who knows its turn is found");
-            debug_assert_eq!(self.asked.len(), count(|claim| claim.asked.is_some()), "who was asked for is found");
-            debug_assert_eq!(self.unsent.len(), count(Claim::is_unsent), "who has news is found");
+            debug_assert_eq!(self.placed.len(), count(Claim::is_placed), "each claim with a stated turn is found");
+            debug_assert_eq!(self.asked.len(), count(|claim| claim.asked.is_some()), "each claim that was asked for is found");
+            debug_assert_eq!(self.unsent.len(), count(Claim::is_unsent), "each claim with unsent limits is found");
         }
     }
 

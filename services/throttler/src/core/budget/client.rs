@@ -21,7 +21,7 @@ use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
 use super::{
     ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, BudgetPolicy, BudgetRequest, FLEET_PERMIT_LEASE, LEADER_LEASE,
-    MISSES_TO_GONE, RENEW_EVERY,
+    MISSES_TO_LOSE_LEADER, RENEW_EVERY,
 };
 
 /// The most returned permits that wait to be sent. Further ones expire.
@@ -43,21 +43,21 @@ pub(super) struct BudgetClient {
     node: NodeName,
     policy: BudgetPolicy,
     pub(super) leader: Option<(NodeName, u64)>,
-    /// The highest epoch of a leader, and when it was heard from.
+    /// The highest epoch of a leader, and when that leader answered last.
     fence: (u64, Duration),
-    /// When a leader was heard from last; initially, when one was first looked for.
-    heard: Duration,
+    /// When a leader answered last; initially, when one was first looked for.
+    leader_seen: Duration,
     misses: u32,
     missed: Option<Duration>,
-    /// How many answers are missing since the leader of this epoch was heard from. Each makes the next answer be awaited for longer.
-    unheard: (u64, u32),
+    /// How many answers are missing since the leader of this epoch answered. Each makes the next answer be awaited for longer.
+    unanswered: (u64, u32),
     /// How long a leader's answers take.
     round_trips: RoundTrips,
     claims: Claims,
     returns: BTreeMap<PermitId, Return>,
     remembered: Remembered,
     /// The epoch of the leader that `remembered` was sent to.
-    told_epoch: u64,
+    informed_epoch: u64,
     /// Until then the node sends any leader what it knows of a quota, even without claims.
     check_leader_until: Option<Duration>,
     renew_at: Duration,
@@ -99,7 +99,7 @@ pub(super) struct Membership {
 }
 
 impl BudgetClient {
-    /// `since`: when the bus was heard from last, so that a node without a bus does not have to find that out for each owner.
+    /// `since`: when the bus answered last, so that a node without a bus does not have to find that out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
         let Membership { owner, node, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
         Self {
@@ -108,15 +108,15 @@ impl BudgetClient {
             policy,
             leader: None,
             fence: (0, now),
-            heard: since.min(now),
+            leader_seen: since.min(now),
             misses: 0,
             missed: None,
-            unheard: (0, 0),
+            unanswered: (0, 0),
             round_trips: RoundTrips::expected(ANSWER_EXPECTED),
             claims: Claims::default(),
             returns: BTreeMap::new(),
             remembered: Remembered::default(),
-            told_epoch: 0,
+            informed_epoch: 0,
             check_leader_until: None,
             renew_at: now,
             renew_asked: None,
@@ -148,7 +148,7 @@ impl BudgetClient {
     pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Wanted> {
         if self.is_idle() && !self.went_alone {
             // The node had nothing to ask, so the lack of contact with a leader shows nothing.
-            self.heard = self.heard.max(since);
+            self.leader_seen = self.leader_seen.max(since);
         } else if self.is_idle() && since == now {
             self.look_first(now);
         }
@@ -168,8 +168,8 @@ impl BudgetClient {
 
     pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
         self.remembered.learn_first_hand(now, &limits);
-        let told = self.claims.change(permit, |claim| (claim.told, claim.told_sent) = (Some(limits), false));
-        if told.is_none() {
+        let known = self.claims.change(permit, |claim| (claim.limits, claim.limits_sent) = (Some(limits), false));
+        if known.is_none() {
             return Vec::new();
         }
         self.renew_at = now;
@@ -200,20 +200,20 @@ impl BudgetClient {
         (self.within() * 2).min(ANSWER_COUNTS_MOST)
     }
 
-    /// No leader was heard from for long. There may be one again, so the node looks for it before it goes alone.
+    /// No leader has answered for long. There may be one again, so the node looks for it before it goes alone.
     fn look_first(&mut self, now: Duration) {
-        self.heard = self.heard.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
+        self.leader_seen = self.leader_seen.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
     }
 
     /// The lease names this leader; none if there is no leader.
     pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Wanted> {
         match leader {
             Some((node, epoch)) if self.is_past(now, epoch) => {
-                tracing::debug!(owner = self.owner, %node, epoch, "a leader of the past is not listened to");
+                tracing::debug!(owner = self.owner, %node, epoch, "ignored a leader whose epoch is past");
             }
             Some((node, epoch)) => {
                 if self.leader.as_ref() != Some(&(node.clone(), epoch)) {
-                    self.look_to(now, node, epoch);
+                    self.follow_leader(now, node, epoch);
                 }
             }
             None => {
@@ -228,7 +228,7 @@ impl BudgetClient {
     /// This node leads, whatever epochs it knew, because revisions start over in a bucket that was emptied.
     pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Wanted> {
         self.fence = (epoch, now);
-        self.look_to(now, self.node.clone(), epoch);
+        self.follow_leader(now, self.node.clone(), epoch);
         self.tick(now)
     }
 
@@ -262,7 +262,7 @@ impl BudgetClient {
             return wanted;
         };
         self.call_renew(now, epoch, &leader, &mut wanted);
-        let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
+        let known = if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) };
         for permit in self.may_go(now) {
             if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
                 self.claims.change(permit, |claim| claim.asked = Some(now));
@@ -274,8 +274,8 @@ impl BudgetClient {
         for (permit, back) in &mut self.returns {
             if back.asked.is_none() && back.ask_at <= now {
                 back.asked = Some(now);
-                let (owner, node, told) = (self.owner.clone(), self.node.clone(), back.told.clone());
-                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, told, served: back.served };
+                let (owner, node, limits) = (self.owner.clone(), self.node.clone(), back.limits.clone());
+                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, limits, served: back.served };
                 wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Return(call)));
             }
         }
@@ -294,7 +294,7 @@ impl BudgetClient {
         let renews = self.claims.in_flight_count() > 0 || self.check_leader_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
-        let alone = Some(self.heard + self.alone_after).filter(|at| *at > now);
+        let alone = Some(self.leader_seen + self.alone_after).filter(|at| *at > now);
         let own = Some(now + self.own_rate_limiter.ready_in(now, 0)).filter(|at| *at > now && self.claims.waiting_count() > 0);
         asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain(own).chain([now + CAMPAIGN_EVERY]).min()
     }
@@ -340,13 +340,13 @@ impl BudgetClient {
     pub(super) fn assert_invariants(&self) {
         debug_assert!(self.returns.len() <= RETURNS_MAX, "returns are bounded");
         debug_assert!(self.returns.keys().all(|permit| !self.claims.contains(*permit)), "what is wanted is not returned");
-        debug_assert!(self.misses < MISSES_TO_GONE, "a leader that missed so many questions counts as gone");
+        debug_assert!(self.misses < MISSES_TO_LOSE_LEADER, "a leader that leaves this many requests unanswered counts as lost");
         self.claims.assert_invariants();
     }
 
     /// Whether no leader was reached for so long that the node uses its own share.
     pub(super) fn is_alone(&self, now: Duration) -> bool {
-        now >= self.heard + self.alone_after
+        now >= self.leader_seen + self.alone_after
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -366,27 +366,27 @@ impl BudgetClient {
         self.remembered.known(now)
     }
 
-    /// Delays the request for a lease, so that 1,000 nodes do not ask at once: the first one takes it and the others hear of that.
+    /// Delays the request for a lease, so that 1,000 nodes do not ask at once: the first one takes it and the others learn that.
     fn spread(&self) -> Duration {
         Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
     }
 
-    /// Whether a leader was heard from so lately that its permits may be out.
+    /// Whether a leader has answered so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
         self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
     }
 
     fn call_renew(&mut self, now: Duration, epoch: u64, leader: &NodeName, wanted: &mut Vec<Wanted>) {
         let permits = self.held();
-        let news = self.told_epoch != epoch && !self.remembered.is_empty();
+        let news = self.informed_epoch != epoch && !self.remembered.is_empty();
         if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.check_leader_until.is_none()) {
             return;
         }
-        let limits = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.told.clone()? });
-        let told = self.claims.unsent().filter_map(limits).collect();
-        let known = if self.told_epoch == epoch { KnownLimits::default() } else { self.known(now) };
+        let stated = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.limits.clone()? });
+        let limits = self.claims.unsent().filter_map(stated).collect();
+        let known = if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) };
         (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
-        let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, told, known };
+        let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, limits, known };
         wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
     }
 

@@ -52,11 +52,11 @@ pub(super) struct Waiter {
     pub(super) permit: PermitId,
     /// How often its permit was offered, fetched late and took another turn.
     pub(super) late: u8,
-    heard: Duration,
+    last_seen: Duration,
 }
 
 impl Waiter {
-    pub(super) fn that_came_late(self) -> Self {
+    pub(super) fn fetched_late(self) -> Self {
         Self { late: self.late.saturating_add(1), ..self }
     }
 }
@@ -75,7 +75,7 @@ pub(super) struct FairQueue {
     /// The round of each node's last place, until that round is over.
     last_rounds: BTreeMap<NodeName, u64>,
     /// Ordered by the time of the last repetition, so that silent requests are found without a look at all.
-    heard: BTreeSet<(Duration, PermitId)>,
+    by_last_seen: BTreeSet<(Duration, PermitId)>,
 }
 
 impl FairQueue {
@@ -86,7 +86,11 @@ impl FairQueue {
     pub(super) fn assert_invariants(&self) {
         let waiting = self.waiters.len();
         debug_assert!(waiting <= WAITING_MAX, "the queue is bounded");
-        debug_assert_eq!((self.places.len(), self.heard.len()), (waiting, waiting), "each place is known by its permit and its time");
+        debug_assert_eq!(
+            (self.places.len(), self.by_last_seen.len()),
+            (waiting, waiting),
+            "each place is known by its permit and its time"
+        );
         if waiting <= COUNTED_ANEW {
             debug_assert_eq!(self.of_nodes.values().sum::<usize>(), waiting, "places are counted for each node");
             debug_assert_eq!(self.blocks.values().sum::<u64>(), waiting as u64, "places are counted for each block");
@@ -103,9 +107,9 @@ impl FairQueue {
     /// Too many wait.
     pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> Result<(), Full> {
         if let Some(waiter) = self.places.get(&permit).and_then(|place| self.waiters.get_mut(place)) {
-            self.heard.remove(&(waiter.heard, permit));
-            waiter.heard = now;
-            self.heard.insert((now, permit));
+            self.by_last_seen.remove(&(waiter.last_seen, permit));
+            waiter.last_seen = now;
+            self.by_last_seen.insert((now, permit));
             return Ok(());
         }
         if self.of_nodes.get(node).is_some_and(|places| *places >= WAITING_MAX_OF_NODE) {
@@ -118,13 +122,13 @@ impl FairQueue {
         self.last_rounds.insert(node.clone(), round);
         self.numbers += 1;
         let place = Place { round, number: self.numbers };
-        self.put(place, Waiter { node: node.clone(), permit, late: 0, heard: now });
+        self.put(place, Waiter { node: node.clone(), permit, late: 0, last_seen: now });
         Ok(())
     }
 
     /// Puts a request that [`FairQueue::next`] has taken out back at its place.
     pub(super) fn put(&mut self, place: Place, waiter: Waiter) {
-        self.heard.insert((waiter.heard, waiter.permit));
+        self.by_last_seen.insert((waiter.last_seen, waiter.permit));
         self.places.insert(waiter.permit, place);
         *self.blocks.entry(place.block()).or_default() += 1;
         *self.of_nodes.entry(waiter.node.clone()).or_default() += 1;
@@ -132,8 +136,8 @@ impl FairQueue {
     }
 
     /// Takes out the next request that is of none of these nodes.
-    pub(super) fn next(&mut self, but: Option<&BTreeSet<NodeName>>) -> Option<(Place, Waiter)> {
-        let place = match but {
+    pub(super) fn next(&mut self, excluded: Option<&BTreeSet<NodeName>>) -> Option<(Place, Waiter)> {
+        let place = match excluded {
             None => *self.waiters.first_key_value()?.0,
             Some(nodes) => *self.waiters.iter().find(|(_, waiter)| !nodes.contains(&waiter.node))?.0,
         };
@@ -167,8 +171,8 @@ impl FairQueue {
 
     /// Forgets requests that are not repeated any more.
     pub(super) fn expire(&mut self, now: Duration) {
-        while let Some((heard, permit)) = self.heard.first().copied() {
-            if now < heard + PLACE_LAPSES_AFTER {
+        while let Some((last_seen, permit)) = self.by_last_seen.first().copied() {
+            if now < last_seen + PLACE_LAPSES_AFTER {
                 return;
             }
             self.leave(permit);
@@ -183,7 +187,7 @@ impl FairQueue {
     fn take(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.waiters.remove(&place)?;
         self.places.remove(&waiter.permit);
-        self.heard.remove(&(waiter.heard, waiter.permit));
+        self.by_last_seen.remove(&(waiter.last_seen, waiter.permit));
         if let Some(places) = self.of_nodes.get_mut(&waiter.node) {
             *places -= 1;
             if *places == 0 {
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_is_not_behind_all_that_a_busy_node_wants() {
+    fn late_node_is_not_behind_all_requests_of_a_busy_node() {
         let mut queue = joined("aaaa");
         assert!(queue.next(None).is_some());
         assert!(queue.next(None).is_some());
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_before_one_is_counted_by_blocks() {
+    fn requests_ahead_are_counted_by_blocks() {
         let (mut queue, mut random) = (FairQueue::default(), Random::seeded(3));
         for step in 0..1_000 {
             let node = format!("n{}", (random.fraction() * 40.0) as u64).parse().expect("a name");
@@ -253,9 +257,9 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_lose_their_place_and_who_asks_again_keeps_it() {
+    fn silent_request_loses_its_place_and_a_repeated_one_keeps_it() {
         let mut queue = joined("ab");
-        let first = queue.waiters().next().cloned().expect("somebody waits");
+        let first = queue.waiters().next().cloned().expect("a request waits");
         assert_eq!(queue.join(Duration::from_secs(10), &first.node, first.permit), Ok(()));
         queue.expire(Duration::from_secs(15));
         assert_eq!(queue.ahead_of(first.permit), Some(0));

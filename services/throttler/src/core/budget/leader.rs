@@ -34,7 +34,7 @@ const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
 /// The most returned permits that are remembered: 15 s of returns at twice the default rate.
 const RETURNED_MAX: usize = 6_000;
 /// After a stall longer than this, the leader extends permit leases instead of expiring them.
-const DEAF: Duration = Duration::from_secs(1);
+const STALLED: Duration = Duration::from_secs(1);
 /// The shortest time between two looks for expired permits and waits, because 1,000 nodes may ask within one such time.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 /// A leader with permits out checks the time at least this often, so that it notices a stall.
@@ -91,9 +91,9 @@ pub(super) struct Leader {
     turns: Vec<(NodeName, BudgetTurn)>,
     /// The limits that were sent to other nodes already count one more pull of this node, so it may pull. If a leader dies, no other node
     /// knows of its own pulls.
-    own_pull_told: bool,
-    /// When another node was heard from last.
-    others_heard: Option<Duration>,
+    own_pull_announced: bool,
+    /// When another node was last seen.
+    others_last_seen: Option<Duration>,
     planted_bug: Option<PlantedBug>,
 }
 
@@ -131,8 +131,8 @@ impl Leader {
             pull_takes: PULL_EXPECTED,
             fetches: RoundTrips::expected(Duration::ZERO),
             turns: Vec::new(),
-            own_pull_told: false,
-            others_heard: None,
+            own_pull_announced: false,
+            others_last_seen: None,
             planted_bug,
         };
         leader.set_rate_limiter();
@@ -162,7 +162,7 @@ impl Leader {
                     if !self.takes_another_turn(permit, took) {
                         return self.claimed(now, ask);
                     }
-                    self.queue.put(*place, waiter.clone().that_came_late());
+                    self.queue.put(*place, waiter.clone().fetched_late());
                     self.permits.remove(ask.permit);
                 }
                 Stage::Claimed => {
@@ -182,7 +182,7 @@ impl Leader {
         }
         let ahead = self.queue.ahead_of(ask.permit).unwrap_or_default();
         let wait_ms = self.wait(now, ahead, &ask.node).as_millis() as u64;
-        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
+        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node) }
     }
 
     /// Whether a permit that is fetched `after` its turn takes another one, so that late permits do not begin together.
@@ -200,7 +200,7 @@ impl Leader {
                 Some(permit) if permit.node == renew.node => {
                     self.permits.claim(*id);
                     if self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
-                        self.permits.hear(now, *id);
+                        self.permits.refresh(now, *id);
                     }
                     self.late.remove(id);
                 }
@@ -214,13 +214,13 @@ impl Leader {
             }
             kept.push(*id);
         }
-        for PermitLimits { permit, limits } in renew.told.iter().take(BUDGET_PERMITS_PER_NODE) {
-            if let Some(granted) = self.told(now, &renew.node, *permit, limits) {
+        for PermitLimits { permit, limits } in renew.limits.iter().take(BUDGET_PERMITS_PER_NODE) {
+            if let Some(granted) = self.learn_stated(now, &renew.node, *permit, limits) {
                 self.answered(now, &renew.node, granted, true);
             }
         }
         self.admit(now);
-        BudgetRenewed { epoch: self.term.epoch, kept, known: self.tell(now, &renew.node) }
+        BudgetRenewed { epoch: self.term.epoch, kept, known: self.limits_for(now, &renew.node) }
     }
 
     pub(super) fn give_back(&mut self, now: Duration, back: &ReturnBudget) {
@@ -230,12 +230,13 @@ impl Leader {
             return;
         }
         // If the holder has reported limits, it is already known that the pull was served.
-        let answered = held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.is_told() && *served))?)));
-        match &back.told {
-            Some(limits) if held.is_some() => drop(self.told(now, &back.node, back.permit, limits)),
+        let answered =
+            held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.is_answered() && *served))?)));
+        match &back.limits {
+            Some(limits) if held.is_some() => drop(self.learn_stated(now, &back.node, back.permit, limits)),
             // A pull that an earlier leader granted.
             Some(limits) if !self.returned.contains_key(&back.permit) => {
-                self.learn_limits(now, &back.node, &KnownLimits { none_told: limits.is_empty(), limits: limits.clone() });
+                self.learn_limits(now, &back.node, &KnownLimits { none_stated: limits.is_empty(), limits: limits.clone() });
             }
             _ => {}
         }
@@ -275,7 +276,7 @@ impl Leader {
             Allowance::Yes if self.is_silent(now) => self.silence.ends().unwrap_or(now),
             Allowance::Yes if self.may_pull_itself(now) => now + self.rate_limiter.ready_in(now, 0),
             Allowance::Yes => now + self.rate_limiter.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
-            Allowance::But(_) | Allowance::No(_) => now + Duration::from_millis(500),
+            Allowance::Except(_) | Allowance::No(_) => now + Duration::from_millis(500),
         });
         let late = (!self.late.is_empty()).then(|| now + self.rate_limiter.ready_in(now, 0).max(self.learns_until.saturating_sub(now)));
         lapse.into_iter().chain(turn).chain(late).min()
@@ -291,9 +292,9 @@ impl Leader {
 
     pub(super) fn assert_invariants(&self) {
         debug_assert!(self.permits.len() <= PERMITS_MAX, "permits are bounded");
-        debug_assert!(self.returned.len() <= RETURNED_MAX, "what is remembered of returns is bounded");
-        debug_assert!(self.late.iter().all(|id| self.permits.contains(*id)), "only who has a permit begins late");
-        debug_assert!((0.0..=1.0).contains(&self.reserved), "a share is kept: {}", self.reserved);
+        debug_assert!(self.returned.len() <= RETURNED_MAX, "remembered returns are bounded");
+        debug_assert!(self.late.iter().all(|id| self.permits.contains(*id)), "each late start has a permit");
+        debug_assert!((0.0..=1.0).contains(&self.reserved), "the kept share is a fraction: {}", self.reserved);
         self.queue.assert_invariants();
         self.permits.assert_invariants();
     }
@@ -328,7 +329,7 @@ impl Leader {
     /// A node that asks again for a granted permit has not begun, because the answer was lost. It takes a further turn of the rate, the
     /// next one.
     fn claimed_late(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
-        self.permits.hear(now, ask.permit);
+        self.permits.refresh(now, ask.permit);
         self.late.insert(ask.permit);
         self.admit(now);
         if !self.late.contains(&ask.permit) {
@@ -337,7 +338,7 @@ impl Leader {
         }
         let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
         let wait_ms = self.rate_limiter.ready_in(now, ahead).as_millis() as u64;
-        BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.tell(now, &ask.node) }
+        BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node) }
     }
 
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
@@ -345,11 +346,11 @@ impl Leader {
         match self.permits.get(ask.permit) {
             Some(permit) if permit.node == ask.node => {
                 self.permits.claim(ask.permit);
-                self.permits.hear(now, ask.permit);
-                let known = self.tell(now, &ask.node);
+                self.permits.refresh(now, ask.permit);
+                let known = self.limits_for(now, &ask.node);
                 BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known }
             }
-            _ => BudgetAnswer::Refused { epoch, text: "this permit is another node's".to_owned() },
+            _ => BudgetAnswer::Refused { epoch, text: "another node holds this permit".to_owned() },
         }
     }
 
@@ -363,18 +364,18 @@ impl Leader {
         self.late.remove(&id);
         if used && matches!(permit.stage(), Stage::Claimed) {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
-            if !permit.is_told() {
-                self.quota.ended_unheard(now);
+            if !permit.is_answered() {
+                self.quota.ended_unanswered(now);
             }
         }
     }
 
     /// Applies the passing of time: stalls, expiry and windows that are over.
     fn settle(&mut self, now: Duration) {
-        let deaf = now.saturating_sub(self.last_step);
+        let stalled_for = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
-        if deaf > DEAF && self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
-            self.permits.excuse(deaf);
+        if stalled_for > STALLED && self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
+            self.permits.excuse(stalled_for);
         }
         if self.looked.is_some_and(|looked| now < looked + LOOKED_EVERY) {
             return;

@@ -9,7 +9,7 @@
 //! - no sliding second sees more grants than `per_second`, nor more than the registry turns out to sustain ([`AdaptiveRate`]). The delay
 //!   from grant to begin differs by at most 80 ms between pulls, except on nodes that are slow to reach: because of them, twice as many
 //!   pulls may begin in a second;
-//! - no more pulls are granted than the registry has said are left, outstanding permits included.
+//! - no more pulls are granted than the registry has stated to be left, outstanding permits included.
 //!
 //! A node that reaches no leader for [`ALONE_AFTER`] continues with its share of the budget, at least one pull at a time; such pulls are
 //! counted.
@@ -68,11 +68,11 @@ const ANSWER_WITHIN_MOST: Duration = Duration::from_secs(2);
 const ANSWER_COUNTS_MOST: Duration = Duration::from_millis(FLEET_PERMIT_LEASE.as_millis() as u64 - 500);
 /// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);
-/// How late an answer may come. A late answer grants nothing; but if it says to wait, the leader is not gone: its connection is slow, or it
+/// How late an answer may come. A late answer grants nothing; but if it is `Queued`, the leader is not lost: its connection is slow, or it
 /// has many requests to answer.
-pub const ANSWER_HEARD: Duration = Duration::from_secs(5);
-/// After this many missing answers in a row, the leader counts as gone.
-pub const MISSES_TO_GONE: u32 = 3;
+pub const ANSWER_ACCEPTED_WITHIN: Duration = Duration::from_secs(5);
+/// After this many missing answers in a row, the leader counts as lost.
+pub const MISSES_TO_LOSE_LEADER: u32 = 3;
 /// A waiting node asks again at least this often, because messages may be lost: three times before its place in the queue lapses.
 pub const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// After this long without a leader, a node continues alone.
@@ -80,7 +80,7 @@ pub const ALONE_AFTER: Duration = Duration::from_secs(15);
 /// The same if the bus was never there or cannot hold leases: long enough for a bus that is being connected to, and less than the 2 s that
 /// a pull may wait for such a bus.
 pub const ALONE_AFTER_UNUSABLE: Duration = Duration::from_millis(1_500);
-/// A node that was not heard from for this long does not count as part of the fleet any more.
+/// A node that was not seen for this long does not count as part of the fleet any more.
 pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::registrar::KNOWN_FOR_MS);
 
 /// What a node that reaches no leader does about a quota that is used up.

@@ -17,7 +17,7 @@ use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
 use super::planted_bug::PlantedBug;
 use super::policies::Policies;
-use super::rate::Told;
+use super::rate::ReportedRate;
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
 use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, CAMPAIGN_WITHIN, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
@@ -39,7 +39,7 @@ struct Lead {
     core: Leader,
     /// When a node called last. The own node's calls count only if they ask for a permit.
     used: Duration,
-    told: Told,
+    reported: ReportedRate,
 }
 
 /// What remains to be done in a step.
@@ -61,7 +61,7 @@ pub struct Budgets {
     owners: BTreeMap<PermitId, String>,
     /// The number of live nodes and when it was reported, falling: the first is the highest within [`KNOWN_FOR`].
     alive: VecDeque<(Duration, u64)>,
-    bus_gone: Option<Duration>,
+    bus_lost: Option<Duration>,
     /// How long a node waits without a leader before it continues alone, by the present state of the bus.
     alone_after: Duration,
     forgotten_total: u64,
@@ -82,7 +82,7 @@ impl Budgets {
             leases: BTreeMap::new(),
             owners: BTreeMap::new(),
             alive: VecDeque::new(),
-            bus_gone: None,
+            bus_lost: None,
             alone_after: ALONE_AFTER,
             forgotten_total: 0,
             slots: 0,
@@ -100,7 +100,7 @@ impl Budgets {
     /// Sets how to find the registry of an owner's budget, because the fleet policy names registries only.
     #[must_use]
     pub fn with_registries(mut self, registry_of: fn(&str) -> String) -> Self {
-        self.policies.name_registries_by(registry_of);
+        self.policies.set_registry_of(registry_of);
         self
     }
 
@@ -118,7 +118,7 @@ impl Budgets {
         self.step_down(now, &mut work);
         match input {
             Input::Want { owner, permit } => self.want(now, owner, permit, &mut work, &mut effects),
-            Input::Report { permit, limits } => self.tell(now, permit, |client| client.report(now, permit, limits), &mut work),
+            Input::Report { permit, limits } => self.pass_to_client(now, permit, |client| client.report(now, permit, limits), &mut work),
             Input::Release { permit, limits, served } => self.release(now, permit, limits, served, &mut work),
             Input::Called { token, call } => {
                 let reply = self.serve(now, &call, true, &mut work);
@@ -136,9 +136,9 @@ impl Budgets {
             Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
             Input::Fleet { alive } => self.fleet(now, alive),
             Input::Policy { policy, revision } => self.follow(now, policy, revision, &mut work),
-            Input::BusGone => self.bus_gone = self.bus_gone.or(Some(now)),
+            Input::BusLost => self.bus_lost = self.bus_lost.or(Some(now)),
             Input::BusUnusable => {
-                self.bus_gone = self.bus_gone.or(Some(now));
+                self.bus_lost = self.bus_lost.or(Some(now));
                 self.set_alone_after(ALONE_AFTER_UNUSABLE);
                 self.tick(now, &mut work, &mut effects);
             }
@@ -148,7 +148,7 @@ impl Budgets {
         self.carry_out(now, work, &mut effects);
         for (owner, lead) in &mut self.leads {
             let rate = lead.core.rate();
-            let changed = lead.told.tell(now, rate).map(|before| Effect::RateChanged { owner: owner.clone(), rate, before });
+            let changed = lead.reported.report(now, rate).map(|before| Effect::RateChanged { owner: owner.clone(), rate, before });
             effects.extend(changed);
         }
         self.assert_invariants();
@@ -161,12 +161,15 @@ impl Budgets {
             return;
         }
         debug_assert!(self.clients.len() <= OWNERS_MAX, "budgets are bounded");
-        debug_assert!(self.leads.keys().all(|owner| self.clients.contains_key(owner)), "who leads a budget takes part in it");
-        debug_assert!(self.leases.keys().all(|owner| self.clients.contains_key(owner)), "who wants a lease takes part in its budget");
+        debug_assert!(self.leads.keys().all(|owner| self.clients.contains_key(owner)), "a node that leads a budget is its client");
+        debug_assert!(
+            self.leases.keys().all(|owner| self.clients.contains_key(owner)),
+            "a node that wants a lease is a client of its budget"
+        );
         let has_lease = |owner: &String| self.leases.get(owner).is_some_and(|lease| lease.until().is_some());
         debug_assert!(
             self.planted_bug == Some(PlantedBug::NoFence) || self.leads.keys().all(has_lease),
-            "who leads a budget has its lease"
+            "a node that leads a budget has its lease"
         );
         debug_assert!(self.owners.values().all(|owner| self.clients.contains_key(owner)), "a permit is one of a known budget");
         let claimed = self.clients.values().map(|(_, client)| client.waiting() + client.in_flight()).sum::<u64>();
@@ -232,7 +235,7 @@ impl Budgets {
     }
 
     fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Work>) {
-        if self.bus_gone.take().is_none() {
+        if self.bus_lost.take().is_none() {
             return;
         }
         self.set_alone_after(ALONE_AFTER);
@@ -252,7 +255,7 @@ impl Budgets {
             let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
             return effects.push(Effect::Refused { permit, text });
         }
-        let since = self.bus_gone.unwrap_or(now);
+        let since = self.bus_lost.unwrap_or(now);
         if !self.clients.contains_key(&owner) {
             let membership = Membership {
                 owner: owner.clone(),
@@ -271,7 +274,7 @@ impl Budgets {
     }
 
     fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Work>) {
-        self.tell(now, permit, |client| client.release(now, permit, limits, served), work);
+        self.pass_to_client(now, permit, |client| client.release(now, permit, limits, served), work);
         self.owners.remove(&permit);
     }
 
@@ -321,8 +324,8 @@ impl Budgets {
         for (owner, lead) in &mut self.leads {
             lead.core.tick(now);
             work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
-            let nothing_to_say = lead.core.known(now).limits.is_empty() && !lead.told.is_spent();
-            if lead.core.is_idle() && nothing_to_say && now >= lead.used + IDLE_LEADER_KEPT {
+            let nothing_to_report = lead.core.known(now).limits.is_empty() && !lead.reported.is_spent();
+            if lead.core.is_idle() && nothing_to_report && now >= lead.used + IDLE_LEADER_KEPT {
                 idle.push((owner.clone(), lead.core.term.epoch));
             }
         }
@@ -337,7 +340,13 @@ impl Budgets {
         }
     }
 
-    fn tell(&mut self, now: Duration, permit: PermitId, act: impl FnOnce(&mut BudgetClient) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
+    fn pass_to_client(
+        &mut self,
+        now: Duration,
+        permit: PermitId,
+        act: impl FnOnce(&mut BudgetClient) -> Vec<Wanted>,
+        work: &mut VecDeque<Work>,
+    ) {
         if let Some(owner) = self.owners.get(&permit).cloned() {
             self.client(now, &owner, act, work);
         }

@@ -29,10 +29,10 @@ pub(super) struct Permit {
     pub(super) turn: Duration,
     /// How often it was fetched late and took another turn.
     pub(super) late: u8,
-    heard: Duration,
+    last_seen: Duration,
     stage: Stage,
     /// It is known what the registry stated in this pull.
-    told: bool,
+    answered: bool,
     /// An earlier leader granted it, at an unknown time.
     inherited: bool,
 }
@@ -57,10 +57,14 @@ impl Permits {
     pub(super) fn assert_invariants(&self) {
         let all = self.permits.len();
         debug_assert_eq!(self.lapses.len(), all, "each permit lapses at one time");
-        debug_assert!(self.open.len() <= all, "what is open is out");
+        debug_assert!(self.open.len() <= all, "each open permit is out");
         if all <= COUNTED_ANEW {
             debug_assert_eq!(self.held.values().sum::<u64>(), all as u64, "permits are counted for each node");
-            debug_assert_eq!(self.open.len(), self.permits.values().filter(|permit| !permit.told).count(), "what was told is not open");
+            debug_assert_eq!(
+                self.open.len(),
+                self.permits.values().filter(|permit| !permit.answered).count(),
+                "an answered permit is not open"
+            );
         }
     }
 
@@ -81,12 +85,12 @@ impl Permits {
         self.change(id, |permit| permit.stage = Stage::Claimed);
     }
 
-    /// Notes that the permit's holder was heard from.
-    pub(super) fn hear(&mut self, now: Duration, id: PermitId) {
-        self.change(id, |permit| permit.heard = now);
+    /// Notes that the permit's holder was seen just now.
+    pub(super) fn refresh(&mut self, now: Duration, id: PermitId) {
+        self.change(id, |permit| permit.last_seen = now);
     }
 
-    /// Gives a permit another turn, in case its holder has not heard of the grant. If it has, its pull began earlier, so `granted` stays.
+    /// Gives a permit another turn, in case its holder has not received the grant. If it has, its pull began earlier, so `granted` stays.
     pub(super) fn grant_again(&mut self, now: Duration, id: PermitId) {
         if let Some(permit) = self.permits.get_mut(&id) {
             (permit.turn, permit.late) = (now, permit.late.saturating_add(1));
@@ -103,12 +107,15 @@ impl Permits {
     /// Adds a permit. None has this id yet.
     pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
         let late = if let Stage::Called(_, waiter) = &stage { waiter.late } else { 0 };
-        self.add(id, Permit { node, granted: now, turn: now, late, heard: now, stage, told: false, inherited: false });
+        self.add(id, Permit { node, granted: now, turn: now, late, last_seen: now, stage, answered: false, inherited: false });
     }
 
     /// Adds a permit that an earlier leader granted.
     pub(super) fn inherit(&mut self, now: Duration, id: PermitId, node: NodeName) {
-        self.add(id, Permit { node, granted: now, turn: now, late: 0, heard: now, stage: Stage::Claimed, told: false, inherited: true });
+        self.add(
+            id,
+            Permit { node, granted: now, turn: now, late: 0, last_seen: now, stage: Stage::Claimed, answered: false, inherited: true },
+        );
     }
 
     fn add(&mut self, id: PermitId, permit: Permit) {
@@ -133,16 +140,16 @@ impl Permits {
 
     /// Notes that it is known what the registry stated in this pull. Returns when the permit was granted, if that is known; none if this
     /// node has no such permit, or has reported before.
-    pub(super) fn tell(&mut self, node: &NodeName, id: PermitId) -> Option<Option<Duration>> {
-        let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.told)?;
-        permit.told = true;
+    pub(super) fn mark_answered(&mut self, node: &NodeName, id: PermitId) -> Option<Option<Duration>> {
+        let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.answered)?;
+        permit.answered = true;
         self.open.remove(&(permit.granted, id));
         Some(permit.granted_here())
     }
 
     /// Extends all permits by the time for which the leader was stalled.
-    pub(super) fn excuse(&mut self, deaf: Duration) {
-        self.permits.values_mut().for_each(|permit| permit.heard += deaf);
+    pub(super) fn excuse(&mut self, stalled_for: Duration) {
+        self.permits.values_mut().for_each(|permit| permit.last_seen += stalled_for);
         self.lapses = self.permits.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
     }
 
@@ -162,7 +169,7 @@ impl Permits {
     }
 
     /// Nodes that hold at least this many permits.
-    pub(super) fn who_hold(&self, least: u64) -> impl Iterator<Item = &NodeName> {
+    pub(super) fn nodes_holding(&self, least: u64) -> impl Iterator<Item = &NodeName> {
         self.held.iter().filter(move |(_, held)| **held >= least).map(|(node, _)| node)
     }
 
@@ -177,8 +184,8 @@ impl Permit {
         (!self.inherited).then_some(self.granted)
     }
 
-    pub(super) fn is_told(&self) -> bool {
-        self.told
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
     }
 
     pub(super) fn stage(&self) -> &Stage {
@@ -186,7 +193,7 @@ impl Permit {
     }
 
     fn lapses(&self) -> Duration {
-        self.heard
+        self.last_seen
             + match self.stage {
                 Stage::Called(..) => CALLED_FOR,
                 Stage::Claimed => FLEET_PERMIT_LEASE,
@@ -208,12 +215,12 @@ mod tests {
             let any = ids.get((random.fraction() * ids.len() as f64) as usize).copied();
             match (any, (random.fraction() * 8.0) as u64) {
                 (Some(id), 0..2) => drop(permits.remove(id)),
-                (Some(id), 2) => permits.hear(now, id),
+                (Some(id), 2) => permits.refresh(now, id),
                 (Some(id), 3) => permits.grant_again(now, id),
                 (Some(_), 4) if step % 100 == 0 => permits.excuse(Duration::from_millis(7)),
                 (Some(id), 5) => {
                     let node = permits.get(id).map(|permit| permit.node.clone());
-                    let _ = node.and_then(|node| permits.tell(&node, id));
+                    let _ = node.and_then(|node| permits.mark_answered(&node, id));
                 }
                 _ => {
                     let id = PermitId::random(&mut random);
@@ -222,7 +229,7 @@ mod tests {
                     ids.push(id);
                 }
             }
-            let open = permits.permits.values().filter(|permit| !permit.told);
+            let open = permits.permits.values().filter(|permit| !permit.answered);
             let since = open.clone().map(|permit| permit.granted).min();
             assert_eq!(permits.out(), Out { open: open.count() as u64, since });
             for (node, held) in &permits.held {

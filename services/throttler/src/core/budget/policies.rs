@@ -20,7 +20,7 @@ impl Policies {
         Self { settings, fleet: FleetPolicy::default(), revision: 0, registry_of: str::to_owned }
     }
 
-    pub(super) fn name_registries_by(&mut self, registry_of: fn(&str) -> String) {
+    pub(super) fn set_registry_of(&mut self, registry_of: fn(&str) -> String) {
         self.registry_of = registry_of;
     }
 
@@ -39,20 +39,20 @@ impl Policies {
     }
 
     /// The caps that the fleet policy sets for an owner's budget.
-    pub(super) fn said_of(&self, owner: &str) -> Caps {
+    pub(super) fn fleet_caps_of(&self, owner: &str) -> Caps {
         self.fleet.caps_of(&(self.registry_of)(owner))
     }
 
     /// The limits in force for an owner's budget. [`BudgetPolicy::own`] binds this node in addition to the fleet's caps.
     pub(super) fn of(&self, owner: &str) -> BudgetPolicy {
-        let (said, settings) = (self.said_of(owner), self.settings);
+        let (fleet_caps, settings) = (self.fleet_caps_of(owner), self.settings);
         let own = Caps {
-            pulls_per_second: lower(settings.own.pulls_per_second, said.pulls_per_second),
-            pulls_at_once: lower(settings.own.pulls_at_once, said.pulls_at_once),
+            pulls_per_second: lower(settings.own.pulls_per_second, fleet_caps.pulls_per_second),
+            pulls_at_once: lower(settings.own.pulls_at_once, fleet_caps.pulls_at_once),
         };
         BudgetPolicy {
-            per_second: said.pulls_per_second.unwrap_or(settings.per_second),
-            at_once: said.pulls_at_once.map_or(settings.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            per_second: fleet_caps.pulls_per_second.unwrap_or(settings.per_second),
+            at_once: fleet_caps.pulls_at_once.map_or(settings.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
             own,
             ..settings
         }
@@ -61,8 +61,8 @@ impl Policies {
 
 /// A node's own cap if it is lower than the fleet policy's. A zero in the settings means no cap. If the policy sets no cap, the settings
 /// are the fleet's cap as this node sees it, and not its own.
-fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, said: Option<T>) -> Option<T> {
-    own.zip(said).filter(|(own, said)| *own > T::default() && own < said).map(|(own, _)| own)
+fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, of_fleet: Option<T>) -> Option<T> {
+    own.zip(of_fleet).filter(|(own, of_fleet)| *own > T::default() && own < of_fleet).map(|(own, _)| own)
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     }
 
     /// The limits in force under this policy, if the node's file sets the caps `own`.
-    fn counts(own: Caps, said: Option<Caps>) -> (f64, usize, Caps) {
+    fn in_force(own: Caps, of_fleet: Option<Caps>) -> (f64, usize, Caps) {
         let settings = BudgetPolicy {
             per_second: own.pulls_per_second.unwrap_or(200.0),
             at_once: own.pulls_at_once.unwrap_or(0) as usize,
@@ -84,13 +84,13 @@ mod tests {
             ..BudgetPolicy::default()
         };
         let mut policies = Policies::new(settings);
-        policies.name_registries_by(|owner| owner.replace("owner of ", ""));
-        if let Some(said) = said {
-            let registry = BTreeMap::from([("a.example".to_owned(), said)]);
+        policies.set_registry_of(|owner| owner.replace("owner of ", ""));
+        if let Some(caps) = of_fleet {
+            let registry = BTreeMap::from([("a.example".to_owned(), caps)]);
             policies.follow(FleetPolicy { registry, ..FleetPolicy::default() }, 7);
         }
         let BudgetPolicy { per_second, at_once, own, .. } = policies.of("owner of a.example");
-        assert_eq!(policies.of("owner of b.example"), BudgetPolicy { own: Caps::default(), ..settings }, "of it the policy says nothing");
+        assert_eq!(policies.of("owner of b.example"), BudgetPolicy { own: Caps::default(), ..settings }, "the policy does not mention it");
         (per_second, at_once, own)
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn the_policy_goes_before_the_settings_and_a_lower_cap_of_a_nodes_file_binds_that_node() {
         let none = Caps::default();
         let table = [
-            // The caps of the node's file and of the policy; the limits in force for the fleet, and the own caps of this node beside them.
+            // The caps of the node's file and of the policy; the limits in force for the fleet, and the own caps of this node in addition.
             (none, None, (200.0, 0, none)),
             (caps(Some(5.0), Some(3)), None, (5.0, 3, none)),
             (none, Some(caps(Some(50.0), Some(9))), (50.0, 9, none)),
@@ -110,8 +110,8 @@ mod tests {
             (caps(Some(5.0), Some(3)), Some(caps(None, Some(9))), (5.0, 9, caps(None, Some(3)))),
             (caps(Some(5.0), Some(3)), Some(none), (5.0, 3, none)),
         ];
-        for (own, said, expected) in table {
-            assert_eq!(counts(own, said), expected, "{own:?} {said:?}");
+        for (own, of_fleet, expected) in table {
+            assert_eq!(in_force(own, of_fleet), expected, "{own:?} {of_fleet:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use contract::messages::throttler::{KnownLimits, RegistryLimit};
 
 use super::planted_bug::PlantedBug;
 
-/// The longest that a quota's window is believed to last.
+/// The longest that a quota's window is taken to last.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// The longest `Retry-After` of a registry that is obeyed.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
@@ -17,20 +17,20 @@ const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 /// Added to the end of a window, because registries count in whole seconds.
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
 /// If one node alone reports less than other nodes' pulls explain, its report counts for this long. Then another node's pull checks it.
-const BELIEVED_ALONE: Duration = Duration::from_secs(4);
+const LONE_REPORT_COUNTS_FOR: Duration = Duration::from_secs(4);
 /// The same if one node alone has it from an earlier leader, of a window that other nodes know too: it may be the only one that knows of
 /// the last granted pulls.
-const REPORTED_BELIEVED_ALONE: Duration = Duration::from_secs(60);
+const LONE_INHERITED_REPORT_COUNTS_FOR: Duration = Duration::from_secs(60);
 /// The check waits until another node has been in contact for this long. A leader may have been elected while most nodes were cut off, and
 /// a node that comes back with the first of them may know of the quota as well.
-const OTHERS_HAVE_THEIR_SAY: Duration = Duration::from_secs(1);
+const OTHERS_REPORT_WITHIN: Duration = Duration::from_secs(1);
 /// A node is distrusted for this long after other nodes refuted its report: its report alone does not count.
-const DISBELIEVED: Duration = Duration::from_secs(600);
+const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
 /// For this long, only one pull at a time may ask a registry whose limits are not known. If it has not answered by then, twice as many may
 /// ask each further second, because a runtime that never reports limits must not hold up the fleet.
 const PROBE_ALONE: Duration = Duration::from_secs(2);
 /// This many of the pulls that are left by nodes' reports may be used already: the node of an earlier leader's last grant may be cut off.
-const NOT_HEARD_OF: u64 = 1;
+const UNREPORTED_PULLS: u64 = 1;
 /// After this many pulls without a known answer, a registry counts as one without limits.
 const SILENT_PROBES: u32 = 3;
 /// The most windows of one owner; further ones are ignored. Real registries state one or two for each address by which they know the fleet.
@@ -38,22 +38,22 @@ const WINDOWS_MAX: usize = 64;
 /// The most nodes whose source is remembered: those of a large fleet.
 const SOURCES_MAX: usize = 10_000;
 /// The most distrusted nodes that are remembered; the reports of further ones count.
-const DISBELIEVED_MAX: usize = 1_000;
+const DISTRUSTED_MAX: usize = 1_000;
 
 /// Whether one more pull may be granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Allowance {
     Yes,
     /// Only to nodes other than these.
-    But(BTreeSet<NodeName>),
+    Except(BTreeSet<NodeName>),
     /// Not before this time, as far as is known; if none, not before an answer comes.
     No(Option<Duration>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum Stated {
     /// No answer is known yet.
-    Unheard,
+    Unknown,
     /// The registry states no limits.
     NoLimits,
     /// The registry states limits: see the windows.
@@ -68,10 +68,10 @@ struct Window {
     limit: u64,
     /// The lowest number that was reported.
     remaining: u64,
-    told_at: Duration,
+    reported_at: Duration,
     length: Duration,
     resets: Duration,
-    tellers: BTreeSet<NodeName>,
+    reporters: BTreeSet<NodeName>,
     /// How long the report of one node alone counts.
     alone_for: Duration,
 }
@@ -88,7 +88,7 @@ pub(super) struct Out {
 /// The quotas of one owner.
 #[derive(Debug)]
 pub(super) struct Quota {
-    word: Word,
+    stated: Stated,
     windows: BTreeMap<WindowKey, Window>,
     /// The source as which the registry counts each node.
     sources: BTreeMap<NodeName, String>,
@@ -96,24 +96,24 @@ pub(super) struct Quota {
     unsettled: BTreeMap<Duration, u64>,
     /// Whether a pull of this term has reported limits. Until then, one pull at a time finds out.
     first_hand: bool,
-    /// The first two nodes that were heard from, and when. At least one of them is not the only reporter.
-    heard: Vec<(NodeName, Duration)>,
+    /// The first two nodes that have called, and when. At least one of them is not the only reporter.
+    callers: Vec<(NodeName, Duration)>,
     silent: u32,
-    disbelieved: BTreeMap<NodeName, Duration>,
+    distrusted: BTreeMap<NodeName, Duration>,
     planted_bug: Option<PlantedBug>,
 }
 
 impl Quota {
     pub(super) fn new(planted_bug: Option<PlantedBug>) -> Self {
         Self {
-            word: Word::Unheard,
+            stated: Stated::Unknown,
             windows: BTreeMap::new(),
             sources: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             first_hand: false,
-            heard: Vec::new(),
+            callers: Vec::new(),
             silent: 0,
-            disbelieved: BTreeMap::new(),
+            distrusted: BTreeMap::new(),
             planted_bug,
         }
     }
@@ -125,25 +125,25 @@ impl Quota {
         if self.windows.len() < before {
             self.unsettled.clear();
             if self.windows.is_empty() {
-                (self.word, self.silent) = (Word::Unheard, 0);
+                (self.stated, self.silent) = (Stated::Unknown, 0);
             }
         }
-        self.disbelieved.retain(|_, until| now < *until);
+        self.distrusted.retain(|_, until| now < *until);
     }
 
     /// A node has called this leader.
-    pub(super) fn heard(&mut self, now: Duration, node: &NodeName) {
-        if self.heard.len() < 2 && self.heard.iter().all(|(known, _)| known != node) {
-            self.heard.push((node.clone(), now));
+    pub(super) fn node_called(&mut self, now: Duration, node: &NodeName) {
+        if self.callers.len() < 2 && self.callers.iter().all(|(known, _)| known != node) {
+            self.callers.push((node.clone(), now));
         }
     }
 
-    /// Whether a node other than these was heard from long enough ago to have reported what it knows.
-    fn others_had_their_say(&self, now: Duration, tellers: &BTreeSet<NodeName>) -> bool {
-        self.heard.iter().any(|(node, since)| !tellers.contains(node) && now >= *since + OTHERS_HAVE_THEIR_SAY)
+    /// Whether a node other than these called long enough ago to have reported what it knows.
+    fn others_had_time_to_report(&self, now: Duration, reporters: &BTreeSet<NodeName>) -> bool {
+        self.callers.iter().any(|(node, since)| !reporters.contains(node) && now >= *since + OTHERS_REPORT_WITHIN)
     }
 
-    /// Whether the registry has said that nothing is left of a quota, for all sources that it distinguishes.
+    /// Whether the registry has stated that nothing is left of a quota, for all sources that it distinguishes.
     pub(super) fn is_spent(&self) -> bool {
         let spent = |window: &Window| window.remaining == 0;
         let mut sources: BTreeMap<Option<&String>, bool> = BTreeMap::new();
@@ -156,19 +156,19 @@ impl Quota {
 
     /// Whether a quota is known.
     pub(super) fn is_limited(&self) -> bool {
-        self.word == Word::Limits
+        self.stated == Stated::Limits
     }
 
-    /// Whether one more pull may be granted beside those that are out.
+    /// Whether one more pull may be granted in addition to those that are out.
     pub(super) fn allows(&self, now: Duration, out: Out) -> Allowance {
-        match self.word {
-            Word::NoLimits => Allowance::Yes,
-            Word::Unheard => {
+        match self.stated {
+            Stated::NoLimits => Allowance::Yes,
+            Stated::Unknown => {
                 let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
                 let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
                 if out.open < 1 << doublings { Allowance::Yes } else { Allowance::No(None) }
             }
-            Word::Limits => self.room_by_sources(now, out),
+            Stated::Limits => self.room_by_sources(now, out),
         }
     }
 
@@ -193,13 +193,13 @@ impl Quota {
         for (source, room) in rooms {
             match room {
                 Allowance::Yes => {}
-                Allowance::But(tellers) => passed_over.extend(tellers),
+                Allowance::Except(reporters) => passed_over.extend(reporters),
                 Allowance::No(_) => {
                     passed_over.extend(self.sources.iter().filter(|(_, of)| Some(*of) == source).map(|(node, _)| node.clone()))
                 }
             }
         }
-        if passed_over.is_empty() { Allowance::Yes } else { Allowance::But(passed_over) }
+        if passed_over.is_empty() { Allowance::Yes } else { Allowance::Except(passed_over) }
     }
 
     fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
@@ -208,14 +208,14 @@ impl Quota {
             if left > 0 {
                 return Allowance::Yes;
             }
-        } else if left > NOT_HEARD_OF {
+        } else if left > UNREPORTED_PULLS {
             return if out.open == 0 { Allowance::Yes } else { Allowance::No(None) };
         } else if left > 0 {
             return Allowance::No(Some(window.resets));
         }
-        let alone = window.tellers.len() < 2 && out.open == 0 && now >= window.told_at + window.alone_for;
-        if alone && self.others_had_their_say(now, &window.tellers) {
-            return Allowance::But(window.tellers.clone());
+        let alone = window.reporters.len() < 2 && out.open == 0 && now >= window.reported_at + window.alone_for;
+        if alone && self.others_had_time_to_report(now, &window.reporters) {
+            return Allowance::Except(window.reporters.clone());
         }
         Allowance::No(Some(window.resets))
     }
@@ -251,12 +251,12 @@ impl Quota {
     }
 
     /// A permit ended whose pull the registry may have counted, and no answer was reported.
-    pub(super) fn ended_unheard(&mut self, now: Duration) {
+    pub(super) fn ended_unanswered(&mut self, now: Duration) {
         self.silent = self.silent.saturating_add(1);
-        match self.word {
-            Word::Unheard if self.silent >= SILENT_PROBES => self.word = Word::NoLimits,
-            Word::Limits => *self.unsettled.entry(now).or_default() += 1,
-            Word::Unheard | Word::NoLimits => {}
+        match self.stated {
+            Stated::Unknown if self.silent >= SILENT_PROBES => self.stated = Stated::NoLimits,
+            Stated::Limits => *self.unsettled.entry(now).or_default() += 1,
+            Stated::Unknown | Stated::NoLimits => {}
         }
         // The known remainder bounds the number of these permits; their times are merged all the same.
         while self.unsettled.len() > 1_000 {
@@ -269,19 +269,19 @@ impl Quota {
 
     /// Takes what the registry stated to `node` in a pull whose permit was granted at `granted`; none if the time is not known, because
     /// another node or an earlier leader reports it. `out` is what else is out.
-    pub(super) fn told(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
+    pub(super) fn learn(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limits: &[RegistryLimit], out: Out) {
         self.silent = 0;
-        self.heard(now, node);
+        self.node_called(now, node);
         self.learn_source(node, granted.is_some(), limits);
         if limits.is_empty() {
             if let Some(granted) = granted {
-                self.contradict(now, node, granted);
+                self.refute(now, node, granted);
             }
-            return self.none_told();
+            return self.none_stated();
         }
         let explained = out.open + self.unsettled() + 1;
         for limit in limits {
-            self.told_one(now, node, granted, limit, explained);
+            self.learn_one(now, node, granted, limit, explained);
         }
         if let Some(granted) = granted {
             self.count_in_others(node, limits);
@@ -292,21 +292,21 @@ impl Quota {
     }
 
     /// Counts a pull in the windows that its answer did not state, because a refusal states only when to come again.
-    fn count_in_others(&mut self, node: &NodeName, told: &[RegistryLimit]) {
+    fn count_in_others(&mut self, node: &NodeName, stated: &[RegistryLimit]) {
         let own = self.sources.get(node);
         for ((source, window_ms), window) in &mut self.windows {
             let concerns = source.is_none() || own.is_none() || source.as_ref() == own;
-            if concerns && told.iter().all(|limit| limit.window_ms != *window_ms) {
+            if concerns && stated.iter().all(|limit| limit.window_ms != *window_ms) {
                 window.remaining = window.remaining.saturating_sub(1);
                 // Another node's refusal confirms what one node alone reported.
-                if window.remaining == 0 && window.tellers.len() < 2 && told.iter().all(|limit| limit.remaining == 0) {
-                    window.tellers.insert(node.clone());
+                if window.remaining == 0 && window.reporters.len() < 2 && stated.iter().all(|limit| limit.remaining == 0) {
+                    window.reporters.insert(node.clone());
                 }
             }
         }
     }
 
-    /// Learns the source of a node from its own pull; otherwise from its report, if that names only one, because leaders tell a node only
+    /// Learns the source of a node from its own pull; otherwise from its report, if that names only one, because leaders send a node only
     /// of its own.
     fn learn_source(&mut self, node: &NodeName, first_hand: bool, limits: &[RegistryLimit]) {
         let mut named = limits.iter().filter_map(|limit| limit.source.as_ref());
@@ -319,80 +319,84 @@ impl Quota {
 
     /// A pull granted at `granted` succeeded and the registry stated no limits to `node`. If one node alone had reported that nothing is
     /// left, it meant a limit that is not the fleet's, or lied.
-    fn contradict(&mut self, now: Duration, node: &NodeName, granted: Duration) {
-        if self.disbelieved.len() >= DISBELIEVED_MAX {
+    fn refute(&mut self, now: Duration, node: &NodeName, granted: Duration) {
+        if self.distrusted.len() >= DISTRUSTED_MAX {
             return;
         }
         let wrong = |window: &Window| {
-            window.remaining == 0 && window.tellers.len() == 1 && !window.tellers.contains(node) && window.told_at < granted
+            window.remaining == 0 && window.reporters.len() == 1 && !window.reporters.contains(node) && window.reported_at < granted
         };
         for window in self.windows.values().filter(|window| wrong(window)) {
-            self.disbelieved.extend(window.tellers.iter().map(|teller| (teller.clone(), now + DISBELIEVED)));
+            self.distrusted.extend(window.reporters.iter().map(|reporter| (reporter.clone(), now + DISTRUSTED_FOR)));
         }
         let before = self.windows.len();
         self.windows.retain(|_, window| !wrong(window));
         if self.windows.is_empty() && before > 0 {
-            self.word = Word::NoLimits;
+            self.stated = Stated::NoLimits;
             self.unsettled.clear();
         }
     }
 
-    fn told_one(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limit: &RegistryLimit, explained: u64) {
+    fn learn_one(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limit: &RegistryLimit, explained: u64) {
         let resets = now + stated_length(limit) + if granted.is_some() { WINDOW_MARGIN } else { Duration::ZERO };
         let length = if limit.window_ms == 0 { stated_length(limit) } else { Duration::from_millis(limit.window_ms).min(WINDOW_MAX) };
-        let told = Window {
+        let reported = Window {
             limit: limit.limit,
             remaining: limit.remaining,
-            told_at: now,
+            reported_at: now,
             length,
             resets,
-            tellers: BTreeSet::from([node.clone()]),
-            alone_for: BELIEVED_ALONE,
+            reporters: BTreeSet::from([node.clone()]),
+            alone_for: LONE_REPORT_COUNTS_FOR,
         };
         let (known, key) = (self.windows.len(), (limit.source.clone(), limit.window_ms));
         let Some(window) = self.windows.get_mut(&key) else {
-            let believed = limit.remaining > 0 || !self.disbelieved.contains_key(node);
-            if believed && known < WINDOWS_MAX {
-                self.word = Word::Limits;
-                self.windows.insert(key, told);
+            let trusted = limit.remaining > 0 || !self.distrusted.contains_key(node);
+            if trusted && known < WINDOWS_MAX {
+                self.stated = Stated::Limits;
+                self.windows.insert(key, reported);
             }
             return;
         };
-        if granted.is_some_and(|granted| granted > window.told_at) && limit.remaining > window.remaining {
+        if granted.is_some_and(|granted| granted > window.reported_at) && limit.remaining > window.remaining {
             // The registry stated more after it had stated less: the window is new, or one report is a lie.
-            if window.tellers.len() == 1 && !window.tellers.contains(node) && self.disbelieved.len() < DISBELIEVED_MAX {
-                self.disbelieved.extend(window.tellers.iter().map(|teller| (teller.clone(), now + DISBELIEVED)));
+            if window.reporters.len() == 1 && !window.reporters.contains(node) && self.distrusted.len() < DISTRUSTED_MAX {
+                self.distrusted.extend(window.reporters.iter().map(|reporter| (reporter.clone(), now + DISTRUSTED_FOR)));
             }
-            *window = told;
+            *window = reported;
         } else if limit.remaining.saturating_add(explained) >= window.remaining {
             if limit.remaining < window.remaining {
-                (window.remaining, window.told_at) = (limit.remaining, now);
+                (window.remaining, window.reported_at) = (limit.remaining, now);
             }
-            window.tellers.insert(node.clone());
-            if window.tellers.len() > 2 {
-                window.tellers.pop_last();
+            window.reporters.insert(node.clone());
+            if window.reporters.len() > 2 {
+                window.reporters.pop_last();
             }
             if granted.is_some() && limit.reset_ms.is_some() {
                 window.resets = window.resets.max(resets);
             }
-        } else if !self.disbelieved.contains_key(node) {
+        } else if !self.distrusted.contains_key(node) {
             // Less is left than all outstanding permits explain: others share the quota, or the report is a lie.
-            let alone_for = if granted.is_none() && !window.tellers.contains(node) { REPORTED_BELIEVED_ALONE } else { BELIEVED_ALONE };
-            *window = Window { resets: window.resets.min(resets), alone_for, ..told };
+            let alone_for = if granted.is_none() && !window.reporters.contains(node) {
+                LONE_INHERITED_REPORT_COUNTS_FOR
+            } else {
+                LONE_REPORT_COUNTS_FOR
+            };
+            *window = Window { resets: window.resets.min(resets), alone_for, ..reported };
         }
     }
 
     /// An earlier leader has found that the registry states no limits.
-    pub(super) fn none_told(&mut self) {
-        if self.word == Word::Unheard {
-            self.word = Word::NoLimits;
+    pub(super) fn none_stated(&mut self) {
+        if self.stated == Stated::Unknown {
+            self.stated = Stated::NoLimits;
         }
     }
 
     /// The part of `known` that concerns a node: the windows of its own source, if that is known.
     pub(super) fn known_to(&self, node: &NodeName, mut known: KnownLimits) -> KnownLimits {
         if let Some(source) = self.sources.get(node) {
-            known.limits.retain(|limit| limit.source.as_ref().is_none_or(|told| told == source));
+            known.limits.retain(|limit| limit.source.as_ref().is_none_or(|of| of == source));
         }
         known
     }
@@ -406,7 +410,7 @@ impl Quota {
             window_ms: *window_ms,
             reset_ms: Some(window.resets.saturating_sub(now).as_millis() as u64),
         };
-        KnownLimits { none_told: self.word == Word::NoLimits, limits: self.windows.iter().map(limit).collect() }
+        KnownLimits { none_stated: self.stated == Stated::NoLimits, limits: self.windows.iter().map(limit).collect() }
     }
 }
 
@@ -414,7 +418,7 @@ impl Quota {
 fn severity(allowance: &Allowance) -> (u8, Option<Duration>) {
     match allowance {
         Allowance::Yes => (0, None),
-        Allowance::But(_) => (1, None),
+        Allowance::Except(_) => (1, None),
         Allowance::No(until) => (2, *until),
     }
 }

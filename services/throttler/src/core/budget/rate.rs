@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// A change of less than this share of the rate is not reported, because nodes come and go.
-const TOLD_FROM: f64 = 0.2;
+const REPORTED_FROM: f64 = 0.2;
 /// The shortest time between two reports.
-const TOLD_APART: Duration = Duration::from_secs(10);
+const REPORTS_APART: Duration = Duration::from_secs(10);
 /// The same while the registry is overloaded, because then the rate rises and falls all the time.
-const OVERLOAD_TOLD_APART: Duration = Duration::from_secs(60);
+const OVERLOAD_REPORTS_APART: Duration = Duration::from_secs(60);
 
 /// The rate of a budget as its leader reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Rate {
 pub enum RateCause {
     /// The cap is set so.
     Policy,
-    /// The registry has said that nothing is left of its quota.
+    /// The registry has stated that nothing is left of its quota.
     Quota,
     /// Nodes are silent, and may pull with their own share.
     SilentNodes,
@@ -49,12 +49,12 @@ impl RateCause {
 
 /// The rate that was reported last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct ReportedRate {
     rate: Rate,
     at: Option<Duration>,
 }
 
-impl Told {
+impl ReportedRate {
     /// Nothing was reported yet; `rate` counts as known.
     pub(super) fn of(rate: Rate) -> Self {
         Self { rate, at: None }
@@ -66,15 +66,15 @@ impl Told {
     }
 
     /// Returns the rate that was reported before, if `rate` has to be reported now.
-    pub(super) fn tell(&mut self, now: Duration, rate: Rate) -> Option<Rate> {
+    pub(super) fn report(&mut self, now: Duration, rate: Rate) -> Option<Rate> {
         let of_quota = |rate: Rate| rate.cause == RateCause::Quota;
-        let far = |one: u64, other: u64| one.abs_diff(other) as f64 >= TOLD_FROM * one.max(other) as f64 && one != other;
+        let far = |one: u64, other: u64| one.abs_diff(other) as f64 >= REPORTED_FROM * one.max(other) as f64 && one != other;
         let changed = match (self.rate.per_1000_s, rate.per_1000_s) {
             (Some(before), Some(after)) => far(before, after),
             (before, after) => before != after,
         };
         let overloaded = (self.rate.cause == RateCause::Overload, rate.cause == RateCause::Overload);
-        let apart = if overloaded == (true, true) { OVERLOAD_TOLD_APART } else { TOLD_APART };
+        let apart = if overloaded == (true, true) { OVERLOAD_REPORTS_APART } else { REPORTS_APART };
         let soon = self.at.is_some_and(|at| now < at + apart) && overloaded != (false, true);
         if !changed || (soon && of_quota(self.rate) == of_quota(rate)) {
             return None;
@@ -95,7 +95,7 @@ mod tests {
 
     /// The leader learns from a pull that nothing is left, and from the end of the window that something is left again.
     #[test]
-    fn the_leader_of_a_budget_tells_when_its_quota_is_spent_and_when_it_begins_anew() {
+    fn the_leader_of_a_budget_reports_when_its_quota_is_spent_and_when_it_begins_anew() {
         let at = |seconds| Now { monotonic: Duration::from_secs(seconds), wall: Duration::ZERO };
         let mut random = Random::seeded(1);
         let mut budgets = Budgets::new("n1".parse().expect("a name"), BudgetPolicy::default(), Random::seeded(2));
@@ -121,21 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_is_spent_is_told_at_once_and_small_changes_are_not() {
+    fn a_spent_quota_is_reported_at_once_and_small_changes_are_not() {
         let at = Duration::from_secs;
         let rate = |per_1000_s, cause| Rate { per_1000_s, cause };
         let full = rate(Some(200_000), RateCause::Policy);
-        let mut told = Told::of(full);
-        assert_eq!(told.tell(at(1), rate(Some(190_000), RateCause::SilentNodes)), None);
+        let mut reported = ReportedRate::of(full);
+        assert_eq!(reported.report(at(1), rate(Some(190_000), RateCause::SilentNodes)), None);
         let half = rate(Some(100_000), RateCause::SilentNodes);
-        assert_eq!(told.tell(at(2), half), Some(full));
-        assert_eq!(told.tell(at(3), full), None, "too soon");
+        assert_eq!(reported.report(at(2), half), Some(full));
+        assert_eq!(reported.report(at(3), full), None, "too soon");
         let spent = rate(Some(0), RateCause::Quota);
-        assert_eq!(told.tell(at(4), spent), Some(half));
-        assert_eq!(told.tell(at(4), spent), None);
-        assert_eq!(told.tell(at(5), full), Some(spent));
-        let mut without = Told::of(rate(None, RateCause::Policy));
-        assert_eq!(without.tell(at(1), rate(None, RateCause::Policy)), None);
-        assert_eq!(without.tell(at(1), spent), Some(rate(None, RateCause::Policy)), "a quota of a budget without a rate");
+        assert_eq!(reported.report(at(4), spent), Some(half));
+        assert_eq!(reported.report(at(4), spent), None);
+        assert_eq!(reported.report(at(5), full), Some(spent));
+        let mut without = ReportedRate::of(rate(None, RateCause::Policy));
+        assert_eq!(without.report(at(1), rate(None, RateCause::Policy)), None);
+        assert_eq!(without.report(at(1), spent), Some(rate(None, RateCause::Policy)), "a quota of a budget without a rate");
     }
 }

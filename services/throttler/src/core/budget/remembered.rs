@@ -1,4 +1,4 @@
-//! What a node remembers of an owner's limits, from its own pulls and from leaders, to tell the next leader.
+//! What a node remembers of an owner's limits, from its own pulls and from leaders, for the next leader.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const WINDOWS_MAX: usize = 8;
 /// The limits of one owner.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    none_told: bool,
+    none_stated: bool,
     /// Each with the time when its window is over.
     limits: Vec<(RegistryLimit, Duration)>,
 }
@@ -22,22 +22,24 @@ impl Remembered {
     /// knows of other nodes' pulls.
     pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
         let less = |limit: &RegistryLimit| {
-            let told =
-                self.limits.iter().find(|(told, over)| (&told.source, told.window_ms) == (&limit.source, limit.window_ms) && now < *over);
-            told.filter(|(told, _)| told.remaining < limit.remaining).map_or(limit.remaining, |(told, _)| told.remaining)
+            let known = self
+                .limits
+                .iter()
+                .find(|(known, over)| (&known.source, known.window_ms) == (&limit.source, limit.window_ms) && now < *over);
+            known.filter(|(known, _)| known.remaining < limit.remaining).map_or(limit.remaining, |(known, _)| known.remaining)
         };
         let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
-        self.learn(now, &KnownLimits { none_told: limits.is_empty(), limits });
+        self.learn(now, &KnownLimits { none_stated: limits.is_empty(), limits });
     }
 
     /// Learns what a leader stated.
     pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
         if known.limits.is_empty() {
-            self.none_told |= known.none_told && self.limits.iter().all(|(_, over)| *over <= now);
+            self.none_stated |= known.none_stated && self.limits.iter().all(|(_, over)| *over <= now);
             return;
         }
-        self.none_told = false;
-        self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|told| told.window_ms != limit.window_ms));
+        self.none_stated = false;
+        self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|stated| stated.window_ms != limit.window_ms));
         for limit in known.limits.iter().take(WINDOWS_MAX.saturating_sub(self.limits.len())) {
             let length = Duration::from_millis(limit.reset_ms.unwrap_or(limit.window_ms)).min(WINDOW_MAX);
             self.limits.push((limit.clone(), now + length));
@@ -50,7 +52,7 @@ impl Remembered {
             reset_ms: Some(over.saturating_sub(now).as_millis() as u64),
             ..limit.clone()
         };
-        KnownLimits { none_told: self.none_told, limits: current.map(left).collect() }
+        KnownLimits { none_stated: self.none_stated, limits: current.map(left).collect() }
     }
 
     /// Whether a window is known that is not over.
@@ -63,6 +65,6 @@ impl Remembered {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.none_told && self.limits.is_empty()
+        !self.none_stated && self.limits.is_empty()
     }
 }

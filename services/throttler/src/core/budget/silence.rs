@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_silent_when_it_answered_often_and_does_no_more() {
+    fn registry_that_answered_often_and_stops_is_silent() {
         assert_eq!(silence(19, 5 * MS, 50 * MS), None, "too few have come");
         assert_eq!(silence(100, 5 * MS, 50 * MS), Some((250, 2_750)));
         assert_eq!(silence(100, 100 * MS, 50 * MS), Some((1_900, 4_400)), "few answers come in a second");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_it() {
+    fn an_answer_ends_the_silence() {
         let mut silence = Silence::default();
         (1..=20).for_each(|number| silence.answered(5 * MS * number, None));
         assert_eq!(silence.unanswered(400 * MS), Some(Duration::ZERO..150 * MS), "those let go then should have been answered");
@@ -119,14 +119,14 @@ mod tests {
             let permit = PermitId::random(&mut self.random);
             let node = format!("n{permit}").parse().expect("a name");
             let ask =
-                GrantBudget { owner: "owner".to_owned(), node, permit, known: KnownLimits { none_told: true, ..KnownLimits::default() } };
+                GrantBudget { owner: "owner".to_owned(), node, permit, known: KnownLimits { none_stated: true, ..KnownLimits::default() } };
             let has_it = matches!(self.leader.ask(now, &ask), BudgetAnswer::Granted { .. });
             (ask, has_it)
         }
 
         fn is_answered(&mut self, now: Duration, ask: GrantBudget, served: bool) {
             let GrantBudget { owner, node, permit, .. } = ask;
-            self.leader.give_back(now, &ReturnBudget { owner, node, permit, used: true, told: None, served: Some(served) });
+            self.leader.give_back(now, &ReturnBudget { owner, node, permit, used: true, limits: None, served: Some(served) });
         }
     }
 

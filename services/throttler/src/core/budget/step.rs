@@ -87,7 +87,7 @@ pub enum Input {
         /// The answer.
         reply: BudgetReply,
     },
-    /// A leader says that the turn of one of this node's requests has come.
+    /// A leader has announced that the turn of one of this node's requests has come.
     Turn(BudgetTurn),
     /// Who leads a budget by its lease: after [`Effect::Campaign`], or whenever it becomes known.
     Lead {
@@ -112,7 +112,7 @@ pub enum Input {
         /// Until when: [`super::LEADER_LEASE`] after it was asked for.
         until: Duration,
     },
-    /// Another node has the lease, or the lease is gone.
+    /// Another node has the lease, or the lease has expired.
     LeaseLost {
         /// The owner of the budget.
         owner: String,
@@ -139,7 +139,7 @@ pub enum Input {
         revision: u64,
     },
     /// The bus cannot be reached.
-    BusGone,
+    BusLost,
     /// There was no bus since the start, or the present one lacks what budgets need: pulls wait for it no longer than
     /// [`super::ALONE_AFTER_UNUSABLE`].
     BusUnusable,
@@ -207,7 +207,7 @@ pub enum Effect {
         /// True if granted without the fleet's permit, because no leader is reached.
         alone: bool,
     },
-    /// Nobody has repeated a request, or renewed its permit, within 30 s: it is forgotten. The core itself tells the leader.
+    /// No caller has repeated a request, or renewed its permit, within 30 s: it is forgotten. The core itself informs the leader.
     Lapsed {
         /// The permit.
         permit: PermitId,

@@ -9,7 +9,7 @@ const MINUTES: Duration = Duration::from_secs(300);
 
 impl World {
     pub(super) fn trouble(&mut self) {
-        let at = self.leader_or_anybody();
+        let at = self.leader_or_any_node();
         let takes = Duration::from_secs_f64(0.2 + 9.0 * self.random.fraction());
         self.seen.troubles += 1;
         self.seen.struck += self.pulls.keys().filter(|(node, _)| *node == at).count();
@@ -34,7 +34,7 @@ impl World {
         self.nodes[at].core = core(&self.plan, at, &mut self.random);
         self.nodes[at].up = true;
         self.nodes[at].wants.clear();
-        self.tell_of_fleet(at);
+        self.report_fleet(at);
         for _ in 0..wants {
             self.later(Duration::from_millis(10), Event::Request(at));
         }
@@ -47,12 +47,12 @@ impl World {
 
     /// A machine's clock jumps by minutes: in half of the cases the leader's.
     pub(super) fn jump(&mut self) {
-        let at = self.leader_or_anybody();
+        let at = self.leader_or_any_node();
         self.nodes[at].ahead += MINUTES;
         self.seen.struck += self.pulls.keys().filter(|(node, _)| *node == at).count();
     }
 
-    fn leader_or_anybody(&mut self) -> usize {
+    fn leader_or_any_node(&mut self) -> usize {
         let anybody = (self.random.fraction() * self.nodes.len() as f64) as usize;
         let leader = self.lease.holder.map_or(anybody, |(holder, _, _)| holder);
         if self.random.fraction() < 0.5 { leader } else { anybody }

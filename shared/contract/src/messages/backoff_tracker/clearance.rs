@@ -33,7 +33,7 @@ pub struct RequestClearance {
     pub patience_ms: u64,
 }
 
-/// The most keys beside the first: kubelet runs 110 pods on a node by default.
+/// The most keys in addition to the first: kubelet runs 110 pods on a node by default.
 pub const OTHER_KEYS_MOST: usize = 110;
 /// How often a running attempt asks whether it was abandoned.
 pub const CLEARANCE_WATCHED_EVERY_MS: u64 = 10_000;

@@ -52,8 +52,8 @@ pub fn is_key(what: &str) -> bool {
     what.len() >= KEY_LEAST && what.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn is_same(word: &str, image: &Reference) -> bool {
-    Reference::parse(word).is_ok_and(|other| other.normalised() == image.normalised())
+fn is_same(named: &str, image: &Reference) -> bool {
+    Reference::parse(named).is_ok_and(|other| other.normalised() == image.normalised())
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_all_of_a_registry_or_repository_is_named_by_each_of_its_images() {
+    fn entry_for_a_registry_or_repository_is_found_by_each_of_its_images() {
         for (about, image, expected) in [
             (of(EntryKind::Registry), "registry.example/any:9", true),
             (of(EntryKind::Registry), "busybox", false),

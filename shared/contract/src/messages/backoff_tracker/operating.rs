@@ -149,7 +149,7 @@ impl Command for PauseSharing {
 pub struct SharingPaused {
     /// The pauses in force now.
     pub pauses: Vec<Pause>,
-    /// Why only this node knows of it, in words: it tells the others when it can. None: all know.
+    /// Why only this node knows of it, in words: it informs the others when it can. None: all know.
     #[serde(default)]
     pub only_here: Option<String>,
 }

@@ -22,7 +22,7 @@ pub struct ExplainImage {
     /// Whether to ask the registry for the manifest, to list the parts of the image: one request, and one more for each list of manifests.
     /// The registry is not asked if a pull would not ask it now. The result is not shared with the fleet.
     #[serde(default)]
-    pub weigh: bool,
+    pub estimate_size: bool,
     /// The parts of the image, from another node's answer, to find out how much is missing here. At most [`BLOBS_MOST`].
     #[serde(default)]
     pub blobs: Vec<BlobSize>,
@@ -42,7 +42,7 @@ pub struct BlobSize {
 
 /// The parts of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImageWeight {
+pub struct ImageSizeEstimate {
     /// The digest that the reference was resolved to.
     #[serde(default)]
     pub digest: Option<String>,
@@ -83,9 +83,9 @@ pub struct BudgetHold {
 pub struct Explanation {
     /// The policy that would apply.
     pub policy: String,
-    /// Whether the image is on the node; none if the runtime could not say.
+    /// Whether the image is on the node; none if the runtime could not determine it.
     pub present: Option<bool>,
-    /// Why the runtime could not say.
+    /// Why the runtime could not determine it.
     #[serde(default)]
     pub inspect_error: Option<String>,
     /// Milliseconds until the next attempt is allowed, if it is too soon now.
@@ -128,13 +128,13 @@ pub struct Explanation {
     /// The digest of the present image of this name, if the runtime reports it.
     #[serde(default)]
     pub digest: Option<String>,
-    /// The parts of the image, if they were asked for and the registry answered.
+    /// The parts of the image with their sizes, if they were asked for and the registry answered.
     #[serde(default)]
-    pub weight: Option<ImageWeight>,
+    pub size_estimate: Option<ImageSizeEstimate>,
     /// Why they are unknown, if they were asked for.
     #[serde(default)]
-    pub weigh_error: Option<String>,
-    /// How many bytes of the named blobs would be fetched; none if the runtime cannot say.
+    pub estimate_error: Option<String>,
+    /// How many bytes of the named blobs would be fetched; none if the runtime cannot determine it.
     #[serde(default)]
     pub missing_bytes: Option<u64>,
     /// The budget on which the fleet counts this pull, as budgets are listed, if this node shares.
@@ -143,7 +143,7 @@ pub struct Explanation {
     /// How that budget delays the pull. The node leaves it empty; the caller gets it from the budget leader.
     #[serde(default)]
     pub budget_hold: Option<BudgetHold>,
-    /// The logins that a pull would send, by endpoint; empty if the runtime does not say.
+    /// The logins that a pull would send, by endpoint; empty if the runtime does not list them.
     #[serde(default)]
     pub logins: Vec<EndpointLogins>,
     /// Whether the runtime is pulling the image at this moment.

@@ -89,7 +89,7 @@ pub enum StandingPullState {
 pub struct CancelStandingPull {
     /// The id of a standing pull, or an image, for all its standing pulls.
     pub what: String,
-    /// Who cancels, `user@host`; empty: an older version does not say.
+    /// Who cancels, `user@host`; empty: an older version does not report it.
     #[serde(default)]
     pub by: String,
 }

@@ -10,7 +10,7 @@ impl Explanation {
         let never = self.policy == PullPolicy::Never.as_str();
         match self {
             Self { inspect_error: Some(_), .. } if looks => {
-                "it would fail with ImageInspectError: the runtime cannot say whether the image is there".to_owned()
+                "it would fail with ImageInspectError: the runtime cannot determine whether the image is present".to_owned()
             }
             Self { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
             _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
@@ -29,7 +29,7 @@ impl Explanation {
                 format!("it would wait for its registry's budget{long}: {cause}")
             }
             Self { class: Some(class), .. } => {
-                format!("it would be pulled, as what the fleet knows ({class}) holds nobody back here now: that is observed or paused")
+                format!("it would be pulled: the fleet knows of a failure ({class}), but this node only observes it or sharing is paused")
             }
             _ => "it would be pulled".to_owned(),
         }

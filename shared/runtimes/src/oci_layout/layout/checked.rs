@@ -1,7 +1,7 @@
 //! Remembers which blobs were hashed and match their digest.
 //!
-//! A blob is hashed before it is put into the store. After a power failure, or if somebody overwrites it, a damaged blob can still have the
-//! right size. So a manifest and a config are hashed again before an image counts as present, and every blob before a pull counts it as
+//! A blob is hashed before it is put into the store. After a power failure, or if a program overwrites it, a damaged blob can still have
+//! the right size. So a manifest and a config are hashed again before an image counts as present, and every blob before a pull counts it as
 //! fetched. Each is hashed once in the life of a process, and again if its file was replaced or changed.
 
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use safe_dir::SafeDir;
 
-/// Calls `hear` with the name and size of each file that has not changed for longer than `age` and that no pull holds. The file is locked
+/// Calls `visit` with the name and size of each file that has not changed for longer than `age` and that no pull holds. The file is locked
 /// meanwhile, so that no pull resumes it.
-pub(super) fn for_each_forgotten(folder: &SafeDir, wall: Duration, age: Duration, mut hear: impl FnMut(&str, u64)) -> io::Result<()> {
+pub(super) fn for_each_forgotten(folder: &SafeDir, wall: Duration, age: Duration, mut visit: impl FnMut(&str, u64)) -> io::Result<()> {
     for name in folder.names()? {
         let Ok(file) = folder.open_file(&name) else { continue };
         let entry = file.metadata()?;
@@ -19,7 +19,7 @@ pub(super) fn for_each_forgotten(folder: &SafeDir, wall: Duration, age: Duration
         }
         // Before it was locked, a pull may have stored the file as a blob, and another pull may have begun a new one of that name.
         if folder.metadata(&name)?.is_some_and(|named| named.ino() == entry.ino()) {
-            hear(&name, entry.len());
+            visit(&name, entry.len());
         }
     }
     Ok(())

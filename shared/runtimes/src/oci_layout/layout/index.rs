@@ -126,7 +126,7 @@ impl Index {
     /// Adds an image under the name that was asked for. It replaces an older one of that name and platform, and comes before others of the
     /// name, because other programs read the first. Entries with other spellings of the name (`busybox`,
     /// `docker.io/library/busybox:latest`) are updated too, so that one tag never means two images.
-    fn enter(&mut self, image: &NewImage) {
+    fn insert(&mut self, image: &NewImage) {
         let asked = image.reference.requested();
         let name = |entry: &Value| entry["annotations"][NAME_ANNOTATION].as_str().unwrap_or_default().to_owned();
         let platform = |entry: &Value| PlatformFields::deserialize(&entry["platform"]).ok().and_then(|fields| fields.platform());
@@ -243,13 +243,13 @@ impl Layout {
     }
 
     /// Adds an image whose blobs are all present.
-    pub(in crate::oci_layout) async fn enter(&self, image: &NewImage) -> Result<(), IndexProblem> {
+    pub(in crate::oci_layout) async fn add_image(&self, image: &NewImage) -> Result<(), IndexProblem> {
         let path = self.index_path();
         let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
         if let Some(wrapper) = image.wrapper() {
             self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unreadable)?;
         }
-        self.change_index(|index| index.enter(image)).await
+        self.change_index(|index| index.insert(image)).await
     }
 
     /// Removes the entries for which this holds, and returns them. Their blobs stay.
@@ -299,20 +299,20 @@ mod tests {
     #[test]
     fn image_replaces_one_of_the_same_name_and_platform() {
         let mut index = Index::empty();
-        index.enter(&image("one", 'a', "linux/amd64"));
-        index.enter(&image("two", 'b', "linux/amd64"));
-        index.enter(&image("one", 'c', "linux/arm64"));
-        index.enter(&image("one", 'd', "linux/amd64"));
+        index.insert(&image("one", 'a', "linux/amd64"));
+        index.insert(&image("two", 'b', "linux/amd64"));
+        index.insert(&image("one", 'c', "linux/arm64"));
+        index.insert(&image("one", 'd', "linux/amd64"));
         assert_eq!(names(&index), ["one d", "one c", "two b"]);
     }
 
     #[test]
     fn other_spellings_of_an_image_are_updated() {
         let mut index = Index::empty();
-        index.enter(&image("busybox", 'a', "linux/amd64"));
-        index.enter(&image("busybox", 'e', "linux/arm64"));
-        index.enter(&image("docker.io/library/busybox:latest", 'b', "linux/amd64"));
-        index.enter(&image("busybox:1", 'c', "linux/amd64"));
+        index.insert(&image("busybox", 'a', "linux/amd64"));
+        index.insert(&image("busybox", 'e', "linux/arm64"));
+        index.insert(&image("docker.io/library/busybox:latest", 'b', "linux/amd64"));
+        index.insert(&image("busybox:1", 'c', "linux/amd64"));
         assert_eq!(names(&index), ["busybox e", "busybox b", "docker.io/library/busybox:latest b", "busybox:1 c"]);
     }
 
@@ -320,7 +320,7 @@ mod tests {
     fn entries_of_other_programs_are_kept() {
         let text = r#"{"schemaVersion":2,"manifests":[{"digest":"odd","x":1}],"annotations":{"a":"b"}}"#;
         let mut index: Index = serde_json::from_str(text).unwrap();
-        index.enter(&image("one", 'a', "linux/amd64"));
+        index.insert(&image("one", 'a', "linux/amd64"));
         let written = serde_json::to_value(&index).unwrap();
         assert_eq!(written["manifests"][0], json!({"digest": "odd", "x": 1}));
         assert_eq!(written["annotations"], json!({"a": "b"}));
@@ -328,10 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn entry_says_when_it_was_made_and_is_found_by_any_name_of_the_image() {
+    fn entry_has_the_time_of_its_pull_and_is_found_by_any_name_of_the_image() {
         let mut index = Index::empty();
         let made = image("busybox", 'a', "linux/amd64");
-        index.enter(&NewImage { resolved: Digest::parse(&format!("sha256:{}", "b".repeat(64))).unwrap(), ..made.clone() });
+        index.insert(&NewImage { resolved: Digest::parse(&format!("sha256:{}", "b".repeat(64))).unwrap(), ..made.clone() });
         let entry = index.entries().next().unwrap();
         assert_eq!(entry.pulled_at(), Some(made.pulled_at));
         let by_digest = |letter: &str| format!("docker.io/library/busybox@sha256:{}", letter.repeat(64));
@@ -362,11 +362,11 @@ mod tests {
             file.try_lock().unwrap();
             file
         });
-        let text = layout.enter(&image).await.unwrap_err().to_string();
+        let text = layout.add_image(&image).await.unwrap_err().to_string();
         assert!(text.contains(".fleetpull/index.lock and has shown no sign of life for 60 s; end that process"), "{text}");
         let Err(error) = layout.lock_partial(&image.manifest, 7, |_| {}).await else { panic!("it is held") };
         assert!(error.to_string().contains(&blob), "{error}");
         drop(held);
-        layout.enter(&image).await.unwrap();
+        layout.add_image(&image).await.unwrap();
     }
 }

@@ -81,8 +81,8 @@ fn sign(file: &File) -> Sign {
 }
 
 fn in_use(file: &File, path: &Path) -> io::Error {
-    let who = holder(file).map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
-    let text = format!("{who} holds {} and has shown no sign of life for {} s", path.display(), STILL_MAX.as_secs());
+    let process = holder(file).map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
+    let text = format!("{process} holds {} and has shown no sign of life for {} s", path.display(), STILL_MAX.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 

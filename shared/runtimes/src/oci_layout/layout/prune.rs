@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Layout {
-    /// Removes the blobs that neither an image nor a running pull needs. `hear` gets the sum after each batch.
-    pub(in crate::oci_layout) async fn remove_unreferenced(&self, mut hear: impl FnMut(Freed)) -> Result<Freed, UpkeepError> {
+    /// Removes the blobs that neither an image nor a running pull needs. `on_progress` gets the sum after each batch.
+    pub(in crate::oci_layout) async fn remove_unreferenced(&self, mut on_progress: impl FnMut(Freed)) -> Result<Freed, UpkeepError> {
         let failed = |doing: &'static str| move |source: io::Error| UpkeepError::store(doing, self.root(), source);
         let mut freed = Freed::default();
         let mut unreferenced = self.unreferenced(|_| false)?;
@@ -39,7 +39,7 @@ impl Layout {
                 }
             }
             drop(store_lock);
-            hear(freed);
+            on_progress(freed);
             if !unreferenced.blobs.is_empty() {
                 tokio::time::sleep(PAUSE).await;
             }

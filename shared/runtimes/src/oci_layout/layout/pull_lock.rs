@@ -91,7 +91,7 @@ mod tests {
     use crate::oci_layout::layout::Hasher;
 
     #[tokio::test]
-    async fn blobs_of_a_pull_are_needed_until_it_ends() {
+    async fn blobs_of_a_pull_are_needed_while_it_runs() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Layout::open(folder.path(), false, Duration::ZERO).unwrap();
         let (layout, other) = (open(), open());

@@ -143,14 +143,14 @@ impl Answer {
         let of_registry = self.headers().contains_key(REGISTRY_HEADER) && !web_page;
         let authoritative = error.is_some() || of_registry || retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS;
         let class = classify(status, error.as_ref().map(|error| error.code.as_str()), authoritative);
-        let said = match &error {
+        let detail = match &error {
             Some(error) => format!(" ({error})"),
             None if web_page => " (with a web page: this is no registry's answer)".to_owned(),
             None => String::new(),
         };
         let subject = secrets.redact(question.name);
         let subject = bounded(&subject, 140);
-        let what = format!("{status}{said} for {} {subject}", question.kind.trim_end_matches('s'));
+        let what = format!("{status}{detail} for {} {subject}", question.kind.trim_end_matches('s'));
         let failure = StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) };
         let bare = status == StatusCode::BAD_REQUEST && self.url.scheme() == "http" && !authoritative;
         if bare { failure.advising(transport::SPEAK_TLS) } else { failure }

@@ -77,13 +77,13 @@ fn counted_windows(headers: &HeaderMap, prefix: &str) -> Vec<RegistryLimit> {
     let (limits, remaining) = (read("limit"), read("remaining"));
     let reset = text(headers, &format!("{prefix}-reset")).and_then(|reset| reset.trim().parse().ok());
     let window = |left: &Item<'_>| {
-        let told = left.parameter("w");
+        let window = left.parameter("w");
         // The limit with the same window; if there is none, the first, whose window ends first.
-        let same = limits.iter().find(|limit| told.is_some() && limit.parameter("w") == told);
+        let same = limits.iter().find(|limit| window.is_some() && limit.parameter("w") == window);
         let limit = same.or(limits.first()).and_then(|limit| limit.name.parse().ok()).unwrap_or_default();
         // `100, 100;w=60` is the limit followed by its policy.
         let policy = || limits.iter().filter(|policy| policy.name.parse() == Ok(limit)).find_map(|policy| policy.parameter("w"));
-        Some(window_of(limit, left.name.parse().ok()?, told.or_else(policy), reset))
+        Some(window_of(limit, left.name.parse().ok()?, window.or_else(policy), reset))
     };
     remaining.iter().filter_map(window).collect()
 }

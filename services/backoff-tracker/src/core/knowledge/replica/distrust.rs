@@ -13,10 +13,10 @@ use crate::core::knowledge::report::Report;
 
 /// How long a distrusted node's reports count for itself alone.
 pub const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
-/// The contradicted reporters of a key are determined this often at most.
-const CONTRADICTED_APART: Duration = Duration::from_secs(1);
+/// The refuted reporters of a key are determined this often at most.
+const REFUTED_APART: Duration = Duration::from_secs(1);
 /// How many successes within that time end the distrust of a reporter that failed alone. Further ones do not.
-const PARDONS: u32 = 2;
+const TRUST_RESTORED_AT_MOST: u32 = 2;
 
 /// A kind of failure: a class, in a view.
 pub(super) type Kind = (u128, FailureClass);
@@ -25,30 +25,31 @@ pub(super) type Kind = (u128, FailureClass);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Distrust {
     /// When other nodes last had success where this node had none.
-    pub(super) contradicted_at: Duration,
+    pub(super) refuted_at: Duration,
     /// When the node itself last had success; or others, if the node had had success before them.
-    sound_at: Option<Duration>,
+    healthy_at: Option<Duration>,
     /// Whether another node had failed too when the distrust began: then the cause was not this node alone.
     together: bool,
-    pardons: u32,
+    /// How often a success of its own has ended the distrust.
+    restored: u32,
 }
 
 impl Distrust {
     pub(super) fn holds(self, now: Duration) -> bool {
-        let pardoned = self.sound_at.is_some_and(|sound| sound >= self.contradicted_at) && self.pardons <= PARDONS;
-        now < self.contradicted_at + DISTRUSTED_FOR && !pardoned
+        let is_trusted_again = self.healthy_at.is_some_and(|healthy| healthy >= self.refuted_at) && self.restored <= TRUST_RESTORED_AT_MOST;
+        now < self.refuted_at + DISTRUSTED_FOR && !is_trusted_again
     }
 }
 
 impl Replica {
     /// When a distrusted reporter counts again.
     pub(super) fn trust_changes(&self, now: Duration) -> Duration {
-        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.contradicted_at + DISTRUSTED_FOR);
+        let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.refuted_at + DISTRUSTED_FOR);
         ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
     }
 
     /// True if the reporter is distrusted for any kind of failure in the view. Its report alone counts for itself then.
-    pub(super) fn doubtful(&self, now: Duration, report: &Report) -> bool {
+    pub(super) fn is_distrusted_in_view(&self, now: Duration, report: &Report) -> bool {
         let view = report.backoff_key.view_id();
         let holds = |class| self.distrust.get(&(view, class)).and_then(|nodes| nodes.get(&report.reporter)).is_some_and(|of| of.holds(now));
         FailureClass::ALL.into_iter().any(holds)
@@ -56,7 +57,7 @@ impl Replica {
 
     /// True if a node reports a failure of the key, and no node a success since.
     #[must_use]
-    pub fn is_doubted(&self, backoff_key: BackoffKeyId) -> bool {
+    pub fn is_failing(&self, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
         reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
@@ -69,7 +70,7 @@ impl Replica {
     /// A distrusted node that fails again stays distrusted for [`DISTRUSTED_FOR`] from now on.
     pub(in crate::core::knowledge) fn still_distrusted(&mut self, now: Duration, node: &NodeName, backoff_key: &BackoffKey) {
         if let Some(distrust) = self.distrust.get_mut(&kind(backoff_key)).and_then(|nodes| nodes.get_mut(node)) {
-            distrust.contradicted_at = distrust.contradicted_at.max(now);
+            distrust.refuted_at = distrust.refuted_at.max(now);
         }
     }
 
@@ -78,51 +79,51 @@ impl Replica {
     }
 
     /// A node whose failure stands although another has succeeded since becomes distrusted for a while.
-    pub(super) fn contradict(&mut self, now: Duration, backoff_key: BackoffKeyId) {
+    pub(super) fn distrust_refuted(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let (Some(success), Some(reports)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
-        if !reports.contradicts(success, CONTRADICTED_APART) {
+        if !reports.refutes(success, REFUTED_APART) {
             return;
         }
         let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
-        // A node that is distrusted already is left out; its successes since are counted as pardons.
+        // A node that is distrusted already is left out; its successes since are counted in `restored`.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
-            distrust.is_some_and(|distrust| distrust.contradicted_at >= success)
+            distrust.is_some_and(|distrust| distrust.refuted_at >= success)
         };
         let distrusted = |received: &&Received| received.failing_since < success && !known(&received.report);
         let distrusted: Vec<Arc<Report>> = reports.failures().filter(distrusted).map(|received| Arc::clone(&received.report)).collect();
         for report in distrusted {
-            let sound_at = self.sound_at(&report);
+            let healthy_at = self.healthy_at(&report);
             let held = self.is_distrusted_for(now, &report.reporter, &report.backoff_key);
             let nodes = self.distrust.entry(kind(&report.backoff_key)).or_default();
             let distrust = nodes.entry(report.reporter.clone()).or_default();
-            distrust.sound_at = distrust.sound_at.max(sound_at);
+            distrust.healthy_at = distrust.healthy_at.max(healthy_at);
             distrust.together = together || (held && distrust.together);
-            distrust.contradicted_at = success;
+            distrust.refuted_at = success;
             if distrust.holds(now) != held {
                 self.derived.forget_all();
             }
-            self.counts.contradicted_total += 1;
+            self.counts.distrusted_total += 1;
         }
     }
 
     /// When a reporter itself last succeeded for this kind of failure.
-    pub(super) fn sound_at(&self, report: &Report) -> Option<Duration> {
-        let sound = |received: &&Received| received.claim.is_none() && kind(&received.report.backoff_key) == kind(&report.backoff_key);
-        self.heard_of(self.reporters.find(&report.reporter)?).filter(sound).map(|received| received.date).max()
+    pub(super) fn healthy_at(&self, report: &Report) -> Option<Duration> {
+        let healthy = |received: &&Received| received.claim.is_none() && kind(&received.report.backoff_key) == kind(&report.backoff_key);
+        self.received_from(self.reporters.find(&report.reporter)?).filter(healthy).map(|received| received.date).max()
     }
 
     /// A success of its own ends the distrust of a node, but not time after time if it failed alone. A failure that was over then is not
-    /// contradicted by others' later successes, even if those arrived first: without a bus, reports arrive late.
-    pub(super) fn pardon(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
+    /// refuted by others' later successes, even if those arrived first: without a bus, reports arrive late.
+    pub(super) fn restore_trust(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
         if let Some(distrust) = self.distrust.get_mut(&kind(&report.backoff_key)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
             self.derived.forget_all();
             let held = distrust.holds(now);
-            let sound_at = if over { date.max(distrust.contradicted_at) } else { date };
-            distrust.sound_at = distrust.sound_at.max(Some(sound_at));
+            let healthy_at = if over { date.max(distrust.refuted_at) } else { date };
+            distrust.healthy_at = distrust.healthy_at.max(Some(healthy_at));
             // One success is reported for several keys. Only the one that ends the distrust counts.
-            let makes_good = held && sound_at >= distrust.contradicted_at;
-            distrust.pardons += u32::from(makes_good && !distrust.together);
+            let restores = held && healthy_at >= distrust.refuted_at;
+            distrust.restored += u32::from(restores && !distrust.together);
         }
     }
 }

@@ -80,7 +80,7 @@ fn a_healthy_registry_is_asked_at_the_cap_within_seconds() {
 }
 
 #[test]
-fn an_overloaded_registry_is_asked_about_what_it_does() {
+fn overloaded_registry_is_asked_at_about_the_rate_that_it_serves() {
     // Pulls, nodes, what the registry does in a second, and the most requests that may fail.
     for (pulls, nodes, does, most) in [(120, 20, 5, 30), (1_000, 1_000, 50, 250), (10_000, 10_000, 50, 2_500), (200, 3, 10, 60)] {
         let (took, failing) = Model { does: Some(does), ..Model::new(pulls, nodes) }.run(1);
@@ -123,7 +123,7 @@ fn failures_of_one_node_move_nothing_and_those_of_several_do() {
     for _ in 0..100 {
         rate.answered(now, &node(1), None, RegistryAnswer::Failed);
     }
-    assert_eq!(rate.in_force(), CAP, "nobody else asks: it is that node's own affair");
+    assert_eq!(rate.in_force(), CAP, "no other node asks: the failures count for that node alone");
     rate.answered(now, &node(2), None, RegistryAnswer::Served);
     rate.answered(now, &node(1), None, RegistryAnswer::Failed);
     assert_eq!(rate.in_force(), CAP);
@@ -155,7 +155,7 @@ fn nodes_that_fail_again_and_again_while_others_are_served_move_nothing() {
 }
 
 #[test]
-fn a_few_probes_of_what_is_down_move_nothing_beside_what_is_served() {
+fn few_failing_probes_change_nothing_while_others_are_served() {
     let mut rate = at_cap();
     for number in 1..50_usize {
         let now = Duration::from_secs(4 * number as u64);
@@ -183,7 +183,7 @@ fn a_cut_that_nobody_can_judge_is_taken_back() {
 }
 
 #[test]
-fn what_was_let_go_before_a_cut_says_nothing_of_it() {
+fn pulls_granted_before_a_cut_do_not_count_after_it() {
     let mut rate = at_cap();
     let cut_at = Duration::from_secs(1);
     for number in 0..4 {

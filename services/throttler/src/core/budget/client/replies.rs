@@ -28,7 +28,7 @@ impl BudgetClient {
     ) -> Vec<Wanted> {
         self.round_trips.saw(now, asked);
         if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
-            // The leader may have taken the permit back by now. An answer this late does not count, unless it says to wait.
+            // The leader may have taken the permit back by now. An answer this late does not count, unless it is `Queued`.
             return self.tick(now);
         }
         let mut wanted = Vec::new();
@@ -36,7 +36,7 @@ impl BudgetClient {
             (BudgetRequest::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
             (BudgetRequest::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
             (BudgetRequest::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
-                if self.hear(now, asked, epoch) {
+                if self.accept(now, asked, epoch) {
                     self.returns.remove(&back.permit);
                 }
             }
@@ -46,20 +46,20 @@ impl BudgetClient {
         wanted
     }
 
-    pub(super) fn look_to(&mut self, now: Duration, node: NodeName, epoch: u64) {
+    pub(super) fn follow_leader(&mut self, now: Duration, node: NodeName, epoch: u64) {
         self.leader = Some((node, epoch));
         (self.misses, self.missed, self.campaign_at, self.renew_asked) = (0, None, None, None);
-        if self.unheard.0 != epoch {
-            self.unheard = (epoch, 0);
+        if self.unanswered.0 != epoch {
+            self.unanswered = (epoch, 0);
         }
         let ask_at = now + self.hold_off();
         self.renew_at = ask_at;
-        self.claims.change_all(|claim| (claim.asked, claim.ask_at, claim.told_sent) = (None, ask_at, false));
+        self.claims.change_all(|claim| (claim.asked, claim.ask_at, claim.limits_sent) = (None, ask_at, false));
         self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
     }
 
     /// Whether a leader's message counts. If it does, its epoch is remembered.
-    pub(super) fn hear(&mut self, now: Duration, asked: Duration, epoch: u64) -> bool {
+    pub(super) fn accept(&mut self, now: Duration, asked: Duration, epoch: u64) -> bool {
         if epoch == 0 {
             // The node that the lease named does not lead, so the lease is read again.
             self.leader = None;
@@ -70,10 +70,10 @@ impl BudgetClient {
             return false;
         }
         self.fence = (epoch, now);
-        self.heard = now;
+        self.leader_seen = now;
         if now <= asked + self.counts() {
             // After a later answer, the next one may be as late, so the leader is asked no more often than before.
-            (self.misses, self.missed, self.unheard, self.went_alone) = (0, None, (epoch, 0), false);
+            (self.misses, self.missed, self.unanswered, self.went_alone) = (0, None, (epoch, 0), false);
         }
         true
     }
@@ -88,7 +88,7 @@ impl BudgetClient {
             BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
             BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => 0,
         };
-        let counts = self.hear(now, asked, epoch);
+        let counts = self.accept(now, asked, epoch);
         if self.claims.get(permit).is_some_and(|claim| claim.asked == Some(asked)) {
             self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, now + CALL_LATE));
         }
@@ -98,7 +98,7 @@ impl BudgetClient {
         match answer {
             BudgetAnswer::Granted { lease_ms, known, .. } => {
                 self.remembered.learn(now, &known);
-                self.told_epoch = epoch;
+                self.informed_epoch = epoch;
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
                 let is_late = took > self.round_trips.usual() + HELD_UP;
@@ -118,7 +118,7 @@ impl BudgetClient {
             }
             BudgetAnswer::Queued { ahead, wait_ms, known, .. } => {
                 self.remembered.learn(now, &known);
-                self.told_epoch = epoch;
+                self.informed_epoch = epoch;
                 let wait = Duration::from_millis(wait_ms);
                 self.claims.change_waiting(permit, |claim| {
                     (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
@@ -139,13 +139,13 @@ impl BudgetClient {
         if self.renew_asked == Some(asked) {
             self.renew_asked = None;
         }
-        if !self.hear(now, asked, renewed.epoch) {
+        if !self.accept(now, asked, renewed.epoch) {
             return;
         }
-        self.told_epoch = renewed.epoch;
+        self.informed_epoch = renewed.epoch;
         self.remembered.learn(now, &renewed.known);
-        for told in &renew.told {
-            self.claims.change(told.permit, |claim| claim.told_sent = true);
+        for stated in &renew.limits {
+            self.claims.change(stated.permit, |claim| claim.limits_sent = true);
         }
         for permit in renewed.kept {
             if self.claims.get(permit).is_some_and(|claim| claim.stage != Stage::Waiting) {

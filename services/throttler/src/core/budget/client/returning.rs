@@ -1,4 +1,4 @@
-//! Returns permits, and tells the leader of quotas with them.
+//! Returns permits, and reports quotas to the leader with them.
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ impl BudgetClient {
         served: Option<bool>,
     ) -> Vec<Wanted> {
         let Some(claim) = self.claims.remove(permit) else { return Vec::new() };
-        let told = if limits.is_empty() { claim.told.filter(|_| !claim.told_sent) } else { Some(limits) };
-        if let Some(limits) = &told {
+        let unsent = if limits.is_empty() { claim.limits.filter(|_| !claim.limits_sent) } else { Some(limits) };
+        if let Some(limits) = &unsent {
             self.remembered.learn_first_hand(now, limits);
         }
         if claim.stage != Stage::Waiting {
             self.check_that_leader_knows_quota(now);
         }
         if self.returns.len() < RETURNS_MAX {
-            self.returns.insert(permit, Return { served, ..Return::new(now, claim.stage != Stage::Waiting, told) });
+            self.returns.insert(permit, Return { served, ..Return::new(now, claim.stage != Stage::Waiting, unsent) });
         }
         self.tick(now)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::PermitId;
 
 use super::super::claim::{Return, Stage, Wanted};
-use super::super::{Alone, MISSES_TO_GONE};
+use super::super::{Alone, MISSES_TO_LOSE_LEADER};
 use super::{BudgetClient, RETURNS_MAX};
 
 /// A request that is not repeated for this long lapses, because its caller died. The node's own permits last as long.
@@ -21,7 +21,7 @@ const HOLD_OFF_MAX: Duration = Duration::from_secs(2);
 impl BudgetClient {
     /// How long a leader that does not answer is not asked, because it may already have more requests than it can handle.
     pub(super) fn hold_off(&self) -> Duration {
-        match self.unheard.1.checked_sub(MISSES_TO_GONE) {
+        match self.unanswered.1.checked_sub(MISSES_TO_LOSE_LEADER) {
             None => Duration::ZERO,
             Some(further) => (self.within() * (1 << further.min(3))).min(HOLD_OFF_MAX),
         }
@@ -31,27 +31,27 @@ impl BudgetClient {
         let slept = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
         if slept > SLEPT && !self.went_alone {
-            self.heard = (self.heard + slept).min(now);
+            self.leader_seen = (self.leader_seen + slept).min(now);
         }
         if slept > SLEPT {
             // Their callers slept as well.
             self.claims.change_all(|claim| claim.wanted = (claim.wanted + slept).min(now));
         }
-        self.see_what_ran_out(now, wanted);
+        self.count_overruns(now, wanted);
         let dead: Vec<PermitId> =
             now.checked_sub(REQUEST_LAPSES_AFTER).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
         for permit in dead {
             let Some(claim) = self.claims.remove(permit) else { continue };
             wanted.push(Wanted::Lapsed { permit });
             if self.returns.len() < RETURNS_MAX {
-                self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.told));
+                self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.limits));
             }
         }
         self.check_leader_until = self.check_leader_until.filter(|until| now < *until);
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
     }
 
-    fn see_what_ran_out(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+    fn count_overruns(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
         let in_flight: Vec<PermitId> = self.claims.in_flight().collect();
         for permit in in_flight {
             let Some(claim) = self.claims.get(permit) else { continue };
@@ -67,7 +67,7 @@ impl BudgetClient {
         }
     }
 
-    /// Repeats requests that were not answered in time. After three misses in a row the leader counts as gone. If the lease still names it,
+    /// Repeats requests that were not answered in time. After three misses in a row the leader counts as lost. If the lease still names it,
     /// it is asked less and less often, and the lease is looked up after each miss, because there may be another leader by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
         let within = self.within();
@@ -89,8 +89,8 @@ impl BudgetClient {
         if missed && self.missed.is_none_or(|at| now >= at + within / 2) {
             self.missed = Some(now);
             self.misses += 1;
-            self.unheard.1 = self.unheard.1.saturating_add(1);
-            if self.misses >= MISSES_TO_GONE || self.unheard.1 > MISSES_TO_GONE {
+            self.unanswered.1 = self.unanswered.1.saturating_add(1);
+            if self.misses >= MISSES_TO_LOSE_LEADER || self.unanswered.1 > MISSES_TO_LOSE_LEADER {
                 self.leader = None;
                 self.misses = 0;
                 self.campaign_at.get_or_insert(now);
@@ -111,7 +111,7 @@ impl BudgetClient {
         self.went_alone = true;
         let most = match (self.alive, self.policy.at_once as u64) {
             (_, 0) if self.policy.per_second == 0.0 => u64::MAX,
-            // The node was never told how many share the budget.
+            // The node does not know how many share the budget.
             (0, _) => 1,
             (_, 0) => u64::MAX,
             (nodes, at_once) => (at_once / nodes).max(1),

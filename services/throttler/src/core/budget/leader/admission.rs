@@ -12,7 +12,7 @@ use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::quota::Allowance;
 use crate::core::budget::silence;
 
-/// If no other node has been heard from for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
+/// If no other node has called for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
 const OTHERS_AWAITED: Duration = Duration::from_secs(6);
 /// The most permits that a leader has out at a time.
 pub(super) const PERMITS_MAX: u64 = 50_000;
@@ -40,19 +40,19 @@ impl Leader {
         }
         self.admit_late(now);
         while !self.queue.is_empty() && !self.is_full() {
-            let but = match self.quota.allows(now, self.out()) {
+            let excluded = match self.quota.allows(now, self.out()) {
                 Allowance::Yes if self.may_pull_itself(now) => None,
                 Allowance::Yes => Some(BTreeSet::from([self.node.clone()])),
-                Allowance::But(nodes) => Some(nodes),
+                Allowance::Except(nodes) => Some(nodes),
                 Allowance::No(_) => return,
             };
-            let but = self.but_who_has_much(self.but_who_has_all(but));
-            if !self.somebody_but(but.as_ref()) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
+            let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
+            if !self.others_wait(excluded.as_ref()) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
                 return;
             }
-            let Some((place, waiter)) = self.queue.next(but.as_ref()) else { return };
+            let Some((place, waiter)) = self.queue.next(excluded.as_ref()) else { return };
             let (node, id) = (waiter.node.clone(), waiter.permit);
-            self.own_pull_told &= node != self.node;
+            self.own_pull_announced &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
             self.permits.insert(now, id, node, Stage::Called(place, waiter));
             if let Some(adaptive) = &mut self.adaptive {
@@ -68,33 +68,33 @@ impl Leader {
     }
 
     pub(super) fn may_pull_itself(&self, now: Duration) -> bool {
-        !self.quota.is_limited() || self.own_pull_told || self.others_heard.is_none_or(|heard| now > heard + OTHERS_AWAITED)
+        !self.quota.is_limited() || self.own_pull_announced || self.others_last_seen.is_none_or(|seen| now > seen + OTHERS_AWAITED)
     }
 
     /// Passes over nodes that hold as many permits as one node may.
-    pub(super) fn but_who_has_all(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+    pub(super) fn pass_over_full_nodes(&self, excluded: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
         let most = self.most_of_one();
         if self.permits.len() < most {
-            return but;
+            return excluded;
         }
-        let mut full = self.permits.who_hold(most).cloned().peekable();
+        let mut full = self.permits.nodes_holding(most).cloned().peekable();
         if full.peek().is_none() {
-            return but;
+            return excluded;
         }
-        let mut nodes = but.unwrap_or_default();
+        let mut nodes = excluded.unwrap_or_default();
         nodes.extend(full);
         Some(nodes)
     }
 
     /// Passes over nodes with a quarter of the slots while others wait, because their pulls may wait for slots of their own.
-    pub(super) fn but_who_has_much(&self, but: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
-        let Some(slots) = self.slots() else { return but };
-        let mut nodes = but.clone().unwrap_or_default();
-        nodes.extend(self.permits.who_hold(quarter(slots)).cloned());
-        if self.somebody_but(Some(&nodes)) { Some(nodes) } else { but }
+    pub(super) fn pass_over_large_holders(&self, excluded: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+        let Some(slots) = self.slots() else { return excluded };
+        let mut nodes = excluded.clone().unwrap_or_default();
+        nodes.extend(self.permits.nodes_holding(quarter(slots)).cloned());
+        if self.others_wait(Some(&nodes)) { Some(nodes) } else { excluded }
     }
 
-    pub(super) fn somebody_but(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
+    pub(super) fn others_wait(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
         nodes.is_none_or(|nodes| self.queue.waiters().any(|waiter| !nodes.contains(&waiter.node)))
     }
 

@@ -1,4 +1,4 @@
-//! The registry's limits, as a leader learns them from nodes and tells them.
+//! The registry's limits, as a leader learns them from nodes and sends them to nodes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::core::budget::planted_bug::PlantedBug;
 
 /// For how long a new leader accepts limits that nodes know from others. Later, its own knowledge is better.
 const LEARNS_FOR: Duration = Duration::from_secs(30);
-/// For how long a new leader learns if it hears of a quota: by then all waiting nodes have asked it.
+/// For how long a new leader learns if a node reports a quota: by then all waiting nodes have asked it.
 const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
 
 impl Leader {
@@ -20,37 +20,43 @@ impl Leader {
     }
 
     /// The limits that are sent to a node.
-    pub(super) fn tell(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
+    pub(super) fn limits_for(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
         let mut known = self.quota.known_to(node, self.known(now));
         if *node != self.node {
             known.limits.iter_mut().for_each(|limit| limit.remaining = limit.remaining.saturating_sub(1));
-            self.own_pull_told = true;
-            self.others_heard = Some(now);
+            self.own_pull_announced = true;
+            self.others_last_seen = Some(now);
         }
         known
     }
 
     /// Takes what the registry stated in a pull, and returns when the pull was granted; none if this was reported before.
-    pub(super) fn told(&mut self, now: Duration, node: &NodeName, id: PermitId, limits: &[RegistryLimit]) -> Option<Option<Duration>> {
-        let granted = self.permits.tell(node, id)?;
+    pub(super) fn learn_stated(
+        &mut self,
+        now: Duration,
+        node: &NodeName,
+        id: PermitId,
+        limits: &[RegistryLimit],
+    ) -> Option<Option<Duration>> {
+        let granted = self.permits.mark_answered(node, id)?;
         let out = self.out();
-        self.quota.told(now, node, granted, limits, out);
+        self.quota.learn(now, node, granted, limits, out);
         Some(granted)
     }
 
     pub(super) fn learn_limits(&mut self, now: Duration, node: &NodeName, known: &KnownLimits) {
-        self.quota.heard(now, node);
+        self.quota.node_called(now, node);
         if now > self.since + LEARNS_FOR {
             return;
         }
         if !known.limits.is_empty() {
             let out = self.out();
-            self.quota.told(now, node, None, &known.limits, out);
+            self.quota.learn(now, node, None, &known.limits, out);
             if self.planted_bug != Some(PlantedBug::LearnsNothing) {
                 self.learns_until = self.learns_until.max(self.since + LEARNS_QUOTA);
             }
-        } else if known.none_told {
-            self.quota.none_told();
+        } else if known.none_stated {
+            self.quota.none_stated();
         }
     }
 }

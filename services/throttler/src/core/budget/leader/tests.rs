@@ -13,7 +13,7 @@ fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
     let policy = BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() };
     let term = Term { epoch: 1, first, until: Duration::from_secs(10) };
     let mut leader = Leader::new(now, node("leader"), "owner", policy, term, None);
-    leader.quota.none_told();
+    leader.quota.none_stated();
     leader
 }
 
@@ -24,11 +24,11 @@ fn ask(leader: &mut Leader, now: Duration, name: &str, random: &mut Random) -> (
 }
 
 fn return_of(name: &str, permit: PermitId) -> ReturnBudget {
-    ReturnBudget { owner: "owner".to_owned(), node: node(name), permit, used: true, told: None, served: None }
+    ReturnBudget { owner: "owner".to_owned(), node: node(name), permit, used: true, limits: None, served: None }
 }
 
 #[test]
-fn who_holds_much_is_passed_over_while_others_wait() {
+fn node_with_many_permits_is_passed_over_while_others_wait() {
     let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
     let mut leader = leader(now, 8, true);
     leader.reserve(0, 1);
@@ -53,8 +53,8 @@ fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others()
         let mut refused = 0;
         for _ in 0..5 {
             let permits = (0..BUDGET_PERMITS_PER_NODE).map(|_| PermitId::random(&mut random)).collect();
-            let (known, told) = (KnownLimits::default(), Vec::new());
-            leader.renew(now, &RenewBudget { owner: "owner".to_owned(), node: node("liar"), permits, told, known });
+            let (known, limits) = (KnownLimits::default(), Vec::new());
+            leader.renew(now, &RenewBudget { owner: "owner".to_owned(), node: node("liar"), permits, limits, known });
             for _ in 0..BUDGET_PERMITS_PER_NODE {
                 let (_, answer) = ask(&mut leader, now, "liar", &mut random);
                 refused += usize::from(matches!(answer, BudgetAnswer::Refused { .. }));
@@ -72,7 +72,7 @@ fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others()
 }
 
 #[test]
-fn nobody_gives_up_the_place_of_another() {
+fn no_node_gives_up_the_place_of_another() {
     let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
     let mut leader = leader(now, 1, true);
     ask(&mut leader, now, "a", &mut random);

@@ -11,14 +11,14 @@ use crate::core::budget::LEADER_LEASE;
 use crate::core::budget::client::BudgetClient;
 use crate::core::budget::leader::{Leader, Term};
 use crate::core::budget::planted_bug::PlantedBug;
-use crate::core::budget::rate::Told;
+use crate::core::budget::rate::ReportedRate;
 use crate::core::budget::step::Effect;
 
 impl Budgets {
     pub(super) fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
         let mine = self.leads.get(owner).map(|lead| lead.core.term.epoch);
-        let says_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
-        if says_mine {
+        let is_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
+        if is_mine {
             return self.client(now, owner, |client| client.led_by(now, leader), work);
         }
         if let Some(epoch) = mine {
@@ -40,7 +40,7 @@ impl Budgets {
         let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
         let is_held = self.leases.get(&owner).is_some_and(|lease| lease.until().is_some());
         if self.clients.contains_key(&owner) && !is_held {
-            // A node that is a client of the budget leads, even if it has heard of another leader meanwhile. Its request counts from when
+            // A node that is a client of the budget leads, even if it has learned of another leader meanwhile. Its request counts from when
             // it was sent.
             drop(self.lease(asked.min(now), &owner, lease::Input::Acquire, &mut Vec::new()));
         }
@@ -50,12 +50,12 @@ impl Budgets {
             // A repeated message must not make the leader forget what nodes report only once, and a lease that came too late is over.
             return;
         };
-        // If the record of an earlier leader was lost, the nodes that heard from that leader remember it.
+        // If the record of an earlier leader was lost, the nodes that leader has answered remember it.
         let term = Term { first: term.first && !client.was_led(now), ..term };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
-        let told = Told::of(core.rate());
+        let reported = ReportedRate::of(core.rate());
         self.reserve(&mut core);
-        self.leads.insert(owner.clone(), Lead { core, used: now, told });
+        self.leads.insert(owner.clone(), Lead { core, used: now, reported });
         self.client(now, &owner, |client| client.elected(now, term.epoch), work);
     }
 

@@ -13,14 +13,14 @@ use super::identity::Identity;
 
 /// Sends events to the node's own recorder.
 #[derive(Clone)]
-pub(super) struct Telling {
+pub(super) struct AgentEvents {
     node: NodeName,
     recorder: Addr<EventRecorder>,
     clock: Clock,
     started: Duration,
 }
 
-impl Telling {
+impl AgentEvents {
     pub(super) fn new(identity: &Identity, recorder: Addr<EventRecorder>, clock: Clock) -> Self {
         Self { node: identity.node.clone(), recorder, clock, started: identity.started.monotonic }
     }
@@ -31,7 +31,7 @@ impl Telling {
     }
 
     /// Records the event in a new trace, without waiting for the result.
-    pub(super) fn tell(&self, reason: EventReason, message: String, cause: Option<&str>, lasted: Option<Duration>) {
+    pub(super) fn record(&self, reason: EventReason, message: String, cause: Option<&str>, lasted: Option<Duration>) {
         let mut random = Random::from_system();
         let fresh = Meta::root(&mut random);
         let meta = Meta { trace: fresh.trace.child(&mut random), ..fresh };
@@ -41,7 +41,7 @@ impl Telling {
         let blank = PullEvent::new(id, time_ms, self.node.clone(), reason, message, meta.trace);
         let event = PullEvent { details: (details != EventDetails::default()).then_some(details), ..blank };
         if self.recorder.try_send(Ask(Envelope { meta, body: RecordEvent { event } })).is_err() {
-            tracing::warn!(reason = reason.as_str(), "what became of the agent was not recorded: the recorder has too much to do");
+            tracing::warn!(reason = reason.as_str(), "an event of the agent was not recorded: the event recorder's mailbox is full");
         }
     }
 }

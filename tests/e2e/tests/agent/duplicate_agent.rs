@@ -9,7 +9,7 @@ use support::requirement::met;
 use e2e::Agent;
 
 #[test]
-fn a_second_agent_on_the_same_state_is_refused_and_told_what_to_do() {
+fn a_second_agent_on_the_same_state_is_refused_with_what_to_do() {
     let place = Workplace::new();
     let first = Agent::start(&place, "n1", &[]).ready();
     let refused = Agent::start(&place, "n1", &[]).end().expect(1);
@@ -40,7 +40,7 @@ fn after_kill_9_the_next_one_takes_over_on_the_bus_too() {
     assert_eq!(nodes["instance"], second.described()["instance"]);
 }
 
-/// Whether a degraded node says that another agent has its name.
+/// Whether a degraded node reports that another agent has its name.
 fn is_aside(state: &str) -> bool {
     state.starts_with("degraded: ") && state.contains("a duplicate agent holds the name n1 ")
 }
@@ -59,7 +59,7 @@ fn instance(agent: &Agent<'_>) -> String {
 }
 
 #[test]
-fn a_second_agent_of_the_name_goes_on_without_the_bus_says_so_and_takes_the_name_when_it_is_free() {
+fn a_duplicate_agent_goes_on_without_bus_reports_it_and_takes_the_name_when_it_is_free() {
     if met(current_program()).is_none() {
         return;
     }
@@ -134,7 +134,7 @@ fn of_two_that_started_without_a_bus_the_younger_goes_on_without_it_when_it_come
 }
 
 #[test]
-fn an_agent_that_does_not_answer_holds_nobody_up_and_one_has_the_bus_when_it_does() {
+fn an_agent_that_does_not_answer_delays_no_agent_and_one_has_the_bus_when_it_answers() {
     if met(current_program()).is_none() {
         return;
     }

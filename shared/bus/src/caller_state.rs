@@ -9,11 +9,11 @@ pub(crate) const PROBE_HEADER: &str = "fleetpull-probe";
 
 /// Whether the sender of a request still waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
+pub enum CallerState {
     /// It waits.
-    Waits,
+    Waiting,
     /// It has given up: the request was cancelled, or its connection to this process has ended.
-    Gone,
+    Abandoned,
     /// Nobody subscribes to its reply subject now: its connection has ended, or it is reconnecting.
     Absent,
     /// It did not answer the probe, the bus is slow or lost, or it cannot be probed. The request is kept.

@@ -13,7 +13,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// A proxy on a free port. Its threads end with the process; each connection ends with either side.
 #[derive(Debug)]
-pub struct FarAway {
+pub struct FaultyLink {
     address: SocketAddr,
     link: Arc<Link>,
 }
@@ -39,7 +39,7 @@ struct Condition {
 /// Delayed bytes, and when they are due.
 type Travelling = (Instant, Vec<u8>);
 
-impl FarAway {
+impl FaultyLink {
     /// Starts a proxy for the server at `address`: an answer takes at least `round_trip`. The bandwidth of a connection is not
     /// limited.
     ///
@@ -68,11 +68,11 @@ impl FarAway {
     }
 
     /// Sets the round trip: from now on an answer takes at least this long.
-    pub fn take(&self, round_trip: Duration) {
+    pub fn set_round_trip(&self, round_trip: Duration) {
         self.link.now().delay = round_trip / 2;
     }
 
-    /// Closes all connections, and each new connection as soon as it is made, until [`FarAway::heal`].
+    /// Closes all connections, and each new connection as soon as it is made, until [`FaultyLink::heal`].
     pub fn cut(&self) {
         let mut now = self.link.now();
         now.cut = true;
@@ -82,7 +82,7 @@ impl FarAway {
         }
     }
 
-    /// Holds back everything in both directions until [`FarAway::heal`]: every byte, every end of a connection, every answer to a
+    /// Holds back everything in both directions until [`FaultyLink::heal`]: every byte, every end of a connection, every answer to a
     /// new connection. The data then arrives, as TCP would resend it.
     pub fn fall_silent(&self) {
         self.link.now().silent = true;
@@ -124,14 +124,14 @@ fn connect(link: &Arc<Link>, near: TcpStream, server: &str) -> std::io::Result<(
     if !now.cut {
         now.ends.extend([near.try_clone()?, far.try_clone()?]);
         drop(now);
-        carry(near, far, link);
-        carry(far_too, near_too, link);
+        forward(near, far, link);
+        forward(far_too, near_too, link);
     }
     Ok(())
 }
 
 /// Forwards bytes from one connection to the other, each piece after the delay of its time.
-fn carry(mut from: TcpStream, to: TcpStream, link: &Arc<Link>) {
+fn forward(mut from: TcpStream, to: TcpStream, link: &Arc<Link>) {
     let (depart, arrive) = channel();
     let (there, back) = (Arc::clone(link), Arc::clone(link));
     thread::spawn(move || {
@@ -173,7 +173,7 @@ mod tests {
     const NOTHING_WITHIN: Duration = Duration::from_millis(200);
 
     /// A proxy in front of a server that echoes every byte.
-    fn echo() -> FarAway {
+    fn echo() -> FaultyLink {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("it is bound");
         thread::spawn(move || {
@@ -181,10 +181,10 @@ mod tests {
                 thread::spawn(move || std::io::copy(&mut caller.try_clone().expect("a handle"), &mut caller));
             }
         });
-        FarAway::from(&address.to_string(), Duration::ZERO)
+        FaultyLink::from(&address.to_string(), Duration::ZERO)
     }
 
-    fn call(link: &FarAway) -> TcpStream {
+    fn call(link: &FaultyLink) -> TcpStream {
         TcpStream::connect(link.address()).expect("the proxy listens")
     }
 

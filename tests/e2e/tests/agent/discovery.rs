@@ -13,35 +13,35 @@ fn place() -> Workplace {
 }
 
 #[test]
-fn commands_on_the_agents_host_find_it_without_being_told_where() {
+fn commands_on_the_agents_host_find_it_without_an_address() {
     let (place, registry) = (place(), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
     let image = registry.image("shop/web:v1");
     assert!(place.run(&["nodes"]).expect(2).stderr.contains(NO_FLEET), "no agent is there yet");
     let agent = Agent::start_in(&place, "n1", "store", &[]).ready();
-    let whom = format!("asking the agent on this host alone, {}: give --nats URL to ask its whole fleet", agent.url());
+    let notice = format!("asking the agent on this host alone, {}: give --nats URL to ask its whole fleet", agent.url());
     let nodes = place.run(&["nodes", "-o", "json"]).expect(0);
     assert_eq!(nodes.object()["node"], "n1");
-    assert!(nodes.stderr.contains(&whom), "{nodes}");
+    assert!(nodes.stderr.contains(&notice), "{nodes}");
     assert_eq!(place.run(&["nodes", "-q"]).expect(0).stderr, "");
 
     assert_eq!(place.run(&["pull", &image, "--node", "n1", "-o", "json"]).expect(0).object()["outcome"], "pulled");
-    for (arguments, status, said) in [
+    for (arguments, status, expected) in [
         (&["pulls"][..], 0, "nothing"),
         (&["backoff", "list"], 0, ""),
         (&["budget", "list"], 0, ""),
         (&["events"], 0, "Pulled"),
-        (&["cancel", &image], 1, "none stands at all"),
+        (&["cancel", &image], 1, "there are none at all"),
         (&["backoff", "clear", &image], 1, ""),
         (&["explain", &image], 0, "n1"),
         (&["explain", &image, "--node", "n1"], 0, "n1"),
     ] {
         let done = place.run(arguments).expect(status);
-        assert!(done.output().contains(said) && done.stderr.contains(&whom), "{done}");
+        assert!(done.output().contains(expected) && done.stderr.contains(&notice), "{done}");
     }
     // These commands do not use the agent: a question to this process, and a question that needs the whole fleet.
     let own = place.run(&["explain", &image, "--store", "other"]);
-    assert!(!own.stderr.contains(&whom), "{own}");
+    assert!(!own.stderr.contains(&notice), "{own}");
     for more in [&["--all-nodes"][..], &["-l", "zone=a"]] {
         let refused = place.run(&[&["pull", &image][..], more].concat()).expect(2);
         assert!(refused.stderr.contains(NO_FLEET), "{refused}");
@@ -53,7 +53,7 @@ fn commands_on_the_agents_host_find_it_without_being_told_where() {
     assert!(without_bus.stderr.contains(&format!("answers without the bus: --agent {}", agent.url())), "{without_bus}");
     agent.signal(Signal::Kill);
     let _ = agent.wait();
-    assert!(place.run(&["nodes"]).expect(2).stderr.contains(NO_FLEET), "a socket is left that nobody listens on");
+    assert!(place.run(&["nodes"]).expect(2).stderr.contains(NO_FLEET), "a socket without a listener is left");
 }
 
 #[test]
