@@ -309,7 +309,7 @@ fn attempt_without_a_manifest_in_time_ends_as_failed() {
     let resolved = world.resolves()[0].failure.clone().unwrap();
     assert_eq!((resolved.class, resolved.authoritative), (FailureClass::RegistryUnavailable, false));
     let answer = world.answer_to(request);
-    assert_eq!(answer.message, "no answer within 15s: docker.io has not given the manifest");
+    assert_eq!(answer.message, "no answer within 15s: docker.io has not sent the manifest");
     assert_eq!(answer.reason, Some(Reason::ErrImagePull));
 }
 

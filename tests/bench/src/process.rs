@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clock::Clock;
 use tokio::process::Command;
 
@@ -56,13 +56,16 @@ pub(crate) fn resident_bytes(process: u32) -> Result<u64> {
     memory(process, "VmRSS").with_context(|| format!("process {process} has ended"))
 }
 
-/// The processor time of all threads of a process.
+/// The processor time of all threads that a process has now.
 pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
-    let mut nanoseconds = 0;
+    let (mut nanoseconds, mut threads) = (0, 0);
     for thread in fs::read_dir(format!("/proc/{process}/task")).with_context(|| format!("process {process} has ended"))? {
-        let text = fs::read_to_string(thread?.path().join("schedstat")).context("this kernel does not count the time of threads")?;
+        // A thread may end between the two reads.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
         nanoseconds += text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or_default();
+        threads += 1;
     }
+    ensure!(threads > 0, "this kernel does not count the time of threads");
     Ok(Duration::from_nanos(nanoseconds))
 }
 

@@ -366,7 +366,7 @@ fn requests_are_bounded() {
         node.give(Input::Request { request: RequestId(100 + number), key: key(&image), target: Target { reference: image, ..target() } });
     }
     node.ask();
-    assert!(node.held().cause.contains("wait for some of them"));
+    assert!(node.held().cause.contains("wait until some are pulled"));
     node.give(Input::Withdraw(RequestId(100)));
     node.ask();
     assert!(!matches!(node.decision, Some(Decision::Refused(_))));

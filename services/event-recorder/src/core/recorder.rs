@@ -117,6 +117,8 @@ pub struct Recorder {
     /// The write under way, and the tokens to answer after it.
     writing: Option<(Batch, Vec<Token>)>,
     write_again_at: Option<Duration>,
+    /// When deletions are written, if nothing else is written before.
+    remove_at: Option<Duration>,
     /// Events in memory that wait to be offered, by number.
     queue: BTreeMap<u64, Arc<PullEvent>>,
     /// Events after this number are in the store alone; none: all are in memory.
@@ -152,6 +154,7 @@ impl Recorder {
             waiting: Vec::new(),
             writing: None,
             write_again_at: None,
+            remove_at: None,
             queue: BTreeMap::new(),
             loading_until: None,
             in_flight: BTreeMap::new(),
@@ -201,7 +204,7 @@ impl Recorder {
             Delivery::Closed(at) => Some(at),
             _ => None,
         };
-        let write = self.write_again_at.filter(|_| self.writing.is_none());
+        let write = self.write_again_at.or(self.remove_at).filter(|_| self.writing.is_none());
         [self.folds.next_due(), open, write].into_iter().flatten().min()
     }
 

@@ -15,14 +15,14 @@ mod matching;
 mod options;
 mod secrets;
 
-use std::io::ErrorKind;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::Clock;
 use contract::messages::pull_coordinator::EndpointLogins;
-use tokio::io::AsyncReadExt;
 
 pub use audience::Audience;
 pub use credential::Credential;
@@ -35,6 +35,8 @@ use login_file::{Login, LoginFile};
 pub use options::{Environment, KUBELET_LOGIN_FILE, KeyringOptions};
 use options::{Location, Need};
 pub(crate) use secrets::Secrets;
+
+use crate::blocking::on_disk;
 
 /// The largest login file that is read; one with 1,000 registries has about 200 KiB.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
@@ -66,6 +68,14 @@ enum Helpers {
 struct Place {
     location: Location,
     cached: Mutex<Option<Cached>>,
+}
+
+/// The login files as they were when they were read, in the order in which they are searched.
+pub(crate) struct LoginFiles(Vec<FoundFile>);
+
+struct FoundFile {
+    location: Location,
+    file: Arc<LoginFile>,
 }
 
 struct Cached {
@@ -103,16 +113,22 @@ impl Keyring {
     /// # Errors
     /// A file cannot be read or parsed, or a helper that is named for this repository gives no answer.
     pub async fn lookup(&self, audience: &Audience) -> Result<Vec<Credential>, KeyringError> {
-        self.logins(audience, Helpers::Ask).await
+        self.logins(&self.files().await?, audience, Helpers::Ask).await
     }
 
     /// The identity towards these audiences, which are used in turn. Helpers' answers may come from the cache.
     pub async fn identity(&self, audiences: &[Audience]) -> Identity {
+        self.identity_in(self.files().await, audiences).await
+    }
+
+    /// As [`Keyring::identity`], with files that were read before.
+    pub(crate) async fn identity_in(&self, files: Result<LoginFiles, KeyringError>, audiences: &[Audience]) -> Identity {
+        // Other nodes cannot know what is wrong with the logins here.
+        let Ok(files) = files else { return Identity::unknown(audiences) };
         let mut logins: Vec<Credential> = Vec::new();
         for audience in audiences {
-            match self.logins(audience, Helpers::Cached).await {
+            match self.logins(&files, audience, Helpers::Cached).await {
                 Ok(found) => logins.extend(found),
-                // Other nodes cannot know what is wrong with the logins here.
                 Err(_) => return Identity::unknown(audiences),
             }
         }
@@ -124,32 +140,36 @@ impl Keyring {
     /// # Errors
     /// As [`Keyring::lookup`].
     pub async fn explain(&self, audience: &Audience, endpoint: &str) -> Result<EndpointLogins, KeyringError> {
-        let found = self.logins(audience, Helpers::Cached).await?;
-        let none_because = if found.is_empty() { Some(self.why_none(audience).await) } else { None };
+        let files = self.files().await?;
+        let found = self.logins(&files, audience, Helpers::Cached).await?;
+        let none_because = if found.is_empty() { Some(self.why_none_in(&files, audience).await) } else { None };
         let logins = found.into_iter().map(|login| login.source).collect();
         Ok(EndpointLogins { endpoint: endpoint.to_owned(), logins, none_because })
     }
 
     /// Why an audience gets no login, for people.
     pub(crate) async fn why_none(&self, audience: &Audience) -> String {
-        let withheld = self.logins(&Audience::runtime(audience.repository()), Helpers::Cached).await.unwrap_or_default();
+        self.why_none_in(&self.files().await.unwrap_or(LoginFiles(vec![])), audience).await
+    }
+
+    async fn why_none_in(&self, files: &LoginFiles, audience: &Audience) -> String {
+        let withheld = self.logins(files, &Audience::runtime(audience.repository()), Helpers::Cached).await.unwrap_or_default();
         if let Some(login) = withheld.iter().find(|login| !audience.may_see(login.server_address())) {
             return format!("the {} is sent to Docker Hub's own hosts alone, over TLS", login.source());
         }
-        let sources = self.sources();
-        if sources.is_empty() {
+        if files.0.is_empty() {
             return "there is no file of registry logins".to_owned();
         }
-        format!("none for {} in {}", audience.registry(), sources.join(", "))
+        let names: Vec<String> = files.0.iter().map(|found| found.location.describe()).collect();
+        format!("none for {} in {}", audience.registry(), names.join(", "))
     }
 
-    async fn logins(&self, audience: &Audience, helpers: Helpers) -> Result<Vec<Credential>, KeyringError> {
+    async fn logins(&self, files: &LoginFiles, audience: &Audience, helpers: Helpers) -> Result<Vec<Credential>, KeyringError> {
         let mut found: Vec<Credential> = Vec::new();
-        for place in &self.shared.places {
-            let Some(file) = place.read().await? else { continue };
+        for FoundFile { location, file } in &files.0 {
             let logins = file.logins(audience.repository()).into_iter();
             for login in logins.filter(|login| audience.may_see(login.server(audience.repository()))) {
-                let credential = self.resolve(login, place, audience.repository(), helpers).await?;
+                let credential = self.resolve(login, location, audience.repository(), helpers).await?;
                 // An equal login from another file would only be refused again.
                 found.extend(credential.filter(|new| !found.iter().any(|known| known.same_login(new))));
             }
@@ -157,18 +177,37 @@ impl Keyring {
         Ok(found)
     }
 
+    /// The login files, read on a thread that may block: a home directory may be on a server that hangs.
+    async fn files(&self) -> Result<LoginFiles, KeyringError> {
+        let keyring = self.clone();
+        on_disk(move || keyring.read()).await
+    }
+
+    /// Reads every login file, all in one call: a thread for each costs more than the files.
+    ///
+    /// # Errors
+    /// A file cannot be read or parsed.
+    pub(crate) fn read(&self) -> Result<LoginFiles, KeyringError> {
+        let read = |place: &Place| {
+            let found = |file| FoundFile { location: place.location.clone(), file };
+            place.read().map(|file| file.map(found)).transpose()
+        };
+        self.shared.places.iter().filter_map(read).collect::<Result<_, _>>().map(LoginFiles)
+    }
+
     /// The existing files, in the order in which they are searched.
     #[must_use]
     pub fn sources(&self) -> Vec<String> {
-        self.shared.places.iter().filter_map(Place::describe).collect()
+        let exists = |location: &&Location| matches!(location.need, Need::Named(_)) || location.path.is_file();
+        self.shared.places.iter().map(|place| &place.location).filter(exists).map(Location::describe).collect()
     }
 
-    async fn resolve(&self, login: Login, place: &Place, repository: &str, helpers: Helpers) -> HelperAnswer {
+    async fn resolve(&self, login: Login, location: &Location, repository: &str, helpers: Helpers) -> HelperAnswer {
         match &login {
             Login::Ready(credential) => Ok(Some(Credential::clone(credential))),
             Login::Helper { name, .. } => {
                 let (server, environment) = (login.server(repository), &self.shared.environment);
-                self.ask(&Question { name, named_in: &place.location.path, server, environment }, helpers).await
+                self.ask(&Question { name, named_in: &location.path, server, environment }, helpers).await
             }
         }
     }
@@ -201,13 +240,13 @@ impl std::fmt::Debug for Keyring {
 
 impl Place {
     /// The file's content, cached while the file is unchanged. `None` if it is missing and optional.
-    async fn read(&self) -> Result<Option<Arc<LoginFile>>, KeyringError> {
+    fn read(&self) -> Result<Option<Arc<LoginFile>>, KeyringError> {
         let path = &self.location.path;
-        let Some(stamp) = self.allow_missing(tokio::fs::metadata(path).await.map(|entry| Stamp::of(&entry)))? else { return Ok(None) };
+        let Some(stamp) = self.allow_missing(std::fs::metadata(path).map(|entry| Stamp::of(&entry)))? else { return Ok(None) };
         if let Some(file) = self.remembered(stamp) {
             return Ok(Some(file));
         }
-        let Some(content) = self.allow_missing(read_bounded(path).await)? else { return Ok(None) };
+        let Some(content) = self.allow_missing(read_bounded(path))? else { return Ok(None) };
         let file = LoginFile::parse(&content, &path.display().to_string())
             .map_err(|problem| KeyringError::Malformed { path: path.clone(), problem })?;
         let file = Arc::new(file);
@@ -220,7 +259,7 @@ impl Place {
         cached.as_ref().filter(|cached| cached.stamp == stamp).map(|cached| Arc::clone(&cached.file))
     }
 
-    fn allow_missing<T>(&self, read: std::io::Result<T>) -> Result<Option<T>, KeyringError> {
+    fn allow_missing<T>(&self, read: io::Result<T>) -> Result<Option<T>, KeyringError> {
         match (read, self.location.need) {
             (Ok(value), _) => Ok(Some(value)),
             (Err(error), Need::Usual) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
@@ -232,27 +271,19 @@ impl Place {
             (Err(error), _) => Err(KeyringError::Unreadable { path: self.location.path.clone(), problem: error.to_string() }),
         }
     }
-
-    fn describe(&self) -> Option<String> {
-        let path = self.location.path.display();
-        match self.location.need {
-            Need::Named(by) => Some(format!("{path} ({by})")),
-            Need::Usual | Need::Foreign => self.location.path.is_file().then(|| path.to_string()),
-        }
-    }
 }
 
 impl Stamp {
-    fn of(entry: &std::fs::Metadata) -> Self {
+    fn of(entry: &Metadata) -> Self {
         Self { modified: (entry.mtime(), entry.mtime_nsec()), inode: entry.ino(), size: entry.size() }
     }
 }
 
-async fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    tokio::fs::File::open(path).await?.take(FILE_MAX_BYTES + 1).read_to_end(&mut content).await?;
+    File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > FILE_MAX_BYTES {
-        return Err(std::io::Error::other(format!("it is larger than {FILE_MAX_BYTES} bytes")));
+        return Err(io::Error::other(format!("it is larger than {FILE_MAX_BYTES} bytes")));
     }
     Ok(content)
 }

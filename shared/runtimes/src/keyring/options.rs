@@ -74,6 +74,16 @@ pub(super) struct Location {
     pub(super) need: Need,
 }
 
+impl Location {
+    /// The path, and what named it, for people.
+    pub(super) fn describe(&self) -> String {
+        match self.need {
+            Need::Named(by) => format!("{} ({by})", self.path.display()),
+            Need::Usual | Need::Foreign => self.path.display().to_string(),
+        }
+    }
+}
+
 /// What follows if a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {

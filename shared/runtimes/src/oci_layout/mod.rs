@@ -133,16 +133,13 @@ impl ImageRuntime for OciLayout {
 
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
         let unknown = Route { shows_blobs: true, ..Route::unknown(reference, platform) };
-        let keyring = &self.shared.keyring;
-        let shared = Arc::clone(&self.shared);
-        let asked = reference.clone();
-        match on_disk(move || route_summary(&asked, &shared.route)).await {
-            None => Route::asking_as(keyring.identity(&[Audience::runtime(reference.repository())]).await, unknown),
-            Some(route_summary) => {
-                let identity = keyring.identity(&route_summary.audiences).await;
-                Route::asking_as(identity, Route { hash: route_summary.hash, endpoints: route_summary.endpoints, ..unknown })
-            }
-        }
+        let (shared, asked) = (Arc::clone(&self.shared), reference.clone());
+        let (route_summary, files) = on_disk(move || (route_summary(&asked, &shared.route), shared.keyring.read())).await;
+        let (audiences, route) = match route_summary {
+            None => (vec![Audience::runtime(reference.repository())], unknown),
+            Some(summary) => (summary.audiences, Route { hash: summary.hash, endpoints: summary.endpoints, ..unknown }),
+        };
+        Route::asking_as(self.shared.keyring.identity_in(files, &audiences).await, route)
     }
 
     async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {

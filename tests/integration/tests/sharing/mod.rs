@@ -90,7 +90,7 @@ fn a_registry_that_hangs_fails_for_all_in_time() {
         let node = Node::sharing(&runtime, &script, None);
         let outcome = node.put(wanted()).await;
         assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::RegistryUnavailable)));
-        assert_eq!(outcome.message, "no answer within 15s: localhost:5000 has not given the manifest");
+        assert_eq!(outcome.message, "no answer within 15s: localhost:5000 has not sent the manifest");
         assert_eq!(outcome.duration_ms, 15_000);
         assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
         let failure = script.resolutions().remove(0).failure.unwrap();

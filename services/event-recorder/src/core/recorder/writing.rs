@@ -1,5 +1,7 @@
 //! Writes batches to the store, one at a time, and again after a failure.
 
+use std::time::Duration;
+
 use clock::Now;
 
 use super::{Delivery, QUEUE_MOST, RETRY_EVERY, Recorder, number_of};
@@ -7,6 +9,8 @@ use crate::core::step::{Batch, Effect};
 
 /// How many deletions are collected for one write, unless something else is written.
 const REMOVED_TOGETHER: usize = 64;
+/// How long deletions wait for another write. An event that is still stored after a crash is offered again, and the stream knows it.
+const REMOVED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Recorder {
     pub(super) fn write(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -14,11 +18,15 @@ impl Recorder {
             return;
         }
         let is_urgent = !self.waiting.is_empty() || !self.batch.put.is_empty() || !self.batch.folds.is_empty() || !self.flushes.is_empty();
-        let is_idle = self.in_flight.is_empty() && self.queue.is_empty();
-        if self.batch.is_empty() || !(is_urgent || is_idle || self.batch.remove.len() >= REMOVED_TOGETHER) {
+        if self.batch.is_empty() {
             return;
         }
-        self.write_again_at = None;
+        // The mark and deletions are not urgent: a pull has some, and each write of its own costs as much as the events.
+        let due = *self.remove_at.get_or_insert(now.monotonic + REMOVED_WITHIN);
+        if !is_urgent && now.monotonic < due && self.batch.remove.len() < REMOVED_TOGETHER {
+            return;
+        }
+        (self.write_again_at, self.remove_at) = (None, None);
         let batch = std::mem::take(&mut self.batch);
         self.writing = Some((batch.clone(), std::mem::take(&mut self.waiting)));
         effects.push(Effect::Write(batch));
