@@ -11,5 +11,4 @@ mod leaks;
 mod nonsense;
 mod outage;
 mod traces;
-#[cfg(feature = "transcripts")]
 mod transcripts;

@@ -6,7 +6,6 @@ mod fleets;
 mod image;
 mod jaeger;
 mod promtool;
-mod transcripts;
 
 use std::path::Path;
 
@@ -26,8 +25,6 @@ pub(crate) enum Program {
     Jaeger,
     /// Prometheus' own checker: alert rules and their tests, and the metrics of a running agent.
     Promtool,
-    /// What terminals of 80 and 140 columns show in five incidents, compared with golden files; `BLESS=1` writes them.
-    Transcripts,
 }
 
 /// Gets the missing program and servers, and runs the check.
@@ -35,7 +32,7 @@ pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
     match program {
         Program::Image => tools::docker()?,
         Program::Fleets => {}
-        Program::Chaos | Program::Jaeger | Program::Promtool | Program::Transcripts => tools::run(root)?,
+        Program::Chaos | Program::Jaeger | Program::Promtool => tools::run(root)?,
     }
     match program {
         Program::Chaos => chaos::run(root),
@@ -43,6 +40,5 @@ pub(crate) fn run(root: &Path, program: Program) -> anyhow::Result<()> {
         Program::Image => image::run(root),
         Program::Jaeger => jaeger::run(root),
         Program::Promtool => promtool::run(root),
-        Program::Transcripts => transcripts::run(root),
     }
 }

@@ -12,13 +12,13 @@ use super::lanes::Job;
 /// The target of simulated fleets of real actors. It takes longest, so it runs first among the simulations.
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
-const WAITING: [&str; 3] = ["outage::", "cluster::", "behind_cri::"];
+const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
 /// Tests of these modules that are quick, and measure seconds. They run alone.
 const QUICK: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
 /// Modules that keep both cores busy: one writes a million keys, one kills and starts agents. They run last, one after the other.
 const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
 /// How many tests of the waiting modules run at once: each runs up to 20 fleets of its own at the same time.
-const WAITING_AT_ONCE: &str = "4";
+const WAITING_AT_ONCE: &str = "6";
 /// How many tests of single crates run at once: they wait for servers and for time as often as for a core.
 const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
@@ -97,12 +97,12 @@ mod tests {
             lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let planned: Vec<Vec<String>> = planned.collect();
-        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip nonsense::flood --skip chaos:: --test-threads 8";
+        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip transcripts:: --skip nonsense::flood --skip chaos:: --test-threads 8";
         assert_eq!(
             planned,
             [
                 vec![
-                    "outages: all-0 outage:: cluster:: behind_cri:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 4".to_owned(),
+                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 6".to_owned(),
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                 ],
