@@ -15,6 +15,8 @@ mod catch_panic;
 #[cfg(feature = "shell")]
 mod counters;
 #[cfg(feature = "shell")]
+mod effects;
+#[cfg(feature = "shell")]
 mod explain;
 #[cfg(feature = "shell")]
 mod inbound;

@@ -9,13 +9,13 @@ use actix::{Actor, Addr, Context, Handler, MessageResult, System};
 use actors::{Ask, Delivery, PanicGuard, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::nats::{NatsBus, NatsOptions};
-use bus::{BusRef, SharedState as _};
+use bus::{BusRef, Messaging as _, SharedState as _};
 use clock::{Clock, Jumps, Random};
 use contract::know::SharedBucket;
-use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place};
+use contract::messages::registrar::{FleetSeen, ListNodes, NodeList, Place, ReportAlive};
 use contract::messages::{backoff_tracker, throttler};
 use contract::subject::Fleet;
-use contract::{CallError, Envelope, Meta, NodeName, Service};
+use contract::{CallError, Command as _, Envelope, Meta, NodeName, Service};
 use futures::StreamExt as _;
 use registrar::{CountRegistrar, Leave, Neighbours, Registrar, RegistrarParts};
 use support::nats::{NatsConfig, NatsServer, current_program};
@@ -215,6 +215,24 @@ fn registrar_that_leaves_is_replaced_at_once() {
         tokio::time::sleep(Duration::from_secs(15)).await;
         let first = agents.remove(registrar_of(&agents).await[0]);
         first.address.send(Leave).await.unwrap();
+        first.bus.drain().await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(registrar_of(&agents).await.len(), 1);
+    });
+}
+
+#[test]
+fn registrar_whose_last_report_is_not_answered_has_time_left_to_give_its_lease_back() {
+    paused(async {
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        let hub = MemoryBus::new(clock.clone());
+        let mut agents = fleet(&hub, &clock, 3).await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        // It receives all reports and answers none.
+        let _silent = hub.subscribe(&Fleet::default().command_to_leader(Service::Registrar, ReportAlive::VERB), None).await.unwrap();
+        let (first, began) = (agents.remove(registrar_of(&agents).await[0]), clock.now().monotonic);
+        first.address.send(Leave).await.unwrap();
+        assert!(clock.now().monotonic - began < Duration::from_secs(1), "nothing would be left of the time");
         first.bus.drain().await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(registrar_of(&agents).await.len(), 1);

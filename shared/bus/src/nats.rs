@@ -12,6 +12,7 @@ mod log;
 mod login;
 mod no_connection;
 mod options;
+mod reconnect_delay;
 mod refusals;
 mod replicas;
 mod replies;

@@ -153,6 +153,12 @@ impl LeaseStore {
         locked(&self.released).remove(key);
     }
 
+    /// Forgets all of [`LeaseStore::saw_released`], because the bucket is or may be another one, in which a revision may be that of a lease
+    /// that another process holds.
+    pub fn forget_released(&self) {
+        locked(&self.released).clear();
+    }
+
     /// Looks up the holder of a lease; `of`: what the key is a hash of, else empty. A key that stays for two terms without a sign of its
     /// holder was written without a TTL, and is deleted.
     ///

@@ -159,6 +159,22 @@ async fn a_lease_that_was_seen_released_is_taken_by_one_write_and_a_wrong_revisi
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forgotten_revision_of_a_lost_bucket_takes_no_lease_of_the_next_bucket() {
+    let world = World::new().await;
+    let (a, b, c) = (world.store("a", "1"), world.store("b", "2"), world.store("c", "3"));
+    let held = take(&a).await.unwrap();
+    a.delete(&a.give_up(KEY, None).unwrap()).await.unwrap();
+    b.saw_released(KEY, held.revision + 1);
+    world.bus.lose_bucket("leases");
+    let theirs = take(&c).await.unwrap();
+    let renewed = c.renew(KEY, OF, theirs.epoch).await.unwrap().unwrap();
+    assert_eq!(renewed.revision, held.revision + 1, "as in the lost bucket");
+    b.forget_released();
+    assert_eq!(b.create(KEY, OF, 0).await.unwrap(), None);
+    assert_eq!(world.stored().await.unwrap().holder, "c".parse().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_costs_no_process_its_lease() {
     let world = World::new().await;
     // The requests of `unanswered` stand for requests of `a` without an answer.

@@ -8,6 +8,8 @@
 
 mod follower;
 mod server_time;
+mod step;
 
-pub use follower::{Counts, Effect, Follower, Input, Position, Reading};
+pub use follower::{Counts, Follower};
 pub use server_time::ServerTime;
+pub use step::{Effect, Input, Position, Reading};

@@ -159,7 +159,13 @@ impl Sharing {
 
     /// Passes an input to the follower of the reports.
     pub(crate) fn follow(&mut self, now: Duration, input: Input) -> Vec<Effect> {
-        self.follower.step(now, &mut self.random, input)
+        let is_lost = input == Input::Disconnected;
+        let effects = self.follower.step(now, &mut self.random, input);
+        if is_lost || effects.contains(&Effect::MadeAgain) {
+            // The bucket of leases may be lost too, and it may not be seen what is taken in the next one.
+            self.leases.forget_released();
+        }
+        effects
     }
 
     /// How much later than the fastest message this one came, given the server's time stamp.
@@ -233,4 +239,45 @@ impl Holders {
 
 pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use bus::memory::MemoryBus;
+    use contract::subject::Fleet;
+    use replication::{Position, Reading};
+
+    use super::*;
+
+    const KEY: &str = "lead.1.0";
+
+    #[tokio::test(start_paused = true)]
+    async fn revisions_of_released_leases_are_forgotten_with_the_connection_and_with_the_bucket() {
+        let read = |created: &str| {
+            let position = Position { created: created.to_owned(), sequence: 1 };
+            Input::Read { reading: Reading::default(), position, newest: None }
+        };
+        for loss in [Input::Disconnected, read("2")] {
+            let (shown, fleet, clock) = (format!("{loss:?}"), Fleet::default(), Clock::simulated(Duration::from_secs(1_000_000)));
+            let bus = MemoryBus::new(clock.clone());
+            let shared = SharedBus { bus: Arc::new(bus.connect()), fleet: fleet.clone() };
+            let mut sharing = Sharing::new("n1".parse().unwrap(), shared, Random::seeded(1), clock.clone());
+            sharing.follow(Duration::ZERO, read("1"));
+            sharing.leases.saw_released(KEY, 2);
+            sharing.follow(Duration::ZERO, loss);
+            let of_another = LeaseParts {
+                state: Arc::new(bus.connect()),
+                bucket: bucket_spec(SharedBucket::leases(&fleet)),
+                holder: "n2".parse().unwrap(),
+                instance: String::new(),
+                term: PROBE_DEADLINE,
+                clock,
+            };
+            let another = LeaseStore::new(of_another);
+            let held = another.create(KEY, "", 0).await.unwrap().unwrap();
+            assert_eq!(another.renew(KEY, "", held.epoch).await.unwrap().unwrap().revision, 2, "{shown}");
+            assert_eq!(sharing.leases.create(KEY, "", 0).await.unwrap(), None, "{shown}");
+        }
+    }
 }

@@ -1,22 +1,22 @@
-//! Clearance of a flight: requests it, waits for it with a limit, keeps it during the attempt, and reacts when it is lost.
+//! Clearance of a flight: requests it, keeps it during the attempt, and reacts when it is lost.
+
+mod resolving;
+mod waiting;
 
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{
-    CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance, ResolveAttempt,
-};
-use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Reason, Stage as RegistryStage};
+use contract::messages::backoff_tracker::{CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance};
+use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as RegistryStage};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
 use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
 use super::kubelet_messages;
-use super::outcomes;
 use super::registry_feedback::RegistryFeedback;
-use super::request::{Request, Stage, milliseconds};
-use super::step::{Effect, Failure, FlightId, RequestId};
+use super::request::{Request, milliseconds};
+use super::step::{Effect, Failure, FlightId};
 
 /// The tracker answers within this time, even if nothing has changed; then it is asked again. It is shorter than the time after which the
 /// tracker forgets a clearance, and than a caller's wait for the fleet, so that a tracker that does not answer is noticed first.
@@ -204,101 +204,6 @@ impl Coordinator {
         self.ask_again_after(now, id, ASK_EVERY_AT_LEAST, effects);
     }
 
-    /// Refuses a caller without a standing pull; for a standing pull, records an event if the refusal is new.
-    fn refuse_or_record(&mut self, now: Now, caller: RequestId, refusal: &Refusal, news: bool, effects: &mut Vec<Effect>) {
-        let Some(request) = self.requests.get(&caller) else { return };
-        if !request.standing && !refusal.unconfirmed {
-            self.refuse(now, caller, refusal.clone(), effects);
-        } else if news && request.standing {
-            let fact = outcomes::backoff_fact(request, refusal);
-            self.record(now, caller, fact, effects);
-        }
-    }
-
-    fn refuse(&mut self, now: Now, caller: RequestId, refusal: Refusal, effects: &mut Vec<Effect>) {
-        let Some(request) = self.requests.get(&caller) else { return };
-        let Stage::InFlight(flight) = request.stage else { return };
-        let (mut outcome, fact) = outcomes::backed_off(request, refusal);
-        outcome.waiting_ms = milliseconds(self.fleet_waited(now, flight, caller));
-        // The flight ends before the answer, so that an answered caller never sees its flight.
-        self.leave_flight(flight, caller, effects);
-        self.end(now, caller, outcome, Some(fact), effects);
-    }
-
-    /// How long a caller has waited for the fleet.
-    fn fleet_waited(&self, now: Now, id: FlightId, caller: RequestId) -> Duration {
-        let before = self.requests.get(&caller).map_or(Duration::ZERO, |request| request.fleet_waited_before);
-        let fleet = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref());
-        fleet.map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic).saturating_sub(before))
-    }
-
-    /// How much longer each caller without a standing pull may wait for the fleet.
-    fn patience_left(&self, now: Now, id: FlightId) -> Vec<(RequestId, Duration)> {
-        let (Some(flight), Some(limit)) = (self.flights.get(&id), self.policy.clearance_within) else { return Vec::new() };
-        let plain = |caller: &&RequestId| self.requests.get(caller).is_some_and(|request| !request.standing);
-        let left = |caller: &RequestId| (*caller, limit.saturating_sub(self.fleet_waited(now, id, *caller)));
-        flight.callers.iter().filter(plain).map(left).collect()
-    }
-
-    /// Sets the alarm for the first caller whose wait for the fleet ends.
-    pub(super) fn arm_patience(&mut self, now: Now, id: FlightId) {
-        let waits = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()).is_some_and(|fleet| fleet.is_waiting());
-        match self.patience_left(now, id).into_iter().map(|(_, left)| left).min().filter(|_| waits) {
-            Some(left) => self.alarms.set(Alarm::Patience(id), now.monotonic + left),
-            None => self.alarms.clear(Alarm::Patience(id)),
-        }
-    }
-
-    pub(super) fn patience_over(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        if let (FlightStage::AwaitingClearance, Some(fleet)) = (&flight.stage, &mut flight.fleet)
-            && fleet.asking
-            && fleet.answer_due < now.monotonic
-        {
-            // The tracker does not answer: fail open.
-            (fleet.asking, fleet.answered) = (false, false);
-            return self.clearance_decided(now, id, None, effects);
-        }
-        let refusal = self.why_it_waits(now, id);
-        for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| left.is_zero()) {
-            self.refuse(now, caller, refusal.clone(), effects);
-        }
-        self.callers_changed(now, id, effects);
-        self.arm_patience(now, id);
-    }
-
-    /// Why a flight waits for the fleet: the budget, a back-off entry, or another node's attempt.
-    fn why_it_waits(&self, now: Now, id: FlightId) -> Refusal {
-        let limit = self.policy.clearance_within.unwrap_or_default();
-        let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Refusal::default() };
-        if let Some(wait) = fleet.budget_wait {
-            let cause = format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_budget(&fleet.target.view.registry, wait));
-            return Refusal { class: FailureClass::RateLimited, cause, next_attempt_ms: milliseconds(wait), ..Refusal::default() };
-        }
-        fleet.current_refusal(now.monotonic).unwrap_or_else(|| Refusal {
-            cause: format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_clearance(limit)),
-            next_attempt_ms: milliseconds(limit),
-            ..Refusal::default()
-        })
-    }
-
-    /// Notes whether a flight waits for the fleet's budget. A caller that would wait longer than the policy allows is refused at once.
-    pub(super) fn wait_for_budget(&mut self, now: Now, id: FlightId, wait: Option<Duration>, effects: &mut Vec<Effect>) {
-        let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) else { return };
-        match wait {
-            None => fleet.stop_waiting(now.monotonic),
-            Some(wait) => {
-                fleet.begin_waiting(now.monotonic);
-                fleet.budget_wait = Some(wait);
-                let refusal = self.why_it_waits(now, id);
-                for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| *left < wait) {
-                    self.refuse(now, caller, refusal.clone(), effects);
-                }
-            }
-        }
-        self.arm_patience(now, id);
-    }
-
     /// Begins the pull when the permit is there. If clearance was lost meanwhile or is nearly over, requests it again: too little time
     /// would lead to a false "no answer" for the whole fleet.
     pub(super) fn begin_pull(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
@@ -391,46 +296,6 @@ impl Coordinator {
         fleet.is_known = false;
         fleet.lapsed = true;
         fleet.answer_by = None;
-        self.alarms.clear(Alarm::Manifest(id));
-        self.alarms.clear(Alarm::Clearance(id));
-    }
-
-    /// Notes that a blob was requested and no byte of any blob has come.
-    pub(super) fn blob_awaited(&mut self, id: FlightId) {
-        if let Some(flight) = self.flights.get_mut(&id) {
-            flight.awaits_blob = true;
-        }
-    }
-
-    /// Tells the tracker once for each stage that the stage has answered, if the tracker still knows the clearance.
-    pub(super) fn resolve_answered(&mut self, id: FlightId, stage: RegistryStage, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        flight.awaits_blob &= stage < RegistryStage::Blob;
-        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.reached.contains(&stage)) else { return };
-        fleet.reached.push(stage);
-        let resolve = ResolveAttempt { clearance: fleet.clearance, attempt: flight.attempt, failure: None, stage };
-        effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
-        if stage >= fleet.until {
-            self.mark_resolve_sent(id);
-        }
-    }
-
-    /// Tells the tracker that an attempt has failed, unless the stage that its clearance was for has answered or the tracker no longer
-    /// knows the clearance.
-    pub(super) fn resolve_failed(&mut self, id: FlightId, failure: &Failure, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        let Some(fleet) = flight.fleet.as_mut().filter(|fleet| fleet.is_known && !fleet.resolve_sent) else { return };
-        let failure = Some(outcomes::attempt_failure(flight.reference.requested(), failure));
-        let resolve = ResolveAttempt { clearance: fleet.clearance, attempt: flight.attempt, failure, stage: RegistryStage::default() };
-        effects.push(Effect::Resolve { resolve: Box::new(resolve), trace: flight.trace });
-        self.mark_resolve_sent(id);
-    }
-
-    fn mark_resolve_sent(&mut self, id: FlightId) {
-        if let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) {
-            fleet.resolve_sent = true;
-            fleet.answer_by = None;
-        }
         self.alarms.clear(Alarm::Manifest(id));
         self.alarms.clear(Alarm::Clearance(id));
     }

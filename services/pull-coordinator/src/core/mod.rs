@@ -7,7 +7,9 @@
 
 mod abandoned;
 mod alarms;
+mod answers;
 pub mod bounds;
+mod checks;
 mod clearance;
 mod coordinator;
 mod flight;
@@ -16,6 +18,7 @@ mod flights;
 mod invariants;
 pub mod kubelet_messages;
 mod outcomes;
+mod queries;
 mod registry_feedback;
 mod request;
 mod standing_pulls;

@@ -12,8 +12,8 @@ use crate::core::{Effect, Failure, ImageFacts, PulledFacts};
 pub(super) const ENTRY: &str = "fleetpull.entry.id";
 /// Whether the runtime has the image.
 pub(super) const PRESENT: &str = "fleetpull.image.present";
-/// How much of an image's name or of a cause a span contains, in characters.
-const IMAGE_MAX_BYTES: usize = 1024;
+/// How much of an image's name or of a cause a span contains.
+const TEXT_MAX_BYTES: usize = 1024;
 
 /// The attributes of a request.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Asked {
     fn attributes(self) -> Vec<KeyValue> {
         let mut attributes = match Reference::parse(&self.image) {
             Ok(reference) => image_attributes(&reference),
-            Err(_) => vec![KeyValue::new("container.image.name", self.image.chars().take(IMAGE_MAX_BYTES).collect::<String>())],
+            Err(_) => vec![KeyValue::new("container.image.name", beginning(&self.image))],
         };
         if let Some(PodRef { namespace, name, uid, .. }) = self.pod {
             attributes.extend(
@@ -118,7 +118,7 @@ pub(super) fn describe_refusal(span: &Span, refusal: &Refusal) {
     }
     describe_entry(span, refusal);
     span.set("fleetpull.held.class", refusal.class.as_str());
-    span.set("fleetpull.held.cause", refusal.cause.chars().take(IMAGE_MAX_BYTES).collect::<String>());
+    span.set("fleetpull.held.cause", beginning(&refusal.cause));
     span.set("fleetpull.held.next_attempt_ms", whole(refusal.next_attempt_ms));
     span.set_some("fleetpull.held.learned_by", refusal.learned_by.as_ref().map(ToString::to_string));
     span.set("fleetpull.held.unconfirmed", refusal.unconfirmed);
@@ -171,4 +171,21 @@ pub(super) fn describe_outcome(span: &Span, outcome: &PullOutcome) {
 
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn beginning(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_MAX_BYTES)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_that_is_no_image_is_shown_to_its_limit_in_bytes() {
+        for (image, bytes) in [("é".repeat(1_000), 1_024), (format!("a{}", "é".repeat(1_000)), 1_023), ("A:".to_owned(), 2)] {
+            let attributes = Asked { image: image.clone(), pod: None }.attributes();
+            assert_eq!(attributes, [KeyValue::new("container.image.name", image[..bytes].to_owned())]);
+        }
+    }
 }

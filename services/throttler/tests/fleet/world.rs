@@ -120,7 +120,7 @@ enum Event {
 
 #[derive(Clone, Debug)]
 enum Letter {
-    Call { from: usize, incarnation: u64, asked: Duration, call: BudgetRequest },
+    Call { from: usize, asked: Duration, call: BudgetRequest },
     Reply { asked: Duration, call: BudgetRequest, reply: BudgetReply },
     Turn(BudgetTurn),
     Lead(Option<(NodeName, u64)>),
@@ -326,7 +326,7 @@ impl World {
         match effect {
             Effect::Call { to, asked, call } => {
                 let to = index(&to);
-                self.send(at, to, Letter::Call { from: at, incarnation: self.nodes[at].incarnation, asked, call });
+                self.send(at, to, Letter::Call { from: at, asked, call });
             }
             Effect::Reply { .. } => unreachable!("answered where it is asked"),
             Effect::Turn { to, turn } => self.send(at, index(&to), Letter::Turn(turn)),
@@ -376,7 +376,7 @@ impl World {
         }
         let owner = OWNER.to_owned();
         match letter {
-            Letter::Call { from, incarnation, asked, call } => self.serve(to, from, incarnation, asked, call),
+            Letter::Call { from, asked, call } => self.serve(to, from, asked, call),
             Letter::Reply { asked, call, reply } => self.give(to, Input::Replied { asked, call, reply }),
             Letter::Turn(turn) => self.give(to, Input::Turn(turn)),
             Letter::Lead(leader) => self.give(to, Input::Lead { owner, leader }),
@@ -386,7 +386,7 @@ impl World {
         }
     }
 
-    fn serve(&mut self, at: usize, from: usize, _incarnation: u64, asked: Duration, call: BudgetRequest) {
+    fn serve(&mut self, at: usize, from: usize, asked: Duration, call: BudgetRequest) {
         let now = self.clock(at);
         let effects = self.nodes[at].core.step(now, Input::Called { token: 7, call: call.clone() });
         for effect in effects {

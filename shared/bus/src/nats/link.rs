@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_nats::{ClientError, Event, ReconnectToServer, Server, ServerError};
 use futures::StreamExt;
@@ -12,27 +11,12 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use super::no_connection;
+use super::reconnect_delay::{FailedAttempts, spread};
 use super::refusals::{Act, Refusals};
 use super::replies::Waiting;
 use super::target::shown_server;
 use crate::error::BusError;
 use crate::health::{BusHealth, HealthChanges};
-
-/// Each failed attempt to connect waits this much longer than the previous one.
-const RECONNECT_STEP: Duration = Duration::from_millis(50);
-
-/// The longest wait, so that a server that is back is found soon.
-const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
-
-/// The random part of a wait, so that a few clients do not reconnect at the same moment.
-const RECONNECT_JITTER: Duration = Duration::from_millis(100);
-
-/// The rate at which a whole fleet connects. A server should take at most 200 clients in 1 s, or a thirtieth of a large fleet; by chance up
-/// to half more than the mean connect in 1 s.
-const CONNECTS_PER_SECOND: u64 = 120;
-
-/// The longest that a client waits for its turn, for any size of the fleet.
-const LONGEST_SPREAD: Duration = Duration::from_secs(50);
 
 /// The state that the connection, its callbacks and its users share.
 pub(super) struct Link {
@@ -334,7 +318,7 @@ impl Link {
             let fewest = pool.iter().map(count).min()?;
             let best: Vec<_> = pool.iter().filter(|server| count(server) == fewest).collect();
             let chosen = best.get(rand::random_range(0..best.len()))?.addr.clone();
-            let failed = Failed { attempts: attempts.values().sum(), servers: pool.len() as u64 };
+            let failed = FailedAttempts { attempts: attempts.values().sum(), servers: pool.len() as u64 };
             *attempts.entry(shown_server(&chosen)).or_default() += 1;
             (chosen, failed.delay(spread(self.fleet_size.load(Ordering::Relaxed)), rand::random()))
         };
@@ -356,43 +340,9 @@ fn forbidden_subject(error: &str) -> Option<&str> {
     error.strip_prefix("Permissions Violation for Publish to \"")?.strip_suffix('"')
 }
 
-/// The time over which a fleet of this many clients connects.
-fn spread(fleet_size: u64) -> Duration {
-    Duration::from_millis(fleet_size.saturating_mul(1_000) / CONNECTS_PER_SECOND).min(LONGEST_SPREAD)
-}
-
-/// The attempts to connect since the last connection.
-#[derive(Clone, Copy)]
-struct Failed {
-    attempts: u64,
-    /// How many servers there are. Each is tried once before any is tried again.
-    servers: u64,
-}
-
-impl Failed {
-    /// How long to wait before the next attempt; `chance` in `[0, 1)`. The first attempt comes at any time within `spread`, and the first
-    /// of each later round of servers `spread` after the previous round. So a fleet that was restarted or lost its server at once connects
-    /// at an even rate, whenever the server is there.
-    fn delay(self, spread: Duration, chance: f64) -> Duration {
-        if self.attempts == 0 {
-            return spread.mul_f64(chance);
-        }
-        let failed = u32::try_from(self.attempts).unwrap_or(u32::MAX);
-        let base = RECONNECT_STEP.saturating_mul(failed).min(LONGEST_RECONNECT_DELAY) + RECONNECT_JITTER.mul_f64(chance);
-        if self.attempts.is_multiple_of(self.servers.max(1)) { base.max(spread) } else { base }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rand::rngs::StdRng;
-    use rand::{Rng as _, SeedableRng as _};
-
     use super::*;
-
-    fn after(attempts: u64, servers: u64) -> Failed {
-        Failed { attempts, servers }
-    }
 
     #[test]
     fn a_forbidden_subject_is_read() {
@@ -402,60 +352,6 @@ mod tests {
             ("Permissions Violation for Publish to a", None),
         ] {
             assert_eq!(forbidden_subject(text), subject, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_client_without_a_fleet_connects_at_once_and_then_each_half_second() {
-        for (attempts, base_ms) in [(0, 0), (1, 50), (2, 100), (10, 500), (11, 500), (u64::MAX, 500)] {
-            for chance in [0.0, 0.5, 0.999] {
-                let delay = after(attempts, 1).delay(spread(0), chance);
-                let base = Duration::from_millis(base_ms);
-                let jitter = if attempts == 0 { Duration::ZERO } else { RECONNECT_JITTER };
-                assert!(delay >= base && delay <= base + jitter, "after {attempts}: {delay:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn another_server_is_tried_soon_however_large_the_fleet() {
-        let spread = spread(10_000);
-        let delays: Vec<bool> = (1..7).map(|attempts| after(attempts, 3).delay(spread, 0.5) < Duration::from_secs(1)).collect();
-        assert_eq!(delays, [true, true, false, true, true, false]);
-    }
-
-    /// When each agent of a fleet connects to a server that is there from `back` on, if all began together; in seconds.
-    fn connects(nodes: u64, back: f64, chance: &mut StdRng) -> Vec<f64> {
-        let spread = spread(nodes);
-        let connect = |_| {
-            let (mut now, mut attempts) = (0.0, 0);
-            loop {
-                now += after(attempts, 1).delay(spread, chance.random()).as_secs_f64();
-                if now >= back {
-                    return now;
-                }
-                attempts += 1;
-            }
-        };
-        let mut times: Vec<f64> = (0..nodes).map(connect).collect();
-        times.sort_by(f64::total_cmp);
-        times
-    }
-
-    #[test]
-    fn agents_that_were_restarted_together_or_lost_their_server_connect_no_faster_than_it_takes_them() {
-        for nodes in [1, 30, 200, 300, 1_000, 3_000, 6_000, 10_000, 20_000] {
-            for back in [0.0, 0.3, 7.3, 100.0] {
-                for seed in 0..5 {
-                    let times = connects(nodes, back, &mut StdRng::seed_from_u64(seed));
-                    let within_a_second =
-                        |first: &f64| times.partition_point(|time| time - first < 1.0) - times.partition_point(|time| time < first);
-                    let most = times.iter().map(within_a_second).max().unwrap_or_default() as u64;
-                    assert!(most <= 200.max(nodes / 30), "{most} of {nodes} within a second, the server being back after {back} s");
-                    let last = times.last().copied().unwrap_or_default() - back;
-                    assert!(last <= (nodes as f64 / CONNECTS_PER_SECOND as f64).min(50.0) + 0.7, "the last of {nodes} after {last} s");
-                }
-            }
         }
     }
 }

@@ -11,6 +11,8 @@ mod hosts;
 mod layers;
 pub mod proto;
 mod pull_failures;
+mod signature_policy;
+mod stored_images;
 mod traced;
 mod watch;
 
@@ -23,7 +25,6 @@ use clock::Clock;
 use http::Uri;
 use image::{Platform, Reference};
 use metrics::Instruments;
-use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
@@ -34,10 +35,10 @@ use hosts::Hosts;
 use proto::runtime::image_service_client::ImageServiceClient;
 use proto::runtime::runtime_service_client::RuntimeServiceClient;
 use proto::runtime::{
-    AuthConfig, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, ImageStatusResponse, ListImagesRequest, PullImageRequest,
-    VersionRequest,
+    AuthConfig, ImageFsInfoRequest, ImageSpec, ImageStatusRequest, ImageStatusResponse, ListImagesRequest, PullImageRequest, VersionRequest,
 };
 use pull_failures::PullFailures;
+use stored_images::{digest_of, stored_images};
 use watch::Watcher;
 
 use crate::blocking::on_disk;
@@ -62,11 +63,6 @@ const ROUTE_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The folder of containerd's `hosts.toml` files by default.
 const HOSTS_FOLDER: &str = "/etc/containerd/certs.d";
-/// CRI-O's signature policy by default: its built-in path, and the one of its packages. Its own settings decide which counts, so nodes
-/// compare both.
-const POLICY_FILES: [&str; 2] = ["/etc/containers/policy.json", "/etc/crio/policy.json"];
-/// How many bytes of a policy's hash are used; a fleet has few policies.
-const POLICY_HASH_BYTES: usize = 8;
 /// The name of a pull without a login.
 const ANONYMOUS: &str = "anonymous";
 
@@ -134,7 +130,7 @@ impl CriRuntime {
     /// The route that containerd takes. CRI-O reads other files, and a runtime that does not answer may be either.
     async fn route_summary(&self, reference: &Reference, unknown: Route) -> Route {
         // A runtime whose settings cannot be read may have mirrors; a "not found" may then be one mirror's.
-        let policy = on_disk(|| policy_in(POLICY_FILES.map(Path::new))).await;
+        let policy = on_disk(signature_policy::policy_hash).await;
         let unreadable = Route { mirrored: true, policy, ..unknown };
         let is_containerd = tokio::time::timeout(ROUTE_LIMIT, self.watcher.is_containerd()).await;
         if !is_containerd.unwrap_or_default() {
@@ -316,21 +312,6 @@ impl ImageRuntime for CriRuntime {
     }
 }
 
-/// Hash of the signature policies of a node; empty if none can be read.
-fn policy_in(files: [&Path; 2]) -> String {
-    let policies = files.map(|file| std::fs::read(file).ok());
-    if policies.iter().all(Option::is_none) {
-        return String::new();
-    }
-    let mut hash = Sha256::new();
-    for policy in policies {
-        // The length separates the files, and tells a missing file from an empty one.
-        hash.update(policy.as_ref().map_or(u64::MAX, |policy| policy.len() as u64).to_be_bytes());
-        hash.update(policy.unwrap_or_default());
-    }
-    hash.finalize().iter().take(POLICY_HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
-}
-
 async fn within<T>(limit: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<Response<T>, CallFailure> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(|status| CallFailure::of(&status)),
@@ -351,82 +332,5 @@ fn auth_config(credential: &Credential) -> AuthConfig {
         identity_token: credential.identity_token().to_owned(),
         registry_token: credential.registry_token().to_owned(),
         ..AuthConfig::default()
-    }
-}
-
-/// One for each tag; an image without a tag is named by its digest.
-fn stored_images(image: Image) -> Vec<StoredImage> {
-    let untagged = if image.repo_tags.is_empty() { image.repo_digests.first() } else { None };
-    let names = image.repo_tags.iter().chain(untagged).map(|name| Some(name.clone()));
-    let names = if image.repo_tags.is_empty() && image.repo_digests.is_empty() { vec![None] } else { names.collect() };
-    let stored = |name: Option<String>| {
-        let reference = name.as_ref().and_then(|name| Reference::parse(name).ok());
-        let digest = reference.and_then(|reference| digest_of(&image, &reference));
-        StoredImage { name, digest, size_bytes: (image.size > 0).then_some(image.size), ..StoredImage::default() }
-    };
-    names.into_iter().map(stored).collect()
-}
-
-/// The digest under which the runtime knows the image in the reference's repository.
-fn digest_of(image: &Image, reference: &Reference) -> Option<String> {
-    let digests = image.repo_digests.iter().filter_map(|name| name.split_once('@'));
-    let mut digests = digests.filter(|(repository, _)| *repository == reference.repository()).map(|(_, digest)| digest);
-    match reference.digest() {
-        Some(asked) => digests.find(|digest| *digest == asked.as_str()),
-        None => digests.next(),
-    }
-    .map(str::to_owned)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn image_of_several_tags_is_listed_by_each_and_one_without_a_tag_by_its_digest() {
-        let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
-        let image = |tags: &[&str], digests: &[String]| Image {
-            id: digest("f"),
-            repo_tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            repo_digests: digests.to_vec(),
-            size: 5,
-            ..Image::default()
-        };
-        let listed = |image: Image| -> Vec<(Option<String>, Option<String>)> {
-            stored_images(image).into_iter().map(|image| (image.name, image.digest)).collect()
-        };
-        let of_app = format!("registry.example/app@{}", digest("a"));
-        let expected = |name: &str| (Some(name.to_owned()), Some(digest("a")));
-        let tags = ["registry.example/app:1", "registry.example/app:2"];
-        assert_eq!(listed(image(&tags, std::slice::from_ref(&of_app))), tags.map(expected));
-        assert_eq!(listed(image(&[], std::slice::from_ref(&of_app))), [expected(&of_app)]);
-        assert_eq!(listed(image(&[], &[])), [(None, None)]);
-    }
-
-    #[test]
-    fn policy_hash_depends_on_both_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, content: Option<&str>| {
-            let path = folder.path().join(name);
-            content.iter().for_each(|content| std::fs::write(&path, content).unwrap());
-            path
-        };
-        let of = |number: usize, one: Option<&str>, other: Option<&str>| {
-            policy_in([&file(&format!("{number}-containers"), one), &file(&format!("{number}-crio"), other)])
-        };
-        assert_eq!(of(0, None, None), "");
-        let policies = [
-            of(1, Some("reject"), None),
-            of(2, None, Some("reject")),
-            of(3, Some("reject"), Some("accept")),
-            of(4, Some("rejectaccept"), Some("")),
-            of(5, Some(""), None),
-        ];
-        for (index, policy) in policies.iter().enumerate() {
-            assert_eq!(policy.len(), 2 * POLICY_HASH_BYTES);
-            assert!(!policies[..index].contains(policy), "{index}");
-        }
-        assert_eq!(policies[0], of(6, Some("reject"), None));
     }
 }

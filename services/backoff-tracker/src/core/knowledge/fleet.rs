@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use contract::NodeName;
 
+use super::backoff_key::BackoffKeyId;
 use super::target::place;
 
 /// Pulls per second that a registry's budget allows by default.
@@ -103,6 +104,11 @@ impl Fleet {
     fn ranked(&self) -> bool {
         self.rank.is_some_and(|rank| rank < self.alive)
     }
+}
+
+/// A number for each key and step, from which a node's turn is derived.
+pub(super) fn purpose(backoff_key: BackoffKeyId, step: u32) -> u128 {
+    backoff_key.0.wrapping_add(u128::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
 #[cfg(test)]

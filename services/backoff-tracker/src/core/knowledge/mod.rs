@@ -7,13 +7,17 @@
 //!
 //! | guarantee | where |
 //! |---|---|
-//! | one failing request for all | `entry`: no attempt before the next one is due; `decide`: which node holds the lease |
-//! | all continue at once | `node`: a received success looks at every request that it touches; `fleet`: each continues in its turn |
+//! | one failing request for all | `entry`: no attempt before the next one is due; `clearance_leases`: which node holds the lease |
+//! | all continue at once | `received_reports`: a success looks at every request that it touches; `fleet`: each continues in its turn |
 //! | a sick node harms only itself | `entry`: which nodes it refuses; `replica`: which nodes are distrusted |
 //! | never worse than kubelet | `decide`: without a bus [`super::Delays`] decides; `without_bus`: for seconds, known entries still count |
 
 mod backoff_key;
+mod binding;
+mod bus_answers;
 mod cadence;
+mod clearance_leases;
+mod counts;
 mod decide;
 mod derived;
 mod entry;
@@ -29,9 +33,14 @@ mod lease_waits;
 mod looks_tests;
 mod node;
 mod openings;
+mod own_failures;
+mod own_rule;
 mod planted_bug;
+mod publish;
 mod queries;
+mod received_reports;
 mod recent_attempts;
+mod refusal;
 mod replica;
 mod report;
 mod reporters;
@@ -48,12 +57,13 @@ use std::time::Duration;
 pub use backoff_key::{About, BackoffKey, BackoffKeyId, Reach, hash128};
 pub use cadence::{LONGEST, LONGEST_RETRY_AFTER, delay};
 pub use contract::{Target, View};
+pub use counts::KnowledgeCounts;
 pub use entry::{Binding, Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
 pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal};
 pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_UNTIL_LOST, RequestId};
-pub use node::{Knowledge, KnowledgeCounts, MAX_REQUESTS};
+pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;
 pub use queries::Clearing;

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, ReportAttempt};
-use contract::{FailureClass, NodeName, Target};
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
+use contract::{NodeName, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::entry::{Binding, Entry, Viewpoint};
+use super::counts::KnowledgeCounts;
 use super::exemptions::Exemptions;
 use super::fleet::Fleet;
-use super::input::{Decision, Effect, Input, LeaseAnswer, Refusal};
-use super::lease::{LeaseName, Leases, MISSES_UNTIL_LOST, RequestId};
+use super::input::{Decision, Effect, Input};
+use super::lease::{LeaseName, Leases, RequestId};
 use super::lease_waits::LeaseWaits;
 use super::openings::Openings;
 use super::planted_bug::PlantedBug;
 use super::recent_attempts::RecentAttempts;
-use super::replica::{Replica, ReplicaCounts};
-use super::report::{Finding, Report};
+use super::replica::Replica;
+use super::report::Report;
 use super::request::{Request, State};
 use super::requests::{Fate, Requests};
 use super::retry_pauses::RetryPauses;
@@ -31,29 +31,6 @@ use crate::core::floor::Floors;
 
 /// Requests of one node at the same time: 1,000 standing pulls and 1,000 others in the node's queue. One more is refused.
 pub const MAX_REQUESTS: usize = 2_048;
-
-/// Counts since start, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KnowledgeCounts {
-    /// What the replica's bounds did.
-    pub replica: ReplicaCounts,
-    /// Requests now.
-    pub requests: u64,
-    /// Requests refused because there was no room.
-    pub refused_total: u64,
-    /// Failures dropped because they came after their lease had expired.
-    pub late_results_total: u64,
-    /// Answers of the bus that did not come in time.
-    pub bus_misses_total: u64,
-    /// Failures that this node did not publish because it is distrusted.
-    pub kept_to_itself_total: u64,
-    /// Requests refused because of other nodes' reports.
-    pub refused_by_shared_total: u64,
-    /// Requests that would have been refused without a pause, and if this node did not only observe.
-    pub observed_total: u64,
-    /// Clears that were new to this node.
-    pub cleared_total: u64,
-}
 
 /// The state machine of one node.
 #[derive(Debug)]
@@ -162,49 +139,16 @@ impl Knowledge {
         self.requests.next_wake().into_iter().chain(self.unpublished.next_wake()).min()
     }
 
-    /// The entries of all keys that fail, for lists.
-    #[must_use]
-    pub fn entries(&self, now: Duration) -> Vec<Entry> {
-        self.replica.backoff_keys().filter_map(|backoff_key| self.entry(now, backoff_key)).collect()
-    }
-
-    /// How many entries refuse this node.
-    #[must_use]
-    pub fn binding_count(&self, now: Duration) -> usize {
-        if self.is_without_bus() {
-            return 0;
-        }
-        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.exemptions.holds(now, entry.backoff_key.view());
-        self.entries(now).iter().filter(|entry| holds(entry)).count()
-    }
-
     /// A back-off key that there are reports of.
     #[must_use]
     pub fn backoff_key(&self, id: BackoffKeyId) -> Option<Arc<BackoffKey>> {
         self.replica.backoff_key(id)
     }
 
-    /// How long to wait for an answer of the bus; longer if the bus is slow.
-    #[must_use]
-    pub fn bus_answers_within(&self) -> Duration {
-        self.leases.answer_within()
-    }
-
-    /// Missed answers of the bus in a row.
-    pub(super) fn misses(&self) -> u32 {
-        self.misses
-    }
-
     /// Whether a request is known here.
     #[must_use]
     pub fn has_request(&self, request: RequestId) -> bool {
         self.requests.contains(request)
-    }
-
-    /// The node's own counts.
-    #[must_use]
-    pub fn own_counts(&self, now: Duration) -> BackoffCounts {
-        self.local.counts(now)
     }
 
     /// Whether the node uses its own rule because it has no bus.
@@ -217,24 +161,6 @@ impl Knowledge {
     #[must_use]
     pub fn own_reports(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
         self.replica.reports_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
-    }
-
-    /// Counts since start.
-    #[must_use]
-    pub fn counts(&self) -> KnowledgeCounts {
-        KnowledgeCounts { replica: self.replica.counts(), requests: self.requests.len() as u64, ..self.counts }
-    }
-
-    pub(super) fn entry(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
-        self.replica.entry(backoff_key, self.viewpoint(now))
-    }
-
-    pub(super) fn viewpoint(&self, now: Duration) -> Viewpoint<'_> {
-        let trusts_anyone = self.has(PlantedBug::TrustsEveryReporter);
-        let known = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
-        let (alive, alive_in_zone) = (known(self.fleet.alive), known(self.fleet.in_zone.unwrap_or_default()));
-        let endless = self.has(PlantedBug::StepsGrow);
-        Viewpoint { node: &self.node, now, alive_in_zone, alive, trusts_anyone, endless }
     }
 
     /// A target with its back-off keys.
@@ -286,16 +212,8 @@ impl Knowledge {
                 vec![]
             }
             Input::Lease(name, answer) => self.lease(now, name, answer, effects),
-            Input::LeaseTaken { name, holder, left } => {
-                if holder != self.node {
-                    self.leases.taken(now, name, left);
-                }
-                self.requests_of_lease(name)
-            }
-            Input::LeaseFreed(name) => {
-                self.leases.freed(now, name);
-                self.requests_of_lease(name)
-            }
+            Input::LeaseTaken { name, holder, left } => self.lease_taken(now, name, &holder, left),
+            Input::LeaseFreed(name) => self.lease_freed(now, name),
             Input::Fleet { alive, rank } => {
                 self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) };
                 vec![]
@@ -313,15 +231,9 @@ impl Knowledge {
                 self.exemptions.fleet_observes = fleet_observes;
                 self.requests.ids()
             }
-            Input::BusLost => {
-                self.unpublished.bus_lost();
-                self.set_without_bus(Some(WithoutBus { since: now, lost: now }))
-            }
-            Input::NoLeases => self.set_without_bus(Some(WithoutBus { since: now, lost: now })),
-            Input::BusBack => {
-                self.unpublished.bus_back();
-                self.set_without_bus(None)
-            }
+            Input::BusLost => self.bus_lost(now),
+            Input::NoLeases => self.no_leases(now),
+            Input::BusBack => self.bus_back(),
             Input::CaughtUp => {
                 self.caught_up(now);
                 vec![]
@@ -340,116 +252,12 @@ impl Knowledge {
         vec![id]
     }
 
-    /// The refusal of one request too many.
-    #[must_use]
-    pub fn no_room(&self, now: Duration) -> Refusal {
-        Refusal {
-            class: FailureClass::NodeLocal,
-            cause: format!("{MAX_REQUESTS} images are requested on this node already: wait until some are pulled, or cancel them"),
-            learned_by: self.node.clone(),
-            learned_ago: Duration::ZERO,
-            trace: None,
-            next_attempt: now + BackoffPolicy::default().initial,
-            unconfirmed: false,
-            entry: None,
-        }
-    }
-
-    fn report_received(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
-        let answered_at = now.saturating_sub(age);
-        // This success makes a node that failed distrusted, but that node may have failed as all did: it makes one more attempt.
-        let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
-        if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
-            return vec![];
-        }
-        self.other_is_stored(now, &report);
-        if succeeded {
-            self.release(released);
-            self.abandon_hanging(now, backoff_key, answered_at, effects);
-        }
-        self.requests.touching(backoff_key)
-    }
-
-    /// Ends the local rule's delay of pulls that failed by this key, because another node has shown that it is in order.
-    pub(super) fn lift_own_delays(&mut self, now: Duration, backoff_key: BackoffKeyId) {
-        let released = self.released_by(now, backoff_key, now);
-        self.release(released);
-    }
-
-    /// The local keys that failed by a back-off key before it was answered, unless this node is distrusted for it.
-    fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
-        let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| {
-            let distrusted = self.replica.is_distrusted(now, &self.node, cause.backoff_keys.iter().find(|own| own.id() == backoff_key));
-            !distrusted && cause.at < answered_at
-        });
-        released.map(|(key, _)| key).collect()
-    }
-
-    fn release(&mut self, released: BTreeSet<LocalKey>) {
-        if released.is_empty() {
-            return;
-        }
-        released.iter().for_each(|key| self.local.clear(key));
-        let waits = |request: &Request| matches!(request.state, State::Fresh) && request.keys().any(|key| released.contains(key));
-        let waiting: Vec<RequestId> = self.requests.iter().filter(|(_, request)| waits(request)).map(|(id, _)| id).collect();
-        for id in waiting {
-            self.requests.change(id, |request| request.state = State::Delayed);
-        }
-    }
-
-    fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        // A late answer counts as missed, because its request went ahead without it.
-        if self.leases.asker(name).is_some() {
-            self.misses = 0;
-        }
-        match answer {
-            LeaseAnswer::Won => match self.leases.won(now, name) {
-                Some(request) if self.requests.contains(request) => vec![request],
-                asked => {
-                    effects.push(Effect::ReleaseLease(name));
-                    if asked.is_none() {
-                        return vec![];
-                    }
-                    // Other requests of this node may need it.
-                    self.leases.give_up_mine(now, name);
-                    self.requests_of_lease(name)
-                }
-            },
-            LeaseAnswer::Lost(left) => {
-                let asker = self.leases.asker(name);
-                self.leases.taken(now, name, left);
-                asker.into_iter().chain(self.requests_of_lease(name)).collect()
-            }
-        }
-    }
-
-    fn set_without_bus(&mut self, without_bus: Option<WithoutBus>) -> Vec<RequestId> {
-        self.without_bus = without_bus.map(|without_bus| self.without_bus.unwrap_or(without_bus));
-        self.lease_waits.start_again();
-        self.misses = 0;
-        self.requests.ids()
-    }
-
+    /// Time has passed; returns the requests to look at.
     fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let missed = self.leases.give_up(now);
         let mut due: BTreeSet<RequestId> = self.publish_unpublished(now, effects).into_iter().collect();
         due.extend(self.requests.due(now));
-        if !missed.is_empty() {
-            self.counts.bus_misses_total += missed.len() as u64;
-            if self.misses == 0 {
-                self.missed_since = now;
-            }
-            self.misses += 1;
-            self.missed_last = now;
-            if self.misses >= MISSES_UNTIL_LOST {
-                due.extend(self.set_without_bus(Some(WithoutBus { since: now, lost: self.missed_since })));
-            }
-        }
-        for id in missed {
-            self.requests.change(id, |request| request.unanswered = true);
-            due.insert(id);
-        }
+        due.extend(self.answers_missed(now, missed));
         due.into_iter().collect()
     }
 
@@ -487,11 +295,6 @@ impl Knowledge {
 
     pub(super) fn give_back(&mut self, now: Duration, id: RequestId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
         effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
-    }
-
-    /// The request that waits for a lease first.
-    fn requests_of_lease(&self, name: LeaseName) -> Vec<RequestId> {
-        self.requests.first_in_queue(name.backoff_key()).into_iter().collect()
     }
 }
 

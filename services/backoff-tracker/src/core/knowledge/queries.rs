@@ -10,12 +10,13 @@ use contract::{PodRef, TraceContext};
 use image::Reference;
 
 use super::backoff_key::BackoffKeyId;
-use super::decide::{not_due, refusal_by};
+use super::binding::not_due;
 use super::entry::{Binding, Entry};
 use super::exemptions::PauseInForce;
 use super::input::Refusal;
 use super::lease::RequestId;
 use super::node::Knowledge;
+use super::refusal::refusal_by;
 use super::request::State;
 use crate::core::causes::Cause;
 use crate::core::delays::milliseconds;

@@ -1,6 +1,8 @@
 //! The replica: every report that this node has received, within bounds.
 
+mod cleared;
 mod distrust;
+mod retention;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,32 +12,14 @@ use contract::{FailureClass, NodeName, TraceContext};
 
 pub use self::distrust::DISTRUSTED_FOR;
 use self::distrust::{Distrust, Kind, kind};
+pub(super) use self::retention::{KEPT_FOR, expires};
+pub use self::retention::{LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, keep_for};
 use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
-use super::cadence;
 use super::derived::Derived;
 use super::entry::{Binding, Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
-use super::report::{Finding, MAX_MESSAGE_BYTES, Report};
+use super::report::{Finding, Report};
 use super::reporters::{ReporterId, Reporters};
-
-/// How long a report is kept. No rule looks further back.
-pub(super) const KEPT_FOR: Duration = Duration::from_secs(600);
-/// A report is kept this much longer than the registry's `Retry-After`.
-const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// The longest that any report is kept.
-pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AFTER.as_secs() + KEPT_BEYOND_RETRY_AFTER.as_secs());
-/// The oldest age with which a report is taken. Older ones are replays or come from a broken clock, and count as this old. The
-/// clock of this core begins no later than here, so that a report from before the node started has a date.
-pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
-/// How often reports that are too old are looked for.
-const COLLECTED_EVERY: Duration = Duration::from_secs(10);
-/// How many keys one node may report: a bad registry with a few hundred images. For one more its oldest report goes.
-pub const MAX_KEYS_OF_ONE: usize = 512;
-/// How many reports are kept in all, 40 MiB at most. For one more the oldest report of the node with the most reports goes.
-pub const MAX_REPORTS: usize = 32_768;
-
-/// How many cleared keys and images are remembered, for as long as reports are kept. For one more the oldest is forgotten.
-const MAX_CLEARED: usize = 4_096;
 
 /// What the bounds did, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,26 +93,6 @@ impl Replica {
     pub(super) fn is_news(&self, now: Duration, report: &Report, date: Duration) -> bool {
         let known = self.received(report.backoff_key.id(), &report.reporter);
         known.is_none_or(|known| newer(report, date, known)) && date + keep_for(report) >= now
-    }
-
-    /// An operator cleared a key at `date`. Returns whether that is new.
-    pub(super) fn clear(&mut self, backoff_key: BackoffKeyId, date: Duration) -> bool {
-        self.derived.forget(backoff_key);
-        remember(&mut self.cleared, backoff_key, date)
-    }
-
-    /// An operator cleared an image at `date`. The known keys of the image are cleared separately.
-    pub(super) fn clear_image(&mut self, image: &str, date: Duration) {
-        // A longer name is no image, but costs memory.
-        if image.len() <= MAX_MESSAGE_BYTES {
-            remember(&mut self.cleared_images, image.to_owned(), date);
-        }
-    }
-
-    /// When a key was cleared last.
-    fn cleared_at(&self, backoff_key: &BackoffKey) -> Option<Duration> {
-        let image = backoff_key.about().reference();
-        self.cleared.get(&backoff_key.id()).max(image.and_then(|image| self.cleared_images.get(image))).copied()
     }
 
     /// Since when failures of a key count: since its newest success, or since it was cleared.
@@ -295,95 +259,9 @@ impl Replica {
         ReplicaCounts { reports: self.reporters.reports() as u64, ..self.counts }
     }
 
-    fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
-        let asks_for_years =
-            report.finding.details().and_then(|details| details.retry_after).is_some_and(|asked| asked > cadence::LONGEST_RETRY_AFTER);
-        if age > OLDEST || asks_for_years {
-            self.counts.clamped_total += 1;
-        }
-        age.min(OLDEST)
-    }
-
     fn received_from(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
         self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
-
-    fn make_room(&mut self, reporter: ReporterId) {
-        if self.reporters.count_of(reporter) > MAX_KEYS_OF_ONE {
-            self.forget_oldest_of(reporter);
-        }
-        if self.reporters.reports() > MAX_REPORTS
-            && let Some(most) = self.reporters.with_most_reports()
-        {
-            self.forget_oldest_of(most);
-        }
-    }
-
-    fn forget_oldest_of(&mut self, by: ReporterId) {
-        if let Some(backoff_key) = self.reporters.oldest_of(by) {
-            self.forget(backoff_key, by);
-            self.counts.evicted_total += 1;
-        }
-    }
-
-    fn forget(&mut self, backoff_key: BackoffKeyId, by: ReporterId) {
-        self.derived.forget(backoff_key);
-        if let Some(reports) = self.backoff_keys.get_mut(&backoff_key) {
-            let kind = reports.any().map(|received| kind(&received.report.backoff_key));
-            reports.remove(by);
-            let fails = reports.fails();
-            if reports.is_empty() {
-                self.backoff_keys.remove(&backoff_key);
-            }
-            if let Some(kind) = kind {
-                self.note_failing(kind, backoff_key, fails);
-            }
-        }
-        self.reporters.forget(by, backoff_key);
-    }
-
-    fn collect_garbage(&mut self, now: Duration) {
-        if now < self.collected + COLLECTED_EVERY {
-            return;
-        }
-        self.collected = now;
-        for nodes in self.distrust.values_mut() {
-            nodes.retain(|_, distrust| now < distrust.refuted_at + 2 * DISTRUSTED_FOR);
-        }
-        self.distrust.retain(|_, nodes| !nodes.is_empty());
-        self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);
-        self.cleared_images.retain(|_, date| now < *date + LONGEST_KEPT);
-        if now <= self.oldest_expires {
-            return;
-        }
-        let all = || self.backoff_keys.iter().flat_map(|(backoff_key, reports)| reports.expiries().map(|(by, at)| (*backoff_key, by, at)));
-        let expired: Vec<(BackoffKeyId, ReporterId)> =
-            all().filter(|(_, _, expires)| *expires < now).map(|(backoff_key, by, _)| (backoff_key, by)).collect();
-        let oldest = all().map(|(_, _, expires)| expires).filter(|expires| *expires >= now).min();
-        self.oldest_expires = oldest.unwrap_or(Duration::MAX);
-        for (backoff_key, by) in expired {
-            self.forget(backoff_key, by);
-        }
-    }
-}
-
-/// Remembers when something was cleared. Returns whether that is new.
-fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: What, date: Duration) -> bool {
-    if cleared.get(&what).is_some_and(|known| *known >= date) {
-        return false;
-    }
-    cleared.insert(what, date);
-    if cleared.len() > MAX_CLEARED
-        && let Some(oldest) = cleared.iter().min_by_key(|(_, date)| **date).map(|(what, _)| what.clone())
-    {
-        cleared.remove(&oldest);
-    }
-    true
-}
-
-/// When a report becomes too old to be kept.
-pub(super) fn expires(received: &Received) -> Duration {
-    received.date + kept_for(received.claim.and_then(|claim| claim.retry_after))
 }
 
 /// True if a report is later than the known one, on the same clock.
@@ -392,14 +270,4 @@ fn newer(report: &Report, date: Duration, known: &Received) -> bool {
         return report.finding.weight() > known.report.finding.weight();
     }
     (date, report.finding.weight(), report.attempt) > (known.date, known.report.finding.weight(), known.report.attempt)
-}
-
-/// How long a report is of use.
-#[must_use]
-pub fn keep_for(report: &Report) -> Duration {
-    kept_for(report.finding.details().and_then(|details| details.retry_after))
-}
-
-fn kept_for(asked: Option<Duration>) -> Duration {
-    KEPT_FOR.max(asked.unwrap_or_default().min(cadence::LONGEST_RETRY_AFTER) + KEPT_BEYOND_RETRY_AFTER)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::QUIET_AFTER;
 use super::backoff_key::BackoffKeyId;
-use super::decide::purpose;
+use super::fleet::purpose;
 use super::input::Effect;
 use super::lease::RequestId;
 use super::node::Knowledge;

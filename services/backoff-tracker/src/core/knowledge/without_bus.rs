@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use contract::FailureClass;
 
-use super::decide::{purpose, refusal_by};
 use super::entry::Entry;
+use super::fleet::purpose;
 use super::input::Refusal;
 use super::node::Knowledge;
+use super::refusal::refusal_by;
 use super::target::TargetKeys;
 use crate::core::delays::Failing;
 

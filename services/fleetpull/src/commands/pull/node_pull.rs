@@ -23,7 +23,7 @@ use crate::tracing_of_command::CommandTrace;
 
 /// How often a pulling node is asked for its progress. This also detects a silent node.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After this many unanswered requests a node counts as silent.
+/// After this many unanswered requests a node counts as silent. As many wait for their answers at the same time.
 const SILENT_AFTER: u32 = 3;
 /// An image that is missing from the agent's pulls in this many checks in a row is lost: the agent restarted.
 const LOST_AFTER: u32 = 2;
@@ -48,6 +48,9 @@ pub(super) enum News {
 
 /// The answer to the request for an image.
 type Answer = (String, Result<PullOutcome, CallError>);
+
+/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own.
+type Looked = Result<(Vec<PullStatus>, Vec<StandingPullStatus>), CallError>;
 
 impl<'a> Job<'a> {
     /// A job that starts now.
@@ -123,6 +126,7 @@ struct NodePull<'a> {
     /// Images to request.
     queue: VecDeque<String>,
     asked: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
+    looks: FuturesUnordered<LocalBoxFuture<'a, Looked>>,
     /// Standing pulls whose answer was lost with the agent or the connection. They continue on the node, and are requested again.
     again: Vec<String>,
     /// In how many checks in a row each image was missing from the agent's pulls.
@@ -136,14 +140,14 @@ struct NodePull<'a> {
 pub(super) async fn pull<'a>(job: &'a Job<'a>, begin: Begin, news: mpsc::Sender<News>) -> NodeName {
     let open: BTreeSet<String> = begin.images.iter().cloned().collect();
     let queue = begin.images.into();
-    let (asked, again) = (FuturesUnordered::new(), Vec::new());
+    let (asked, looks, again) = (FuturesUnordered::new(), FuturesUnordered::new(), Vec::new());
     let missed = BTreeMap::new();
-    let mut pull = NodePull { job, node: begin.node, news, open, queue, asked, again, missed, seen: false, unanswered: 0 };
+    let mut pull = NodePull { job, node: begin.node, news, open, queue, asked, looks, again, missed, seen: false, unanswered: 0 };
     pull.carry_out().await;
     pull.node
 }
 
-impl NodePull<'_> {
+impl<'a> NodePull<'a> {
     async fn carry_out(&mut self) {
         let mut look = tokio::time::interval(LOOK_EVERY);
         // The first item is the current state of the bus. Each later `Connected` means that the connection was lost before.
@@ -159,11 +163,16 @@ impl NodePull<'_> {
                 Some(BusHealth::Connected | BusHealth::Degraded { .. }) = links.next() => {
                     // A request or its answer may have been lost with the connection. A repeated request joins the running pull.
                     self.asked.clear();
+                    self.looks.clear();
                     self.again.clear();
                     self.queue = self.open.iter().cloned().collect();
                 }
                 Some((image, answer)) = self.asked.next() => self.on_answer(image, answer).await,
-                _ = look.tick() => self.look().await,
+                Some(looked) = self.looks.next() => self.on_look(looked).await,
+                _ = look.tick(), if self.looks.len() < SILENT_AFTER as usize => {
+                    let looking = self.look();
+                    self.looks.push(looking);
+                }
             }
         }
     }
@@ -189,22 +198,31 @@ impl NodePull<'_> {
         left && self.seen && !self.job.args.many.detach && !matches!(error, CallError::Refused { .. })
     }
 
-    async fn look(&mut self) {
-        match self.job.client.ask(&self.node, ListPulls {}, ANSWER_WITHIN).await {
-            Ok(list) => {
+    fn look(&self) -> LocalBoxFuture<'a, Looked> {
+        let (job, node) = (self.job, self.node.clone());
+        Box::pin(async move {
+            let list = job.client.ask(&node, ListPulls {}, ANSWER_WITHIN).await?;
+            let mut standing_pulls = Vec::new();
+            if !job.standing_pulls.is_empty() {
+                let listed = job.client.ask(&node, ListStandingPulls {}, ANSWER_WITHIN).await.unwrap_or_default().standing_pulls;
+                standing_pulls =
+                    listed.into_iter().filter(|status| job.standing_pulls.get(&status.image) == Some(&status.standing_pull)).collect();
+            }
+            Ok((list.pulls, standing_pulls))
+        })
+    }
+
+    async fn on_look(&mut self, looked: Looked) {
+        match looked {
+            Ok((pulls, standing_pulls)) => {
                 (self.seen, self.unanswered) = (true, 0);
                 self.queue.extend(self.again.drain(..));
-                let mut standing_pulls = Vec::new();
-                if !self.job.standing_pulls.is_empty() {
-                    let listed =
-                        self.job.client.ask(&self.node, ListStandingPulls {}, ANSWER_WITHIN).await.unwrap_or_default().standing_pulls;
-                    standing_pulls = listed
-                        .into_iter()
-                        .filter(|status| self.job.standing_pulls.get(&status.image) == Some(&status.standing_pull))
-                        .collect();
+                self.ask_again_for_what_is_lost(&pulls, &standing_pulls);
+                if !self.queue.is_empty() {
+                    // Answers to earlier requests do not show what is requested now.
+                    self.looks.clear();
                 }
-                self.ask_again_for_what_is_lost(&list.pulls, &standing_pulls);
-                let pulls = list.pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
+                let pulls = pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
                 // Progress that is not read in time is outdated, so it may be dropped.
                 let _ = self.news.try_send(News::Progress(self.node.clone(), pulls, standing_pulls));
             }
@@ -256,5 +274,37 @@ impl NodePull<'_> {
         let named = ListBackoffs { what: Some(image.to_owned()), ..ListBackoffs::default() };
         let list = self.job.client.ask(&self.node, named, ANSWER_WITHIN).await.ok()?;
         list.entries.into_iter().find(|entry| entry.probed_by.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bus::Messaging as _;
+    use bus::memory::MemoryBus;
+    use clap::Parser as _;
+    use clock::Clock;
+    use contract::subject::Fleet;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_of_a_node_is_noticed_after_five_seconds() {
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        let hub = MemoryBus::new(clock.clone());
+        let node: NodeName = "n1".parse().expect("a name");
+        // The node receives all commands and answers none.
+        let _silent = hub.subscribe(&Fleet::default().commands_to(&node), None).await.expect("the bus is open");
+        let cli = Cli::try_parse_from(["fleetpull", "pull", "registry.example/a:1", "--node", "n1"]).expect("a command line");
+        let Command::Pull(args) = cli.command else { panic!("another command") };
+        let (client, trace) = (FleetClient::new(Arc::new(hub), Fleet::default(), clock), CommandTrace::begin("fleetpull pull"));
+        let job = Job::new(&args, &client, &trace);
+        let (sender, mut news) = mpsc::channel(10);
+        pull(&job, Begin { node, images: args.images.clone() }, sender).await;
+        let Some(News::Row(row)) = news.recv().await else { panic!("a row") };
+        assert!(row.outcome.message.contains("the agent of n1 is silent"), "{}", row.outcome.message);
+        assert_eq!(job.lasts().as_secs(), 5, "three requests, of which the last began after 2 s");
     }
 }

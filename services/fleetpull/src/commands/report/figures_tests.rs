@@ -1,3 +1,4 @@
+use super::super::observed::KNOWN_MOST;
 use super::super::seen::Seen;
 use super::*;
 
@@ -161,6 +162,46 @@ fn memory_is_bounded_and_what_is_cut_is_counted() {
     let figures = figures.end();
     assert_eq!((figures.spared.made, figures.spared.by_rule, figures.spans), (120_000, 120_000, 120_000), "nothing is lost");
     assert!(figures.spans_cut > 0);
+}
+
+#[test]
+fn beyond_the_most_entries_the_oldest_are_forgotten_and_counted() {
+    let most = KNOWN_MOST as u64;
+    let of_registry = |number: u64, reason, at_s| Seen {
+        entry: Some(format!("e{number}")),
+        registry: Some(format!("r{number}.example")),
+        ..about_entry(reason, at_s, 600, None)
+    };
+    let pulled_from = |number: u64, at_s| Seen { registry: Some(format!("r{number}.example")), ..pulled(at_s, "n3") };
+    let mut figures = Figures::default();
+    for number in 0..most + 2 {
+        figures.take(&of_registry(number, EventReason::RegistryUnavailable, number), true);
+    }
+    // A known entry needs no room.
+    figures.take(&of_registry(most, EventReason::BackoffProbed, most + 2), true);
+    figures.take(&of_registry(most - 1, EventReason::BackoffReleased, most + 3), true);
+    for number in [most - 1, most] {
+        figures.take(&pulled_from(number, most + 5), true);
+    }
+    let observed = figures.end().observed;
+    assert_eq!((observed.cut, observed.entries_compared), (2, most + 2));
+    assert_eq!(observed.pulled, 1, "that of the entry that was not released");
+}
+
+#[test]
+fn of_too_many_open_entries_those_that_end_first_are_forgotten_and_counted() {
+    let most = KNOWN_MOST as u64;
+    let mut figures = Figures::default();
+    for number in 0..=most {
+        let image = format!("r.example/a:{number}");
+        let opened = about_entry(EventReason::BackoffOpened, 1, 600, Some(&image));
+        figures.take(&Seen { entry: Some(format!("e{number}")), ..opened }, true);
+    }
+    for number in 0..=most {
+        figures.take(&seen(5, EventReason::Pulled, "n3", &format!("r.example/a:{number}")), true);
+    }
+    let observed = figures.end().observed;
+    assert_eq!((observed.cut, observed.pulled), (1 + most / 2, 1 + most / 2), "an entry, and half of the images");
 }
 
 #[test]

@@ -71,6 +71,7 @@ async fn report(args: &ReportArgs, client: &FleetClient) -> Result<Exit> {
 fn show(args: &ReportArgs, figures: Figures, between: Between) {
     let (output, top) = (args.asked.question.output, usize::try_from(args.top).unwrap_or(usize::MAX));
     let (losses, cut, first_ms, events) = (figures.losses, figures.spans_cut, figures.first_ms, figures.events);
+    let entries_cut = figures.observed.cut;
     match output.format {
         OutputFormat::Json => return show::json(figures, between, top),
         OutputFormat::Text if events > 0 => show::text(figures, between, top),
@@ -89,6 +90,11 @@ fn show(args: &ReportArgs, figures: Figures, between: Between) {
     if cut > 0 {
         output::warn(&format!(
             "too many images failed at once: {cut} failures were not followed to their end, so fewer attempts count as spared"
+        ));
+    }
+    if entries_cut > 0 {
+        output::warn(&format!(
+            "too many back-off entries were open at once: {entries_cut} were forgotten early, so what fleet.share = enforce refuses is not exact"
         ));
     }
     let begins_late = first_ms.is_some_and(|first_ms| first_ms > between.since_ms.saturating_add(milliseconds(A_DAY)));

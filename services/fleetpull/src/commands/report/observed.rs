@@ -8,8 +8,9 @@ use super::seen::Seen;
 
 /// Spans that are remembered for an image or registry. Attempts do not last long enough to need older ones.
 const SPANS_MOST: usize = 16;
-/// Images and registries with spans, and entries, that are remembered. At this number the spans that end first are dropped, or all entries.
-const KNOWN_MOST: usize = 20_000;
+/// Images and registries with spans, and entries, that are remembered. Beyond that the oldest entry is forgotten, or half of the images and
+/// registries: those whose spans end first.
+pub(super) const KNOWN_MOST: usize = 20_000;
 
 /// The image or registry that an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,11 +53,47 @@ impl Span {
     }
 }
 
+/// What entries are about, until they are released.
+#[derive(Debug, Default)]
+struct Entries {
+    /// Each with the number of its last event.
+    known: BTreeMap<String, (u64, Held)>,
+    by_number: BTreeMap<u64, String>,
+    events: u64,
+}
+
+impl Entries {
+    fn get(&self, entry: &str) -> Option<&Held> {
+        self.known.get(entry).map(|(_, held)| held)
+    }
+
+    fn insert(&mut self, entry: &str, held: Held) {
+        self.remove(entry);
+        self.events += 1;
+        self.by_number.insert(self.events, entry.to_owned());
+        self.known.insert(entry.to_owned(), (self.events, held));
+    }
+
+    fn remove(&mut self, entry: &str) {
+        if let Some((number, _)) = self.known.remove(entry) {
+            self.by_number.remove(&number);
+        }
+    }
+
+    /// Forgets the entry whose last event is the oldest, if there are too many; returns whether it did.
+    fn forget_oldest(&mut self) -> bool {
+        if self.known.len() <= KNOWN_MOST {
+            return false;
+        }
+        self.by_number.pop_first().is_some_and(|(_, oldest)| self.known.remove(&oldest).is_some())
+    }
+}
+
 /// Compares attempts with entries.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     spans: BTreeMap<Held, VecDeque<Span>>,
-    entries: BTreeMap<String, Held>,
+    entries: Entries,
     /// Attempts that would have been refused rightly, because they failed.
     pub(super) failed: u64,
     /// Attempts that would have been refused wrongly, because the image was pulled.
@@ -65,6 +102,8 @@ pub(super) struct Observed {
     pub(super) entries_compared: u64,
     /// Entries about a repository or a login, for which events do not say it.
     pub(super) entries_not_compared: u64,
+    /// Entries, and images and registries with an open one, that were forgotten early to limit memory.
+    pub(super) cut: u64,
 }
 
 impl Observed {
@@ -85,14 +124,15 @@ impl Observed {
         };
         match seen.reason {
             EventReason::BackoffOpened | EventReason::RegistryUnavailable | EventReason::BackoffProbed => {
-                if !self.entries.contains_key(entry) {
+                if self.entries.get(entry).is_none() {
                     self.entries_compared += 1;
                     // The entry was counted when it was opened.
                     let was_counted = seen.reason == EventReason::RegistryUnavailable;
                     self.entries_not_compared = self.entries_not_compared.saturating_sub(u64::from(was_counted));
                 }
-                self.make_room();
-                self.entries.insert(entry.clone(), held.clone());
+                self.entries.insert(entry, held.clone());
+                self.cut += u64::from(self.entries.forget_oldest());
+                self.make_room(&held, seen.at_ms);
                 let spans = self.spans.entry(held).or_default();
                 spans.push_back(Span::of(seen));
                 if spans.len() > SPANS_MOST {
@@ -131,16 +171,17 @@ impl Observed {
         }
     }
 
-    fn make_room(&mut self) {
-        if self.entries.len() >= KNOWN_MOST {
-            self.entries.clear();
+    /// Makes room for the spans of one more image or registry.
+    fn make_room(&mut self, held: &Held, now_ms: u64) {
+        if self.spans.len() < KNOWN_MOST || self.spans.contains_key(held) {
+            return;
         }
-        if self.spans.len() >= KNOWN_MOST {
-            let last = |spans: &VecDeque<Span>| spans.iter().map(|span| span.until_ms).max().unwrap_or_default();
-            let mut ends: Vec<u64> = self.spans.values().map(last).collect();
-            ends.sort_unstable();
-            let newest = ends.get(KNOWN_MOST / 2).copied().unwrap_or_default();
-            self.spans.retain(|_, spans| last(spans) > newest);
+        let last = |spans: &VecDeque<Span>| spans.iter().map(|span| span.until_ms).max().unwrap_or_default();
+        let mut by_end: Vec<(u64, Held)> = self.spans.iter().map(|(held, spans)| (last(spans), held.clone())).collect();
+        by_end.sort_unstable();
+        for (until_ms, held) in by_end.into_iter().take(KNOWN_MOST / 2) {
+            self.spans.remove(&held);
+            self.cut += u64::from(now_ms < until_ms);
         }
     }
 }

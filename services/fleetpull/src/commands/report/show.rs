@@ -85,6 +85,8 @@ struct JsonObserved {
     entries_compared: u64,
     /// Entries about a repository or a login: events do not say which attempts they concern.
     entries_not_compared: u64,
+    /// Entries, and images and registries with an open one, that were forgotten early to limit memory.
+    entries_cut: u64,
 }
 
 /// A section of names: the kind of its JSON rows, its title, and its rows.
@@ -137,6 +139,7 @@ pub(super) fn json(figures: Figures, between: Between, top: usize) {
         wrongly: observed.pulled,
         entries_compared: observed.entries_compared,
         entries_not_compared: observed.entries_not_compared,
+        entries_cut: observed.cut,
     });
     for (kind, _, rows) in sections(figures.images, figures.registries, figures.nodes, top) {
         for (name, tally) in rows {

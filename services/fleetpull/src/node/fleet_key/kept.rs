@@ -30,26 +30,58 @@ enum NoKey {
     #[error(transparent)]
     Bucket(#[from] KeyValueError),
     #[error(
-        "what is kept as the fleet's key is {0} bytes long instead of {FLEET_KEY_BYTES}: delete it, and the next agent makes a new one"
+        "what is kept as the fleet's key is {bytes} bytes long instead of {FLEET_KEY_BYTES}: delete it, and the next agent makes a new one"
     )]
-    NotAKey(usize),
+    NotAKey { bytes: usize, revision: u64 },
+}
+
+/// What to log about the content of the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    NotAKey,
+    KeyAgain,
+}
+
+/// Finds what is news, because content that is no key stays until an operator deletes it.
+#[derive(Debug, Default)]
+struct Content {
+    /// The revision of content that is no key.
+    not_a_key: Option<u64>,
+}
+
+impl Content {
+    fn see(&mut self, answer: &Result<Key, NoKey>) -> Option<News> {
+        match answer {
+            Ok(_) => self.not_a_key.take().map(|_| News::KeyAgain),
+            Err(NoKey::NotAKey { revision, .. }) => {
+                let known = self.not_a_key.replace(*revision);
+                (known != Some(*revision)).then_some(News::NotAKey)
+            }
+            Err(NoKey::Silent | NoKey::Bucket(_)) => None,
+        }
+    }
 }
 
 /// Fills `handle` as soon as there is a key, and makes one if there is none. Then follows changes of the key in the bucket. Never returns.
 pub async fn keep_key(handle: FleetKey, bus: BusRef, fleet: Fleet, mut random: Random) {
     let mut held: Option<Key> = None;
+    let mut content = Content::default();
     loop {
         let own = held.unwrap_or_else(|| new_key(&mut random));
         let answer = tokio::time::timeout(ANSWER_WITHIN, agree(&bus, &fleet, own)).await.unwrap_or(Err(NoKey::Silent));
+        let news = content.see(&answer);
         match answer {
             Ok(key) => {
+                if news == Some(News::KeyAgain) {
+                    info!("what is kept as the fleet's key is a key again");
+                }
                 if held != Some(key) {
                     info!(changed = held.is_some(), "the fleet's key is known: logins are named by it");
                     handle.fill(&key);
                     held = Some(key);
                 }
             }
-            Err(error @ NoKey::NotAKey(_)) => warn!(%error, "there is no key of the fleet"),
+            Err(error) if news == Some(News::NotAKey) => warn!(%error, "there is no key of the fleet"),
             Err(error) => debug!(%error, "the fleet's key is not known yet, or could not be looked at"),
         }
         tokio::time::sleep(if held.is_some() { LOOK_EVERY } else { LOOK_AGAIN }).await;
@@ -70,7 +102,7 @@ async fn agree(bus: &BusRef, fleet: &Fleet, own: Key) -> Result<Key, NoKey> {
 }
 
 fn read(kept: &Entry) -> Result<Key, NoKey> {
-    <Key>::try_from(&kept.value[..]).map_err(|_| NoKey::NotAKey(kept.value.len()))
+    <Key>::try_from(&kept.value[..]).map_err(|_| NoKey::NotAKey { bytes: kept.value.len(), revision: kept.revision })
 }
 
 fn new_key(random: &mut Random) -> Key {
@@ -158,6 +190,26 @@ mod tests {
         bucket.put(FLEET_KEY, Bytes::from(vec![7; FLEET_KEY_BYTES]), None).await.unwrap();
         tokio::time::sleep(Duration::from_secs(31)).await;
         assert_eq!(kept(&hub).await.unwrap()[..], [7; FLEET_KEY_BYTES]);
+    }
+
+    #[test]
+    fn content_that_is_no_key_is_news_once_and_so_is_the_key_after_it() {
+        let not_a_key = |revision| Err(NoKey::NotAKey { bytes: 5, revision });
+        let key = || Ok([7; FLEET_KEY_BYTES]);
+        let mut content = Content::default();
+        for (answer, news) in [
+            (key(), None),
+            (not_a_key(2), Some(News::NotAKey)),
+            (not_a_key(2), None),
+            (Err(NoKey::Silent), None),
+            (not_a_key(2), None),
+            (not_a_key(3), Some(News::NotAKey)),
+            (key(), Some(News::KeyAgain)),
+            (key(), None),
+            (not_a_key(5), Some(News::NotAKey)),
+        ] {
+            assert_eq!(content.see(&answer), news, "{answer:?}");
+        }
     }
 
     #[test]

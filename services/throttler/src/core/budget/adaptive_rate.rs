@@ -14,23 +14,25 @@
 //! row while others were served may itself be the cause, so its further failures cause no cut: a rack without a network slows no other
 //! node.
 
+mod cuts;
+mod failures;
+mod served;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use contract::NodeName;
+
+use self::cuts::{CUT, CUT_FIRST, SETTLES};
+use self::failures::{FAILING_SHARE, RECENT};
+use self::served::Served;
 
 /// The cap divided by this is the first rate.
 const START_SHARE: f64 = 20.0;
 /// The lowest first rate in pulls a second, unless the cap is lower.
 const START_LEAST: f64 = 5.0;
-/// The cap divided by this is the lowest rate.
-const FLOOR_SHARE: f64 = 200.0;
-/// No cut goes below this rate, in pulls a second. A lower rate takes too long to show anything, and if few requests succeed, nobody is
-/// served meanwhile.
-const FLOOR_LEAST: f64 = 2.0;
 /// A budget that nobody asked for this long begins anew.
 const IDLE: Duration = Duration::from_secs(30);
 /// A registry that served nobody for this long begins anew with its first answer, because what was found is out of date.
@@ -45,56 +47,6 @@ const GROWS_EVERY: Duration = Duration::from_secs(1);
 const GROWTH: f64 = 0.05;
 const GROWS_FASTER_AFTER: u32 = 5;
 const GROWS_FASTER_MOST: u32 = 4;
-/// A cut leaves at most this share of what was served in the last second.
-const OF_SERVED: f64 = 0.9;
-/// A cut also leaves at most this share of the rate: the first while the rate is being found, the second once it was found.
-const CUT_FIRST: f64 = 0.45;
-const CUT: f64 = 0.9;
-/// While the rate is being found, a cut leaves at least this share of it, because few may be served in a second by chance.
-const CUT_MOST: f64 = 0.25;
-/// What was served in the last second is counted in this many parts.
-const PARTS: usize = 4;
-const PART: Duration = Duration::from_millis(250);
-/// How many of the last answers are looked at. At a higher rate it is those of [`RECENT_S`], so that a few chance failures are not many.
-const RECENT: usize = 10;
-const RECENT_S: f64 = 0.25;
-/// No answer that is looked at is older than this, or than the time of [`RECENT`] answers at the rate in force if that is longer. A load
-/// shows within seconds, and a few probes of a registry that is down do not show one.
-const RECENT_FOR: Duration = Duration::from_secs(3);
-/// A cut needs this share of the recent answers to have failed.
-const FAILING_SHARE: f64 = 0.35;
-/// A cut needs this many failing nodes, or that all nodes that ask fail.
-const FAILING_NODES: usize = 3;
-/// If fewer nodes ask, a cut needs at least this many answers.
-const RECENT_LEAST: usize = 4;
-/// Further failures of a node cause no cut after this many in a row, if others were served meanwhile.
-const FAILURES_IN_A_ROW: u32 = 3;
-/// The most nodes whose failures in a row are counted: a large fleet. Failures of further nodes always count.
-const FAILING_MAX: usize = 10_000;
-/// Answers to pulls granted within this time after a cut do not count, because a registry that counts by the second refuses the rest of it.
-const SETTLES: Duration = Duration::from_secs(1);
-/// A cut is judged after this time beyond [`SETTLES`], by [`JUDGED_BY`] answers if none failed.
-const JUDGED_FOR: Duration = Duration::from_millis(500);
-const JUDGED_BY: u32 = 8;
-/// If any failed, a cut is judged by this many answers, at least one of them served.
-const JUDGED_BY_IF_SOME_FAIL: u32 = 18;
-/// A cut is judged by this many answers in any case.
-const JUDGED_BY_AT_MOST: u32 = 24;
-/// A cut that could not be judged within this time, because less than [`USED`] of the rate was asked for, is taken back.
-const JUDGED_WITHIN: Duration = Duration::from_secs(10);
-/// The registry was overloaded if at most this part of the failing share is left.
-const STILL_FAILING: f64 = 0.4;
-/// This many cuts in a row are made before failures count as chance: a registry that counts by the second may have served twice what it can
-/// sustain.
-const CUTS: u32 = 2;
-/// One cut is enough if this share failed before it and no larger share after it.
-const PLAIN_SHARE: f64 = 0.42;
-/// One cut of the first rate is also enough if at least this part of the failing share is left, because an overloaded registry would fail
-/// far fewer.
-const AS_MANY: f64 = 0.8;
-/// Requests fail by chance if about as many fail as before. If more fail, the registry can do less than was assumed.
-const AS_BEFORE: f64 = 1.3;
-const AS_BEFORE_AND: f64 = 0.1;
 /// A chance is withdrawn if, after this many answers at the higher rate, [`MORE_FAILING`] of the share that succeeded before fails.
 const CHANCE_JUDGED_BY: u32 = 30;
 const MORE_FAILING: f64 = 0.6;
@@ -179,30 +131,6 @@ struct Step {
     granted: u32,
     answered: u32,
     failed: u32,
-}
-
-/// What was served in the last second.
-#[derive(Clone, Copy, Debug, Default)]
-struct Served {
-    /// The newest first.
-    parts: [u32; PARTS],
-    newest: u128,
-}
-
-impl Served {
-    fn add(&mut self, now: Duration, count: u32) {
-        let part = now.as_nanos() / PART.as_nanos();
-        let passed = usize::try_from(part.saturating_sub(self.newest)).unwrap_or(PARTS).min(PARTS);
-        self.parts.rotate_right(passed);
-        self.parts[..passed].fill(0);
-        self.newest = part.max(self.newest);
-        self.parts[0] = self.parts[0].saturating_add(count);
-    }
-
-    fn in_a_second(mut self, now: Duration) -> f64 {
-        self.add(now, 0);
-        f64::from(self.parts.iter().sum::<u32>())
-    }
 }
 
 impl Step {
@@ -336,24 +264,6 @@ impl AdaptiveRate {
         }
     }
 
-    fn forget_old(&mut self, now: Duration) {
-        let most = RECENT.max((self.rate * RECENT_S) as usize);
-        let oldest = now.saturating_sub(RECENT_FOR.max(Duration::from_secs_f64(RECENT as f64 / self.rate)));
-        while self.recent.len() > most || self.recent.front().is_some_and(|recent| recent.at < oldest) {
-            self.recent.pop_front();
-        }
-    }
-
-    /// Counts a failure. Returns whether the node has failed often in a row while others were served.
-    fn fails_alone(&mut self, now: Duration, node: &NodeName) -> bool {
-        if self.failing.len() >= FAILING_MAX && !self.failing.contains_key(node) {
-            return false;
-        }
-        let failing = self.failing.entry(node.clone()).or_insert(Failing { since: now, failures: 0 });
-        failing.failures = failing.failures.saturating_add(1);
-        failing.failures > FAILURES_IN_A_ROW && self.served_last.is_some_and(|served| served >= failing.since)
-    }
-
     /// Whether the rate was cut because nearly all requests failed, and nothing was served since. Sick nodes do not show what a registry
     /// sustains.
     fn nothing_was_served(&self) -> bool {
@@ -371,66 +281,10 @@ impl AdaptiveRate {
         self.step = Step { since: now, ..Step::default() };
     }
 
-    /// The failing share of the last answers, if it is large and several nodes fail, or all that ask.
-    fn failing_share(&self) -> Option<f64> {
-        let nodes = |failed: bool| {
-            let of = self.recent.iter().filter(|recent| recent.failed || !failed);
-            of.map(|recent| &recent.node).collect::<BTreeSet<_>>().len()
-        };
-        let (asking, failing) = (nodes(false), nodes(true));
-        let all_fail = asking > 1 && failing == asking;
-        // A few answers may by chance be those of sick nodes.
-        let least = if asking < FAILING_NODES { RECENT_LEAST } else { RECENT };
-        let share = self.recent.iter().filter(|recent| recent.failed).count() as f64 / self.recent.len().max(least) as f64;
-        (share >= FAILING_SHARE && (failing >= FAILING_NODES || (all_fail && self.recent.len() >= RECENT_LEAST))).then_some(share)
-    }
-
-    /// Cuts the rate to what was served in the last second, and to at most the share `left` of itself.
-    fn cut(&mut self, now: Duration, left: f64, judgement: Judgement) {
-        let served = self.served.in_a_second(now);
-        // At the first rate, little was served so far, whatever the registry can do.
-        let goodput = if self.rate <= start(self.cap) { served.max(self.rate * (1.0 - judgement.share)) } else { served };
-        let least = if left == CUT_FIRST { self.rate * CUT_MOST } else { 0.0 };
-        self.rate = (goodput * OF_SERVED).min(self.rate * left).max(floor(self.cap)).max(least).min(self.rate);
-        self.recent.clear();
-        self.enter(now, Phase::Judging(Judgement { since: now, cuts: judgement.cuts + 1, served: 0, failed: 0, ..judgement }));
-    }
-
-    fn judge(&mut self, now: Duration, judgement: Judgement) {
-        let Judgement { since, share: before, served, failed, .. } = judgement;
-        if now >= since + JUDGED_WITHIN && !self.is_used(now) {
-            return self.begin_anew(now);
-        }
-        let answers = served + failed;
-        let shows = (answers >= if failed == 0 { JUDGED_BY } else { JUDGED_BY_IF_SOME_FAIL } && served > 0) || answers >= JUDGED_BY_AT_MOST;
-        if now < since + SETTLES + JUDGED_FOR || !shows {
-            return;
-        }
-        let share = f64::from(failed) / f64::from(answers);
-        if share <= before * STILL_FAILING {
-            self.recent.clear();
-            self.enter(now, Phase::Growing { clean: 0 });
-        } else if (judgement.cuts >= CUTS || (before >= PLAIN_SHARE && share <= before) || self.is_plain_at_first(judgement, share))
-            && served > 0
-            && share <= before * AS_BEFORE + AS_BEFORE_AND
-            && now >= self.no_chance_until
-        {
-            self.rate = judgement.before;
-            self.enter(now, Phase::Chance { until: now + CHANCE_FOR, share: share.max(before), answered: 0, failed: 0 });
-        } else {
-            self.cut(now, CUT_FIRST, Judgement { share: share.max(before), ..judgement });
-        }
-    }
-
     /// Whether enough of the rate was asked for in this step to show something.
     fn is_used(&self, now: Duration) -> bool {
         let lasted = now.saturating_sub(self.step.since).as_secs_f64();
         f64::from(self.step.granted) >= self.rate * lasted * USED
-    }
-
-    /// Whether one cut is enough to see that as many fail at less than half of the first rate.
-    fn is_plain_at_first(&self, judgement: Judgement, share: f64) -> bool {
-        judgement.before <= start(self.cap) && share >= judgement.share * AS_MANY
     }
 
     /// Raises the rate if enough of it was used and the step was good. When a step is over, returns whether it was good.
@@ -451,8 +305,4 @@ impl AdaptiveRate {
 
 fn start(cap: f64) -> f64 {
     (cap / START_SHARE).max(START_LEAST).min(cap)
-}
-
-fn floor(cap: f64) -> f64 {
-    (cap / FLOOR_SHARE).max(FLOOR_LEAST).min(cap)
 }

@@ -1,25 +1,28 @@
 //! All budgets of one node: those in which it is a client, and those that it leads.
 
+mod fleet_size;
 mod following;
+mod invariants;
 mod leading;
 mod listing;
+mod queries;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, PermitCounts, RegistryLimit};
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, RegistryLimit};
 use contract::{NodeName, PermitId};
 use lease::{Lease, Terms};
 
-use super::claim::{BudgetWait, Wanted};
+use super::claim::Wanted;
 use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
 use super::planted_bug::PlantedBug;
 use super::policies::Policies;
 use super::rate::ReportedRate;
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
-use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, CAMPAIGN_WITHIN, KNOWN_FOR, LEAD_RENEWED_EVERY, LEADER_LEASE};
+use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, CAMPAIGN_WITHIN, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
 /// The most budget owners that a node remembers: registries times logins in use on one node. The least recently used one is forgotten.
 const OWNERS_MAX: usize = 1_000;
@@ -30,8 +33,6 @@ const RENEWED_AGAIN: Duration = Duration::from_millis(250);
 /// The times of a budget leader's lease.
 const TERMS: Terms =
     Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: CAMPAIGN_WITHIN };
-/// The shortest time until the next tick, whatever is due.
-const TICK_LEAST: Duration = Duration::from_micros(500);
 
 /// A budget that this node leads.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub struct Budgets {
     /// Leases that were requested or are held, by owner.
     leases: BTreeMap<String, Lease>,
     owners: BTreeMap<PermitId, String>,
-    /// The number of live nodes and when it was reported, falling: the first is the highest within [`KNOWN_FOR`].
+    /// The number of live nodes and when it was reported, falling: the first is the highest within [`super::KNOWN_FOR`].
     alive: VecDeque<(Duration, u64)>,
     bus_lost: Option<Duration>,
     /// How long a node waits without a leader before it continues alone, by the present state of the bus.
@@ -155,85 +156,6 @@ impl Budgets {
         effects
     }
 
-    /// Checks what must hold after each step.
-    fn assert_invariants(&self) {
-        if !cfg!(debug_assertions) {
-            return;
-        }
-        debug_assert!(self.clients.len() <= OWNERS_MAX, "budgets are bounded");
-        debug_assert!(self.leads.keys().all(|owner| self.clients.contains_key(owner)), "a node that leads a budget is its client");
-        debug_assert!(
-            self.leases.keys().all(|owner| self.clients.contains_key(owner)),
-            "a node that wants a lease is a client of its budget"
-        );
-        let has_lease = |owner: &String| self.leases.get(owner).is_some_and(|lease| lease.until().is_some());
-        debug_assert!(
-            self.planted_bug == Some(PlantedBug::NoFence) || self.leads.keys().all(has_lease),
-            "a node that leads a budget has its lease"
-        );
-        debug_assert!(self.owners.values().all(|owner| self.clients.contains_key(owner)), "a permit is one of a known budget");
-        let claimed = self.clients.values().map(|(_, client)| client.waiting() + client.in_flight()).sum::<u64>();
-        debug_assert_eq!(self.owners.len() as u64, claimed, "each permit's budget is known, and of no other");
-        debug_assert!(self.alive.iter().is_sorted_by(|(at, most), (later, less)| at <= later && most > less), "the known sizes fall");
-        self.clients.values().for_each(|(_, client)| client.assert_invariants());
-        self.leads.values().for_each(|lead| lead.core.assert_invariants());
-    }
-
-    /// How long until the next tick is due at the latest; none if nothing is pending.
-    #[must_use]
-    pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        let now = now.monotonic;
-        let clients = self.clients.values().filter_map(|(_, client)| client.wake_at(now));
-        let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now));
-        let leases = self.leases.values().filter_map(Lease::next_due);
-        clients.chain(leads).chain(leases).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
-    }
-
-    /// How long a request has to wait; none if it does not wait.
-    #[must_use]
-    pub fn wait_of(&self, now: Now, permit: PermitId) -> Option<BudgetWait> {
-        let (_, client) = self.clients.get(self.owners.get(&permit)?)?;
-        client.wait_of(now.monotonic, permit)
-    }
-
-    /// The waits of the requests whose turn a leader has stated.
-    pub fn known_waits(&self, now: Now) -> impl Iterator<Item = (PermitId, BudgetWait)> {
-        self.clients.values().flat_map(move |(_, client)| client.known_waits(now.monotonic))
-    }
-
-    /// Whether this permit is counted on a budget.
-    #[must_use]
-    pub fn knows(&self, permit: PermitId) -> bool {
-        self.owners.contains_key(&permit)
-    }
-
-    /// Adds the counters of the budgets to those of the node's own queue.
-    #[must_use]
-    pub fn count(&self, own: PermitCounts) -> PermitCounts {
-        let clients = || self.clients.values().map(|(_, client)| client);
-        PermitCounts {
-            budgets: self.clients.len() as u64,
-            budgets_led: self.leads.len() as u64,
-            budget_waiting: clients().map(BudgetClient::waiting).sum(),
-            budget_in_flight: clients().map(BudgetClient::in_flight).sum(),
-            alone_total: clients().map(|client| client.alone_total).sum(),
-            overrun_total: clients().map(|client| client.overrun_total).sum(),
-            forgotten_total: self.forgotten_total,
-            ..own
-        }
-    }
-
-    /// How many claims were looked at since the last call.
-    #[cfg(test)]
-    pub(super) fn take_looked_at(&self) -> usize {
-        self.clients.values().map(|(_, client)| client.take_looked_at()).sum()
-    }
-
-    /// The owners of the budgets that this node leads, with the epochs of its terms.
-    pub fn led(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.term.epoch))
-    }
-
     fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Work>) {
         if self.bus_lost.take().is_none() {
             return;
@@ -289,31 +211,6 @@ impl Budgets {
         self.leases.remove(&oldest);
         self.forgotten_total += 1;
         true
-    }
-
-    fn fleet(&mut self, now: Duration, alive: u64) {
-        while self.alive.front().is_some_and(|(at, _)| *at + KNOWN_FOR <= now) {
-            self.alive.pop_front();
-        }
-        while self.alive.back().is_some_and(|(_, less)| *less <= alive) {
-            self.alive.pop_back();
-        }
-        self.alive.push_back((now, alive));
-        self.clients.values_mut().for_each(|(_, client)| client.alive = alive);
-        let (silent, known) = self.silent();
-        self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
-    }
-
-    fn reserve(&self, core: &mut Leader) {
-        let (silent, known) = self.silent();
-        core.reserve(silent, known);
-    }
-
-    /// How many of the nodes known within [`KNOWN_FOR`] are silent, and how many are known; both 0 before the first report.
-    fn silent(&self) -> (u64, u64) {
-        let known = self.alive.front().map_or(0, |(_, most)| *most);
-        let alive = self.alive.back().map_or(0, |(_, alive)| *alive);
-        (known.saturating_sub(alive), known)
     }
 
     fn tick(&mut self, now: Duration, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {

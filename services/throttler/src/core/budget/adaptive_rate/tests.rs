@@ -1,10 +1,11 @@
 //! The rate that is found with models of registries.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use clock::Random;
 
+use super::cuts::floor;
 use super::*;
 use crate::core::budget::rate_limiter::RateLimiter;
 

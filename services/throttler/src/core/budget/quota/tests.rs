@@ -35,6 +35,25 @@ fn report_of_one_node_ends_when_another_pulls_and_no_limits_are_stated() {
     assert_eq!(quota.allows(at(18), OUT), Allowance::Yes, "its report alone does not count again");
 }
 
+#[test]
+fn report_is_refuted_although_as_many_nodes_as_possible_are_distrusted() {
+    const MOST: usize = 1_000;
+    let mut quota = Quota::new(None);
+    let liar = |number: usize| node(&format!("liar{number}"));
+    for number in 0..=MOST {
+        let began = at(10 * number as u64);
+        quota.learn(began + at(2), &liar(number), Some(began + at(1)), &[nothing_left()], OUT);
+        quota.learn(began + at(4), &node("b"), Some(began + at(3)), &[], OUT);
+        assert!(!quota.is_limited(), "{number} other nodes are distrusted");
+    }
+    assert_eq!(quota.distrusted.len(), MOST);
+    let later = at(20_000);
+    quota.learn(later, &liar(MOST), Some(later - at(1)), &[nothing_left()], OUT);
+    assert!(!quota.is_limited(), "it is distrusted");
+    quota.learn(later, &liar(0), Some(later - at(1)), &[nothing_left()], OUT);
+    assert!(quota.is_limited(), "the node that was distrusted first is trusted again");
+}
+
 fn left(remaining: u64) -> RegistryLimit {
     RegistryLimit { remaining, ..nothing_left() }
 }

@@ -1,0 +1,83 @@
+//! The entries as this node derives them, and those that refuse it an attempt.
+
+use std::time::Duration;
+
+use contract::View;
+
+use super::backoff_key::BackoffKeyId;
+use super::entry::{Binding, Entry, UNCONFIRMED_FOR, Viewpoint};
+use super::node::Knowledge;
+use super::planted_bug::PlantedBug;
+use super::target::TargetKeys;
+
+impl Knowledge {
+    /// The entries of all keys that fail, for lists.
+    #[must_use]
+    pub fn entries(&self, now: Duration) -> Vec<Entry> {
+        self.replica.backoff_keys().filter_map(|backoff_key| self.entry(now, backoff_key)).collect()
+    }
+
+    /// How many entries refuse this node.
+    #[must_use]
+    pub fn binding_count(&self, now: Duration) -> usize {
+        if self.is_without_bus() {
+            return 0;
+        }
+        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.exemptions.holds(now, entry.backoff_key.view());
+        self.entries(now).iter().filter(|entry| holds(entry)).count()
+    }
+
+    pub(super) fn entry(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
+        self.replica.entry(backoff_key, self.viewpoint(now))
+    }
+
+    pub(super) fn viewpoint(&self, now: Duration) -> Viewpoint<'_> {
+        let trusts_anyone = self.has(PlantedBug::TrustsEveryReporter);
+        let known = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
+        let (alive, alive_in_zone) = (known(self.fleet.alive), known(self.fleet.in_zone.unwrap_or_default()));
+        let endless = self.has(PlantedBug::StepsGrow);
+        Viewpoint { node: &self.node, now, alive_in_zone, alive, trusts_anyone, endless }
+    }
+
+    /// The entries that refuse this node an attempt at the image.
+    pub(super) fn binding(&self, now: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
+        let mut binding: Vec<Entry> =
+            target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
+        if !self.has(PlantedBug::TrustsEveryReporter) {
+            wait_for_confirmation(&mut binding);
+        }
+        binding
+    }
+
+    /// The first entry of these keys that this node reports and that refuses all nodes.
+    pub(super) fn binding_of(&self, now: Duration, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> Option<Entry> {
+        let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
+        if self.is_without_bus() { None } else { backoff_keys.find_map(shared) }
+    }
+
+    /// True if other nodes' reports refuse nothing of this view here.
+    pub(super) fn is_exempt(&self, now: Duration, view: &View) -> bool {
+        self.exemptions.holds(now, view)
+    }
+}
+
+fn binds(entry: &Entry) -> bool {
+    entry.binding == Binding::Everybody
+}
+
+/// Limits how long one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, for any number of reports.
+fn wait_for_confirmation(binding: &mut [Entry]) {
+    let unconfirmed_by = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failures_received_since));
+    let first: Vec<_> = binding.iter().filter_map(unconfirmed_by).collect();
+    for entry in binding.iter_mut() {
+        let of_same = first.iter().filter(|(reporter, _)| unconfirmed_by(entry).is_some_and(|(own, _)| own == *reporter));
+        if let Some(since) = of_same.map(|(_, since)| *since).min() {
+            entry.next_attempt = entry.next_attempt.min(since + UNCONFIRMED_FOR);
+        }
+    }
+}
+
+/// Of the entries that refuse a request, the one that does so the longest.
+pub(super) fn not_due(now: Duration, binding: &[Entry]) -> Option<&Entry> {
+    binding.iter().filter(|entry| now < entry.next_attempt).max_by_key(|entry| entry.next_attempt)
+}

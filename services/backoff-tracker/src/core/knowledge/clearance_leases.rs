@@ -1,0 +1,143 @@
+//! The leases that a request needs for its clearance: lead, probe and slot.
+
+use std::time::Duration;
+
+use contract::Stage;
+
+use super::UNANSWERED_AFTER;
+use super::backoff_key::BackoffKeyId;
+use super::entry::{Entry, PROBE_DEADLINE};
+use super::fleet::purpose;
+use super::input::Effect;
+use super::lease::{LeaseName, RequestId, Standing};
+use super::node::Knowledge;
+use super::planted_bug::PlantedBug;
+use super::report::Finding;
+use super::request::Request;
+
+/// How many resolutions of one image, or of one silent registry, may be without an answer at the same time.
+const LEASES_AT_ONCE: u8 = 3;
+/// How long a node that has reported an entry lets other nodes probe first, if they want it.
+const REPORTERS_SIT_BACK: Duration = Duration::from_secs(1);
+/// How long the node whose probe failed last lets others make the next one.
+const LAST_PROBER_SITS_BACK: Duration = Duration::from_secs(2);
+
+/// Whether a request has the lease that it needs.
+pub(super) enum Clearance {
+    /// It has the lease, or needs none.
+    Given,
+    /// It may ask for the lease at this time.
+    Until(Duration),
+    /// Another node holds it. The request waits for a report on this key, until then.
+    HeldByAnother(BackoffKeyId, Duration),
+}
+
+impl Knowledge {
+    /// Asks for the probe lease once every entry that refuses this request is due. Nodes that reported none of these entries probe first.
+    pub(super) fn probe(
+        &mut self,
+        now: Duration,
+        id: RequestId,
+        entry: &Entry,
+        binding: &[Entry],
+        not_before: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Clearance {
+        let due = binding.iter().map(|entry| entry.next_attempt).max().unwrap_or_default();
+        let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
+        let turn = self.fleet.turn(&self.node, purpose(entry.backoff_key.id(), entry.step));
+        let name = LeaseName::Probe(entry.backoff_key.id(), entry.epoch());
+        let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
+        match standing {
+            Standing::Held => Clearance::Given,
+            Standing::Ask(overdue) | Standing::Asked(overdue) => Clearance::Until(overdue),
+            Standing::Wait(until) => Clearance::HeldByAnother(entry.backoff_key.id(), until),
+        }
+    }
+
+    /// How long this node lets others probe an entry first.
+    fn sits_back(&self, entry: &Entry) -> Duration {
+        match (entry.mine, entry.newest.reporter == self.node) {
+            (_, true) => LAST_PROBER_SITS_BACK,
+            (true, false) => REPORTERS_SIT_BACK,
+            (false, false) => Duration::ZERO,
+        }
+    }
+
+    /// Asks for one of three leases. The next one is asked for only when the one before has been held for `UNANSWERED_AFTER`. Several
+    /// leases of one node show no more than one does, so a node that holds one lets others take the next for twice that time.
+    pub(super) fn one_of_three(
+        &mut self,
+        now: Duration,
+        id: RequestId,
+        backoff_key: BackoffKeyId,
+        name: fn(BackoffKeyId, u8) -> LeaseName,
+        mut not_before: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Clearance {
+        let turn = self.fleet.turn(&self.node, purpose(backoff_key, 0));
+        let mut wake = Duration::MAX;
+        let mut others_first = Duration::ZERO;
+        for number in 0..LEASES_AT_ONCE {
+            let name = name(backoff_key, number);
+            let standing = self.want(now, id, name, not_before, turn, effects);
+            match standing {
+                Standing::Held => return Clearance::Given,
+                Standing::Ask(overdue) | Standing::Asked(overdue) => return Clearance::Until(overdue),
+                Standing::Wait(until) => wake = wake.min(until),
+            }
+            match self.leases.taken_at(name) {
+                Some(taken) => {
+                    if self.leases.is_mine(now, name) {
+                        others_first = UNANSWERED_AFTER * u32::from(LEASES_AT_ONCE - 1);
+                    }
+                    not_before = taken + UNANSWERED_AFTER + others_first + turn;
+                }
+                None => break,
+            }
+        }
+        Clearance::HeldByAnother(backoff_key, wake)
+    }
+
+    fn want(
+        &mut self,
+        now: Duration,
+        id: RequestId,
+        name: LeaseName,
+        not_before: Duration,
+        turn: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Standing {
+        if self.has(PlantedBug::LeasesIgnored) {
+            return Standing::Held;
+        }
+        let standing = self.leases.want(now, name, id, not_before, turn);
+        if matches!(standing, Standing::Ask(_)) {
+            effects.push(Effect::AcquireLease(name, PROBE_DEADLINE));
+        }
+        standing
+    }
+
+    /// A node whose last attempt failed lets others lead first if the registry has answered any node, because the node itself may be the
+    /// cause.
+    pub(super) fn others_first(&self, request: &Request) -> Duration {
+        let fails = |backoff_key: &BackoffKeyId| {
+            self.replica.last_report(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
+        };
+        match self.replica.succeeded_at(request.target_keys.endpoint) {
+            Some(answered) if request.target_keys.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Until when this node waits while another holds a lease about `backoff_key`. An answered manifest does not show that blobs are
+    /// answered.
+    pub(super) fn waits_until(&mut self, now: Duration, request: &Request, backoff_key: BackoffKeyId, quiet: Option<Stage>) -> Duration {
+        let backoff_key =
+            if backoff_key == request.target_keys.endpoint && quiet == Some(Stage::Blob) { request.target_keys.blobs } else { backoff_key };
+        let entries = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
+        let failures: Vec<_> =
+            entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten().collect();
+        self.lease_waits.until(now, backoff_key, self.replica.succeeded_at(backoff_key), &failures)
+    }
+}

@@ -1,0 +1,61 @@
+//! What this node's own rule and its floor refuse, whatever other nodes report, and what releases a pull from the floor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::messages::backoff_tracker::LocalKey;
+
+use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
+use super::entry::Entry;
+use super::input::{Decision, Refusal};
+use super::node::Knowledge;
+use super::planted_bug::PlantedBug;
+use super::request::{Request, State};
+use crate::core::floor::Floor;
+
+/// A success releases an attempt that failed after it, if the success is not older than this. A newer success always does.
+const RELEASES_FOR: Duration = Duration::from_secs(10);
+
+impl Knowledge {
+    /// How long the node's own rule refuses a key; none if an entry of the fleet decides about its failure.
+    pub(super) fn held_here(&self, now: Duration, key: &LocalKey, binding: &[Entry]) -> Option<Duration> {
+        let left = self.local.held(now, key)?;
+        let decided = |backoff_key: &Arc<BackoffKey>| binding.iter().any(|entry| entry.backoff_key.id() == backoff_key.id());
+        let by_fleet = self.local.cause(key).is_some_and(|cause| cause.backoff_keys.iter().any(decided));
+        (!by_fleet).then_some(left)
+    }
+
+    /// Kubelet's rule for failures that only this node knows; none if it allows an attempt.
+    pub(super) fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Decision> {
+        if self.has(PlantedBug::OwnRuleIgnored) {
+            return None;
+        }
+        request.choose_key(|key| self.held_here(now, key, binding));
+        let left = self.held_here(now, &request.key, binding)?;
+        request.state = State::Fresh;
+        request.wake = Some(now + left);
+        Some(Decision::Refused(self.refusal_by_own_rule(now, &self.local.failure_of(now, &request.key), now + left)))
+    }
+
+    /// The refusal by the floor, whatever other nodes report, until it allows one of the request's keys.
+    pub(super) fn under_the_floor(&self, now: Duration, request: &Request) -> Option<Refusal> {
+        if self.has(PlantedBug::OwnRuleIgnored) {
+            return None;
+        }
+        let floors: Option<Vec<_>> = request.keys().map(|key| self.floors.under(now, key)).collect();
+        let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
+        Some(self.refusal_by_own_rule(now, &floor.failure, now + left))
+    }
+
+    /// True if another attempt succeeded for a back-off key that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
+    /// case the success must not be older than the failed attempt, unless the class may mean overload.
+    pub(super) fn is_released(&self, now: Duration, request: &Request) -> bool {
+        let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
+        let answers = |floor: &Floor, backoff_key: &BackoffKeyId| {
+            let answered = self.replica.succeeded_at(*backoff_key);
+            answered.is_some_and(|at| at > floor.failure.at || at >= since(floor) && now <= at + RELEASES_FOR)
+        };
+        let failed = |key| self.floors.under(now, key);
+        request.keys().filter_map(failed).any(|(_, floor)| floor.backoff_keys.iter().any(|backoff_key| answers(floor, backoff_key)))
+    }
+}

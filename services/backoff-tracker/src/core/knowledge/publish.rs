@@ -1,0 +1,167 @@
+//! What this node publishes of its attempts: failures, and of successes only what is new.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::{FailureClass, Stage};
+
+use super::QUIET_AFTER;
+use super::backoff_key::{BackoffKey, BackoffKeyId};
+use super::input::{Duty, Effect};
+use super::lease::RequestId;
+use super::node::Knowledge;
+use super::report::{FailureDetails, Finding, Report};
+use super::request::RunningAttempt;
+use super::target::{Failure, TargetKeys};
+
+/// A success is not published again while one is known that is younger than this, unless it changes something.
+const SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
+/// Like `SUCCESS_PUBLISHED_AGAIN_AFTER`, for a success of a registry: nodes that fail depend on how lately it has served others.
+const REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(3);
+
+impl Knowledge {
+    pub(super) fn publish_stages(
+        &mut self,
+        now: Duration,
+        target_keys: &TargetKeys,
+        running: &mut RunningAttempt,
+        stage: Stage,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<RequestId> {
+        let mut touched = BTreeSet::new();
+        for shown in running.reach(stage) {
+            touched.extend(self.succeeded(now, target_keys, running, shown, effects));
+        }
+        touched.into_iter().collect()
+    }
+
+    /// Publishes only what is new of a success, so that 1,000 nodes that succeed do not publish 1,000 reports.
+    fn succeeded(
+        &mut self,
+        now: Duration,
+        target_keys: &TargetKeys,
+        running: &RunningAttempt,
+        stage: Stage,
+        effects: &mut Vec<Effect>,
+    ) -> BTreeSet<RequestId> {
+        let mut touched = BTreeSet::new();
+        let backoff_keys = target_keys.backoff_keys();
+        let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
+        let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
+        // The narrowest key comes first: a node that receives that the registry is back then knows that the image is resolved, and asks for
+        // no lead lease.
+        for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
+            let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
+                || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
+                || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
+            touched.extend(self.publish_success(now, backoff_key, watched, running, effects));
+        }
+        touched
+    }
+
+    pub(super) fn publish_success(
+        &mut self,
+        now: Duration,
+        backoff_key: &Arc<BackoffKey>,
+        watched: bool,
+        running: &RunningAttempt,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<RequestId> {
+        let own_report_fails = self.replica.last_report(backoff_key.id(), &self.node).is_some_and(|own| own.finding.details().is_some());
+        // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
+        let failed_unpublished = self.unpublished.failure(backoff_key.id()).is_some();
+        let is_first = || (watched || failed_unpublished) && self.is_newer_success(backoff_key, now);
+        let is_news = own_report_fails
+            || (failed_unpublished && self.unpublished.is_without_bus())
+            || self.replica.is_failing(backoff_key.id())
+            || is_first();
+        if !is_news {
+            self.unpublished.forget(backoff_key.id());
+            return vec![];
+        }
+        self.publish(now, running, Arc::clone(backoff_key), Finding::Succeeded, effects);
+        self.lift_own_delays(now, backoff_key.id());
+        self.requests.touching(backoff_key.id())
+    }
+
+    /// True if no node is known to have published a success of a key shortly before that time.
+    fn is_newer_success(&self, backoff_key: &BackoffKey, date: Duration) -> bool {
+        let again_after =
+            if backoff_key.about().may_be_overloaded() { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
+        self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + again_after <= date)
+    }
+
+    pub(super) fn details(
+        &self,
+        target_keys: &TargetKeys,
+        running: &RunningAttempt,
+        backoff_key: &BackoffKey,
+        failure: &Failure,
+    ) -> FailureDetails {
+        let (message, repository) = (failure.cause.clone(), target_keys.target.repository.clone());
+        let id = backoff_key.id();
+        let last_report = || self.replica.last_report(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
+        let before = match self.unpublished.failure(id) {
+            Some((details, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(details),
+            None => last_report().and_then(|report| report.finding.details()),
+        };
+        let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
+        let (step, failing_for) = (running.step_of(id), self.failing_for(id, running.begun));
+        FailureDetails { message, step, retry_after: failure.retry_after, repository, in_a_row, failing_for }.bounded()
+    }
+
+    /// How long before `date` this node has had nothing but failures.
+    pub(super) fn failing_for(&self, backoff_key: BackoffKeyId, date: Duration) -> Duration {
+        let since = match self.unpublished.failure(backoff_key) {
+            Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
+            None if self.unpublished.has_succeeded(backoff_key) => None,
+            None => self.replica.failing_since(backoff_key, &self.node),
+        };
+        since.map(|since| date.saturating_sub(since)).unwrap_or_default()
+    }
+
+    /// Publishes a report under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had
+    /// expired, because other nodes may have made attempts in its place.
+    pub(super) fn publish(
+        &mut self,
+        now: Duration,
+        running: &RunningAttempt,
+        backoff_key: Arc<BackoffKey>,
+        finding: Finding,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some((attempt, trace)) = running.attempt else { return };
+        let in_time = running.deadline.is_none_or(|deadline| now <= deadline);
+        let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(running.begun) };
+        let report = Arc::new(Report { reporter: self.node.clone(), backoff_key, attempt, trace, finding });
+        let without_bus = match report.finding {
+            Finding::Failed(_) | Finding::Unanswered(_) if running.duty == Duty::None => self.unpublished.began_without_bus(running.begun),
+            // Other nodes wait for the result.
+            _ => self.unpublished.is_without_bus(),
+        };
+        if without_bus {
+            self.publish_in_turn(now, report, now.saturating_sub(age));
+        } else {
+            self.publish_report(now, report, age, effects);
+        }
+    }
+
+    /// Gives a report to the bus. The bus keeps the last one that is written, and nodes the newest one, so a report that is older than this node's
+    /// last one is not given.
+    pub(super) fn publish_report(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
+        self.unpublished.forget(report.backoff_key.id());
+        if !self.replica.is_news(now, &report, now.saturating_sub(age)) {
+            return;
+        }
+        self.note_unstored(&report);
+        self.replica.receive(now, Arc::clone(&report), age);
+        effects.push(Effect::Publish(report, age));
+    }
+}
+
+impl RunningAttempt {
+    pub(super) fn step_of(&self, backoff_key: BackoffKeyId) -> u32 {
+        self.steps.get(&backoff_key).copied().unwrap_or(1)
+    }
+}

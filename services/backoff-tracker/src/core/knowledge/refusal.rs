@@ -1,0 +1,57 @@
+//! What a refusal says, for each reason: an entry, this node's own rule, no room.
+
+use std::time::Duration;
+
+use contract::FailureClass;
+
+use super::entry::Entry;
+use super::input::Refusal;
+use super::node::{Knowledge, MAX_REQUESTS};
+use super::planted_bug::PlantedBug;
+use crate::core::delays::BackoffPolicy;
+use crate::core::floor::OwnFailure;
+
+impl Knowledge {
+    /// A refusal by this node's own back-off.
+    pub(super) fn refusal_by_own_rule(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {
+        Refusal {
+            class: failure.class,
+            cause: failure.cause.clone(),
+            learned_by: self.node.clone(),
+            learned_ago: now.saturating_sub(failure.at),
+            trace: failure.trace.filter(|_| !self.has(PlantedBug::AttemptsUnnamed)),
+            next_attempt,
+            unconfirmed: false,
+            entry: None,
+        }
+    }
+
+    /// The refusal of one request too many.
+    #[must_use]
+    pub fn no_room(&self, now: Duration) -> Refusal {
+        Refusal {
+            class: FailureClass::NodeLocal,
+            cause: format!("{MAX_REQUESTS} images are requested on this node already: wait until some are pulled, or cancel them"),
+            learned_by: self.node.clone(),
+            learned_ago: Duration::ZERO,
+            trace: None,
+            next_attempt: now + BackoffPolicy::default().initial,
+            unconfirmed: false,
+            entry: None,
+        }
+    }
+}
+
+/// A refusal by an entry.
+pub(super) fn refusal_by(now: Duration, entry: &Entry) -> Refusal {
+    Refusal {
+        class: entry.backoff_key.class(),
+        cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
+        learned_by: entry.newest.reporter.clone(),
+        learned_ago: now.saturating_sub(entry.failed_at),
+        trace: entry.newest.trace,
+        next_attempt: entry.next_attempt,
+        unconfirmed: entry.is_unconfirmed(),
+        entry: Some(entry.backoff_key.id()),
+    }
+}

@@ -1,0 +1,34 @@
+//! How many nodes of the fleet are alive and how many are silent, for the shares of the budgets.
+
+use std::time::Duration;
+
+use super::Budgets;
+use crate::core::budget::KNOWN_FOR;
+use crate::core::budget::leader::Leader;
+
+impl Budgets {
+    pub(super) fn fleet(&mut self, now: Duration, alive: u64) {
+        while self.alive.front().is_some_and(|(at, _)| *at + KNOWN_FOR <= now) {
+            self.alive.pop_front();
+        }
+        while self.alive.back().is_some_and(|(_, less)| *less <= alive) {
+            self.alive.pop_back();
+        }
+        self.alive.push_back((now, alive));
+        self.clients.values_mut().for_each(|(_, client)| client.alive = alive);
+        let (silent, known) = self.silent();
+        self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
+    }
+
+    pub(super) fn reserve(&self, core: &mut Leader) {
+        let (silent, known) = self.silent();
+        core.reserve(silent, known);
+    }
+
+    /// How many of the nodes known within [`KNOWN_FOR`] are silent, and how many are known; both 0 before the first report.
+    pub(super) fn silent(&self) -> (u64, u64) {
+        let known = self.alive.front().map_or(0, |(_, most)| *most);
+        let alive = self.alive.back().map_or(0, |(_, alive)| *alive);
+        (known.saturating_sub(alive), known)
+    }
+}
