@@ -20,7 +20,7 @@ const EXCEPT: [&str; 7] = [
 /// The extensions of text files.
 const ENDINGS: [&str; 9] = ["rs", "md", "toml", "json", "jsonl", "yaml", "yml", "conf", "service"];
 /// A replaced word and the words to use. Names are split into words (`WishId`, `next_try_ms`), and plurals are found too.
-const REPLACED: [(&str, &str); 16] = [
+const REPLACED: [(&str, &str); 20] = [
     ("wish", "standing pull, or request for clearance"),
     ("wishes", "standing pulls, or requests for clearance"),
     ("topic", "back-off key; NATS has subjects"),
@@ -33,7 +33,11 @@ const REPLACED: [(&str, &str); 16] = [
     ("next try", "next attempt"),
     ("office", "term"),
     ("planted fault", "planted bug"),
-    ("heard once", "unconfirmed"),
+    ("told", "reported, sent, stated, or distinguished"),
+    ("heard", "received"),
+    ("pardon", "trust restored"),
+    ("errand", "task, or request"),
+    ("doorkeeper", "what answers there"),
     ("fleet's leave", "clearance"),
     ("whoever", "a node, a caller, a person"),
     ("whomever", "any node, any caller"),

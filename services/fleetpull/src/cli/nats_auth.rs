@@ -33,7 +33,7 @@ node.
 
 Run two or more of it: servers ask any one. It runs until SIGTERM or Ctrl-C.")]
 pub struct NatsAuthArgs {
-    /// The seed of the account key that the server believes: auth-callout.issuer.nk of `nats-setup --accounts`.
+    /// The seed of the account key that the server trusts: auth-callout.issuer.nk of `nats-setup --accounts`.
     #[arg(long, value_name = "FILE")]
     pub signing_key: PathBuf,
     /// The cluster's keys: a file, or the https URL of a JWKS document.

@@ -42,7 +42,7 @@ fn print_reference(reference: &Reference) {
     output::fact(&format!("runtime_reference:  {}", reference.runtime_reference()));
 }
 
-/// The logins that an endpoint would get, so that a missing and a wrong login can be told apart before a registry refuses.
+/// The logins that an endpoint would get, so that a missing and a wrong login can be distinguished before a registry refuses.
 fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins) -> String {
     match (logins.is_empty(), none_because) {
         (false, _) => format!("login: {endpoint} is shown the {}", logins.join(", then the ")),

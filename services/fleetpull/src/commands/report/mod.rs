@@ -24,7 +24,7 @@ use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::{self, live, units};
 
 /// How often the progress of reading is reported.
-const TOLD_EVERY: Duration = Duration::from_secs(2);
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads the fleet's stream and prints its figures.
 pub(super) fn carry_out(args: &ReportArgs) -> Result<Exit> {
@@ -119,20 +119,20 @@ fn milliseconds(time: Duration) -> u64 {
 struct Progress<'a> {
     client: &'a FleetClient,
     is_quiet: bool,
-    told_at: Duration,
+    printed_at: Duration,
 }
 
 impl<'a> Progress<'a> {
     fn new(client: &'a FleetClient, is_quiet: bool) -> Self {
-        Self { client, is_quiet, told_at: client.clock().now().monotonic }
+        Self { client, is_quiet, printed_at: client.clock().now().monotonic }
     }
 
     fn see(&mut self, read: &Read) {
         let now = self.client.clock().now().monotonic;
-        if self.is_quiet || now < self.told_at + TOLD_EVERY {
+        if self.is_quiet || now < self.printed_at + PROGRESS_EVERY {
             return;
         }
-        self.told_at = now;
+        self.printed_at = now;
         let line = format!("{} events read, until {}", read.events, units::rfc_3339(milliseconds(read.stored_at) / 1_000 * 1_000));
         if output::is_terminal() { live::show(&[line]) } else { output::remark(&line) }
     }
