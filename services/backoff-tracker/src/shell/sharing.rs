@@ -162,7 +162,7 @@ impl Sharing {
         let is_lost = input == Input::Disconnected;
         let effects = self.follower.step(now, &mut self.random, input);
         if is_lost || effects.contains(&Effect::MadeAgain) {
-            // The bucket of leases may be lost too, and it may not be seen what is taken in the next one.
+            // The bucket of leases may be lost too, and messages about leases in the new bucket may be missed.
             self.leases.forget_released();
         }
         effects

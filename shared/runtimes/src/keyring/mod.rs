@@ -149,7 +149,10 @@ impl Keyring {
 
     /// Why an audience gets no login, for people.
     pub(crate) async fn why_none(&self, audience: &Audience) -> String {
-        self.why_none_in(&self.files().await.unwrap_or(LoginFiles(vec![])), audience).await
+        match self.files().await {
+            Ok(files) => self.why_none_in(&files, audience).await,
+            Err(error) => error.to_string(),
+        }
     }
 
     async fn why_none_in(&self, files: &LoginFiles, audience: &Audience) -> String {
