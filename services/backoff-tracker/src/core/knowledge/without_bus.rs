@@ -29,11 +29,13 @@ pub(super) struct WithoutBus {
 }
 
 impl Knowledge {
-    /// The refusal of a node without a bus, if others failed before the bus was lost. The node waits until the next attempt or until
-    /// kubelet's rule would have made one, at least for [`BACK_WITHIN`], and then for its own turn, because no lease orders the nodes.
-    /// `Retry-After` is always waited for. Later failures concern the node's own rule only.
+    /// The refusal of a node without a bus, if others are known to fail. The node waits until the next attempt or until kubelet's rule would
+    /// have made one, and then for its own turn, because no lease orders the nodes. It waits at least for [`BACK_WITHIN`] if they failed before
+    /// the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. What this node alone found since
+    /// concerns its own rule only.
     pub(super) fn still_held(&self, now: Duration, without_bus: WithoutBus, target_keys: &TargetKeys) -> Option<Refusal> {
         let (WithoutBus { since, lost }, binding) = (without_bus, self.binding(now, target_keys));
+        let known_before = |entry: &Entry| entry.failed_at < since;
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
             if entry.is_unconfirmed() {
@@ -45,10 +47,12 @@ impl Knowledge {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 entry.next_attempt.min(self.local.due_after(failing, since))
             };
-            due.max(lost + BACK_WITHIN) + turn
+            let at_least = if known_before(entry) { lost + BACK_WITHIN } else { Duration::ZERO };
+            due.max(at_least) + turn
         };
-        let before = binding.iter().filter(|entry| entry.failed_at < since).map(|entry| (until(entry), entry));
-        let (next_attempt, entry) = before.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
+        let counts = |entry: &&Entry| known_before(entry) || entry.newest.reporter != self.node;
+        let holding = binding.iter().filter(counts).map(|entry| (until(entry), entry));
+        let (next_attempt, entry) = holding.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
         Some(Refusal { next_attempt, ..refusal_by(now, entry) })
     }
 }
