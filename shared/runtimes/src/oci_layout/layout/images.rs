@@ -3,7 +3,8 @@
 use std::io;
 
 use super::Layout;
-use super::index::{Entry, IndexProblem};
+use super::entry::Entry;
+use super::index::IndexProblem;
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::StoredImage;
 

@@ -1,26 +1,19 @@
 //! `index.json`: the images of the store.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use image::{Digest, Platform, Reference};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::entry::{Entry, MANIFEST_ANNOTATION, NAME_ANNOTATION, Named, PULLED_ANNOTATION, RESOLVED_ANNOTATION};
 use super::{FILE_MODE, Hasher, INDEX, Layout, lock};
 
-/// The annotation with the reference as asked for.
-pub(super) const NAME_ANNOTATION: &str = "org.opencontainers.image.ref.name";
-/// Our annotation with the digest that the registry resolved the reference to, if that is a list's.
-pub(super) const RESOLVED_ANNOTATION: &str = "io.fleetpull.resolved-digest";
-/// Our annotation with the manifest's digest if the entry is an index around the manifest.
-pub(super) const MANIFEST_ANNOTATION: &str = "io.fleetpull.manifest-digest";
-/// Our annotation with the time at which a pull entered the image last.
-const PULLED_ANNOTATION: &str = "io.fleetpull.pulled-at";
 /// The media type of an index. Most readers of layouts ignore entries that are no OCI manifest or index.
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// The media type of a manifest that needs no index around it.
@@ -56,42 +49,15 @@ pub(in crate::oci_layout) struct NewImage {
     pub(in crate::oci_layout) pulled_at: Duration,
 }
 
-/// The file's content. Entries of other programs are kept unchanged.
+/// The file's content. Entries are kept as text: each pull replaces the file, and reads few fields of the other entries. So those of other
+/// programs stay unchanged too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::oci_layout) struct Index {
     #[serde(rename = "schemaVersion")]
     schema_version: u32,
-    manifests: Vec<Value>,
+    manifests: Vec<Box<RawValue>>,
     #[serde(flatten)]
     others: Map<String, Value>,
-}
-
-/// The fields of an entry that are read.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(in crate::oci_layout) struct Entry {
-    pub(super) digest: Digest,
-    #[serde(default)]
-    pub(super) annotations: BTreeMap<String, String>,
-    pub(super) platform: Option<PlatformFields>,
-}
-
-/// The platform fields of descriptors and configs.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(in crate::oci_layout) struct PlatformFields {
-    #[serde(default)]
-    os: String,
-    #[serde(default)]
-    architecture: String,
-    #[serde(default)]
-    variant: Option<String>,
-}
-
-impl PlatformFields {
-    /// The platform, if the fields name one.
-    pub(in crate::oci_layout) fn platform(&self) -> Option<Platform> {
-        Platform::new(&self.os, &self.architecture, self.variant.as_deref()).ok()
-    }
 }
 
 impl Index {
@@ -102,19 +68,19 @@ impl Index {
 
     /// The readable entries; others are skipped.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.manifests.iter().filter_map(|entry| Entry::deserialize(entry).ok())
+        self.manifests.iter().filter_map(|entry| Entry::read(entry))
     }
 
-    /// All entries as they are written.
-    pub(super) fn descriptors(&self) -> &[Value] {
-        &self.manifests
+    /// All entries as they are written; an error if one nests too deep to be read.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = serde_json::Result<Value>> {
+        self.manifests.iter().map(|entry| serde_json::from_str(entry.get()))
     }
 
     /// Removes the readable entries for which this holds, and returns them.
     pub(in crate::oci_layout) fn remove(&mut self, is_removed: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut removed = Vec::new();
-        self.manifests.retain(|entry| match Entry::deserialize(entry) {
-            Ok(entry) if is_removed(&entry) => {
+        self.manifests.retain(|entry| match Entry::read(entry) {
+            Some(entry) if is_removed(&entry) => {
                 removed.push(entry);
                 false
             }
@@ -126,53 +92,26 @@ impl Index {
     /// Adds an image under the name that was asked for. It replaces an older one of that name and platform, and comes before others of the
     /// name, because other programs read the first. Entries with other spellings of the name (`busybox`,
     /// `docker.io/library/busybox:latest`) are updated too, so that one tag never means two images.
-    fn insert(&mut self, image: &NewImage) {
+    fn insert(&mut self, image: &NewImage) -> serde_json::Result<()> {
         let asked = image.reference.requested();
-        let name = |entry: &Value| entry["annotations"][NAME_ANNOTATION].as_str().unwrap_or_default().to_owned();
-        let platform = |entry: &Value| PlatformFields::deserialize(&entry["platform"]).ok().and_then(|fields| fields.platform());
         let same =
             |name: &str| name == asked || Reference::parse(name).is_ok_and(|other| other.normalised() == image.reference.normalised());
-        for entry in &mut self.manifests {
-            let spelling = name(entry);
-            if spelling != asked && platform(entry) == image.platform && same(&spelling) {
-                *entry = image.entry(&spelling);
+        let (mut kept, mut place) = (Vec::with_capacity(self.manifests.len() + 1), None);
+        for entry in std::mem::take(&mut self.manifests) {
+            let named = Named::read(&entry);
+            let (is_asked, is_platform) = (named.name == asked, named.platform == image.platform);
+            match (is_asked, is_platform) {
+                (true, true) => {}
+                (false, true) if same(&named.name) => kept.push(image.entry(&named.name)?),
+                _ => {
+                    place = place.or(is_asked.then_some(kept.len()));
+                    kept.push(entry);
+                }
             }
         }
-        self.manifests.retain(|entry| !(name(entry) == asked && platform(entry) == image.platform));
-        let place = self.manifests.iter().position(|entry| name(entry) == asked).unwrap_or(self.manifests.len());
-        self.manifests.insert(place, image.entry(asked));
-    }
-}
-
-impl Entry {
-    /// The digest of the image's manifest.
-    pub(super) fn manifest(&self) -> Digest {
-        let named = self.annotations.get(MANIFEST_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
-        named.unwrap_or_else(|| self.digest.clone())
-    }
-
-    /// The name that was asked for; none in an entry of another program without one.
-    pub(in crate::oci_layout) fn name(&self) -> Option<&str> {
-        self.annotations.get(NAME_ANNOTATION).map(String::as_str)
-    }
-
-    /// The digest of the manifest list, if the registry resolved the name to one.
-    pub(super) fn list(&self) -> Option<Digest> {
-        self.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok())
-    }
-
-    /// The time since 1970 at which a pull entered the image last; none in an entry of another program.
-    pub(in crate::oci_layout) fn pulled_at(&self) -> Option<Duration> {
-        let time = OffsetDateTime::parse(self.annotations.get(PULLED_ANNOTATION)?, &Rfc3339).ok()?;
-        u64::try_from(time.unix_timestamp()).ok().map(Duration::from_secs)
-    }
-
-    /// Whether this is the image: by any spelling of its name, or by its repository and a digest.
-    pub(in crate::oci_layout) fn is(&self, image: &Reference) -> bool {
-        let Some(name) = self.name() else { return false };
-        let Ok(named) = Reference::parse(name) else { return name == image.requested() };
-        let has = |digest: &Digest| *digest == self.manifest() || self.list().is_some_and(|list| list == *digest);
-        named.normalised() == image.normalised() || named.repository() == image.repository() && image.digest().is_some_and(has)
+        kept.insert(place.unwrap_or(kept.len()), image.entry(asked)?);
+        self.manifests = kept;
+        Ok(())
     }
 }
 
@@ -194,7 +133,7 @@ impl NewImage {
         std::iter::once(self.manifest.clone()).chain(wrapper)
     }
 
-    fn entry(&self, name: &str) -> Value {
+    fn entry(&self, name: &str) -> serde_json::Result<Box<RawValue>> {
         let mut entry = self.descriptor();
         entry["annotations"] = json!({NAME_ANNOTATION: name, PULLED_ANNOTATION: written(self.pulled_at)});
         if let Some(wrapper) = self.wrapper() {
@@ -212,7 +151,7 @@ impl NewImage {
                 entry["platform"]["variant"] = json!(variant);
             }
         }
-        entry
+        serde_json::value::to_raw_value(&entry)
     }
 }
 
@@ -254,11 +193,11 @@ impl Layout {
 
     /// Removes the entries for which this holds, and returns them. Their blobs stay.
     pub(in crate::oci_layout) async fn remove_entries(&self, is_removed: impl Fn(&Entry) -> bool) -> Result<Vec<Entry>, IndexProblem> {
-        self.change_index(|index| index.remove(is_removed)).await
+        self.change_index(|index| Ok(index.remove(is_removed))).await
     }
 
-    /// Changes `index.json` as one process of all.
-    async fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> T) -> Result<T, IndexProblem> {
+    /// Changes `index.json` as one process of all. If the change fails, the file stays as it is.
+    async fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> serde_json::Result<T>) -> Result<T, IndexProblem> {
         let path = self.index_path();
         let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
         let own = self.own_folder().map_err(unreadable)?;
@@ -268,8 +207,9 @@ impl Layout {
             .map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
         lock::touch(&guard);
         let mut index = self.read_index()?;
-        let changed = change(&mut index);
-        let text = serde_json::to_vec(&index).map_err(|error| unreadable(io::Error::other(error)))?;
+        let unwritable = |error| unreadable(io::Error::other(error));
+        let changed = change(&mut index).map_err(unwritable)?;
+        let text = serde_json::to_vec(&index).map_err(unwritable)?;
         self.replace(&self.root, INDEX, &text).map_err(unreadable)?;
         Ok(changed)
     }
@@ -299,20 +239,20 @@ mod tests {
     #[test]
     fn image_replaces_one_of_the_same_name_and_platform() {
         let mut index = Index::empty();
-        index.insert(&image("one", 'a', "linux/amd64"));
-        index.insert(&image("two", 'b', "linux/amd64"));
-        index.insert(&image("one", 'c', "linux/arm64"));
-        index.insert(&image("one", 'd', "linux/amd64"));
+        index.insert(&image("one", 'a', "linux/amd64")).unwrap();
+        index.insert(&image("two", 'b', "linux/amd64")).unwrap();
+        index.insert(&image("one", 'c', "linux/arm64")).unwrap();
+        index.insert(&image("one", 'd', "linux/amd64")).unwrap();
         assert_eq!(names(&index), ["one d", "one c", "two b"]);
     }
 
     #[test]
     fn other_spellings_of_an_image_are_updated() {
         let mut index = Index::empty();
-        index.insert(&image("busybox", 'a', "linux/amd64"));
-        index.insert(&image("busybox", 'e', "linux/arm64"));
-        index.insert(&image("docker.io/library/busybox:latest", 'b', "linux/amd64"));
-        index.insert(&image("busybox:1", 'c', "linux/amd64"));
+        index.insert(&image("busybox", 'a', "linux/amd64")).unwrap();
+        index.insert(&image("busybox", 'e', "linux/arm64")).unwrap();
+        index.insert(&image("docker.io/library/busybox:latest", 'b', "linux/amd64")).unwrap();
+        index.insert(&image("busybox:1", 'c', "linux/amd64")).unwrap();
         assert_eq!(names(&index), ["busybox e", "busybox b", "docker.io/library/busybox:latest b", "busybox:1 c"]);
     }
 
@@ -320,7 +260,7 @@ mod tests {
     fn entries_of_other_programs_are_kept() {
         let text = r#"{"schemaVersion":2,"manifests":[{"digest":"odd","x":1}],"annotations":{"a":"b"}}"#;
         let mut index: Index = serde_json::from_str(text).unwrap();
-        index.insert(&image("one", 'a', "linux/amd64"));
+        index.insert(&image("one", 'a', "linux/amd64")).unwrap();
         let written = serde_json::to_value(&index).unwrap();
         assert_eq!(written["manifests"][0], json!({"digest": "odd", "x": 1}));
         assert_eq!(written["annotations"], json!({"a": "b"}));
@@ -328,10 +268,20 @@ mod tests {
     }
 
     #[test]
+    fn entry_that_cannot_be_read_whole_is_kept_and_its_blobs_are_not_guessed() {
+        let deep = format!("{{\"digest\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+        let mut index: Index = serde_json::from_str(&format!(r#"{{"schemaVersion":2,"manifests":[{deep}]}}"#)).unwrap();
+        index.insert(&image("one", 'a', "linux/amd64")).unwrap();
+        assert!(serde_json::to_string(&index).unwrap().contains(&deep));
+        let readable: Vec<bool> = index.descriptors().map(|entry| entry.is_ok()).collect();
+        assert_eq!((names(&index), readable), (vec!["one a".to_owned()], vec![false, true]));
+    }
+
+    #[test]
     fn entry_has_the_time_of_its_pull_and_is_found_by_any_name_of_the_image() {
         let mut index = Index::empty();
         let made = image("busybox", 'a', "linux/amd64");
-        index.insert(&NewImage { resolved: Digest::parse(&format!("sha256:{}", "b".repeat(64))).unwrap(), ..made.clone() });
+        index.insert(&NewImage { resolved: Digest::parse(&format!("sha256:{}", "b".repeat(64))).unwrap(), ..made.clone() }).unwrap();
         let entry = index.entries().next().unwrap();
         assert_eq!(entry.pulled_at(), Some(made.pulled_at));
         let by_digest = |letter: &str| format!("docker.io/library/busybox@sha256:{}", letter.repeat(64));

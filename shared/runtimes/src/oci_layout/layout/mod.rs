@@ -4,6 +4,7 @@
 //! blobs are present. Files of pulls under way are below `.fleetpull/`.
 
 mod checked;
+mod entry;
 mod forgotten;
 mod hasher;
 mod images;
@@ -27,10 +28,11 @@ use safe_dir::{PUBLIC_MODE, SafeDir};
 
 use super::failure::StepFailure;
 use checked::Checked;
+pub(super) use entry::{Entry, PlatformFields};
 use forgotten::for_each_forgotten;
 pub(super) use hasher::Hasher;
 use index::Index;
-pub(super) use index::{Entry, IndexProblem, NewImage, PlatformFields};
+pub(super) use index::{IndexProblem, NewImage};
 pub(super) use lock::holding;
 pub(super) use partial::{Partial, PartialLock};
 pub(super) use status::StatusCache;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use image::{Digest, Platform, Reference};
 
 use super::checked::Stamp;
-use super::index::{IndexProblem, NAME_ANNOTATION, RESOLVED_ANNOTATION};
+use super::entry::{NAME_ANNOTATION, PlatformFields, RESOLVED_ANNOTATION};
+use super::index::IndexProblem;
 use super::{Hasher, INDEX, Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
@@ -94,7 +95,7 @@ impl Images {
         for entry in index.entries() {
             let Some(name) = entry.annotations.get(NAME_ANNOTATION) else { continue };
             let list = entry.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
-            let platform = entry.platform.as_ref().and_then(super::index::PlatformFields::platform);
+            let platform = entry.platform.as_ref().and_then(PlatformFields::platform);
             let manifest = entry.manifest();
             let wrapper = (entry.digest != manifest).then(|| entry.digest.clone());
             let known = Arc::new(Known { manifest, wrapper, list, platform, content: Mutex::default() });

@@ -7,7 +7,7 @@ use image::Digest;
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-use super::index::MANIFEST_ANNOTATION;
+use super::entry::MANIFEST_ANNOTATION;
 use super::{ALGORITHMS, Hasher, Index, Layout};
 use crate::oci_layout::manifest::MANIFEST_MAX_BYTES;
 
@@ -48,7 +48,9 @@ impl Unreferenced {
     /// is not read again.
     pub(super) fn leave_out_referenced(&mut self, layout: &Layout, index: &Index) -> io::Result<()> {
         let (mut manifests, mut seen) = (Vec::new(), BTreeSet::new());
-        index.descriptors().iter().for_each(|entry| self.leave_out_named(entry, &mut manifests));
+        for entry in index.descriptors() {
+            self.leave_out_named(&entry?, &mut manifests);
+        }
         while let Some(digest) = manifests.pop() {
             if self.walked.contains(&digest) || !seen.insert(digest.clone()) {
                 continue;
