@@ -21,6 +21,7 @@ mod reconnect;
 mod recorder;
 mod registry;
 mod report;
+mod status;
 mod traces;
 mod waiting;
 mod week;
@@ -52,9 +53,10 @@ struct Arguments {
     /// are promised.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// How many agents lose their bus in `reconnect`, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(3..=20_000))]
-    nodes: u32,
+    /// How many agents lose their bus in `reconnect`, each with a connection of its own, and how many nodes answer in `status`. Usually
+    /// 5,000 and 10,000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=20_000))]
+    nodes: Option<u32>,
     /// How many pulls wait while `waiting` measures others; the last is compared with the first.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = waiting::USUAL)]
     waiting: Vec<usize>,
@@ -89,6 +91,8 @@ enum Name {
     Propagation,
     /// What 5,000 agents that met an outage without a bus report when the bus is back.
     Reconnect,
+    /// What `fleetpull status` of 10,000 nodes costs the command, and an agent while the screen is watched.
+    Status,
 }
 
 /// The result of a benchmark.
@@ -114,6 +118,7 @@ impl Name {
             Self::Week => "week",
             Self::Propagation => "propagation",
             Self::Reconnect => "reconnect",
+            Self::Status => "status",
         }
     }
 
@@ -131,7 +136,8 @@ impl Name {
             Self::Collector => collector::measure(Duration::from_secs(arguments.seconds)).await?,
             Self::Week => week::measure().await?,
             Self::Propagation => return Ok(Found::Propagation(propagation::measure().await?)),
-            Self::Reconnect => reconnect::measure(arguments.nodes, Duration::from_secs(arguments.seconds)).await?,
+            Self::Reconnect => reconnect::measure(arguments.nodes.unwrap_or(5_000), Duration::from_secs(arguments.seconds)).await?,
+            Self::Status => status::measure(arguments.nodes.unwrap_or(10_000)).await?,
         }))
     }
 }

@@ -66,7 +66,7 @@ fn background(executable: &Executable, tree: &str) -> Job {
     let mut command = executable.command(true);
     command.arg("--nocapture");
     if executable.target == FLEETS {
-        command.env("FLEET_SEEDS", "250").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
+        command.env("FLEET_SEEDS", "100").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
     } else {
         command.env("FLEET_SEEDS", "500");
     }
