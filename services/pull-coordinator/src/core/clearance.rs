@@ -6,7 +6,9 @@ mod waiting;
 use std::time::Duration;
 
 use clock::Now;
-use contract::messages::backoff_tracker::{CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance};
+use contract::messages::backoff_tracker::{
+    CLEARANCE_LAPSES_AFTER_MS, CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance,
+};
 use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as RegistryStage};
 
 use super::alarms::Alarm;
@@ -18,9 +20,10 @@ use super::registry_feedback::RegistryFeedback;
 use super::request::{Request, milliseconds};
 use super::step::{Effect, Failure, FlightId};
 
-/// The tracker answers within this time, even if nothing has changed; then it is asked again. It is shorter than the time after which the
-/// tracker forgets a clearance, and than a caller's wait for the fleet, so that a tracker that does not answer is noticed first.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The tracker answers within this time, even if nothing has changed; then it is asked again. A node may have thousands of waiting flights,
+/// so it is as long as the loss of one message allows: the request after a lost one still comes before the tracker forgets the clearance.
+/// It is also shorter than a caller's wait for the fleet, so that a tracker that does not answer is noticed first.
+const PATIENCE: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS / 3);
 /// As `PATIENCE`, while the flight has a permit that others wait for. A budget leader leaves a tenth of the budget free: if all pulls begin
 /// up to 0.1 s late, still no second has more of them than the budget allows.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
