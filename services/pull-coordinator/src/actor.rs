@@ -37,7 +37,7 @@ pub struct PullCoordinator {
     pub(crate) runtime: RuntimeRef,
     pub(crate) outbound: Outbound,
     pub(crate) clock: Clock,
-    /// The manifest checks of the last minute.
+    /// The side-channel checks of the last minute.
     pub(crate) recent_checks: RecentChecks,
     /// The longest that one pull may take (`pull.timeout`); none: no limit.
     pub(crate) pull_timeout: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Manifest checks alongside a CRI runtime: they use `HEAD` alone, by the route in containerd's files.
+//! Side-channel checks alongside a CRI runtime: they use `HEAD` alone, by the route in containerd's files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;

@@ -150,6 +150,23 @@ fn a_node_served_before_others_is_trusted_again_twice_though_their_reports_came_
     }
 }
 
+/// n1 failed with one image and was served, then failed with another that n2 got. The report that n1 was served comes last: it says nothing of
+/// the second image, so n1 is distrusted as by a node that has received the reports in order.
+#[test]
+fn a_late_success_restores_no_trust_after_a_refuted_failure_of_another_image() {
+    let another = || About::Reference { reference: "r/b:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+    let third = || About::Reference { reference: "r/c:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+    let mut node = Node::of(1_000);
+    node.receive("n1", image(), failed(1));
+    node.now = Duration::from_secs(10);
+    node.receive("n1", another(), failed(1));
+    node.now = Duration::from_secs(11);
+    node.receive("n2", another(), Finding::Succeeded);
+    node.receive_late("n1", image(), Finding::Succeeded, Duration::from_secs(5));
+    node.receive("n1", third(), failed(1));
+    assert!(node.core.entries(node.now).is_empty(), "{:?}", node.core.entries(node.now));
+}
+
 /// In an outage some nodes have to make attempts, and all but one of them are served after another. They do not become distrusted for this,
 /// in any number of outages.
 #[test]

@@ -328,11 +328,11 @@ pub enum Effect {
         budget: Option<String>,
         /// The first report to the back-off tracker, if this node shares and the runtime shows the manifest or a fleet waits.
         begin: Option<BeginAttempt>,
-        /// Whether the fleet waits for the result of the manifest. If the runtime does not show it, a manifest check requests it as well.
+        /// Whether the fleet waits for the result of the manifest. If the runtime does not show it, a side-channel check requests it as well.
         fleet_waits: bool,
         /// Whether to request one blob alone until its first byte arrives, because no node is known to have received a blob lately.
         one_blob_first: bool,
-        /// Whether the route to the registry is known, so that a manifest check may run beside a runtime that shows little.
+        /// Whether the route to the registry is known, so that a side-channel check may run beside a runtime that shows little.
         route_known: bool,
         /// Whether [`Input::Sized`] is wanted.
         report_size: bool,

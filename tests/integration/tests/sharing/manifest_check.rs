@@ -1,4 +1,4 @@
-//! Manifest checks alongside the pulls of a runtime that does not show the manifest, as a runtime behind CRI.
+//! Side-channel checks alongside the pulls of a runtime that does not show the manifest, as a runtime behind CRI.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,6 +26,8 @@ pub(super) type Kind = (u128, FailureClass);
 pub(super) struct Distrust {
     /// When other nodes last had success where this node had none.
     pub(super) refuted_at: Duration,
+    /// The key of that success.
+    refuted_on: Option<BackoffKeyId>,
     /// When the node itself last had success; or others, if the node had had success before them.
     healthy_at: Option<Duration>,
     /// Whether another node had failed too when the distrust began: then the cause was not this node alone.
@@ -99,7 +101,7 @@ impl Replica {
             let distrust = nodes.entry(report.reporter.clone()).or_default();
             distrust.healthy_at = distrust.healthy_at.max(healthy_at);
             distrust.together = together || (held && distrust.together);
-            distrust.refuted_at = success;
+            (distrust.refuted_at, distrust.refuted_on) = (success, Some(backoff_key));
             if distrust.holds(now) != held {
                 self.derived.forget_all();
             }
@@ -113,13 +115,15 @@ impl Replica {
         self.received_from(self.reporters.find(&report.reporter)?).filter(healthy).map(|received| received.date).max()
     }
 
-    /// A success of its own ends the distrust of a node, but not time after time if it failed alone. A failure that was over then is not
-    /// refuted by others' later successes, even if those arrived first: without a bus, reports arrive late.
+    /// A success of its own ends the distrust of a node, but not time after time if it failed alone. If `over`, it ends a failure that was
+    /// known of the node: others' later successes on that key do not refute that failure, even if they arrived first, because reports arrive
+    /// late without a bus.
     pub(super) fn restore_trust(&mut self, now: Duration, report: &Report, date: Duration, over: bool) {
         if let Some(distrust) = self.distrust.get_mut(&kind(&report.backoff_key)).and_then(|nodes| nodes.get_mut(&report.reporter)) {
             self.derived.forget_all();
             let held = distrust.holds(now);
-            let healthy_at = if over { date.max(distrust.refuted_at) } else { date };
+            let is_not_refuted = over && distrust.refuted_on == Some(report.backoff_key.id());
+            let healthy_at = if is_not_refuted { date.max(distrust.refuted_at) } else { date };
             distrust.healthy_at = distrust.healthy_at.max(Some(healthy_at));
             // One success is reported for several keys. Only the one that ends the distrust counts.
             let restores = held && healthy_at >= distrust.refuted_at;
