@@ -306,3 +306,40 @@ fn no_node_waits_for_a_lease_holders_result_for_longer_than_two_terms() {
         assert!(attempts.first().is_some_and(|first| *first >= 2 * term.as_secs() - 1 && *first <= at_most), "{stands}: {attempts:?}");
     }
 }
+
+/// The registry answered no node with a blob lately, so at most three attempts are without an answer at the same time.
+#[test]
+fn a_slot_passes_to_the_nodes_next_request_if_the_registry_has_answered() {
+    // The failure, when it comes, and whether the next request has the slot then.
+    let table = [
+        (FailureClass::NotFound, true, 1_000, true),
+        (FailureClass::NotFound, true, 2_000, false),
+        (FailureClass::RegistryUnavailable, false, 1_000, false),
+    ];
+    for (class, authoritative, after_ms, passes) in table {
+        let (mut node, mut random) = (Node::new(), Random::seeded(1));
+        let mut slots = Vec::new();
+        for request in [1, 2] {
+            let key = LocalKey { pod: None, image: format!("r/a:{request}") };
+            let target = Target { shows_blobs: true, ..target(&key.image) };
+            node.give(Input::Request { request: RequestId(request), key, target });
+        }
+        while let Some(Effect::AcquireLease(name, _)) =
+            node.effects.iter().find(|effect| matches!(effect, Effect::AcquireLease(..))).cloned()
+        {
+            slots.extend(matches!(name, LeaseName::Slot(..)).then_some(name));
+            node.effects.retain(|effect| !matches!(effect, Effect::AcquireLease(asked, _) if *asked == name));
+            node.give(Input::Lease(name, LeaseAnswer::Won));
+        }
+        let [slot] = slots[..] else { panic!("one slot is asked for: {slots:?}") };
+        assert!(node.is_clear(1) && !node.is_clear(2));
+        node.until(Duration::from_millis(after_ms));
+        let attempt = AttemptId::random(&mut random);
+        node.give(Input::AttemptPlanned { request: RequestId(1), attempt, trace: None });
+        node.effects.clear();
+        let failure = Failure { class, cause: "no".to_owned(), authoritative, ..Failure::default() };
+        node.give(Input::AttemptResolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
+        assert_eq!(node.is_clear(2), passes, "{class:?} after {after_ms} ms: {:?}", node.effects);
+        assert_eq!(node.effects.contains(&Effect::ReleaseLease(slot)), !passes, "{class:?} after {after_ms} ms: {:?}", node.effects);
+    }
+}

@@ -1,5 +1,6 @@
 //! The leases that a request needs for its clearance: lead, probe and slot.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use contract::Stage;
@@ -116,6 +117,19 @@ impl Knowledge {
             effects.push(Effect::AcquireLease(name, PROBE_DEADLINE));
         }
         standing
+    }
+
+    /// The registry has answered the attempt of a request that held a slot. The slot passes to the request of this node that waits for it the
+    /// longest, without a message. Other nodes take a slot held for `UNANSWERED_AFTER` for one without an answer, so after that it is
+    /// released instead. Returns the request that has it now.
+    pub(super) fn pass_slot_on(&mut self, now: Duration, id: RequestId, registry: BackoffKeyId) -> Option<RequestId> {
+        // Until it has its lead lease, a request cannot use a slot.
+        let next = self.requests.first_in_queue(registry).filter(|next| self.leases.runs_out(now, *next).is_some())?;
+        let leases = &self.leases;
+        let is_new = |name| leases.taken_at(name).is_some_and(|taken| now < taken + UNANSWERED_AFTER);
+        let new: BTreeSet<LeaseName> =
+            (0..LEASES_AT_ONCE).map(|number| LeaseName::Slot(registry, number)).filter(|name| is_new(*name)).collect();
+        self.leases.pass_on(now, id, next, |name| new.contains(&name)).then_some(next)
     }
 
     /// A node whose last attempt failed lets others lead first if the registry has answered any node, because the node itself may be the

@@ -187,6 +187,18 @@ impl Leases {
         }
     }
 
+    /// Passes the held leases of a request that `which` selects on to another request of this node, each for the rest of its term.
+    /// Returns whether there were any.
+    pub(super) fn pass_on(&mut self, now: Duration, by: RequestId, to: RequestId, which: impl Fn(LeaseName) -> bool) -> bool {
+        let until = |name: &LeaseName| match self.known.get(name) {
+            Some(Lease::Mine { until, .. }) if now < *until && which(*name) => Some((*name, *until)),
+            _ => None,
+        };
+        let held: Vec<(LeaseName, Duration)> = self.of(by).filter_map(|name| until(&name)).collect();
+        held.iter().for_each(|(name, until)| self.put(*name, Lease::Mine { by: to, until: *until }));
+        !held.is_empty()
+    }
+
     /// Forgets the held leases of a request that `which` selects, and returns them, because they must be released.
     pub(super) fn drop_of(&mut self, now: Duration, by: RequestId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
         let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);

@@ -119,6 +119,9 @@ impl Knowledge {
             let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
             // The leases of keys with an open entry are kept, because a node that has not received the failure would ask in vain. The
             // others are released.
+            if failure.shows_reachable() {
+                touched.extend(knowledge.pass_slot_on(now, id, request.target_keys.endpoint));
+            }
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
             knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()), effects);
             touched.insert(id);
