@@ -17,8 +17,10 @@ pub(super) struct KeyReports {
     failing: Vec<(ReporterId, Received)>,
     /// The newest success, and its reporter.
     success: Option<(Duration, ReporterId)>,
-    /// The newest success that refuted all reported failures, if no failure was reported since.
+    /// The success for which the reporters that it refutes were determined last, if one was.
     refuted_by: Option<Duration>,
+    /// The reporters whose failures that success does not refute, or that came after it, each once.
+    unrefuted: Vec<ReporterId>,
 }
 
 impl KeyReports {
@@ -39,7 +41,9 @@ impl KeyReports {
                     self.failing.insert(at, (by, received));
                 }
             }
-            self.refuted_by = None;
+            if self.refuted_by.is_some() && !self.unrefuted.contains(&by) {
+                self.unrefuted.push(by);
+            }
         }
         match self.success {
             _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, by)),
@@ -119,15 +123,19 @@ impl KeyReports {
         self.all().map(move |(by, received)| (by, expires(received).min(with_success(received.date))))
     }
 
-    /// True if the reporters that a success refutes are to be determined. If an earlier success refuted all of them, this is
-    /// repeated at most once per `apart`.
-    pub(super) fn refutes(&mut self, success: Duration, apart: Duration) -> bool {
-        if self.failing.is_empty() || self.refuted_by.is_some_and(|before| success < before + apart) {
-            return false;
-        }
-        let all = self.failures().all(|received| received.failing_since < success);
-        self.refuted_by = all.then_some(success);
-        true
+    /// The failures that the newest success refutes: those that came since the last call, and once per `apart` all of them.
+    pub(super) fn take_refuted(&mut self, success: Duration, apart: Duration) -> Vec<&Received> {
+        let reporters = if self.refuted_by.is_none_or(|before| success >= before + apart) {
+            self.refuted_by = Some(success);
+            self.failing.iter().map(|(by, _)| *by).collect()
+        } else {
+            std::mem::take(&mut self.unrefuted)
+        };
+        let failing = reporters.into_iter().filter(|by| self.place(*by).is_ok());
+        let (refuted, rest): (Vec<_>, Vec<_>) =
+            failing.partition(|by| self.failing_of(*by).is_some_and(|received| received.failing_since < success));
+        self.unrefuted = rest;
+        refuted.into_iter().filter_map(|by| self.failing_of(by)).collect()
     }
 
     /// The index of a reporter's report in `failing`, or where it would be inserted.

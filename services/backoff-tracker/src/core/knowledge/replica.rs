@@ -47,6 +47,8 @@ pub struct Replica {
     reporters: Reporters,
     /// The distrusted nodes, by kind of failure.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
+    /// No distrust ends before this, unless a success ends it. Past if none was added since.
+    trust_changes: Duration,
     /// When operators cleared keys.
     cleared: BTreeMap<BackoffKeyId, Duration>,
     /// When operators cleared images. Reports of more keys of these images may arrive later.

@@ -44,8 +44,12 @@ impl Distrust {
 }
 
 impl Replica {
-    /// When a distrusted reporter counts again.
+    /// When a distrusted reporter may count again, at the earliest.
     pub(super) fn trust_changes(&self, now: Duration) -> Duration {
+        if now < self.trust_changes { self.trust_changes } else { self.next_trust_change(now) }
+    }
+
+    fn next_trust_change(&self, now: Duration) -> Duration {
         let ends = self.distrust.values().flat_map(BTreeMap::values).map(|distrust| distrust.refuted_at + DISTRUSTED_FOR);
         ends.filter(|end| now < *end).min().unwrap_or(Duration::MAX)
     }
@@ -83,17 +87,20 @@ impl Replica {
     /// A node whose failure stands although another has succeeded since becomes distrusted for a while.
     pub(super) fn distrust_refuted(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let (Some(success), Some(reports)) = (self.succeeded_at(backoff_key), self.backoff_keys.get_mut(&backoff_key)) else { return };
-        if !reports.refutes(success, REFUTED_APART) {
-            return;
-        }
-        let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
         // A node that is distrusted already is left out; its successes since are counted in `restored`.
         let known = |report: &Report| {
             let distrust = self.distrust.get(&kind(&report.backoff_key)).and_then(|nodes| nodes.get(&report.reporter));
             distrust.is_some_and(|distrust| distrust.refuted_at >= success)
         };
-        let distrusted = |received: &&Received| received.failing_since < success && !known(&received.report);
-        let distrusted: Vec<Arc<Report>> = reports.failures().filter(distrusted).map(|received| Arc::clone(&received.report)).collect();
+        let refuted = reports.take_refuted(success, REFUTED_APART).into_iter().filter(|received| !known(&received.report));
+        let distrusted: Vec<Arc<Report>> = refuted.map(|received| Arc::clone(&received.report)).collect();
+        if distrusted.is_empty() {
+            return;
+        }
+        let together = reports.failures().filter(|received| received.failing_since < success).nth(1).is_some();
+        if now >= self.trust_changes {
+            self.trust_changes = self.next_trust_change(now);
+        }
         for report in distrusted {
             let healthy_at = self.healthy_at(&report);
             let held = self.is_distrusted_for(now, &report.reporter, &report.backoff_key);
@@ -102,6 +109,7 @@ impl Replica {
             distrust.healthy_at = distrust.healthy_at.max(healthy_at);
             distrust.together = together || (held && distrust.together);
             (distrust.refuted_at, distrust.refuted_on) = (success, Some(backoff_key));
+            self.trust_changes = self.trust_changes.min(success + DISTRUSTED_FOR);
             if distrust.holds(now) != held {
                 self.derived.forget_all();
             }
