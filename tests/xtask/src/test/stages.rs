@@ -27,7 +27,7 @@ const OF_PROGRAM_AT_ONCE: &str = "8";
 pub(super) struct Stages {
     /// Jobs that run one after the other, beside nothing but `throughout`.
     pub(super) first: Vec<Job>,
-    /// Lanes that run at the same time after that.
+    /// Lanes that run at the same time after that. The last has the tests of single crates.
     pub(super) then: Vec<Vec<Job>>,
     /// Jobs that run from the beginning to the end.
     pub(super) throughout: Vec<Job>,
