@@ -23,38 +23,13 @@ pub(super) struct Executable {
     path: PathBuf,
 }
 
-/// How much processor time a program gets while others want some.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Priority {
-    Usual,
-    /// The lowest that guarantees some.
-    Low,
-    /// What the others leave: it runs only while a core is idle.
-    Idle,
-}
-
-impl Priority {
-    /// What comes before the program's own command line.
-    fn prefix(self) -> &'static [&'static str] {
-        match self {
-            Self::Usual => &[],
-            Self::Low => &["nice", "-n", "19"],
-            Self::Idle => &["chrt", "--idle", "0"],
-        }
-    }
-}
-
 impl Executable {
     /// The command that runs it as `cargo test` does: in its crate's folder.
-    pub(super) fn command(&self, priority: Priority) -> Command {
-        let mut command = match priority.prefix() {
-            [] => Command::new(&self.path),
-            [program, arguments @ ..] => {
-                let mut command = Command::new(program);
-                command.args(arguments).arg(&self.path);
-                command
-            }
-        };
+    pub(super) fn command(&self, background: bool) -> Command {
+        let mut command = if background { Command::new("nice") } else { Command::new(&self.path) };
+        if background {
+            command.args(["-n", "19"]).arg(&self.path);
+        }
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }
@@ -127,9 +102,8 @@ mod tests {
     fn test_executables_are_read_from_the_messages_of_cargo() {
         let executable = Executable::of(&message("compiler-artifact", true, Some("/w/target/debug/deps/all-1"))).unwrap();
         assert_eq!((&*executable.package, &*executable.kind, &*executable.target), ("bus", "test", "all"));
-        assert_eq!(executable.command(Priority::Usual).get_current_dir(), Some(Path::new("/w/shared/bus")));
-        assert_eq!(command::shown(&executable.command(Priority::Low)), "nice -n 19 /w/target/debug/deps/all-1");
-        assert_eq!(command::shown(&executable.command(Priority::Idle)), "chrt --idle 0 /w/target/debug/deps/all-1");
+        assert_eq!(executable.command(false).get_current_dir(), Some(Path::new("/w/shared/bus")));
+        assert_eq!(command::shown(&executable.command(true)), "nice -n 19 /w/target/debug/deps/all-1");
         assert_eq!(Executable::of(&message("compiler-artifact", false, Some("/w/target/debug/fleetpull"))), None);
         assert_eq!(Executable::of(&message("build-finished", true, None)), None);
     }

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -34,27 +33,12 @@ pub(super) struct Finished {
 
 /// Runs all lanes at the same time; every job runs, also after one has failed. Returns the stages in the order of the lanes.
 pub(super) fn run(lanes: Vec<Vec<Job>>) -> anyhow::Result<Vec<Finished>> {
-    run_beside(Vec::new(), vec![lanes])
-}
-
-/// Runs phases of lanes one after the other, and one more lane from the beginning of the first phase on. The stages of that lane are returned
-/// last.
-pub(super) fn run_beside(throughout: Vec<Job>, phases: Vec<Vec<Vec<Job>>>) -> anyhow::Result<Vec<Finished>> {
     let lock = Mutex::new(());
-    std::thread::scope(|scope| {
-        let start = |lane| scope.spawn(|| run_lane(lane, &lock));
-        let join = |lane: ScopedJoinHandle<'_, _>| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")));
-        let throughout = start(throughout);
-        let mut finished = Vec::new();
-        for phase in phases {
-            let running: Vec<_> = phase.into_iter().map(start).collect();
-            // All lanes have ended before the first error is returned.
-            let lanes: Vec<_> = running.into_iter().map(join).collect();
-            finished.extend(lanes.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten());
-        }
-        finished.extend(join(throughout)?);
-        Ok(finished)
-    })
+    let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane, &lock))).collect();
+        running.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")))).collect()
+    });
+    Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 fn run_lane(lane: Vec<Job>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
@@ -154,21 +138,6 @@ mod tests {
             |own: &str, other: &str| format!("touch {own}; for i in $(seq 600); do test -e {other} && exit 0; sleep 0.1; done; exit 1");
         let finished = run(vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]]).unwrap();
         assert!(finished.iter().all(|stage| stage.succeeded));
-    }
-
-    #[test]
-    fn a_lane_runs_throughout_and_phases_one_after_the_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let [first, second] = ["first", "second"].map(|name| folder.path().join(name).display().to_string());
-        let phases =
-            vec![vec![vec![job("a", &format!("touch {first}"))]], vec![vec![job("b", &format!("test -e {first} && touch {second}"))]]];
-        // It ends only after the second phase.
-        let throughout = vec![job("c", &format!("for i in $(seq 600); do test -e {second} && exit 0; sleep 0.1; done; exit 1"))];
-        let finished = run_beside(throughout, phases).unwrap();
-        assert_eq!(
-            finished.iter().map(|one| (one.stage.as_str(), one.succeeded)).collect::<Vec<_>>(),
-            [("a", true), ("b", true), ("c", true)]
-        );
     }
 
     #[test]

@@ -18,7 +18,6 @@ use anyhow::bail;
 use self::account::Account;
 use self::executables::Executable;
 use self::lanes::{Finished, Job};
-use self::stages::Stages;
 use crate::{command, limits, tools};
 
 /// The variable that lets tests without their part be skipped with a message; without it they fail.
@@ -32,8 +31,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let must_have_all = std::env::var("CI").is_ok_and(|value| value == "true");
     if arguments.is_empty() {
         let executables = report.timed("build", || executables::build(root, executables::EVERYTHING))?;
-        let Stages { first, then, throughout } = everything(root, &executables, must_have_all);
-        report.add(lanes::run_beside(throughout, vec![vec![first], then])?);
+        for lanes in everything(root, &executables, must_have_all) {
+            report.add(lanes::run(lanes)?);
+        }
     } else {
         let mut cargo = command::cargo(root);
         cargo.args(["test", "--locked", "--no-fail-fast"]);
@@ -66,16 +66,14 @@ pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Each stage with its executables, and the examples of the documentation.
-fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> Stages {
-    let mut stages = stages::stages(executables, &tree(root));
+fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [Vec<Vec<Job>>; 2] {
+    let mut phases = stages::phases(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    if let Some(crates) = stages.then.last_mut() {
-        crates.push(Job::new("examples", examples));
-    }
-    let jobs = stages.first.iter_mut().chain(stages.then.iter_mut().flatten()).chain(&mut stages.throughout);
-    jobs.for_each(|job| allow_missing(&mut job.command, !must_have_all));
-    stages
+    // The examples run after the tests of single crates.
+    phases[1][0].push(Job::new("examples", examples));
+    phases.iter_mut().flatten().flatten().for_each(|job| allow_missing(&mut job.command, !must_have_all));
+    phases
 }
 
 /// The hash of the present sources, committed or not; empty if git cannot tell.

@@ -1,11 +1,12 @@
 //! Decides which executable runs when.
 //!
-//! Outages run first: agents wait there for minutes, several outages run at once, and their results are measured in seconds. Then the other
-//! tests of the program and the tests of single crates run at the same time. Simulations take throughout what processor time the others
-//! leave, and never a core that an agent needs: not even at the lowest priority of ordinary programs do they run beside outages, because
-//! agents without a core send more requests than the bars allow.
+//! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
+//! During simulations, also at the lowest priority, a machine with two slow cores answered so late that bars were missed.
+//!
+//! Then two lanes run at the same time. The first has the other tests of the program, of which many wait, and then the tests of single
+//! crates; it takes about as long as the second. The second has the simulations, which need only processor time.
 
-use super::executables::{Executable, Priority};
+use super::executables::Executable;
 use super::lanes::Job;
 
 /// The target of simulated fleets of real actors. It takes longest, so it runs first among the simulations.
@@ -23,33 +24,23 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// When the jobs run.
-pub(super) struct Stages {
-    /// Jobs that run one after the other, beside nothing but `throughout`.
-    pub(super) first: Vec<Job>,
-    /// Lanes that run at the same time after that. The last has the tests of single crates.
-    pub(super) then: Vec<Vec<Job>>,
-    /// Jobs that run from the beginning to the end.
-    pub(super) throughout: Vec<Job>,
-}
-
-/// Every executable is in exactly one stage, except that the waiting modules of `e2e` run separately. Some simulated fleets come from the
-/// hash `tree`.
-pub(super) fn stages(executables: &[Executable], tree: &str) -> Stages {
+/// The jobs that run alone, and then the lanes that run at the same time. Every executable is in exactly one of them, except that the
+/// waiting modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
+pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 2] {
     let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
     let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
     for executable in executables {
         match (executable.package.as_str(), executable.kind.as_str()) {
-            ("simulation", "test") => simulated.push(simulation(executable, tree)),
+            ("simulation", "test") => simulated.push(background(executable, tree)),
             ("e2e", "test") => {
-                let mut outages = executable.command(Priority::Usual);
+                let mut outages = executable.command(false);
                 outages.args(WAITING).args(QUICK.iter().flat_map(|quick| ["--skip", quick])).args(["--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
-                let mut rest = executable.command(Priority::Usual);
+                let mut rest = executable.command(false);
                 rest.args(WAITING.iter().chain(&BUSY).flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
                 let alone = |stage: &str, module: &str| {
-                    let mut job = executable.command(Priority::Usual);
+                    let mut job = executable.command(false);
                     job.args([module, "--test-threads", "1"]);
                     Job::new(stage, job)
                 };
@@ -57,21 +48,22 @@ pub(super) fn stages(executables: &[Executable], tree: &str) -> Stages {
                 program.extend(BUSY.map(|module| alone("program", module)));
             }
             (_, "test") => {
-                let mut all = executable.command(Priority::Low);
+                let mut all = executable.command(true);
                 all.args(["--test-threads", AT_ONCE]);
                 crates.push(Job::new("crates", all));
             }
-            _ => unit.push(Job::new("unit", executable.command(Priority::Low))),
+            _ => unit.push(Job::new("unit", executable.command(true))),
         }
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
-    Stages { first: waiting, then: vec![program, unit.into_iter().chain(crates).collect()], throughout: simulated }
+    // All runs at the lowest priority at the same time as agents: agents without a core send more requests than the bars allow.
+    [vec![waiting], vec![program.into_iter().chain(unit).chain(crates).collect(), simulated]]
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
 /// in which each planted bug must be found, more seeds that come from the sources, and one large fleet. `cargo xtask e2e fleets` runs all.
-fn simulation(executable: &Executable, tree: &str) -> Job {
-    let mut command = executable.command(Priority::Idle);
+fn background(executable: &Executable, tree: &str) -> Job {
+    let mut command = executable.command(true);
     command.arg("--nocapture");
     if executable.target == FLEETS {
         command.env("FLEET_SEEDS", "100").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
@@ -101,8 +93,7 @@ mod tests {
             made_up("simulation", "test", "fleet"),
             made_up("new-crate", "test", "new-target"),
         ];
-        let Stages { first, then, throughout } = stages(&executables, "0123456789abcdef");
-        let planned = [first].into_iter().chain(then).chain([throughout]).map(|lane| {
+        let planned = phases(&executables, "0123456789abcdef").into_iter().flatten().map(|lane| {
             lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let planned: Vec<Vec<String>> = planned.collect();
@@ -119,14 +110,12 @@ mod tests {
                     format!("program: all-0 {skips}"),
                     "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
-                ],
-                vec![
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
                     "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
                 ],
-                vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
+                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
             ]
         );
     }
