@@ -157,6 +157,27 @@ async fn connections_are_bounded_per_pull_and_per_registry() {
     assert!((5..=8).contains(&registry.counts().peak_blobs_in_flight), "{:?}", registry.counts());
 }
 
+/// The index is prepared for look-ups only after some look-ups.
+#[tokio::test]
+async fn an_image_is_found_by_its_names_and_digest_however_often_it_is_looked_up() {
+    let registry = registry().await;
+    registry.add_image("team/app", "1", &MadeImage::of_layers([10_000]));
+    registry.add_image("team/other", "1", &MadeImage::of_layers([20_000]));
+    let node = Node::new();
+    let digest = node.pull(&format!("{}/team/app:1", registry.host())).await.unwrap().digest.unwrap();
+    node.pull(&format!("{}/team/other:1", registry.host())).await.unwrap();
+    let other = OciLayout::open(options(node.folder.path())).unwrap();
+    for lookup in 0..50 {
+        let names = [("team/app:1", true), (&format!("team/app@{digest}"), true), ("team/app:2", false), (&format!("app@{digest}"), false)];
+        for (name, is_there) in names {
+            let image = Reference::parse(&format!("{}/{name}", registry.host())).unwrap();
+            let found = other.image_status(&image, None).await.unwrap();
+            assert_eq!(found.is_some(), is_there, "{name}, look-up {lookup}");
+            assert!(found.is_none_or(|found| found.digest.as_ref() == Some(&digest)), "{name}, look-up {lookup}");
+        }
+    }
+}
+
 /// The bytes that this thread has read from files so far.
 fn bytes_read_by_this_thread() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();

@@ -82,6 +82,13 @@ impl Entry {
     }
 }
 
+/// False if the entry is certainly not of the repository of `image`, in any spelling of its name. It looks at the text, and reads no field.
+pub(super) fn may_be_of(entry: &RawValue, image: &Reference) -> bool {
+    let last = image.repository().rsplit('/').next().unwrap_or_default();
+    // Other programs may write a letter as an escape.
+    entry.get().contains(last) || entry.get().contains("\\u")
+}
+
 /// The name and the platform of any entry, also of one that is no readable [`Entry`]; empty if it has none.
 #[derive(Default)]
 pub(super) struct Named {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::entry::{Entry, MANIFEST_ANNOTATION, NAME_ANNOTATION, Named, PULLED_ANNOTATION, RESOLVED_ANNOTATION};
+use super::entry::{Entry, MANIFEST_ANNOTATION, NAME_ANNOTATION, Named, PULLED_ANNOTATION, RESOLVED_ANNOTATION, may_be_of};
 use super::{FILE_MODE, Hasher, INDEX, Layout, lock};
 
 /// The media type of an index. Most readers of layouts ignore entries that are no OCI manifest or index.
@@ -71,6 +71,11 @@ impl Index {
         self.manifests.iter().filter_map(|entry| Entry::read(entry))
     }
 
+    /// The readable entries that may be of the repository of `image`.
+    pub(super) fn entries_of(&self, image: &Reference) -> impl Iterator<Item = Entry> {
+        self.manifests.iter().filter(|entry| may_be_of(entry, image)).filter_map(|entry| Entry::read(entry))
+    }
+
     /// All entries as they are written; an error if one nests too deep to be read.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = serde_json::Result<Value>> {
         self.manifests.iter().map(|entry| serde_json::from_str(entry.get()))
@@ -98,6 +103,10 @@ impl Index {
             |name: &str| name == asked || Reference::parse(name).is_ok_and(|other| other.normalised() == image.reference.normalised());
         let (mut kept, mut place) = (Vec::with_capacity(self.manifests.len() + 1), None);
         for entry in std::mem::take(&mut self.manifests) {
+            if !may_be_of(&entry, &image.reference) {
+                kept.push(entry);
+                continue;
+            }
             let named = Named::read(&entry);
             let (is_asked, is_platform) = (named.name == asked, named.platform == image.platform);
             match (is_asked, is_platform) {
@@ -265,6 +274,18 @@ mod tests {
         assert_eq!(written["manifests"][0], json!({"digest": "odd", "x": 1}));
         assert_eq!(written["annotations"], json!({"a": "b"}));
         assert_eq!(names(&index), ["one a"]);
+    }
+
+    #[test]
+    fn name_is_found_however_another_program_writes_it() {
+        let annotations = r#"{"org.opencontainers.image.ref.name":"\u006fne"}"#;
+        let escaped = format!(r#"{{"digest":"sha256:{}","annotations":{annotations}}}"#, "b".repeat(64));
+        let mut index: Index = serde_json::from_str(&format!(r#"{{"schemaVersion":2,"manifests":[{escaped}]}}"#)).unwrap();
+        let of = |index: &Index, name: &str| index.entries_of(&Reference::parse(name).unwrap()).count();
+        assert_eq!(of(&index, "docker.io/library/one:latest"), 1);
+        index.insert(&NewImage { platform: None, ..image("one", 'a', "linux/amd64") }).unwrap();
+        assert_eq!(names(&index), ["one a"], "it is replaced");
+        assert_eq!((of(&index, "docker.io/library/one:latest"), of(&index, "other")), (1, 0));
     }
 
     #[test]

@@ -7,15 +7,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use image::{Digest, Platform, Reference};
 
 use super::checked::Stamp;
-use super::entry::{NAME_ANNOTATION, PlatformFields, RESOLVED_ANNOTATION};
+use super::entry::{Entry, NAME_ANNOTATION, PlatformFields, RESOLVED_ANNOTATION};
 use super::index::IndexProblem;
 use super::{Hasher, INDEX, Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
 
-/// The index as read last, with the stamp of its file, which is only ever replaced.
+/// Each pull replaces the index, so that most of its versions are read for a few look-ups. After this many in one version, all its entries are
+/// prepared.
+const PREPARED_AFTER: u32 = 16;
+
+/// The index as read last.
 #[derive(Default)]
-pub(in crate::oci_layout) struct StatusCache(Mutex<Option<(Stamp, Arc<Images>)>>);
+pub(in crate::oci_layout) struct StatusCache(Mutex<Option<Cached>>);
+
+struct Cached {
+    /// The stamp of the index's file, which is only ever replaced.
+    stamp: Stamp,
+    images: Prepared,
+}
+
+enum Prepared {
+    /// Not yet, after this many look-ups.
+    No(Index, u32),
+    Yes(Arc<Images>),
+}
 
 /// The index prepared for look-ups.
 #[derive(Default)]
@@ -52,7 +68,7 @@ impl StatusCache {
         reference: &Reference,
         platform: Option<&Platform>,
     ) -> Result<Option<ImageStatus>, IndexProblem> {
-        let images = self.images(layout)?;
+        let images = self.images(layout, reference)?;
         let Some(known) = images.find(reference, platform) else { return Ok(None) };
         let unreadable = |source| IndexProblem::Unreadable { path: layout.blob_path(&known.manifest), source };
         let Some(content) = known.content(layout).map_err(unreadable)? else { return Ok(None) };
@@ -70,29 +86,36 @@ impl StatusCache {
         }))
     }
 
-    fn images(&self, layout: &Layout) -> Result<Arc<Images>, IndexProblem> {
+    /// The images, at least those of the repository of `reference`.
+    fn images(&self, layout: &Layout, reference: &Reference) -> Result<Arc<Images>, IndexProblem> {
         let stamp = match layout.root.metadata(INDEX) {
             Ok(Some(entry)) => Stamp::of(&entry),
             Ok(None) => return Ok(Arc::default()),
             Err(source) => return Err(IndexProblem::Unreadable { path: layout.index_path(), source }),
         };
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, images)) = lock().as_ref()
-            && *known == stamp
-        {
-            return Ok(Arc::clone(images));
-        }
-        // If the file changes in between, the older stamp makes the next call read it again.
-        let images = Arc::new(Images::of(&layout.read_index()?));
-        *lock() = Some((stamp, Arc::clone(&images)));
+        let mut lock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = match lock.take().filter(|cached| cached.stamp == stamp) {
+            Some(cached) => cached,
+            // If the file changes in between, the older stamp makes the next call read it again.
+            None => Cached { stamp, images: Prepared::No(layout.read_index()?, 0) },
+        };
+        let (images, prepared) = match cached.images {
+            Prepared::Yes(images) => (Arc::clone(&images), Prepared::Yes(images)),
+            Prepared::No(index, PREPARED_AFTER..) => {
+                let images = Arc::new(Images::of(index.entries()));
+                (Arc::clone(&images), Prepared::Yes(images))
+            }
+            Prepared::No(index, lookups) => (Arc::new(Images::of(index.entries_of(reference))), Prepared::No(index, lookups + 1)),
+        };
+        *lock = Some(Cached { images: prepared, ..cached });
         Ok(images)
     }
 }
 
 impl Images {
-    fn of(index: &Index) -> Self {
+    fn of(entries: impl Iterator<Item = Entry>) -> Self {
         let mut images = Self::default();
-        for entry in index.entries() {
+        for entry in entries {
             let Some(name) = entry.annotations.get(NAME_ANNOTATION) else { continue };
             let list = entry.annotations.get(RESOLVED_ANNOTATION).and_then(|digest| Digest::parse(digest).ok());
             let platform = entry.platform.as_ref().and_then(PlatformFields::platform);
