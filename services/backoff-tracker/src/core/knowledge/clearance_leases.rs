@@ -1,6 +1,5 @@
 //! The leases that a request needs for its clearance: lead, probe and slot.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use contract::Stage;
@@ -125,11 +124,7 @@ impl Knowledge {
     pub(super) fn pass_slot_on(&mut self, now: Duration, id: RequestId, registry: BackoffKeyId) -> Option<RequestId> {
         // Until it has its lead lease, a request cannot use a slot.
         let next = self.requests.first_in_queue(registry).filter(|next| self.leases.runs_out(now, *next).is_some())?;
-        let leases = &self.leases;
-        let is_new = |name| leases.taken_at(name).is_some_and(|taken| now < taken + UNANSWERED_AFTER);
-        let new: BTreeSet<LeaseName> =
-            (0..LEASES_AT_ONCE).map(|number| LeaseName::Slot(registry, number)).filter(|name| is_new(*name)).collect();
-        self.leases.pass_on(now, id, next, |name| new.contains(&name)).then_some(next)
+        self.leases.pass_on(now, id, next, UNANSWERED_AFTER, |name| matches!(name, LeaseName::Slot(..))).then_some(next)
     }
 
     /// A node whose last attempt failed lets others lead first if the registry has answered any node, because the node itself may be the

@@ -19,7 +19,7 @@ pub(super) struct KeyReports {
     success: Option<(Duration, ReporterId)>,
     /// The success for which the reporters that it refutes were determined last, if one was.
     refuted_by: Option<Duration>,
-    /// The reporters whose failures that success does not refute, or that came after it, each once.
+    /// The reporters whose failures that success does not refute, or that came after it, each once. Some may not fail any more.
     unrefuted: Vec<ReporterId>,
 }
 

@@ -187,16 +187,23 @@ impl Leases {
         }
     }
 
-    /// Passes the held leases of a request that `which` selects on to another request of this node, each for the rest of its term.
-    /// Returns whether there were any.
-    pub(super) fn pass_on(&mut self, now: Duration, by: RequestId, to: RequestId, which: impl Fn(LeaseName) -> bool) -> bool {
-        let until = |name: &LeaseName| match self.known.get(name) {
-            Some(Lease::Mine { until, .. }) if now < *until && which(*name) => Some((*name, *until)),
+    /// Passes leases of a request on to another request of this node, for the rest of their term: those that `which` selects and that were
+    /// taken less than `within` ago. Returns whether there were any.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Duration,
+        by: RequestId,
+        to: RequestId,
+        within: Duration,
+        which: impl Fn(LeaseName) -> bool,
+    ) -> bool {
+        let until = |name| match self.known.get(&name) {
+            Some(Lease::Mine { until, .. }) if now + PROBE_DEADLINE < *until + within => Some((name, *until)),
             _ => None,
         };
-        let held: Vec<(LeaseName, Duration)> = self.of(by).filter_map(|name| until(&name)).collect();
-        held.iter().for_each(|(name, until)| self.put(*name, Lease::Mine { by: to, until: *until }));
-        !held.is_empty()
+        let new: Vec<(LeaseName, Duration)> = self.of(by).filter(|name| which(*name)).filter_map(until).collect();
+        new.iter().for_each(|(name, until)| self.put(*name, Lease::Mine { by: to, until: *until }));
+        !new.is_empty()
     }
 
     /// Forgets the held leases of a request that `which` selects, and returns them, because they must be released.

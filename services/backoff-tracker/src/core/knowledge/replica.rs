@@ -47,7 +47,7 @@ pub struct Replica {
     reporters: Reporters,
     /// The distrusted nodes, by kind of failure.
     distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
-    /// No distrust ends before this, unless a success ends it. Past if none was added since.
+    /// No distrust ends by itself before this. Once it is past, the next end is searched for among all.
     trust_changes: Duration,
     /// When operators cleared keys.
     cleared: BTreeMap<BackoffKeyId, Duration>,
