@@ -191,7 +191,7 @@ fn an_observing_node_ends_no_attempt_because_others_are_answered() {
         assert_eq!(node.effects.contains(&Effect::Abandon(RequestId(1))), !observes);
         let (now, key) = (node.now, LocalKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
-        node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure });
+        node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure, target: None });
         assert_eq!(node.core.own_counts(now).held > 0, observes, "what an abandoned attempt comes to counts for nothing");
     }
 }
@@ -226,13 +226,13 @@ fn a_reporter_of_any_binding_entry_leaves_the_probe_to_others() {
 
 /// A failure without a bus that was not published does not count.
 #[test]
-fn a_node_that_failed_alone_continues_once_when_another_succeeds() {
-    for (without_bus, attempts) in [(false, [true, false, false]), (true, [true, true, false])] {
+fn a_node_that_failed_alone_continues_for_two_other_nodes_successes() {
+    for (without_bus, attempts) in [(false, [true, true, false, false]), (true, [true, true, true, false])] {
         continues_after(without_bus, attempts);
     }
 }
 
-fn continues_after(without_bus: bool, attempts: [bool; 3]) {
+fn continues_after(without_bus: bool, attempts: [bool; 4]) {
     let (mut node, mut random) = (Node::new(), Random::seeded(1));
     let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
     let fail = |node: &mut Node, random: &mut Random| {
@@ -258,7 +258,7 @@ fn continues_after(without_bus: bool, attempts: [bool; 3]) {
     fail(&mut node, &mut random);
     node.give(Input::BusBack);
     node.give(Input::CaughtUp);
-    for ((at, reporter), goes) in [(3, "n2"), (8, "n3"), (13, "n2")].into_iter().zip(attempts) {
+    for ((at, reporter), goes) in [(3, "n2"), (8, "n3"), (13, "n2"), (18, "n3")].into_iter().zip(attempts) {
         node.until(Duration::from_secs(at));
         node.effects.clear();
         node.give(succeeds(reporter, &mut random));

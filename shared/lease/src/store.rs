@@ -264,6 +264,16 @@ impl LeaseStore {
         Some(Owned { key: key.to_owned(), revision })
     }
 
+    /// A lease that this process acquired without an answer, to be deleted.
+    ///
+    /// # Errors
+    /// As [`LeaseStore::look`].
+    pub async fn unanswered(&self, key: &str, of: &str) -> Result<Option<Owned>, KeyValueError> {
+        let Looked::Mine { revision } = self.look(key, of).await? else { return Ok(None) };
+        let is_known = locked(&self.held).contains_key(key);
+        Ok((!is_known).then(|| Owned { key: key.to_owned(), revision }))
+    }
+
     /// Releases a lease. If this fails, another process holds it by now, or it ends by itself.
     ///
     /// # Errors

@@ -168,7 +168,7 @@ instruments! {
     REPORTS_UNSENT = counter("fleetpull_reports_unsent_total", &[], "Reports that the bus did not acknowledge; they are published again").of("shared_reports_unsent_total").sharing();
     REPORTS_REFUSED = counter("fleetpull_reports_refused_total", &[], "Reports of other nodes that were unreadable, or under a name that is not the writer's").of("shared_reports_refused_total").sharing();
     REPORTS_EVICTED = counter("fleetpull_reports_evicted_total", &[], "Reports that were evicted because there was no room").of("shared_reports_evicted_total").sharing();
-    REPORTERS_DISTRUSTED = counter("fleetpull_reporters_distrusted_total", &[], "Reporters that became distrusted, because others succeeded where they failed").of("shared_distrusted_total").sharing();
+    FAILURES_KEPT = counter("fleetpull_failures_kept_total", &[], "Failures that this node did not publish, because other nodes succeed where it fails").of("shared_kept_to_itself_total").sharing();
     REFUSALS_OBSERVED = counter("fleetpull_refusals_observed_total", &[], "Refusals that had no effect because of fleet.share = observe or a pause").of("shared_observed_total").sharing();
     PAUSES = gauge("fleetpull_pauses", &[], "Pauses of sharing in force").of("shared_pauses").sharing();
     ATTEMPTS_ELECTED = counter("fleetpull_attempts_elected_total", &[], "Attempts that this node made for the whole fleet, as leader or prober").of("shared_for_all_total").sharing();

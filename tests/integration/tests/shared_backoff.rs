@@ -124,7 +124,7 @@ impl Node {
 
     async fn ends(&self, (clearance, attempt): (ClearanceId, AttemptId), image: &str, failure: Option<AttemptFailure>) {
         self.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
-        self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure }).await;
+        self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure, target: None }).await;
         self.put(WithdrawClearance { clearance }).await;
     }
 

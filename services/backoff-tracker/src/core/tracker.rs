@@ -68,7 +68,7 @@ impl Tracker {
         backoff_keys: Vec<Arc<BackoffKey>>,
         before: Option<Failing>,
     ) -> AttemptReported {
-        let ReportAttempt { key, attempt, attempt_span: trace, failure } = report;
+        let ReportAttempt { key, attempt, attempt_span: trace, failure, .. } = report;
         if !self.remember_report(attempt, &key) {
             return self.answer(now, &key);
         }
@@ -87,7 +87,7 @@ impl Tracker {
 
     /// A failure for which an entry decides: the node's own delay grows by it, but does not refuse. A repeated report changes nothing.
     pub(super) fn report_shared(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>, failing: Failing) {
-        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
+        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure), .. } = report else { return };
         if self.remember_report(attempt, &key) {
             self.delays.count(key.clone(), now, failing);
             self.failed(now, key, Cause { failure, at: now, trace, backoff_keys });
@@ -96,7 +96,7 @@ impl Tracker {
 
     /// A failure after which a pause that is kept elsewhere decides: it changes no delay. A repeated report changes nothing.
     pub(super) fn report_paused(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>) {
-        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure) } = report else { return };
+        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure), .. } = report else { return };
         if self.remember_report(attempt, &key) {
             self.failed(now, key, Cause { failure, at: now, trace, backoff_keys });
         }
@@ -248,7 +248,7 @@ mod tests {
 
         fn fail_in(&mut self, at: u64, key: &LocalKey, attempt_span: Option<TraceContext>) -> AttemptReported {
             let (attempt, failure) = (AttemptId::random(&mut self.random), Some(failure("ErrImagePull: 404")));
-            self.tracker.report(at_seconds(at), ReportAttempt { key: key.clone(), attempt, attempt_span, failure })
+            self.tracker.report(at_seconds(at), ReportAttempt { key: key.clone(), attempt, attempt_span, failure, target: None })
         }
     }
 
@@ -299,7 +299,8 @@ mod tests {
         };
         assert_eq!(listed(&node, 3, "web-0"), ["a:1 7000", "b:1 7000"]);
         let attempt = AttemptId::random(&mut node.random);
-        node.tracker.report(at_seconds(5), ReportAttempt { key: of_pod("web-0", "a:1"), attempt, attempt_span: None, failure: None });
+        node.tracker
+            .report(at_seconds(5), ReportAttempt { key: of_pod("web-0", "a:1"), attempt, attempt_span: None, failure: None, target: None });
         assert_eq!(listed(&node, 30, "web-0"), ["b:1 0"], "it may be attempted again, and has not succeeded");
         assert!(listed(&node, 3, "web-2").is_empty());
     }
@@ -335,7 +336,7 @@ mod tests {
         node.fail(0, &key("busybox"));
         node.fail(10, &key("busybox"));
         let attempt = AttemptId::random(&mut node.random);
-        let success = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: None };
+        let success = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: None, target: None };
         assert_eq!(node.tracker.report(at_seconds(30), success), AttemptReported::default());
         assert_eq!(node.fail(31, &key("busybox")).next_attempt_ms, Some(10_000));
     }
@@ -344,7 +345,7 @@ mod tests {
     fn a_report_that_comes_twice_counts_once() {
         let mut node = Node::new();
         let attempt = AttemptId::random(&mut node.random);
-        let report = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: Some(failure("x")) };
+        let report = ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure: Some(failure("x")), target: None };
         assert_eq!(node.tracker.report(at_seconds(0), report.clone()).next_attempt_ms, Some(10_000));
         assert_eq!(node.tracker.report(at_seconds(4), report).next_attempt_ms, Some(6_000));
         assert_eq!(node.tracker.counts(at_seconds(4)).failures_total, 1);
@@ -356,7 +357,7 @@ mod tests {
         for number in 0..=MAX_KEYS as u64 {
             let attempt = AttemptId::random(&mut node.random);
             let (key, now) = (key(&number.to_string()), Duration::from_millis(number));
-            node.tracker.report(now, ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")) });
+            node.tracker.report(now, ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")), target: None });
         }
         let counts = node.tracker.counts(Duration::from_millis(MAX_KEYS as u64));
         assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
@@ -369,7 +370,7 @@ mod tests {
         for number in 0..MAX_KEYS as u64 + 3 {
             let attempt = AttemptId::random(&mut node.random);
             let (key, now) = (key(&number.to_string()), Duration::from_millis(number));
-            let report = ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")) };
+            let report = ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")), target: None };
             node.tracker.report_paused(now, report, Vec::new());
         }
         assert_eq!(node.tracker.causes.len(), MAX_KEYS);
@@ -382,7 +383,7 @@ mod tests {
         let mut node = Node::new();
         let attempt = AttemptId::random(&mut node.random);
         let failure = Some(failure(&"é".repeat(MAX_CAUSE_BYTES)));
-        node.tracker.report(at_seconds(0), ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure });
+        node.tracker.report(at_seconds(0), ReportAttempt { key: key("busybox"), attempt, attempt_span: None, failure, target: None });
         let BackoffAnswer::Refused(held) = node.check(1, &key("busybox")) else { panic!("not held") };
         assert_eq!(held.cause.len(), MAX_CAUSE_BYTES);
     }

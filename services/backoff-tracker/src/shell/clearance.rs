@@ -153,7 +153,7 @@ impl BackoffTracker {
                     }
                 }
                 Effect::AcquireLease(name, _) => self.acquire(name, context),
-                Effect::ReleaseLease(name) => self.release(name),
+                Effect::ReleaseLease(name) => self.release(name, context),
                 Effect::Announce(news) => self.announce(now, &news, context),
                 // Their handlers have answered.
                 Effect::Checked(_) | Effect::Reported(_) => {}
@@ -301,10 +301,26 @@ impl BackoffTracker {
         }));
     }
 
-    fn release(&mut self, name: LeaseName) {
+    fn release(&mut self, name: LeaseName, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
         if let Some(owned) = sharing.leases.give_up(&outbound::lease_key(name), None) {
             sharing.write(Write::Release(owned));
+        } else if sharing.asked.remove(&name).is_some() {
+            self.release_unanswered(name, context);
         }
+    }
+
+    /// Releases a lease that this process acquired, although it has had no answer. A later request for the same lease decides about it instead.
+    fn release_unanswered(&mut self, name: LeaseName, context: &mut Context<Self>) {
+        let Some(sharing) = &self.sharing else { return };
+        let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));
+        let looking = async move { leases.unanswered(&key, NO_TEXT).await };
+        context.spawn(looking.into_actor(self).map(move |found, tracker, _| {
+            if let (Ok(Some(owned)), Some(sharing)) = (found, &mut tracker.sharing)
+                && !sharing.asked.contains_key(&name)
+            {
+                sharing.write(Write::Release(owned));
+            }
+        }));
     }
 }

@@ -131,7 +131,6 @@ impl BackoffTracker {
             reports_stale_total: counts.replica.stale_total,
             reports_clamped_total: counts.replica.clamped_total,
             reports_evicted_total: counts.replica.evicted_total,
-            distrusted_total: counts.replica.distrusted_total,
             kept_to_itself_total: counts.kept_to_itself_total,
             bus_misses_total: counts.bus_misses_total,
             cleared_total: counts.cleared_total,

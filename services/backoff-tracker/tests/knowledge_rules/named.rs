@@ -33,7 +33,7 @@ fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext
     let Failure { class, cause, authoritative, retry_after, .. } = failure.clone();
     let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap());
     let failure = Some(AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() });
-    node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure }).0
+    node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure, target: None }).0
 }
 
 /// The refusal of another flight that requests an image now.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, DISTRUSTED_FOR, Decision, Duty, FailureDetails, Finding, Input, LONGEST_RETRY_AFTER, LeaseName,
-    MAX_KEYS_OF_ONE, MAX_REQUESTS, Report, RequestId, Target, UNCONFIRMED_FOR, View,
+    About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, KEPT_FOR, LONGEST_RETRY_AFTER, LeaseName, MAX_KEYS_OF_ONE,
+    MAX_REQUESTS, Report, RequestId, Target, UNCONFIRMED_FOR, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, endpoint, failed, image, key, limited, target, view};
+use super::node::{Node, endpoint, failed, failed_for, image, key, limited, target, view};
 
 #[test]
 fn a_registry_is_down_when_three_nodes_or_all_report_it() {
@@ -112,65 +112,53 @@ fn a_lately_resolved_image_is_pulled_without_waiting() {
 }
 
 #[test]
-fn a_distrusted_node_binds_no_other_for_ten_minutes() {
-    let mut node = Node::of(1_000);
-    node.receive("n1", image(), failed(1));
-    node.now = Duration::from_secs(1);
-    node.receive("n2", image(), Finding::Succeeded);
-    let another = |tag: u64| About::Reference { reference: format!("r/a:{tag}"), scope: "anonymous".to_owned(), mirrored: false };
-    for minute in 1..10 {
-        node.now = Duration::from_secs(60 * minute);
+fn a_failure_that_two_nodes_refuted_binds_no_other_as_long_as_their_successes_are_kept() {
+    // In a fleet of two nodes, the other one suffices.
+    for (alive, succeeding) in [(1_000, &["n2", "n4"][..]), (2, &["n2"])] {
+        let mut node = Node::of(alive);
         node.receive("n1", image(), failed(1));
-        node.receive("n1", another(minute), failed(1));
-        assert!(node.core.entries(node.now).is_empty(), "minute {minute}");
-    }
-    node.now = Duration::from_secs(2) + DISTRUSTED_FOR;
-    node.receive("n1", another(99), failed(1));
-    assert_eq!(node.core.entries(node.now).len(), 1);
-}
-
-/// After the bus is back, the reports of the meantime arrive in any order. A success is reported for each key that an attempt has shown to
-/// work.
-#[test]
-fn a_node_served_before_others_is_trusted_again_twice_though_their_reports_came_first() {
-    let missing = |round: u64| About::Reference { reference: format!("r/a:{round}"), scope: "anonymous".to_owned(), mirrored: false };
-    let mut node = Node::of(1_000);
-    for round in 1..=3 {
-        node.now = Duration::from_secs(60 * round);
-        node.receive("n1", endpoint(), failed(1));
-        node.now += Duration::from_secs(30);
-        node.receive_late("n2", endpoint(), Finding::Succeeded, Duration::from_secs(1));
-        for about in [About::Repository("a".to_owned()), About::Registry, endpoint()] {
-            node.receive_late("n1", about, Finding::Succeeded, Duration::from_secs(5));
+        node.now = Duration::from_secs(1);
+        succeeding.iter().for_each(|reporter| node.receive(reporter, image(), Finding::Succeeded));
+        for minute in 1..10 {
+            node.now = Duration::from_secs(60 * minute);
+            node.receive("n1", image(), failed_for(1, node.now));
+            assert!(node.core.entries(node.now).is_empty(), "{alive} nodes, minute {minute}");
         }
-        node.receive("n1", missing(round), failed(1));
-        let entries = node.core.entries(node.now);
-        let entry = entries.iter().find(|entry| *entry.backoff_key.about() == missing(round));
-        assert_eq!(entry.map(|entry| entry.binding == Binding::Everybody), Some(round < 3), "round {round}");
+        for (seconds, reporters) in [(1, 1), (2, 2)] {
+            node.now = KEPT_FOR + Duration::from_secs(seconds);
+            node.receive("n3", image(), failed(1));
+            assert_eq!(node.core.entries(node.now)[0].reporters, reporters, "{alive} nodes, {seconds} s after {KEPT_FOR:?}");
+        }
     }
 }
 
-/// n1 failed with one image and was served, then failed with another that n2 got. The report that n1 was served comes last: it says nothing of
-/// the second image, so n1 is distrusted as by a node that has received the reports in order.
+/// One node's success may be a lie, a second one makes the failure refuted, and a success of its own ends that.
 #[test]
-fn a_late_success_restores_no_trust_after_a_refuted_failure_of_another_image() {
-    let another = || About::Reference { reference: "r/b:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-    let third = || About::Reference { reference: "r/c:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+fn a_failure_counts_until_two_nodes_refute_it_and_again_after_its_own_success() {
+    let (succeeded, first) = (Finding::Succeeded, failed(1));
     let mut node = Node::of(1_000);
-    node.receive("n1", image(), failed(1));
-    node.now = Duration::from_secs(10);
-    node.receive("n1", another(), failed(1));
-    node.now = Duration::from_secs(11);
-    node.receive("n2", another(), Finding::Succeeded);
-    node.receive_late("n1", image(), Finding::Succeeded, Duration::from_secs(5));
-    node.receive("n1", third(), failed(1));
-    assert!(node.core.entries(node.now).is_empty(), "{:?}", node.core.entries(node.now));
+    let repeated = |second: u64| failed_for(1, Duration::from_secs(second));
+    let reports = [
+        ("n1", first.clone(), 1),
+        ("n2", succeeded.clone(), 0),
+        ("n1", repeated(2), 1),
+        ("n2", succeeded.clone(), 0),
+        ("n1", repeated(4), 1),
+        ("n3", succeeded.clone(), 0),
+        ("n1", repeated(6), 0),
+        ("n1", succeeded, 0),
+        ("n1", first, 1),
+    ];
+    for (second, (reporter, finding, entries)) in (0..).zip(reports) {
+        node.now = Duration::from_secs(second);
+        node.receive(reporter, About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }, finding);
+        assert_eq!(node.core.entries(node.now).len(), entries, "at {second} s");
+    }
 }
 
-/// In an outage some nodes have to make attempts, and all but one of them are served after another. They do not become distrusted for this,
-/// in any number of outages.
+/// In an outage some nodes have to make attempts, and all but one of them are served after another. Their failures count in the next outage.
 #[test]
-fn a_node_that_failed_with_others_is_trusted_each_time_the_registry_is_down() {
+fn failures_of_the_same_nodes_count_each_time_the_registry_is_down() {
     let mut node = Node::of(1_000);
     for outage in 1..=6 {
         node.now = Duration::from_secs(200 * outage);
@@ -204,8 +192,25 @@ fn one_node_alone_delays_a_request_for_seconds_with_any_reports() {
     assert!(node.is_clear(), "{:?}", node.decision);
 }
 
+/// Each of its failures is reported as the first, so that none is refuted.
 #[test]
-fn a_distrusted_node_publishes_no_failure_and_uses_the_local_rule() {
+fn a_node_that_repeats_a_first_failure_delays_a_later_request_for_seconds_too() {
+    let mut node = Node::of(1_000);
+    let repeat = |node: &mut Node, until: u64| {
+        while node.now < Duration::from_secs(until) {
+            node.until(node.now.as_secs_f64() + 1.0);
+            node.receive("liar", image(), failed(1));
+        }
+    };
+    repeat(&mut node, 100);
+    node.ask();
+    assert_eq!(node.held().next_attempt, node.now + UNCONFIRMED_FOR);
+    repeat(&mut node, 105);
+    assert!(node.is_clear(), "{:?}", node.decision);
+}
+
+#[test]
+fn a_node_that_fails_where_others_succeed_publishes_no_failure_and_uses_the_local_rule() {
     let mut node = Node::of(1_000);
     node.receive("n2", endpoint(), Finding::Succeeded);
     node.ask();
@@ -213,6 +218,7 @@ fn a_distrusted_node_publishes_no_failure_and_uses_the_local_rule() {
     assert_eq!(node.published.iter().filter(|report| report.finding != Finding::Succeeded).count(), 1);
     node.until(1.0);
     node.receive("n2", image(), Finding::Succeeded);
+    node.receive("n3", image(), Finding::Succeeded);
     node.until(20.0);
     assert!(node.is_clear());
     node.fail(FailureClass::NotFound);

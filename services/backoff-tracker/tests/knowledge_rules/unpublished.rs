@@ -120,7 +120,7 @@ fn a_kept_success_is_published_if_others_know_a_failure_or_no_success() {
     }
 }
 
-/// A success is published if its failure was: otherwise the reporter would count as distrusted.
+/// A success is published if its failure was: otherwise its failure would stay refuted.
 #[test]
 fn a_node_that_published_a_failure_publishes_its_success_without_a_bus() {
     let mut node = Node::of(1_000);

@@ -380,7 +380,10 @@ fn a_failure_without_clearance_is_released_by_a_success_of_another_node() {
     node.bus_answers = false;
     let attempt = AttemptId::random(&mut node.random);
     let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, authoritative: true, ..AttemptFailure::default() });
-    let report = |attempt| ReportAttempt { key: key("r/a:1"), attempt, attempt_span: None, failure: failure.clone() };
+    let report = |attempt| {
+        let (failure, target) = (failure.clone(), Some(target()));
+        ReportAttempt { key: key("r/a:1"), attempt, attempt_span: None, failure, target }
+    };
     for _ in 0..4 {
         node.core.report(node.now, report(AttemptId::random(&mut node.random)));
     }

@@ -28,7 +28,8 @@ async fn as_many_standing_pulls_as_are_remembered_refuse_no_other_pull() {
     let (clearance, attempt) = ids(ROOM + 1);
     let clearance = node.clearance(clearance, attempt, "r.example/b:1", PATIENCE_MS).await;
     assert!(matches!(clearance, Clearance::Granted { for_all: false, .. }), "{clearance:?}");
-    let reported = node.put(ReportAttempt { key: key("r.example/b:1"), attempt, attempt_span: None, failure: Some(not_found()) }).await;
+    let reported =
+        node.put(ReportAttempt { key: key("r.example/b:1"), attempt, attempt_span: None, failure: Some(not_found()), target: None }).await;
     assert_eq!(reported.next_attempt_ms, Some(10_000), "its own rule moves");
 }
 

@@ -190,7 +190,7 @@ impl Node {
     pub(crate) async fn ends(&self, number: u64, image: &str, failure: Option<AttemptFailure>) {
         let (clearance, attempt) = ids(number);
         self.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
-        self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure }).await;
+        self.put(ReportAttempt { key: key(image), attempt, attempt_span: None, failure, target: None }).await;
         self.put(WithdrawClearance { clearance }).await;
     }
 

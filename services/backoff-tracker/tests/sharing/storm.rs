@@ -36,7 +36,7 @@ async fn storm(failure: AttemptFailure, well_at: Duration) -> Seen {
                 let now = clock.now().monotonic;
                 let failure = (now < well_at).then(|| failure.clone());
                 node.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: Stage::Manifest }).await;
-                node.put(ReportAttempt { key: key(IMAGE), attempt, attempt_span: None, failure: failure.clone() }).await;
+                node.put(ReportAttempt { key: key(IMAGE), attempt, attempt_span: None, failure: failure.clone(), target: None }).await;
                 if failure.is_none() {
                     node.put(WithdrawClearance { clearance }).await;
                     served.set(served.get() + 1);

@@ -252,7 +252,8 @@ impl Coordinator {
                 Ok((pulled, facts)) => succeeded(request, timing, pulled, facts),
                 Err(failure) => failed(request, timing, failure),
             };
-            let report = ReportAttempt { key: request.key(), attempt, attempt_span, failure };
+            let target = request.target.as_deref().filter(|_| failure.is_some()).cloned();
+            let report = ReportAttempt { key: request.key(), attempt, attempt_span, failure, target };
             effects.push(Effect::Report { request: caller, report, trace: request.trace });
             request.stage = Stage::Ending { outcome, reporting: true };
             self.record(now, caller, Fact { fields: EventFields { attempt: Some(attempt), ..fact.fields }, ..fact }, effects);

@@ -102,6 +102,10 @@ pub struct ReportAttempt {
     /// None: it succeeded.
     #[serde(default)]
     pub failure: Option<AttemptFailure>,
+    /// What failed, for an attempt that was made without clearance; none: if the back-off tracker does not know the attempt, other nodes'
+    /// successes do not end this back-off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
 }
 
 /// Why an attempt failed.
@@ -223,8 +227,6 @@ pub struct SharedCounts {
     pub reports_clamped_total: u64,
     /// Reports forgotten because there was no room.
     pub reports_evicted_total: u64,
-    /// Reporters that became distrusted because others succeeded where they failed.
-    pub distrusted_total: u64,
     /// Failures that this node did not publish because others succeed where it fails.
     pub kept_to_itself_total: u64,
     /// Answers of the bus that came too late.

@@ -142,7 +142,7 @@ impl Node {
             self.put(BeginAttempt { clearance, attempt }).await?;
             let failure = Some(refused().await);
             self.put(ResolveAttempt { clearance, attempt, failure: failure.clone(), stage: RegistryStage::Manifest }).await?;
-            self.put(ReportAttempt { key: key(), attempt, attempt_span: None, failure }).await?;
+            self.put(ReportAttempt { key: key(), attempt, attempt_span: None, failure, target: None }).await?;
             progress.failed.fetch_add(1, Ordering::Relaxed);
             attempt = AttemptId::random(&mut random);
         }

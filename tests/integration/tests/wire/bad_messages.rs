@@ -73,7 +73,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&ListPulls {}),
         sample(&ExplainImage { image: "app:v1".to_owned(), ..ExplainImage::default() }),
         sample(&CheckBackoff { key: key(), peek: false, target: None }),
-        sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), attempt_span: None, failure: failure() }),
+        sample(&ReportAttempt { key: key(), attempt: AttemptId::random(random), attempt_span: None, failure: failure(), target: None }),
         sample(&CountBackoffs {}),
         sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX, budget: None }),
         sample(&ReleasePermit { permit, limits: Vec::new(), served: Some(true) }),

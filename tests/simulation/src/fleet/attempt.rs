@@ -200,7 +200,7 @@ impl Simulation {
             self.resolve(node, attempt, Outcome::Reached(Stage::Whole));
         }
         self.withdraw(node);
-        let report = ReportAttempt { key: key(self.image_of(node)), attempt, attempt_span: None, failure };
+        let report = ReportAttempt { key: key(self.image_of(node)), attempt, attempt_span: None, failure, target: None };
         let (reported, effects) = self.nodes[node].core.report(self.now, report);
         self.apply(node, effects);
         if has_failed {

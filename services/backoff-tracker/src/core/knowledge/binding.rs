@@ -39,14 +39,18 @@ impl Knowledge {
         Viewpoint { node: &self.node, now, alive_in_zone, alive, trusts_anyone, endless }
     }
 
-    /// The entries that refuse this node an attempt at the image.
-    pub(super) fn binding(&self, now: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
-        let mut binding: Vec<Entry> =
-            target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds).collect();
-        if !self.has(PlantedBug::TrustsEveryReporter) {
-            wait_for_confirmation(&mut binding);
-        }
-        binding
+    /// The entries that refuse this node an attempt at the image. Unconfirmed ones delay a request by [`UNCONFIRMED_FOR`] in all, however many
+    /// they are and however often their reporters repeat them.
+    pub(super) fn binding(&self, now: Duration, asked_at: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
+        let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
+        let entries = target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds);
+        let bounded = |mut entry: Entry| {
+            if entry.is_unconfirmed() && !believes_anyone {
+                entry.next_attempt = entry.next_attempt.min(asked_at + UNCONFIRMED_FOR);
+            }
+            entry
+        };
+        entries.map(bounded).collect()
     }
 
     /// The first entry of these keys that this node reports and that refuses all nodes.
@@ -63,18 +67,6 @@ impl Knowledge {
 
 fn binds(entry: &Entry) -> bool {
     entry.binding == Binding::Everybody
-}
-
-/// Limits how long one unconfirmed reporter delays a request: [`UNCONFIRMED_FOR`] in all, for any number of reports.
-fn wait_for_confirmation(binding: &mut [Entry]) {
-    let unconfirmed_by = |entry: &Entry| entry.is_unconfirmed().then(|| (entry.newest.reporter.clone(), entry.failures_received_since));
-    let first: Vec<_> = binding.iter().filter_map(unconfirmed_by).collect();
-    for entry in binding.iter_mut() {
-        let of_same = first.iter().filter(|(reporter, _)| unconfirmed_by(entry).is_some_and(|(own, _)| own == *reporter));
-        if let Some(since) = of_same.map(|(_, since)| *since).min() {
-            entry.next_attempt = entry.next_attempt.min(since + UNCONFIRMED_FOR);
-        }
-    }
 }
 
 /// Of the entries that refuse a request, the one that does so the longest.

@@ -20,7 +20,7 @@ pub struct KnowledgeCounts {
     pub late_results_total: u64,
     /// Answers of the bus that did not come in time.
     pub bus_misses_total: u64,
-    /// Failures that this node did not publish because it is distrusted.
+    /// Failures that this node did not publish because others succeeded where it fails.
     pub kept_to_itself_total: u64,
     /// Requests refused because of other nodes' reports.
     pub refused_by_shared_total: u64,

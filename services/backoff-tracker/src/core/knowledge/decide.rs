@@ -25,8 +25,9 @@ impl Knowledge {
         // If the bus has not answered this request, the request is decided as without a bus.
         let unanswered = std::mem::take(&mut request.unanswered).then_some(WithoutBus { since: now, lost: self.missed_since });
         let without_bus = self.without_bus.or(unanswered);
-        if let Some(refusal) =
-            without_bus.filter(|_| !exempt).and_then(|without_bus| self.still_held(now, without_bus, &request.target_keys))
+        if let Some(refusal) = without_bus
+            .filter(|_| !exempt)
+            .and_then(|without_bus| self.still_held(now, request.asked_at, without_bus, &request.target_keys))
         {
             request.state = State::Delayed;
             request.wake = Some(refusal.next_attempt);
@@ -45,7 +46,7 @@ impl Knowledge {
                 ..self.refusal_by_own_rule(now, &failure, until)
             });
         }
-        let binding = self.binding(now, &request.target_keys);
+        let binding = self.binding(now, request.asked_at, &request.target_keys);
         if let Some(entry) = not_due(now, &binding) {
             self.lease_waits.pause(now, &request.target_keys.ids);
             request.state = State::Delayed;
@@ -133,7 +134,7 @@ impl Knowledge {
         };
         let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
         let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.target_keys.target.view);
-        let (binding, keeps) = (self.binding(now, &request.target_keys), *by_own_rule && now < *begun + BACK_WITHIN);
+        let (binding, keeps) = (self.binding(now, request.asked_at, &request.target_keys), *by_own_rule && now < *begun + BACK_WITHIN);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }

@@ -19,7 +19,7 @@ struct Kept {
     entry: Option<Entry>,
     /// How many nodes were alive, in all and in the zone, when it was derived.
     alive: (usize, usize),
-    /// Until when it is valid: then a report expires, or a distrusted node counts again.
+    /// Until when it is valid: then a report expires.
     until: Duration,
 }
 
@@ -43,10 +43,5 @@ impl Derived {
     /// A report on a back-off key was received or forgotten.
     pub(super) fn forget(&self, backoff_key: BackoffKeyId) {
         self.entries.borrow_mut().remove(&backoff_key);
-    }
-
-    /// The set of distrusted nodes has changed.
-    pub(super) fn forget_all(&self) {
-        self.entries.borrow_mut().clear();
     }
 }

@@ -41,8 +41,6 @@ pub(super) struct Received {
     pub(super) date: Duration,
     /// Since when this reporter has had nothing but failures, as it reports.
     pub(super) failing_since: Duration,
-    /// Since when nothing but failures of this reporter was received here.
-    pub(super) failures_received_since: Duration,
     /// The failure; none: the report is a success. Kept next to the report, because a node goes through thousands of them.
     pub(super) claim: Option<Claim>,
 }
@@ -58,18 +56,16 @@ pub(super) struct Claim {
 }
 
 impl Received {
-    /// `failures_received_since`: of the reporter's report before, if that was a failure too.
-    pub(super) fn new(report: Arc<Report>, date: Duration, failures_received_since: Option<Duration>) -> Self {
+    pub(super) fn new(report: Arc<Report>, date: Duration) -> Self {
         let failing_for = report.finding.details().map(|details| details.failing_for).unwrap_or_default();
         let failing_since = date.saturating_sub(failing_for);
-        let failures_received_since = failures_received_since.map_or(date, |since| since.min(date));
         let claim = report.finding.details().map(|details| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
             step: details.step,
             in_a_row: details.in_a_row,
             retry_after: details.retry_after,
         });
-        Self { report, date, failing_since, failures_received_since, claim }
+        Self { report, date, failing_since, claim }
     }
 }
 
@@ -112,9 +108,6 @@ pub struct Entry {
     pub before: Option<(Duration, NodeName)>,
     /// When the oldest failure since the last success was.
     pub failing_since: Duration,
-    /// Since when this node has received nothing but failures of the newest reporter. This is the only value that differs between nodes: a
-    /// node that started later has received fewer reports.
-    pub failures_received_since: Duration,
     /// How many nodes report it, this one included.
     pub reporters: usize,
     /// How often in a row it failed. A single node moves it by one at most.
@@ -178,7 +171,6 @@ impl Entry {
             failed_at: newest.date,
             before: before.map(|received| (received.date, received.report.reporter.clone())),
             failing_since: standing.iter().map(|received| received.failing_since).min()?,
-            failures_received_since: newest.failures_received_since.min(newest.failing_since),
             backoff_key,
             reporters,
             step,

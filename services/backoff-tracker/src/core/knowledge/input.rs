@@ -170,7 +170,7 @@ pub enum Effect {
     Publish(Arc<Report>, Duration),
     /// Acquire a lease by compare-and-set. It expires after this long.
     AcquireLease(LeaseName, Duration),
-    /// Release a lease.
+    /// Release a lease, or one that this node may have acquired without an answer: else nobody would act until its end.
     ReleaseLease(LeaseName),
     /// Record an event about an entry. Only one node of the fleet does.
     Announce(Box<EntryNews>),

@@ -214,13 +214,13 @@ impl Leases {
         mine
     }
 
-    /// Gives up the leases that the bus has not answered about in time. Returns the requests that asked.
-    pub(super) fn give_up(&mut self, now: Duration) -> Vec<RequestId> {
+    /// Gives up the leases that the bus has not answered about in time. Returns them with the requests that asked.
+    pub(super) fn give_up(&mut self, now: Duration) -> Vec<(LeaseName, RequestId)> {
         let within = self.answer_within();
         let late: Vec<(LeaseName, RequestId)> =
             self.asked.iter().filter_map(|name| late(now, within, *name, self.known.get(name)?)).collect();
         late.iter().for_each(|(name, _)| self.remove(*name));
-        late.into_iter().map(|(_, by)| by).collect()
+        late
     }
 
     /// Whether one more lease may be remembered. If there are too many, forgets those that expired or were released a while ago.

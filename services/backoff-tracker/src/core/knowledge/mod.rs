@@ -9,7 +9,7 @@
 //! |---|---|
 //! | one failing request for all | `entry`: no attempt before the next one is due; `clearance_leases`: which node holds the lease |
 //! | all continue at once | `received_reports`: a success looks at every request that it touches; `fleet`: each continues in its turn |
-//! | a sick node harms only itself | `entry`: which nodes it refuses; `replica`: which nodes are distrusted |
+//! | a sick node harms only itself | `entry`: which nodes it refuses; `replica`: which failures are refuted |
 //! | never worse than kubelet | `decide`: without a bus [`super::Delays`] decides; `without_bus`: for seconds, known entries still count |
 
 mod backoff_key;
@@ -67,7 +67,7 @@ pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;
 pub use queries::Clearing;
-pub use replica::{DISTRUSTED_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, ReplicaCounts, keep_for};
+pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, ReplicaCounts, keep_for};
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 pub use target::Failure;
 

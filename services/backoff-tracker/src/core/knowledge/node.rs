@@ -248,13 +248,14 @@ impl Knowledge {
             effects.push(Effect::Answer(id, Decision::Refused(self.no_room(now))));
             return vec![];
         }
-        self.requests.add(id, Request::new(key, target_keys));
+        self.requests.add(id, Request::new(now, key, target_keys));
         vec![id]
     }
 
     /// Time has passed; returns the requests to look at.
     fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let missed = self.leases.give_up(now);
+        let (unanswered, missed): (Vec<_>, Vec<_>) = self.leases.give_up(now).into_iter().unzip();
+        effects.extend(unanswered.into_iter().map(Effect::ReleaseLease));
         let mut due: BTreeSet<RequestId> = self.publish_unpublished(now, effects).into_iter().collect();
         due.extend(self.requests.due(now));
         due.extend(self.answers_missed(now, missed));

@@ -61,11 +61,11 @@ impl Knowledge {
     /// binds. Otherwise kubelet's rule applies, also if an image has failed many times in a row here, because this node may be the cause.
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
         let may_be_overloaded = || backoff_keys.iter().filter(|backoff_key| backoff_key.about().may_be_overloaded());
-        let distrusted = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
-            && may_be_overloaded().any(|backoff_key| self.replica.is_distrusted(now, &self.node, Some(backoff_key)));
+        let fails_alone = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
+            && may_be_overloaded().any(|backoff_key| self.replica.is_refuted(backoff_key.id(), self.viewpoint(now)));
         let served = may_be_overloaded().filter_map(|backoff_key| self.replica.succeeded_at(backoff_key.id())).max();
         let serves = served.is_some_and(|at| now <= at + SERVED_WITHIN);
-        serves && !distrusted && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
+        serves && !fails_alone && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
     }
 
     /// Moves the node's own delay by a failure. The delay itself refuses nothing if the fleet allowed the attempt and an entry or a pause
@@ -83,7 +83,7 @@ impl Knowledge {
         let exempt = self.is_exempt(now, &request.target_keys.target.view);
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(running.begun) };
         let by_fleet = !running.by_own_rule && !exempt;
-        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.to_message()) };
+        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.to_message()), target: None };
         let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
             self.local.report_shared(now, report, backoff_keys, failing(entry.failing_since));

@@ -7,7 +7,7 @@ pub enum PlantedBug {
     LeasesIgnored,
     /// A success that other nodes report changes nothing.
     SuccessIgnored,
-    /// One node's report counts as corroborated, even if the node is distrusted.
+    /// One node's report counts as corroborated, even if others succeed where it fails.
     TrustsEveryReporter,
     /// Delays double at each step, without end.
     StepsGrow,

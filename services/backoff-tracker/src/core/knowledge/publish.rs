@@ -11,12 +11,16 @@ use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::input::{Duty, Effect};
 use super::lease::RequestId;
 use super::node::Knowledge;
+use super::replica::KEPT_FOR;
 use super::report::{FailureDetails, Finding, Report};
 use super::request::RunningAttempt;
 use super::target::{Failure, TargetKeys};
 
 /// A success is not published again while one is known that is younger than this, unless it changes something.
 const SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
+/// A refuted failure is published again after this, so that it does not expire while the node fails. It is half the time between two attempts
+/// by kubelet's rule.
+const REFUTED_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(KEPT_FOR.as_secs() / 4);
 /// Like `SUCCESS_PUBLISHED_AGAIN_AFTER`, for a success of a registry: nodes that fail depend on how lately it has served others.
 const REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
@@ -90,6 +94,12 @@ impl Knowledge {
         let again_after =
             if backoff_key.about().may_be_overloaded() { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
         self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + again_after <= date)
+    }
+
+    /// True if a failure is not published: others have succeeded where this node fails, so its failure counts for itself alone.
+    pub(super) fn is_kept_back(&self, now: Duration, backoff_key: BackoffKeyId) -> bool {
+        let lately = self.replica.failed_at(backoff_key, &self.node).is_some_and(|at| now < at + REFUTED_PUBLISHED_AGAIN_AFTER);
+        lately && self.replica.is_refuted(backoff_key, self.viewpoint(now))
     }
 
     pub(super) fn details(

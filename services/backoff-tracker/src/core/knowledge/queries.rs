@@ -41,11 +41,11 @@ impl Knowledge {
             return self.local.check(now, check);
         };
         let target_keys = self.target_keys(target.clone());
-        let binding = if self.is_without_bus() { vec![] } else { self.binding(now, &target_keys) };
+        let binding = if self.is_without_bus() { vec![] } else { self.binding(now, now, &target_keys) };
         let exempt = self.is_exempt(now, &target.view);
         let not_due = || not_due(now, &binding).map(|entry| refusal_by(now, entry));
         // A failure that one other node alone reports refuses nothing here: the request for clearance waits for it instead.
-        let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, without_bus, &target_keys));
+        let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, now, without_bus, &target_keys));
         let refusing = without_bus.or_else(not_due).filter(|refusal| check.peek || !refusal.unconfirmed);
         if let Some(refusal) = refusing {
             let count = u64::from(!check.peek);

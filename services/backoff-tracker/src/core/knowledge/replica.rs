@@ -1,7 +1,6 @@
 //! The replica: every report that this node has received, within bounds.
 
 mod cleared;
-mod distrust;
 mod retention;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +9,13 @@ use std::time::Duration;
 
 use contract::{FailureClass, NodeName, TraceContext};
 
-pub use self::distrust::DISTRUSTED_FOR;
-use self::distrust::{Distrust, Kind, kind};
-pub(super) use self::retention::{KEPT_FOR, expires};
-pub use self::retention::{LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, keep_for};
+pub(super) use self::retention::expires;
+pub use self::retention::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, keep_for};
 use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
 use super::derived::Derived;
-use super::entry::{Binding, Entry, Received, Viewpoint};
+use super::entry::{Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
-use super::report::{Finding, Report};
+use super::report::Report;
 use super::reporters::{ReporterId, Reporters};
 
 /// What the bounds did, for metrics.
@@ -34,9 +31,10 @@ pub struct ReplicaCounts {
     pub evicted_total: u64,
     /// Reports with an impossible time, which was clamped.
     pub clamped_total: u64,
-    /// Reporters that became distrusted.
-    pub distrusted_total: u64,
 }
+
+/// A kind of failure: a class, in a view.
+type Kind = (u128, FailureClass);
 
 /// Every node's last report on every key.
 #[derive(Debug, Default)]
@@ -45,10 +43,6 @@ pub struct Replica {
     /// The keys that fail, by kind.
     failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
     reporters: Reporters,
-    /// The distrusted nodes, by kind of failure.
-    distrust: BTreeMap<Kind, BTreeMap<NodeName, Distrust>>,
-    /// No distrust ends by itself before this. Once it is past, the next end is searched for among all.
-    trust_changes: Duration,
     /// When operators cleared keys.
     cleared: BTreeMap<BackoffKeyId, Duration>,
     /// When operators cleared images. Reports of more keys of these images may arrive later.
@@ -71,21 +65,15 @@ impl Replica {
             return false;
         }
         let backoff_key = report.backoff_key.id();
-        let failing =
-            self.received(backoff_key, &report.reporter).filter(|known| known.claim.is_some()).map(|known| known.failures_received_since);
-        if report.finding == Finding::Succeeded {
-            self.restore_trust(now, &report, date, failing.is_some());
-        }
         self.derived.forget(backoff_key);
         let by = self.reporters.note_report(&report.reporter, backoff_key, date);
-        let received = Received::new(report, date, failing);
+        let received = Received::new(report, date);
         self.oldest_expires = self.oldest_expires.min(expires(&received));
         let kind = kind(&received.report.backoff_key);
         let reports = self.backoff_keys.entry(backoff_key).or_default();
         reports.insert(by, received);
         let fails = reports.fails();
         self.note_failing(kind, backoff_key, fails);
-        self.distrust_refuted(now, backoff_key);
         self.make_room(by);
         self.counts.received_total += 1;
         true
@@ -115,12 +103,16 @@ impl Replica {
         self.received_from(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
-    /// The entry of a key. Reports of a distrusted node count for that node alone.
+    /// The entry of a key.
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         let entry = self.derived.entry(backoff_key, viewpoint, || {
-            let expiries = reports.failures().map(expires).filter(|at| viewpoint.now <= *at);
-            (self.derive(reports, viewpoint), self.trust_changes(viewpoint.now).min(expiries.min().unwrap_or(Duration::MAX)))
+            let expiries = reports
+                .failures()
+                .map(expires)
+                .chain(reports.two_succeeded_at(|_| true).into_iter().flatten().map(|success| success + KEPT_FOR));
+            let until = expiries.filter(|at| viewpoint.now <= *at).min().unwrap_or(Duration::MAX);
+            (self.derive_among(reports, None, None, viewpoint), until)
         });
         entry.filter(|entry| entry.matters(viewpoint.now))
     }
@@ -136,7 +128,7 @@ impl Replica {
     pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, viewpoint: Viewpoint<'_>) -> bool {
         let no_reports = KeyReports::default();
         let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&no_reports);
-        let unpublished = Received::new(Arc::clone(unpublished), date, None);
+        let unpublished = Received::new(Arc::clone(unpublished), date);
         let derive = |unpublished| self.derive_among(reports, Some(viewpoint.node), unpublished, viewpoint);
         match (derive(None), derive(Some(&unpublished))) {
             (_, None) => false,
@@ -154,11 +146,7 @@ impl Replica {
         own.is_some() || reports.failures_since(self.in_order_at(reports)).any(|received| received.date < date)
     }
 
-    fn derive(&self, reports: &KeyReports, viewpoint: Viewpoint<'_>) -> Option<Entry> {
-        self.derive_among(reports, None, None, viewpoint)
-    }
-
-    /// Derives an entry without the reports of one node, and with one more report.
+    /// Derives an entry without the reports of one node, and with one more report. Refuted failures count for their reporter alone.
     fn derive_among(
         &self,
         reports: &KeyReports,
@@ -166,27 +154,34 @@ impl Replica {
         with: Option<&Received>,
         viewpoint: Viewpoint<'_>,
     ) -> Option<Entry> {
-        let no_nodes = BTreeMap::new();
         let about = &reports.any().or(with)?.report.backoff_key;
-        let of_kind = self.distrust.get(&kind(about)).unwrap_or(&no_nodes);
-        let counts = |received: &Received| {
-            let reporter = &received.report.reporter;
-            let counted = of_kind.is_empty() || viewpoint.trusts_anyone || reporter == viewpoint.node;
-            let received = counted || !of_kind.get(reporter).is_some_and(|distrust| distrust.holds(viewpoint.now));
-            received && without.is_none_or(|node| reporter != node)
-        };
-        let success = reports.succeeded_for(counts);
+        let included = |received: &Received| without.is_none_or(|node| received.report.reporter != *node);
+        let successes = reports.two_succeeded_at(included);
+        let success = successes[0];
         let since = success.max(self.cleared_at(about));
         let stands = |received: &Received| since.is_none_or(|since| received.date > since) && viewpoint.now <= expires(received);
+        let counts = |received: &Received| {
+            viewpoint.trusts_anyone || received.report.reporter == *viewpoint.node || !is_refuted(received, successes, viewpoint)
+        };
         let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
         let mine = without.is_none() && own.is_some_and(stands);
         let with = with.filter(|received| stands(received));
-        let standing = reports.failures().filter(|received| stands(received) && counts(received)).chain(with);
-        let mut entry = Entry::derive(standing, mine, success, viewpoint)?;
-        if entry.is_unconfirmed() && !viewpoint.trusts_anyone && self.is_distrusted_in_view(viewpoint.now, &entry.newest) {
-            entry.binding = Binding::Reporters;
-        }
-        Some(entry)
+        let standing = reports.failures().filter(|received| included(received) && stands(received) && counts(received)).chain(with);
+        Entry::derive(standing, mine, success, viewpoint)
+    }
+
+    /// True if this node fails where others have succeeded since.
+    pub(super) fn is_refuted(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> bool {
+        let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
+        let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
+        own.is_some_and(|own| is_refuted(own, reports.two_succeeded_at(|_| true), viewpoint))
+    }
+
+    /// True if a node reports a failure of the key, and no node a success since.
+    #[must_use]
+    pub fn is_failing(&self, backoff_key: BackoffKeyId) -> bool {
+        let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
+        reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
 
     /// When a key last succeeded.
@@ -218,6 +213,11 @@ impl Replica {
     /// Since when a node has had nothing but failures on a key, if its last report is one.
     pub(super) fn failing_since(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
         self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.failing_since)
+    }
+
+    /// When a node failed on a key, if its last report is a failure.
+    pub(super) fn failed_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
+        self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.date)
     }
 
     fn received(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Received> {
@@ -264,6 +264,17 @@ impl Replica {
     fn received_from(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
         self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
+}
+
+fn kind(backoff_key: &BackoffKey) -> Kind {
+    (backoff_key.view_id(), backoff_key.class())
+}
+
+/// True if two other nodes have succeeded since the reporter began to fail, as long as these successes are kept: then the reporter itself may be
+/// the cause. One node's success may be a lie. In a fleet of two nodes it suffices.
+fn is_refuted(failure: &Received, [newest, second]: [Option<Duration>; 2], viewpoint: Viewpoint<'_>) -> bool {
+    let success = if viewpoint.alive > 2 { second } else { newest };
+    success.is_some_and(|success| failure.failing_since < success && viewpoint.now <= success + KEPT_FOR)
 }
 
 /// True if a report is later than the known one, on the same clock.

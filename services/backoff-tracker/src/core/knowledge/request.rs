@@ -14,6 +14,8 @@ use super::target::TargetKeys;
 /// A request for clearance and its state.
 #[derive(Debug)]
 pub(super) struct Request {
+    /// When the node first asked.
+    pub(super) asked_at: Duration,
     /// The local key that counts: of all its keys the one that is refused the shortest.
     pub(super) key: LocalKey,
     pub(super) other_keys: Vec<LocalKey>,
@@ -104,8 +106,9 @@ impl RunningAttempt {
 }
 
 impl Request {
-    pub(super) fn new(key: LocalKey, target_keys: TargetKeys) -> Self {
+    pub(super) fn new(asked_at: Duration, key: LocalKey, target_keys: TargetKeys) -> Self {
         Self {
+            asked_at,
             key,
             other_keys: Vec::new(),
             target_keys,
@@ -191,7 +194,7 @@ mod tests {
     fn of_the_keys_of_its_callers_a_request_uses_the_one_refused_the_shortest() {
         let seconds: BTreeMap<LocalKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
         let held = |key: &LocalKey| seconds.get(key).copied().map(Duration::from_secs);
-        let mut request = Request::new(key("a"), TargetKeys::new(Target::default()));
+        let mut request = Request::new(Duration::ZERO, key("a"), TargetKeys::new(Target::default()));
         // Each question follows the one before, and its keys come in any order.
         for (keys, changed, chosen) in [
             (vec!["a"], false, "a"),

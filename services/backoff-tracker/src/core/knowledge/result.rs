@@ -60,16 +60,11 @@ impl Knowledge {
         touched
     }
 
-    /// The back-off keys of a failure. If this tracker did not answer, the pull coordinator made the attempt without its clearance. Then a
-    /// request with the same local key gives the keys, so that a success on them releases it.
+    /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or had just
+    /// withdrawn it, the report's target gives the keys, so that a success on them ends this back-off.
     fn backoff_keys_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<BackoffKey>> {
-        let wanted = || {
-            self.requests
-                .iter()
-                .find(|(_, request)| request.has_key(&report.key))
-                .map(|(_, request)| request.target_keys.backoff_keys_of(failure))
-        };
-        self.recent_attempts.backoff_keys_of(report.attempt).or_else(wanted).unwrap_or_default()
+        let of_target = || report.target.clone().map(|target| self.target_keys(target).backoff_keys_of(failure));
+        self.recent_attempts.backoff_keys_of(report.attempt).or_else(of_target).unwrap_or_default()
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
@@ -79,8 +74,7 @@ impl Knowledge {
         let running = RunningAttempt { begun: now, ..running };
         let mut touched = Vec::new();
         for backoff_key in &backoff_keys {
-            if self.replica.is_distrusted(now, &self.node, Some(backoff_key)) {
-                self.replica.still_distrusted(now, &self.node, backoff_key);
+            if self.is_kept_back(now, backoff_key.id()) {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
@@ -178,8 +172,7 @@ impl Knowledge {
         let late = running.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
         for backoff_key in backoff_keys.iter().filter(|_| !late) {
-            if self.replica.is_distrusted(now, &self.node, Some(backoff_key)) {
-                self.replica.still_distrusted(now, &self.node, backoff_key);
+            if self.is_kept_back(now, backoff_key.id()) {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }

@@ -154,8 +154,8 @@ impl Knowledge {
 
     fn is_news(&self, now: Duration, Kept { report, date, .. }: &Kept) -> bool {
         if report.finding != Finding::Succeeded {
-            let distrusted = self.replica.is_distrusted(now, &self.node, Some(&report.backoff_key));
-            return !distrusted && self.replica.is_changed_by(report, *date, self.viewpoint(now));
+            let kept_back = self.is_kept_back(now, report.backoff_key.id());
+            return !kept_back && self.replica.is_changed_by(report, *date, self.viewpoint(now));
         }
         // A success older than this does not count as a sign that the registry answers.
         let is_lately = |at: Duration| now < at + QUIET_AFTER;

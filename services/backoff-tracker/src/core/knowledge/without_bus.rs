@@ -33,8 +33,14 @@ impl Knowledge {
     /// have made one, and then for its own turn, because no lease orders the nodes. It waits at least for [`BACK_WITHIN`] if they failed before
     /// the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. What this node alone found since
     /// concerns its own rule only.
-    pub(super) fn still_held(&self, now: Duration, without_bus: WithoutBus, target_keys: &TargetKeys) -> Option<Refusal> {
-        let (WithoutBus { since, lost }, binding) = (without_bus, self.binding(now, target_keys));
+    pub(super) fn still_held(
+        &self,
+        now: Duration,
+        asked_at: Duration,
+        without_bus: WithoutBus,
+        target_keys: &TargetKeys,
+    ) -> Option<Refusal> {
+        let (WithoutBus { since, lost }, binding) = (without_bus, self.binding(now, asked_at, target_keys));
         let known_before = |entry: &Entry| entry.failed_at < since;
         let until = |entry: &Entry| {
             let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));

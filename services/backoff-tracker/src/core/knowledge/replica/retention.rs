@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::Replica;
-use super::distrust::{DISTRUSTED_FOR, kind};
+use super::{Replica, kind};
 use crate::core::knowledge::backoff_key::BackoffKeyId;
 use crate::core::knowledge::cadence;
 use crate::core::knowledge::entry::Received;
@@ -11,7 +10,7 @@ use crate::core::knowledge::report::Report;
 use crate::core::knowledge::reporters::ReporterId;
 
 /// How long a report is kept. No rule looks further back.
-pub(in crate::core::knowledge) const KEPT_FOR: Duration = Duration::from_secs(600);
+pub const KEPT_FOR: Duration = Duration::from_secs(600);
 /// A report is kept this much longer than the registry's `Retry-After`.
 const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The longest that any report is kept.
@@ -52,10 +51,6 @@ impl Replica {
             return;
         }
         self.collected = now;
-        for nodes in self.distrust.values_mut() {
-            nodes.retain(|_, distrust| now < distrust.refuted_at + 2 * DISTRUSTED_FOR);
-        }
-        self.distrust.retain(|_, nodes| !nodes.is_empty());
         self.cleared.retain(|_, date| now < *date + LONGEST_KEPT);
         self.cleared_images.retain(|_, date| now < *date + LONGEST_KEPT);
         if now <= self.oldest_expires {
