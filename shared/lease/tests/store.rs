@@ -196,6 +196,20 @@ async fn a_lost_answer_costs_no_process_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_given_up_as_unanswered_by_the_process_that_took_it_if_it_has_no_answer() {
+    let world = World::new().await;
+    let (a, b) = (world.store("a", "1"), world.store("b", "2"));
+    assert_eq!(a.unanswered(KEY, OF).await.unwrap(), None, "it is free");
+    // The request of another store of the process stands for a request of `a` without an answer.
+    take(&world.store("a", "1")).await.unwrap();
+    assert_eq!(b.unanswered(KEY, OF).await.unwrap(), None, "another process holds it");
+    let owned = a.unanswered(KEY, OF).await.unwrap().unwrap();
+    a.delete(&owned).await.unwrap();
+    assert!(take(&b).await.is_some());
+    assert_eq!(b.unanswered(KEY, OF).await.unwrap(), None, "its answer came");
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_process_of_the_nodes_name_is_another_holder() {
     let world = World::new().await;
     let (a, double) = (world.store("a", "1"), world.store("a", "2"));

@@ -7,9 +7,6 @@ use super::entry::Received;
 use super::replica::expires;
 use super::reporters::ReporterId;
 
-/// When a success was, and its reporter.
-type Success = (Duration, ReporterId);
-
 /// The last report of each node on a back-off key. Most keys have thousands of successes and few failures, so frequent queries look at the
 /// failures only.
 #[derive(Debug, Default)]
@@ -18,8 +15,8 @@ pub(super) struct KeyReports {
     successes: BTreeMap<ReporterId, Received>,
     /// Reports of failure, sorted by reporter. Most failures have one reporter, and a map would allocate room for eleven.
     failing: Vec<(ReporterId, Received)>,
-    /// The newest successes of two nodes, the newest first.
-    newest: [Option<Success>; 2],
+    /// The newest success, and its reporter.
+    success: Option<(Duration, ReporterId)>,
 }
 
 impl KeyReports {
@@ -41,19 +38,19 @@ impl KeyReports {
                 }
             }
         }
-        if succeeded {
-            // A reporter's success is newer than its last one, so that one leaves no gap.
-            let others = self.newest.into_iter().flatten().filter(|(_, newest)| *newest != by);
-            self.newest = newest_two(others.chain([(date, by)]));
-        } else {
-            self.find_newest(by);
+        match self.success {
+            _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, by)),
+            Some((_, newest)) if newest == by => self.find_success(),
+            _ => {}
         }
     }
 
     pub(super) fn remove(&mut self, by: ReporterId) {
         self.remove_failure(by);
         self.successes.remove(&by);
-        self.find_newest(by);
+        if self.success.is_some_and(|(_, newest)| newest == by) {
+            self.find_success();
+        }
     }
 
     pub(super) fn of(&self, by: ReporterId) -> Option<&Received> {
@@ -94,23 +91,21 @@ impl KeyReports {
 
     /// The newest success.
     pub(super) fn succeeded_at(&self) -> Option<Duration> {
-        self.newest[0].map(|(date, _)| date)
+        self.success.map(|(date, _)| date)
     }
 
     /// The report of the newest success.
     pub(super) fn newest_success(&self) -> Option<&Received> {
-        self.successes.get(&self.newest[0]?.1)
+        self.successes.get(&self.success?.1)
     }
 
-    /// When two nodes of those that are included last succeeded, the newest first.
-    pub(super) fn two_succeeded_at(&self, is_included: impl Fn(&Received) -> bool) -> [Option<Duration>; 2] {
-        let is_left_out = |(_, by): Success| self.successes.get(&by).is_some_and(|received| !is_included(received));
-        let newest = if self.newest.into_iter().flatten().any(is_left_out) {
-            newest_two(self.successes.iter().filter(|(_, received)| is_included(received)).map(|(by, received)| (received.date, *by)))
-        } else {
-            self.newest
-        };
-        newest.map(|success| success.map(|(date, _)| date))
+    /// The newest success of those that count.
+    pub(super) fn succeeded_for(&self, counts: impl Fn(&Received) -> bool) -> Option<Duration> {
+        let (date, by) = self.success?;
+        if self.successes.get(&by).is_some_and(&counts) {
+            return Some(date);
+        }
+        self.successes.values().filter(|received| counts(received)).map(|received| received.date).max()
     }
 
     /// When each report expires. A failure that is not newer than the newest success expires with that success, even if its `Retry-After`
@@ -132,18 +127,7 @@ impl KeyReports {
         }
     }
 
-    /// Finds the newest successes again if one of them was of this reporter.
-    fn find_newest(&mut self, by: ReporterId) {
-        if self.newest.into_iter().flatten().any(|(_, newest)| newest == by) {
-            self.newest = newest_two(self.successes.iter().map(|(by, received)| (received.date, *by)));
-        }
+    fn find_success(&mut self) {
+        self.success = self.successes.iter().map(|(by, received)| (received.date, *by)).max();
     }
-}
-
-fn newest_two(successes: impl Iterator<Item = Success>) -> [Option<Success>; 2] {
-    successes.map(Some).fold([None, None], |[first, second], success| match success {
-        _ if success > first => [success, first],
-        _ if success > second => [first, success],
-        _ => [first, second],
-    })
 }

@@ -62,7 +62,7 @@ impl Knowledge {
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
         let may_be_overloaded = || backoff_keys.iter().filter(|backoff_key| backoff_key.about().may_be_overloaded());
         let fails_alone = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
-            && may_be_overloaded().any(|backoff_key| self.replica.is_refuted(backoff_key.id(), self.viewpoint(now)));
+            && may_be_overloaded().any(|backoff_key| self.replica.is_refuted(now, &self.node, backoff_key.id()));
         let served = may_be_overloaded().filter_map(|backoff_key| self.replica.succeeded_at(backoff_key.id())).max();
         let serves = served.is_some_and(|at| now <= at + SERVED_WITHIN);
         serves && !fails_alone && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()

@@ -99,7 +99,7 @@ impl Knowledge {
     /// True if a failure is not published: others have succeeded where this node fails, so its failure counts for itself alone.
     pub(super) fn is_kept_back(&self, now: Duration, backoff_key: BackoffKeyId) -> bool {
         let lately = self.replica.failed_at(backoff_key, &self.node).is_some_and(|at| now < at + REFUTED_PUBLISHED_AGAIN_AFTER);
-        lately && self.replica.is_refuted(backoff_key, self.viewpoint(now))
+        lately && self.replica.is_refuted(now, &self.node, backoff_key)
     }
 
     pub(super) fn details(

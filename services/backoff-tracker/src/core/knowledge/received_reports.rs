@@ -24,7 +24,7 @@ impl Knowledge {
     ) -> Vec<RequestId> {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
-        // This success may refute the node's own failure, but the node may have failed as all did: it makes one more attempt.
+        // This success refutes the node's own failure, but the node may have failed as all did: it makes one more attempt.
         let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
         if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
             return vec![];
@@ -43,9 +43,9 @@ impl Knowledge {
         self.release(released);
     }
 
-    /// The local keys that failed by a back-off key before it was answered, unless earlier successes have refuted this node's failure.
+    /// The local keys that failed by a back-off key before it was answered, unless an earlier success has refuted this node's failure.
     fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
-        let refuted = self.replica.is_refuted(backoff_key, self.viewpoint(now));
+        let refuted = self.replica.is_refuted(now, &self.node, backoff_key);
         let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| !refuted && cause.at < answered_at);
         released.map(|(key, _)| key).collect()
     }

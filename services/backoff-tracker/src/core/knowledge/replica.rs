@@ -107,10 +107,7 @@ impl Replica {
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         let entry = self.derived.entry(backoff_key, viewpoint, || {
-            let expiries = reports
-                .failures()
-                .map(expires)
-                .chain(reports.two_succeeded_at(|_| true).into_iter().flatten().map(|success| success + KEPT_FOR));
+            let expiries = reports.failures().map(expires).chain(reports.succeeded_at().map(|success| success + KEPT_FOR));
             let until = expiries.filter(|at| viewpoint.now <= *at).min().unwrap_or(Duration::MAX);
             (self.derive_among(reports, None, None, viewpoint), until)
         });
@@ -156,12 +153,11 @@ impl Replica {
     ) -> Option<Entry> {
         let about = &reports.any().or(with)?.report.backoff_key;
         let included = |received: &Received| without.is_none_or(|node| received.report.reporter != *node);
-        let successes = reports.two_succeeded_at(included);
-        let success = successes[0];
+        let success = reports.succeeded_for(included);
         let since = success.max(self.cleared_at(about));
         let stands = |received: &Received| since.is_none_or(|since| received.date > since) && viewpoint.now <= expires(received);
         let counts = |received: &Received| {
-            viewpoint.trusts_anyone || received.report.reporter == *viewpoint.node || !is_refuted(received, successes, viewpoint)
+            viewpoint.trusts_anyone || received.report.reporter == *viewpoint.node || !is_refuted(viewpoint.now, received, success)
         };
         let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
         let mine = without.is_none() && own.is_some_and(stands);
@@ -170,11 +166,11 @@ impl Replica {
         Entry::derive(standing, mine, success, viewpoint)
     }
 
-    /// True if this node fails where others have succeeded since.
-    pub(super) fn is_refuted(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> bool {
+    /// True if a node fails where another has succeeded since.
+    pub(super) fn is_refuted(&self, now: Duration, node: &NodeName, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
-        let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
-        own.is_some_and(|own| is_refuted(own, reports.two_succeeded_at(|_| true), viewpoint))
+        let own = self.reporters.find(node).and_then(|by| reports.failing_of(by));
+        own.is_some_and(|own| is_refuted(now, own, reports.succeeded_at()))
     }
 
     /// True if a node reports a failure of the key, and no node a success since.
@@ -270,11 +266,10 @@ fn kind(backoff_key: &BackoffKey) -> Kind {
     (backoff_key.view_id(), backoff_key.class())
 }
 
-/// True if two other nodes have succeeded since the reporter began to fail, as long as these successes are kept: then the reporter itself may be
-/// the cause. One node's success may be a lie. In a fleet of two nodes it suffices.
-fn is_refuted(failure: &Received, [newest, second]: [Option<Duration>; 2], viewpoint: Viewpoint<'_>) -> bool {
-    let success = if viewpoint.alive > 2 { second } else { newest };
-    success.is_some_and(|success| failure.failing_since < success && viewpoint.now <= success + KEPT_FOR)
+/// True if another node has succeeded since the reporter began to fail, as long as that success is kept: then the reporter itself may be the
+/// cause.
+fn is_refuted(now: Duration, failure: &Received, success: Option<Duration>) -> bool {
+    success.is_some_and(|success| failure.failing_since < success && now <= success + KEPT_FOR)
 }
 
 /// True if a report is later than the known one, on the same clock.
