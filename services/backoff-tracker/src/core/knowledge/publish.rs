@@ -18,8 +18,8 @@ use super::target::{Failure, TargetKeys};
 
 /// A success is not published again while one is known that is younger than this, unless it changes something.
 const SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
-/// A refuted failure is published again after this, so that it does not expire while the node fails. It is half the time between two attempts
-/// by kubelet's rule.
+/// A refuted failure is published again after this, so that it does not expire while the node fails. It is half the longest delay of kubelet's
+/// rule.
 const REFUTED_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(KEPT_FOR.as_secs() / 4);
 /// Like `SUCCESS_PUBLISHED_AGAIN_AFTER`, for a success of a registry: nodes that fail depend on how lately it has served others.
 const REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(3);
