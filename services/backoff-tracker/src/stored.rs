@@ -75,6 +75,7 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) ->
         repository: report.repository,
         in_a_row: report.in_a_row,
         failing_for: Duration::from_millis(report.failing_for_ms),
+        succeeded_ago: report.succeeded_ago_ms.map(Duration::from_millis),
     };
     let finding = match report.found {
         Found::Succeeded => Finding::Succeeded,

@@ -101,7 +101,16 @@ struct Record {
 struct Own {
     free_at: Duration,
     failing_since: Option<Duration>,
-    has_succeeded: bool,
+    succeeded_at: Option<Duration>,
+}
+
+impl Own {
+    /// The details of a failure of an attempt that began then.
+    fn failed(&mut self, began: Duration, details: FailureDetails) -> FailureDetails {
+        let failing_for = began - *self.failing_since.get_or_insert(began);
+        let succeeded_ago = self.succeeded_at.map(|at| began - at);
+        FailureDetails { failing_for, succeeded_ago, ..details }.bounded()
+    }
 }
 
 /// The records of these events, in the order in which they are stored. A node's attempts on one key do not overlap. `recovers`: what has
@@ -119,7 +128,7 @@ fn history(events: &[(Duration, Event)], recovers: bool) -> Vec<Record> {
             }
             Event::Attempt { reporter, about, takes, failure } => {
                 let own = own.entry((*reporter, *about)).or_default();
-                let failure = failure.clone().filter(|_| !(recovers && own.has_succeeded));
+                let failure = failure.clone().filter(|_| !(recovers && own.succeeded_at.is_some()));
                 let began = now.max(own.free_at);
                 records.extend(attempt(own, (*reporter, *about), (began, *takes), failure, AttemptId::random(&mut random)));
             }
@@ -145,19 +154,17 @@ fn attempt(
     };
     let mut records = Vec::new();
     if takes > UNANSWERED_AFTER {
-        let failing_for = began - *own.failing_since.get_or_insert(began);
-        let details = FailureDetails { step: 1, failing_for, ..FailureDetails::default() }.bounded();
+        let details = own.failed(began, FailureDetails { step: 1, ..FailureDetails::default() });
         records.push(record(began + UNANSWERED_AFTER, began, Finding::Unanswered(details)));
     }
     let ended = began + takes;
     match failure {
         Some(details) => {
-            let failing_for = began - *own.failing_since.get_or_insert(began);
-            records.push(record(ended, began, Finding::Failed(FailureDetails { failing_for, ..details }.bounded())));
+            records.push(record(ended, began, Finding::Failed(own.failed(began, details))));
         }
         None => {
             records.push(record(ended, ended, Finding::Succeeded));
-            (own.failing_since, own.has_succeeded) = (None, true);
+            (own.failing_since, own.succeeded_at) = (None, Some(ended));
         }
     }
     own.free_at = ended + Duration::from_millis(1);

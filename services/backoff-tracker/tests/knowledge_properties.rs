@@ -46,14 +46,17 @@ fn abouts() -> [About; 8] {
 }
 
 fn finding() -> impl Strategy<Value = Finding> {
-    let details = (any::<u32>(), proptest::option::of(any::<u64>()), 0..3_u8).prop_map(|(step, retry_after, repository)| FailureDetails {
-        message: "m".to_owned(),
-        step,
-        retry_after: retry_after.map(Duration::from_millis),
-        repository: repository.to_string(),
-        in_a_row: step,
-        failing_for: Duration::ZERO,
-    });
+    let optional = || proptest::option::of(any::<u64>());
+    let details =
+        (any::<u32>(), optional(), optional(), 0..3_u8).prop_map(|(step, retry_after, succeeded_ago, repository)| FailureDetails {
+            message: "m".to_owned(),
+            step,
+            retry_after: retry_after.map(Duration::from_millis),
+            repository: repository.to_string(),
+            in_a_row: step,
+            failing_for: Duration::ZERO,
+            succeeded_ago: succeeded_ago.map(Duration::from_millis),
+        });
     prop_oneof![
         2 => Just(Finding::Succeeded),
         4 => details.clone().prop_map(|details| Finding::Failed(details.bounded())),

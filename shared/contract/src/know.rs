@@ -67,6 +67,9 @@ pub struct StoredReport {
     /// For how long before this the node has failed this way without a success of its own in between, in milliseconds; 0: it has not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failing_for_ms: u64,
+    /// How long before this the node last succeeded, in milliseconds; none: unknown, or too long ago to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_ago_ms: Option<u64>,
     /// The age of the result when this was written, in milliseconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub age_ms: u64,

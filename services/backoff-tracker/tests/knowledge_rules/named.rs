@@ -74,19 +74,50 @@ fn a_refusal_by_kubelets_rule_names_the_attempt_to_every_caller_and_later_flight
     }
 }
 
+/// The failure opens an entry, so the node has no delay of its own; a success from before the end of the attempt then closes the entry.
 #[test]
 fn a_refusal_by_the_floor_names_the_attempt() {
     let mut node = Node::of(1_000);
-    node.receive("n1", image(), Finding::Succeeded);
-    node.receive("n1", endpoint(), Finding::Succeeded);
-    // The registry serves others, so this node pauses for 1 s; but then no node is known to have been served for 10 s.
-    node.until(9.5);
-    let span = fails(&mut node, 1, &Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) });
-    node.until(12.0);
+    let (request, attempt, span) = (RequestId(1), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
+    node.give(Input::Request { request, key: key(IMAGE), target: target() });
+    node.give(Input::AttemptPlanned { request, attempt, trace: Some(span) });
+    node.until(6.0);
+    let not_found = failure(FailureClass::NotFound);
+    node.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(not_found.clone()) });
+    report(&mut node, attempt, key(IMAGE), span, &not_found);
+    node.give(Input::Withdraw(request));
+    node.until(7.0);
+    for about in [image(), endpoint()] {
+        node.receive_late("n1", about, Finding::Succeeded, Duration::from_secs(5));
+    }
+    // The success releases attempts for 10 s.
+    node.until(13.0);
     assert_eq!(checked(&mut node, key(IMAGE)), BackoffAnswer::Allowed, "by what is shared, and no delay of its own");
     let refusal = refused(&mut node, 2, key(IMAGE), target());
     let named = (refusal.trace, refusal.learned_ago, refusal.next_attempt);
-    assert_eq!(named, (Some(span), Duration::from_millis(2_500), Duration::from_millis(19_500)), "{refusal:?}");
+    assert_eq!(named, (Some(span), Duration::from_secs(7), Duration::from_secs(16)), "{refusal:?}");
+}
+
+/// The registry has served a node within a minute, so failures may be chance. After 40 failures in a row kubelet's rule applies.
+#[test]
+fn image_that_fails_while_the_registry_serves_others_is_tried_each_2_s_until_it_failed_40_times() {
+    let unavailable = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
+    let mut node = Node::of(1_000);
+    let mut pauses = Vec::new();
+    for number in 1..=41_u64 {
+        // The last success is up to 59 s old.
+        if number % 28 == 1 {
+            node.receive("n1", image(), Finding::Succeeded);
+            node.receive("n1", endpoint(), Finding::Succeeded);
+        }
+        node.until(node.now.as_secs_f64() + 0.1);
+        let (_, answer) = fails_and_is_answered(&mut node, number, &unavailable);
+        let pause = answer.next_attempt_ms.unwrap();
+        pauses.push(pause);
+        node.until(node.now.as_secs_f64() + Duration::from_millis(pause).as_secs_f64());
+    }
+    let expected: Vec<u64> = std::iter::once(1_000).chain(std::iter::repeat_n(2_000, 38)).chain([10_000, 20_000]).collect();
+    assert_eq!(pauses, expected);
 }
 
 /// The registry serves others: no entry and no delay refuses the image, and a check forgets why it failed.

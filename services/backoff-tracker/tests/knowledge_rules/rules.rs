@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, KEPT_FOR, LONGEST_RETRY_AFTER, LeaseName, MAX_KEYS_OF_ONE,
-    MAX_REQUESTS, Report, RequestId, Target, UNCONFIRMED_FOR, View,
+    About, BackoffKey, Binding, Decision, Duty, Failure, FailureDetails, Finding, Input, KEPT_FOR, LONGEST_RETRY_AFTER, LeaseName,
+    MAX_KEYS_OF_ONE, MAX_REQUESTS, Outcome, Report, RequestId, Target, UNCONFIRMED_FOR, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, endpoint, failed, failed_for, image, key, limited, target, view};
+use super::node::{Node, endpoint, failed, failed_for, failure, image, key, limited, target, view};
 
 #[test]
 fn a_registry_is_down_when_three_nodes_or_all_report_it() {
@@ -140,6 +140,46 @@ fn a_failure_counts_until_another_node_refutes_it_and_again_after_its_own_succes
         node.receive(reporter, image(), finding);
         assert_eq!(node.core.entries(node.now).len(), entries, "at {second} s");
     }
+}
+
+/// A report replaces the last one of its node, so a failure names the success before it.
+#[test]
+fn a_success_counts_after_its_reporter_has_failed_again() {
+    for (names_success, entries) in [(true, 0), (false, 1)] {
+        let mut node = Node::of(1_000);
+        for reporter in ["n1", "n2", "n3"] {
+            node.receive(reporter, endpoint(), failed(1));
+        }
+        node.now = Duration::from_secs(1);
+        node.receive("n4", endpoint(), Finding::Succeeded);
+        assert_eq!(node.core.entries(node.now).len(), 0);
+        node.now = Duration::from_secs(3);
+        let succeeded_ago = names_success.then_some(Duration::from_secs(2));
+        let step = 1;
+        node.receive("n4", endpoint(), Finding::Failed(FailureDetails { step, succeeded_ago, ..FailureDetails::default() }));
+        let shared = node.core.entries(node.now).into_iter().filter(|entry| entry.binding == Binding::Everybody);
+        assert_eq!(shared.count(), entries, "names the success: {names_success}");
+    }
+}
+
+/// This node names its own success in its next failures.
+#[test]
+fn a_failure_names_the_last_success_of_its_node() {
+    let mut node = Node::of(1_000);
+    node.receive("n1", endpoint(), failed(1));
+    node.ask();
+    let attempt = node.begin();
+    node.end(attempt, Outcome::Reached(Stage::Whole));
+    let named = [10.0, 12.0, 700.0].map(|at| {
+        node.until(at);
+        node.published.clear();
+        node.ask();
+        let attempt = node.begin();
+        node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+        let of_endpoint = node.published.iter().find(|report| *report.backoff_key.about() == endpoint());
+        of_endpoint.and_then(|report| report.finding.details()?.succeeded_ago).map(|ago| ago.as_secs())
+    });
+    assert_eq!(named, [Some(10), Some(11), None]);
 }
 
 /// In an outage some nodes have to make attempts, and all but one of them are served after another. Their failures count in the next outage.

@@ -43,6 +43,7 @@ pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
         repository: String::new(),
         in_a_row: 0,
         failing_for_ms: 0,
+        succeeded_ago_ms: None,
         age_ms: 0,
         written_ms: None,
     };

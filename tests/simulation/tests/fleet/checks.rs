@@ -55,8 +55,8 @@ impl Finding {
 /// How many seconds sick and lying nodes may delay others. In addition, nodes that are sick or want a missing image are released with the
 /// others, and use permits too.
 const OTHERS_WAIT_AT_MOST: f64 = 10.0;
-/// 25 failures in a row (the tracker's `FAILS_ALONE_AFTER`), and six by kubelet's rule in the calm time.
-const SICK_ASKS_AT_MOST: f64 = 25.0 + 6.0;
+/// 40 failures in a row (the tracker's `FAILURES_BY_CHANCE`), and six by kubelet's rule in the calm time.
+const SICK_ASKS_AT_MOST: f64 = 40.0 + 6.0;
 /// How long a node that was away may take until it knows what the fleet knows: a snapshot after 2 s, and one more round of the
 /// registrar, which may be new.
 const KNOWS_AGAIN: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! The floor: an attempt that only the node's own back-off allows comes no sooner than by kubelet's rule.
 //!
 //! For a node and an image, an attempt that was neither elected (the node held a lease) nor released (the failing part has lately answered
-//! some node: after the last failed attempt had begun, or at any time if the failure may mean overload) begins no sooner than kubelet's delay
+//! some node: after the last failed attempt had begun, or within a minute if the failure may mean overload) begins no sooner than kubelet's delay
 //! after the last failure; the delay doubles with each such attempt that fails. A node without a bus makes no attempt that kubelet would not
 //! have made by then, had it tried since the image began to fail.
 
@@ -14,8 +14,12 @@ use super::world::Story;
 
 const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
-/// How long after a success an attempt counts as released: 10 s, and 15 s for the wait for a permit.
-const RELEASES_FOR: Duration = Duration::from_secs(10 + 15);
+/// How long a pull that was released may wait for its permit.
+const PERMIT_WITHIN: Duration = Duration::from_secs(15);
+/// How long after a success an attempt counts as released.
+const RELEASES_FOR: Duration = Duration::from_secs(10 + PERMIT_WITHIN.as_secs());
+/// The same after a failure that may mean overload.
+const SERVED_WITHIN: Duration = Duration::from_secs(60 + PERMIT_WITHIN.as_secs());
 
 /// The floor of a node and an image: when the last attempt failed, and the delay after it.
 struct Floor<'a> {
@@ -69,7 +73,8 @@ fn is_released(story: &Story, last: &PullRecord, one: &PullRecord) -> bool {
     // Any answer shows that a registry that was not reached is reachable.
     let shows = |other: &&PullRecord| if unreached(last.got) { !unreached(other.got) } else { other.got == Behaviour::Serves };
     let in_time = |other: &&PullRecord| may_be_overload || other.at >= last.at;
-    let since = |other: &&PullRecord| in_time(other) && other.at <= one.at && one.at <= other.at + RELEASES_FOR;
+    let releases_for = if may_be_overload { SERVED_WITHIN } else { RELEASES_FOR };
+    let since = |other: &&PullRecord| in_time(other) && other.at <= one.at && one.at <= other.at + releases_for;
     story.asked.iter().filter(since).any(|other| shows(&other))
 }
 

@@ -8,6 +8,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "nobody else uses it")]
 
 mod arriving;
+mod brownout;
 mod budget;
 mod checks;
 mod faulty_bucket;
@@ -207,6 +208,22 @@ fn outage_of_token_server_or_blobs_causes_no_storm() {
             if !kept {
                 broken.push(format!("{outage:?}, {nodes} nodes: {failing} failing of {at_most}, served {served:?}, too soon {too_soon:?}"));
             }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn pulls_of_six_images_that_fail_four_of_five_times_are_served_within_three_minutes() {
+    let mut broken = Vec::new();
+    for seed in 1..=5 {
+        let story = world::run(brownout::plan(seed, 20), Planted::default());
+        let (too_soon, seen) = (floor::too_soon(&story), brownout::seen(&story));
+        let (pulls, failing) = (seen.pulls, seen.failing);
+        eprintln!("seed {seed}: {failing} failing attempts, first pull after {:?}, all {pulls} after {:?}", seen.first, seen.last);
+        let is_served = seen.last.is_some_and(|last| last <= Duration::from_secs(180));
+        if !is_served || failing > 5 * pulls || !too_soon.is_empty() {
+            broken.push(format!("seed {seed}: {failing} failing, all served after {:?}, too soon {too_soon:?}", seen.last));
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");

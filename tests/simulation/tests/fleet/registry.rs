@@ -20,6 +20,9 @@ const TIME_OUT: Duration = Duration::from_secs(10);
 /// The Retry-After of a registry that answers 429.
 pub const RETRY_AFTER: Duration = Duration::from_secs(20);
 
+/// The probability that a request fails if the registry fails by chance.
+const FAILING_SHARE: f64 = 0.8;
+
 /// The registry with a quota.
 const HUB_HOST: &str = "hub.example";
 /// The scope of logins for private images.
@@ -50,6 +53,10 @@ pub enum Behaviour {
     BlobHang,
     /// Manifests are served; blobs have wrong bytes.
     WrongBytes,
+    /// A proxy in front of it answers 503.
+    ProxyUnavailable,
+    /// Four of five requests get the proxy's 503, by chance.
+    FailsByChance,
 }
 
 /// The source of a pull's permit.
@@ -259,6 +266,8 @@ impl State {
         } else if matches!(behaviour, Behaviour::Serves | Behaviour::NotFound) && image.contains("private") && self.rotated.contains(&node)
         {
             Behaviour::Denied
+        } else if behaviour == Behaviour::FailsByChance {
+            if self.random.fraction() < FAILING_SHARE { Behaviour::ProxyUnavailable } else { Behaviour::Serves }
         } else {
             behaviour
         };
@@ -413,10 +422,11 @@ impl Drop for Open<'_> {
 
 fn failure(got: Behaviour, limits: &[RegistryLimit]) -> Option<PullFailure> {
     let (class, authoritative, text) = match got {
-        Behaviour::Serves => return None,
+        Behaviour::Serves | Behaviour::FailsByChance => return None,
         Behaviour::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
         Behaviour::Limited => (FailureClass::RateLimited, true, "too many requests"),
         Behaviour::Unavailable => (FailureClass::RegistryUnavailable, true, "503 service unavailable"),
+        Behaviour::ProxyUnavailable => (FailureClass::RegistryUnavailable, false, "503 service unavailable"),
         Behaviour::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
         Behaviour::Hang => (FailureClass::RegistryUnavailable, false, "no answer"),
         Behaviour::Denied => (FailureClass::Denied, true, "unauthorized"),

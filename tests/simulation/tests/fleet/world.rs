@@ -327,6 +327,7 @@ impl World {
             repository: String::new(),
             in_a_row: 0,
             failing_for_ms: 0,
+            succeeded_ago_ms: None,
             age_ms: 0,
             written_ms: None,
         };
@@ -359,10 +360,11 @@ impl World {
         let asked = self.registry.asked();
         for one in &asked {
             let kind = match one.got {
-                Behaviour::Serves => continue,
+                Behaviour::Serves | Behaviour::FailsByChance => continue,
                 Behaviour::NotFound => "404",
                 Behaviour::Limited => "429",
                 Behaviour::Unavailable => "503",
+                Behaviour::ProxyUnavailable => "proxy 503",
                 Behaviour::Refused => "refused",
                 Behaviour::Hang => "hang",
                 Behaviour::Denied => "401",

@@ -67,6 +67,14 @@ impl Received {
         });
         Self { report, date, failing_since, claim }
     }
+
+    /// When the reporter last succeeded, if its report is a success or names one.
+    pub(super) fn succeeded_at(&self) -> Option<Duration> {
+        match self.report.finding.details() {
+            Some(details) => details.succeeded_ago.map(|ago| self.date.saturating_sub(ago)),
+            None => Some(self.date),
+        }
+    }
 }
 
 /// What deriving an entry depends on besides the reports: the node that looks, and when.

@@ -88,8 +88,10 @@ impl Knowledge {
         if let (Some(_), false) = (running.attempt, answered_since) {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
             let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, UNANSWERED_AFTER.as_secs());
-            let (step, failing_for) = (running.step_of(endpoint.id()), self.failing_for(endpoint.id(), running.begun));
-            let details = FailureDetails { message, step, failing_for, ..FailureDetails::default() }.bounded();
+            let (id, begun) = (endpoint.id(), running.begun);
+            let (failing_for, succeeded_ago) = (self.failing_for(id, begun), self.succeeded_ago(id, begun));
+            let details =
+                FailureDetails { message, step: running.step_of(id), failing_for, succeeded_ago, ..FailureDetails::default() }.bounded();
             self.publish(now, running, endpoint, Finding::Unanswered(details), effects);
         }
     }

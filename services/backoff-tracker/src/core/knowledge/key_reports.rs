@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::entry::Received;
-use super::replica::expires;
+use super::replica::{KEPT_FOR, expires};
 use super::reporters::ReporterId;
 
 /// The last report of each node on a back-off key. Most keys have thousands of successes and few failures, so frequent queries look at the
@@ -15,15 +15,14 @@ pub(super) struct KeyReports {
     successes: BTreeMap<ReporterId, Received>,
     /// Reports of failure, sorted by reporter. Most failures have one reporter, and a map would allocate room for eleven.
     failing: Vec<(ReporterId, Received)>,
-    /// The newest success, and its reporter.
+    /// The newest success, and its reporter. The reporter may have failed since.
     success: Option<(Duration, ReporterId)>,
 }
 
 impl KeyReports {
     pub(super) fn insert(&mut self, by: ReporterId, received: Received) {
-        let date = received.date;
-        let succeeded = received.claim.is_none();
-        if succeeded {
+        let succeeded_at = received.succeeded_at();
+        if received.claim.is_none() {
             self.remove_failure(by);
             self.successes.insert(by, received);
         } else {
@@ -38,9 +37,9 @@ impl KeyReports {
                 }
             }
         }
-        match self.success {
-            _ if succeeded && self.succeeded_at().is_none_or(|newest| newest <= date) => self.success = Some((date, by)),
-            Some((_, newest)) if newest == by => self.find_success(),
+        match (succeeded_at, self.success) {
+            (Some(at), newest) if newest.is_none_or(|(newest, _)| newest <= at) => self.success = Some((at, by)),
+            (_, Some((_, newest))) if newest == by => self.find_success(),
             _ => {}
         }
     }
@@ -94,24 +93,24 @@ impl KeyReports {
         self.success.map(|(date, _)| date)
     }
 
-    /// The report of the newest success.
+    /// The report of the newest success, if its reporter has not failed since.
     pub(super) fn newest_success(&self) -> Option<&Received> {
         self.successes.get(&self.success?.1)
     }
 
-    /// The newest success of those that count.
+    /// The newest success of the reports that count.
     pub(super) fn succeeded_for(&self, counts: impl Fn(&Received) -> bool) -> Option<Duration> {
         let (date, by) = self.success?;
-        if self.successes.get(&by).is_some_and(&counts) {
+        if self.of(by).is_some_and(&counts) {
             return Some(date);
         }
-        self.successes.values().filter(|received| counts(received)).map(|received| received.date).max()
+        self.all().filter(|(_, received)| counts(received)).filter_map(|(_, received)| received.succeeded_at()).max()
     }
 
     /// When each report expires. A failure that is not newer than the newest success expires with that success, even if its `Retry-After`
     /// is longer.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (ReporterId, Duration)> {
-        let success = self.newest_success().map(|success| (success.date, expires(success)));
+        let success = self.succeeded_at().map(|success| (success, success + KEPT_FOR));
         let with_success = move |date| success.filter(|(answered, _)| date <= *answered).map_or(Duration::MAX, |(_, expires)| expires);
         self.all().map(move |(by, received)| (by, expires(received).min(with_success(received.date))))
     }
@@ -128,6 +127,6 @@ impl KeyReports {
     }
 
     fn find_success(&mut self) {
-        self.success = self.successes.iter().map(|(by, received)| (received.date, *by)).max();
+        self.success = self.all().filter_map(|(by, received)| Some((received.succeeded_at()?, by))).max();
     }
 }

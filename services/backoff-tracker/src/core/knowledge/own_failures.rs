@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{LocalKey, ReportAttempt};
 use contract::{AttemptId, TraceContext};
 
-use super::backoff_key::BackoffKey;
+use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::cadence;
 use super::node::Knowledge;
 use super::report::FailureDetails;
@@ -17,8 +17,8 @@ use crate::core::floor::{FailedAttempt, OwnFailure};
 
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
-/// If a fifth of all requests is served, this many failures in a row happen by chance once in 250 times.
-const FAILS_ALONE_AFTER: u32 = 25;
+/// If a fifth of all requests is served, this many failures in a row happen by chance once in 7,500 times.
+const FAILURES_BY_CHANCE: u32 = 40;
 
 impl Knowledge {
     /// Sets the floor: the next attempt of this key is not sooner than by kubelet's rule, whatever other nodes report.
@@ -57,15 +57,19 @@ impl Knowledge {
         }
     }
 
-    /// True if the node pauses for seconds after a failure, because the registry has served another node within a minute and no entry of its own
-    /// binds. Otherwise kubelet's rule applies, also if an image has failed many times in a row here, because this node may be the cause.
+    /// True if the node pauses for seconds after a failure, because the failure may be chance and no entry of its own binds. Otherwise kubelet's rule
+    /// applies.
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
-        let may_be_overloaded = || backoff_keys.iter().filter(|backoff_key| backoff_key.about().may_be_overloaded());
-        let fails_alone = self.retry_pauses.failures(now, key) >= FAILS_ALONE_AFTER
-            && may_be_overloaded().any(|backoff_key| self.replica.is_refuted(now, &self.node, backoff_key.id()));
-        let served = may_be_overloaded().filter_map(|backoff_key| self.replica.succeeded_at(backoff_key.id())).max();
-        let serves = served.is_some_and(|at| now <= at + SERVED_WITHIN);
-        serves && !fails_alone && self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).is_none()
+        let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
+        let may_be_overload = backoff_keys.iter().any(|backoff_key| backoff_key.about().may_be_overloaded());
+        may_be_overload && self.may_be_chance(now, key, ids()) && self.binding_of(now, ids()).is_none()
+    }
+
+    /// True if an image has failed by chance, as far as this node knows: the registry has served a node within a minute, and the image has not
+    /// failed so often in a row here that this node must be the cause.
+    pub(super) fn may_be_chance(&self, now: Duration, key: &LocalKey, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> bool {
+        let serves = |backoff_key| self.replica.succeeded_at(backoff_key).is_some_and(|at| now <= at + SERVED_WITHIN);
+        self.retry_pauses.failures(now, key) < FAILURES_BY_CHANCE && backoff_keys.any(serves)
     }
 
     /// Moves the node's own delay by a failure. The delay itself refuses nothing if the fleet allowed the attempt and an entry or a pause

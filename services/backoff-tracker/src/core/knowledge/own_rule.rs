@@ -13,7 +13,7 @@ use super::planted_bug::PlantedBug;
 use super::request::{Request, State};
 use crate::core::floor::Floor;
 
-/// A success releases an attempt that failed after it, if the success is not older than this. A newer success always does.
+/// A success during a failed attempt releases the next one for this long. A success after the failure always does.
 const RELEASES_FOR: Duration = Duration::from_secs(10);
 
 impl Knowledge {
@@ -47,15 +47,19 @@ impl Knowledge {
         Some(self.refusal_by_own_rule(now, &floor.failure, now + left))
     }
 
-    /// True if another attempt succeeded for a back-off key that this pull failed by: after the failure, or at most `RELEASES_FOR` ago. In the second
-    /// case the success must not be older than the failed attempt, unless the class may mean overload.
+    /// True if a back-off key that this pull failed by has been answered since the failed attempt began: after the failure, or at most `RELEASES_FOR`
+    /// ago. A failure that may mean overload is released as long as it may be chance.
     pub(super) fn is_released(&self, now: Duration, request: &Request) -> bool {
-        let since = |floor: &Floor| if may_be_overload(floor.failure.class) { Duration::ZERO } else { floor.began };
         let answers = |floor: &Floor, backoff_key: &BackoffKeyId| {
             let answered = self.replica.succeeded_at(*backoff_key);
-            answered.is_some_and(|at| at > floor.failure.at || at >= since(floor) && now <= at + RELEASES_FOR)
+            answered.is_some_and(|at| at > floor.failure.at || at >= floor.began && now <= at + RELEASES_FOR)
         };
-        let failed = |key| self.floors.under(now, key);
-        request.keys().filter_map(failed).any(|(_, floor)| floor.backoff_keys.iter().any(|backoff_key| answers(floor, backoff_key)))
+        let is_released = |key: &LocalKey| {
+            let Some((_, floor)) = self.floors.under(now, key) else { return false };
+            let backoff_keys = floor.backoff_keys.iter();
+            may_be_overload(floor.failure.class) && self.may_be_chance(now, key, backoff_keys.clone().copied())
+                || backoff_keys.into_iter().any(|backoff_key| answers(floor, backoff_key))
+        };
+        request.keys().any(is_released)
     }
 }

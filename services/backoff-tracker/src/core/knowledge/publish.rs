@@ -117,8 +117,9 @@ impl Knowledge {
             None => last_report().and_then(|report| report.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
-        let (step, failing_for) = (running.step_of(id), self.failing_for(id, running.begun));
-        FailureDetails { message, step, retry_after: failure.retry_after, repository, in_a_row, failing_for }.bounded()
+        let step = running.step_of(id);
+        let (failing_for, succeeded_ago) = (self.failing_for(id, running.begun), self.succeeded_ago(id, running.begun));
+        FailureDetails { message, step, retry_after: failure.retry_after, repository, in_a_row, failing_for, succeeded_ago }.bounded()
     }
 
     /// How long before `date` this node has had nothing but failures.
@@ -129,6 +130,12 @@ impl Knowledge {
             None => self.replica.failing_since(backoff_key, &self.node),
         };
         since.map(|since| date.saturating_sub(since)).unwrap_or_default()
+    }
+
+    /// How long before `date` this node's last success was.
+    pub(super) fn succeeded_ago(&self, backoff_key: BackoffKeyId, date: Duration) -> Option<Duration> {
+        let at = self.unpublished.succeeded_at(backoff_key).or_else(|| self.replica.node_succeeded_at(backoff_key, &self.node));
+        at.map(|at| date.saturating_sub(at))
     }
 
     /// Publishes a report under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had

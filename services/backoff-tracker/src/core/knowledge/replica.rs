@@ -211,6 +211,11 @@ impl Replica {
         self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.failing_since)
     }
 
+    /// When a node last succeeded on a key, as far as its last report shows.
+    pub(super) fn node_succeeded_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
+        self.received(backoff_key, node).and_then(Received::succeeded_at)
+    }
+
     /// When a node failed on a key, if its last report is a failure.
     pub(super) fn failed_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
         self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.date)

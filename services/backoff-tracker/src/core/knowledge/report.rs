@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::{AttemptId, NodeName, TraceContext};
 
 use super::backoff_key::BackoffKey;
-use super::replica::OLDEST;
+use super::replica::{KEPT_FOR, OLDEST};
 
 /// The most bytes of a message that are shared; the reporter's own node keeps all of it.
 pub const MAX_MESSAGE_BYTES: usize = 1_024;
@@ -54,6 +54,9 @@ pub struct FailureDetails {
     pub in_a_row: u32,
     /// The time since this node's first failure without a success of its own in between; zero: this is the first.
     pub failing_for: Duration,
+    /// How long before this failure the node's last success was, if it is kept. Otherwise this report, which replaces that of the success,
+    /// would hide from other nodes that the registry still serves.
+    pub succeeded_ago: Option<Duration>,
 }
 
 impl FailureDetails {
@@ -69,6 +72,7 @@ impl FailureDetails {
         self.step = self.step.clamp(1, MAX_STEP);
         self.in_a_row = self.in_a_row.clamp(1, MAX_STEP);
         self.failing_for = self.failing_for.min(OLDEST);
+        self.succeeded_ago = self.succeeded_ago.map(|ago| ago.max(self.failing_for)).filter(|ago| *ago <= KEPT_FOR);
         self
     }
 }
@@ -102,5 +106,11 @@ mod tests {
         let details = FailureDetails { message: "é".repeat(2_000), step: u32::MAX, ..FailureDetails::default() }.bounded();
         assert_eq!((details.message.len(), details.step), (1_024, MAX_STEP));
         assert_eq!(FailureDetails::default().bounded().step, 1, "no failure is the zeroth");
+        let succeeded = |failing_s, ago_s| {
+            let [failing_for, ago] = [failing_s, ago_s].map(Duration::from_secs);
+            FailureDetails { failing_for, succeeded_ago: Some(ago), ..FailureDetails::default() }.bounded().succeeded_ago
+        };
+        let claims = [(5, 7), (5, 3), (5, 601), (601, 7)].map(|(failing_s, ago_s)| succeeded(failing_s, ago_s).map(|ago| ago.as_secs()));
+        assert_eq!(claims, [Some(7), Some(5), None, None], "before all failures since, and no longer ago than a success is kept");
     }
 }

@@ -13,10 +13,10 @@ use super::backoff_key::BackoffKeyId;
 use crate::core::delays::MAX_KEYS;
 use crate::core::floor::OwnFailure;
 
-/// The pause after the first failure of an image; twice as long after each further one,
+/// The pause after the first failure of an image,
 const FIRST: Duration = Duration::from_secs(1);
-/// up to this.
-const LONGEST: Duration = Duration::from_secs(4);
+/// and after each further one. An image that fails four times of five then takes 10 s; if 120 are wanted, the last one takes about a minute.
+const FURTHER: Duration = Duration::from_secs(2);
 /// After this long without a failure an image begins anew: longer than kubelet's longest delay.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Budgets at the same time. For one more, the one that ends first is forgotten.
@@ -40,7 +40,6 @@ struct StayAway {
 struct Pause {
     until: Duration,
     failure: Arc<OwnFailure>,
-    length: Duration,
     /// Failures in a row.
     failures: u32,
     backoff_keys: Vec<BackoffKeyId>,
@@ -63,14 +62,13 @@ impl RetryPauses {
     /// An image failed by these back-off keys, while others were served.
     pub(super) fn failed(&mut self, key: &LocalKey, backoff_keys: Vec<BackoffKeyId>, failure: &Arc<OwnFailure>) {
         let now = failure.at;
-        let known = self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER);
-        let length = known.map_or(FIRST, |pause| (pause.length * 2).min(LONGEST));
+        let failures = self.failures(now, key) + 1;
+        let until = now + if failures == 1 { FIRST } else { FURTHER };
         if self.keys.len() >= MAX_KEYS {
             self.keys.retain(|_, pause| now < pause.until);
         }
         if self.keys.len() < MAX_KEYS {
-            let (until, failure, failures) = (now + length, Arc::clone(failure), self.failures(now, key) + 1);
-            self.keys.insert(key.clone(), Pause { until, failure, length, failures, backoff_keys });
+            self.keys.insert(key.clone(), Pause { until, failure: Arc::clone(failure), failures, backoff_keys });
         }
     }
 
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_four_seconds_and_begin_anew_after_a_success_or_ten_minutes() {
+    fn pauses_take_one_second_and_then_two_and_begin_anew_after_a_success_or_ten_minutes() {
         let mut pauses = RetryPauses::default();
         let mut now = Duration::from_secs(100);
         let mut fail = |pauses: &mut RetryPauses, after: u64| {
@@ -128,7 +126,7 @@ mod tests {
             pauses.failed(&key("a"), vec![BUDGET], &at(now));
             until(pauses, now, BUDGET, "a").map(|until| (until - now).as_secs())
         };
-        assert_eq!([0, 1, 2, 4, 4].map(|after| fail(&mut pauses, after)), [Some(1), Some(2), Some(4), Some(4), Some(4)]);
+        assert_eq!([0, 1, 2, 4].map(|after| fail(&mut pauses, after)), [Some(1), Some(2), Some(2), Some(2)]);
         assert_eq!(fail(&mut pauses, 605), Some(1));
         pauses.succeeded(&key("a"));
         assert_eq!(fail(&mut pauses, 1), Some(1));

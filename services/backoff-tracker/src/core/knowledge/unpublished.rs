@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::QUIET_AFTER;
 use super::backoff_key::BackoffKeyId;
+use super::entry::Received;
 use super::fleet::purpose;
 use super::input::Effect;
 use super::lease::RequestId;
@@ -83,6 +84,12 @@ impl Unpublished {
     /// Whether the kept report of a back-off key is a success.
     pub(super) fn has_succeeded(&self, backoff_key: BackoffKeyId) -> bool {
         self.reports.get(&backoff_key).is_some_and(|kept| kept.report.finding == Finding::Succeeded)
+    }
+
+    /// When this node last succeeded, by the kept report of a back-off key.
+    pub(super) fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
+        let kept = self.reports.get(&backoff_key)?;
+        Received::new(Arc::clone(&kept.report), kept.date).succeeded_at()
     }
 
     /// Keeps a report instead of an earlier one of the same back-off key.

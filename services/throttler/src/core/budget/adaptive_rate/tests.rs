@@ -12,7 +12,7 @@ use crate::core::budget::rate_limiter::RateLimiter;
 const CAP: f64 = 200.0;
 const LATENCY: Duration = Duration::from_millis(50);
 
-/// Pulls that all begin at once, one per node in turn, and that are repeated after 1 s, doubling to 4 s.
+/// Pulls that all begin at once, one per node in turn, and that are repeated after 1 s, then every 2 s.
 struct Model {
     pulls: usize,
     nodes: usize,
@@ -35,7 +35,7 @@ impl Model {
         let mut queue: VecDeque<usize> = (0..self.pulls).collect();
         let mut due = BinaryHeap::new();
         let mut answers: VecDeque<(Duration, Duration, usize, bool)> = VecDeque::new();
-        let mut attempts = vec![0_u32; self.pulls];
+        let mut attempts = vec![0_u64; self.pulls];
         let (mut failing, mut left, mut second) = (0, self.pulls, (0, 0));
         let mut now = Duration::ZERO;
         while left > 0 && now < Duration::from_secs(1_000) {
@@ -51,7 +51,7 @@ impl Model {
                 } else {
                     failing += 1;
                     attempts[pull] += 1;
-                    due.push(Reverse((now + Duration::from_secs((1 << (attempts[pull] - 1).min(2)).min(4)), pull)));
+                    due.push(Reverse((now + Duration::from_secs(attempts[pull].min(2)), pull)));
                 }
             }
             rate.pass(now);
