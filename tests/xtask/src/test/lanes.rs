@@ -1,8 +1,9 @@
 //! Runs lanes of jobs at the same time: the jobs of a lane one after the other, their output passed on line by line with the stage's name.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -31,31 +32,44 @@ pub(super) struct Finished {
     pub(super) succeeded: bool,
 }
 
-/// Runs all lanes at the same time; every job runs, also after one has failed. Returns the stages in the order of the lanes.
-pub(super) fn run(lanes: Vec<Vec<Job>>) -> anyhow::Result<Vec<Finished>> {
-    let lock = Mutex::new(());
-    let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
-        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane, &lock))).collect();
-        running.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")))).collect()
-    });
-    Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+/// Lanes that run at the same time.
+#[derive(Default)]
+pub(super) struct Phase {
+    pub(super) lanes: Vec<Vec<Job>>,
+    /// Any lane that has run its own jobs takes the next of these.
+    pub(super) shared: VecDeque<Job>,
 }
 
-fn run_lane(lane: Vec<Job>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
+/// Runs all lanes at the same time; every job runs, also after one has failed. Returns the stages in the order of the lanes. A stage's time
+/// is the sum of its jobs' times.
+pub(super) fn run(Phase { lanes, shared }: Phase) -> anyhow::Result<Vec<Finished>> {
+    let (lock, shared) = (Mutex::new(()), Mutex::new(shared));
+    let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane, &shared, &lock))).collect();
+        running.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")))).collect()
+    });
     let mut finished: Vec<Finished> = Vec::new();
-    for mut job in lane {
+    for one in done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten() {
+        match finished.iter_mut().find(|same| same.stage == one.stage) {
+            Some(same) => {
+                same.took += one.took;
+                same.account.add(one.account);
+                same.succeeded &= one.succeeded;
+            }
+            None => finished.push(one),
+        }
+    }
+    Ok(finished)
+}
+
+fn run_lane(lane: Vec<Job>, shared: &Mutex<VecDeque<Job>>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
+    let next_shared = || shared.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let mut finished: Vec<Finished> = Vec::new();
+    for mut job in lane.into_iter().chain(std::iter::from_fn(next_shared)) {
         #[expect(clippy::disallowed_methods, reason = "how long it took, for the person who waits; nothing is decided by it")]
         let started = Instant::now();
         let (account, succeeded) = watch(&job.stage, &mut job.command, lock)?;
-        let took = started.elapsed();
-        match finished.last_mut().filter(|last| last.stage == job.stage) {
-            Some(same) => {
-                same.took += took;
-                same.account.add(account);
-                same.succeeded &= succeeded;
-            }
-            None => finished.push(Finished { stage: job.stage, took, account, succeeded }),
-        }
+        finished.push(Finished { stage: job.stage, took: started.elapsed(), account, succeeded });
     }
     Ok(finished)
 }
@@ -122,7 +136,7 @@ mod tests {
             vec![job("unit", passes), job("unit", "exit 101"), job("unit", passes), job("e2e", passes)],
             vec![job("killed", "kill -9 $$")],
         ];
-        let finished = run(lanes).unwrap();
+        let finished = run(Phase { lanes, ..Phase::default() }).unwrap();
         let outcomes: Vec<_> = finished.iter().map(|one| (one.stage.as_str(), one.succeeded, one.account.sum())).collect();
         let expected =
             [("unit", false, "4 passed, 0 failed"), ("e2e", true, "2 passed, 0 failed"), ("killed", false, "0 passed, 0 failed")];
@@ -136,12 +150,28 @@ mod tests {
         // Each job waits for the other, so neither ends if they run one after the other.
         let meets =
             |own: &str, other: &str| format!("touch {own}; for i in $(seq 600); do test -e {other} && exit 0; sleep 0.1; done; exit 1");
-        let finished = run(vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]]).unwrap();
-        assert!(finished.iter().all(|stage| stage.succeeded));
+        let lanes = vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]];
+        assert!(run(Phase { lanes, ..Phase::default() }).unwrap().iter().all(|stage| stage.succeeded));
+    }
+
+    #[test]
+    fn a_lane_without_own_jobs_runs_the_shared_ones_while_another_is_busy() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name).display().to_string());
+        let waits = |path: &str| format!("for i in $(seq 600); do test -e {path} && exit 0; sleep 0.1; done; exit 1");
+        // The busy lane waits for both shared jobs, so it does not end if they run after it.
+        let busy = vec![job("busy", &waits(&one)), job("busy", &waits(&two))];
+        let shared =
+            [&one, &two].map(|path| job("shared", &format!("touch {path}; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'")));
+        let finished = run(Phase { lanes: vec![busy, vec![]], shared: shared.into() }).unwrap();
+        let outcomes: Vec<_> = finished.iter().map(|one| (one.stage.as_str(), one.succeeded, one.account.sum())).collect();
+        let expected = [("busy", true, "0 passed, 0 failed"), ("shared", true, "2 passed, 0 failed")];
+        assert_eq!(outcomes, expected.map(|(stage, succeeded, sum)| (stage, succeeded, sum.to_owned())));
     }
 
     #[test]
     fn what_cannot_be_started_is_an_error() {
-        assert!(run(vec![vec![Job::new("none", Command::new("/nonexistent/program"))]]).is_err());
+        let lanes = vec![vec![Job::new("none", Command::new("/nonexistent/program"))]];
+        assert!(run(Phase { lanes, ..Phase::default() }).is_err());
     }
 }

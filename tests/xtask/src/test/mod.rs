@@ -17,7 +17,7 @@ use anyhow::bail;
 
 use self::account::Account;
 use self::executables::Executable;
-use self::lanes::{Finished, Job};
+use self::lanes::{Finished, Job, Phase};
 use crate::{command, limits, tools};
 
 /// The variable that lets tests without their part be skipped with a message; without it they fail.
@@ -31,8 +31,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let must_have_all = std::env::var("CI").is_ok_and(|value| value == "true");
     if arguments.is_empty() {
         let executables = report.timed("build", || executables::build(root, executables::EVERYTHING))?;
-        for lanes in everything(root, &executables, must_have_all) {
-            report.add(lanes::run(lanes)?);
+        for phase in everything(root, &executables, must_have_all) {
+            report.add(lanes::run(phase)?);
         }
     } else {
         let mut cargo = command::cargo(root);
@@ -41,7 +41,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
             cargo.arg("--workspace");
         }
         allow_missing(cargo.args(arguments), !must_have_all);
-        report.add(lanes::run(vec![vec![Job::new("tests", cargo)]])?);
+        report.add(lanes::run(Phase { lanes: vec![vec![Job::new("tests", cargo)]], ..Phase::default() })?);
     }
     report.print(&missing);
     report.account.verdict(report.succeeded, must_have_all, &missing)
@@ -57,7 +57,7 @@ pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
     };
     println!("changed, or depends on it: {}", changed.join(", "));
     let executables = report.timed("build", || executables::build(root, quick::TARGETS))?;
-    report.add(lanes::run(quick::lanes(&executables, &changed))?);
+    report.add(lanes::run(Phase { lanes: quick::lanes(&executables, &changed), ..Phase::default() })?);
     report.print(&[]);
     if !report.succeeded {
         bail!("tests failed, or could not be built: see above");
@@ -66,13 +66,13 @@ pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Each stage with its executables, and the examples of the documentation.
-fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [Vec<Vec<Job>>; 2] {
+fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [Phase; 2] {
     let mut phases = stages::phases(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    // The examples run after the tests of single crates.
-    phases[1][0].push(Job::new("examples", examples));
-    phases.iter_mut().flatten().flatten().for_each(|job| allow_missing(&mut job.command, !must_have_all));
+    phases[1].shared.push_back(Job::new("examples", examples));
+    let jobs = phases.iter_mut().flat_map(|phase| phase.lanes.iter_mut().flatten().chain(&mut phase.shared));
+    jobs.for_each(|job| allow_missing(&mut job.command, !must_have_all));
     phases
 }
 

@@ -3,11 +3,11 @@
 //! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
 //! During simulations, also at the lowest priority, a machine with two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time. The first has the other tests of the program, of which many wait, and then the tests of single
-//! crates; it takes about as long as the second. The second has the simulations, which need only processor time.
+//! Then two lanes run at the same time: the other tests of the program, of which many wait, and the simulations, which need only processor
+//! time. The lane that is ready first begins with the tests of single crates, and then both run these.
 
 use super::executables::Executable;
-use super::lanes::Job;
+use super::lanes::{Job, Phase};
 
 /// The target of simulated fleets of real actors. It takes longest, so it runs first among the simulations.
 const FLEETS: &str = "fleet";
@@ -24,9 +24,9 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// The jobs that run alone, and then the lanes that run at the same time. Every executable is in exactly one of them, except that the
+/// The jobs that run alone, and then those that run at the same time. Every executable is in exactly one of them, except that the
 /// waiting modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
-pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 2] {
+pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
     let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
     let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
     for executable in executables {
@@ -57,7 +57,8 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Vec<Vec<Job>>; 
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
     // All runs at the lowest priority at the same time as agents: agents without a core send more requests than the bars allow.
-    [vec![waiting], vec![program.into_iter().chain(unit).chain(crates).collect(), simulated]]
+    let alone = Phase { lanes: vec![waiting], ..Phase::default() };
+    [alone, Phase { lanes: vec![program, simulated], shared: unit.into_iter().chain(crates).collect() }]
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
@@ -93,8 +94,9 @@ mod tests {
             made_up("simulation", "test", "fleet"),
             made_up("new-crate", "test", "new-target"),
         ];
-        let planned = phases(&executables, "0123456789abcdef").into_iter().flatten().map(|lane| {
-            lane.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
+        let phases = phases(&executables, "0123456789abcdef").into_iter();
+        let planned = phases.flat_map(|phase| phase.lanes.into_iter().chain([phase.shared.into()])).map(|jobs| {
+            jobs.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let planned: Vec<Vec<String>> = planned.collect();
         let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip transcripts:: --skip nonsense::flood --skip chaos:: --test-threads 8";
@@ -106,16 +108,19 @@ mod tests {
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                 ],
+                vec![],
                 vec![
                     format!("program: all-0 {skips}"),
                     "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
+                ],
+                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
+                vec![
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
                     "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
                 ],
-                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
             ]
         );
     }
