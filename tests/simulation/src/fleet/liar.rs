@@ -26,8 +26,11 @@ impl Simulation {
         let target = target(usize::try_from(number / KINDS % images).unwrap_or_default());
         let (endpoint, zone) = (target.endpoint, target.zone);
         let failed = || {
+            // In each second round also a success just before it.
+            let succeeded_ago = (number / KINDS % 2 == 1).then_some(Duration::ZERO);
             let (message, retry_after) = ("a lie".to_owned(), Some(RETRY_AFTER));
-            Finding::Failed(FailureDetails { message, step: 1_000, in_a_row: 1_000, retry_after, ..FailureDetails::default() })
+            let details = FailureDetails { message, step: 1_000, in_a_row: 1_000, retry_after, succeeded_ago, ..FailureDetails::default() };
+            Finding::Failed(details)
         };
         let (about, finding) = match number % KINDS {
             0 => (About::Reference { reference: target.reference, scope: target.scope, mirrored: false }, failed()),
