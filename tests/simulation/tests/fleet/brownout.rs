@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use throttler::core::budget::BudgetPolicy;
-
 use super::plan::{Act, ENDS, Plan};
 use super::registry::Behaviour;
 use super::world::Story;
@@ -25,22 +23,7 @@ pub fn plan(seed: u64, nodes: usize) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     acts.push((FAILS_AT, Act::Registry("r.example", Behaviour::FailsByChance)));
     acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (WANTED_AT, Act::Want(node, image)))));
-    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
-    Plan {
-        seed,
-        nodes,
-        per_second: BudgetPolicy::default().per_second,
-        outage: Behaviour::FailsByChance,
-        fails_at: FAILS_AT,
-        app: IMAGES[0],
-        sick,
-        rotated,
-        liar: 0,
-        skews,
-        drifts,
-        away,
-        acts,
-    }
+    Plan { outage: Behaviour::FailsByChance, fails_at: FAILS_AT, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) }
 }
 
 /// What a run showed.

@@ -27,22 +27,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Behaviour) -> Plan {
         acts.extend((0..nodes).map(|node| (at + Duration::from_secs(1), Act::Want(node, image))));
         acts.push((at + LASTS, Act::Registry("r.example", Behaviour::Serves)));
     }
-    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
-    Plan {
-        seed,
-        nodes,
-        per_second: slow_budget(nodes),
-        outage,
-        fails_at: FIRST,
-        app: IMAGES[0],
-        sick,
-        rotated,
-        liar: 0,
-        skews,
-        drifts,
-        away,
-        acts,
-    }
+    Plan { per_second: slow_budget(nodes), outage, fails_at: FIRST, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) }
 }
 
 /// The failing requests of each outage, and how long after the outage the last node had the image.

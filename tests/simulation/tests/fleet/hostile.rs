@@ -72,22 +72,7 @@ pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
 }
 
 fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
-    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
-    Plan {
-        seed,
-        nodes,
-        per_second: slow_budget(nodes),
-        outage: Behaviour::Serves,
-        fails_at: FROM,
-        app: TOOL,
-        sick,
-        rotated,
-        liar: HOSTILE,
-        skews,
-        drifts,
-        away,
-        acts,
-    }
+    Plan { per_second: slow_budget(nodes), fails_at: FROM, liar: HOSTILE, ..Plan::of_acts(seed, nodes, acts) }
 }
 
 /// The longest that a node waited for an image that it wanted after `from`.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clock::Random;
+use throttler::core::budget::BudgetPolicy;
 
 use crate::faulty_bus::{Line, Odds};
 use crate::registry::Behaviour;
@@ -107,6 +108,25 @@ pub fn slow_budget(nodes: usize) -> f64 {
 }
 
 impl Plan {
+    /// These acts on healthy nodes with the usual budget, and nothing else.
+    pub fn of_acts(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Self {
+        Self {
+            seed,
+            nodes,
+            per_second: BudgetPolicy::default().per_second,
+            outage: Behaviour::Serves,
+            fails_at: Duration::ZERO,
+            app: TOOL,
+            sick: vec![],
+            rotated: vec![],
+            liar: 0,
+            skews: vec![0; nodes],
+            drifts: vec![0; nodes],
+            away: vec![],
+            acts,
+        }
+    }
+
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let mut draw = Draw(Random::seeded(seed ^ 0x5eed));
         let outages = [Behaviour::NotFound, Behaviour::Limited, Behaviour::Unavailable, Behaviour::Refused, Behaviour::Hang];

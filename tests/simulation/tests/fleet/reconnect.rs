@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use throttler::core::budget::BudgetPolicy;
-
 use crate::faulty_bus::Line;
 use crate::plan::{Act, ENDS, Plan};
 use crate::registry::Behaviour;
@@ -63,22 +61,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Behaviour, heals: Heals) -> Plan {
     acts.push((heals.at(), Act::Registry("r.example", Behaviour::Serves)));
     acts.sort_by_key(|(at, _)| *at);
     let away = (0..nodes).map(|node| (node, BUS_LOST_AT, BUS_BACK_AT)).collect();
-    let (sick, rotated, skews, drifts) = (vec![], vec![], vec![0; nodes], vec![0; nodes]);
-    Plan {
-        seed,
-        nodes,
-        per_second: BudgetPolicy::default().per_second,
-        outage,
-        fails_at: FAILS_AT,
-        app: APP,
-        sick,
-        rotated,
-        liar: 0,
-        skews,
-        drifts,
-        away,
-        acts,
-    }
+    Plan { outage, fails_at: FAILS_AT, app: APP, away, ..Plan::of_acts(seed, nodes, acts) }
 }
 
 /// The result of a run.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use throttler::core::budget::BudgetPolicy;
-
 use super::plan::{Act, ENDS, Plan};
 use super::registry::Behaviour;
 use super::world::Story;
@@ -21,22 +19,7 @@ pub fn plan(seed: u64, nodes: usize, outage: Behaviour) -> Plan {
     acts.push((FAILS_AT, Act::Registry("r.example", outage)));
     acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (FAILS_AT + Duration::from_secs(1), Act::Want(node, image)))));
     acts.push((heals_at, Act::Registry("r.example", Behaviour::Serves)));
-    let (sick, rotated, away, skews, drifts) = (vec![], vec![], vec![], vec![0; nodes], vec![0; nodes]);
-    Plan {
-        seed,
-        nodes,
-        per_second: BudgetPolicy::default().per_second,
-        outage,
-        fails_at: FAILS_AT,
-        app: IMAGES[0],
-        sick,
-        rotated,
-        liar: 0,
-        skews,
-        drifts,
-        away,
-        acts,
-    }
+    Plan { outage, fails_at: FAILS_AT, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) }
 }
 
 /// The failed attempts, and how long after the healing the last node had its last image.

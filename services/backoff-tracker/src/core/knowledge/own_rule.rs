@@ -56,9 +56,8 @@ impl Knowledge {
         };
         let is_released = |key: &LocalKey| {
             let Some((_, floor)) = self.floors.under(now, key) else { return false };
-            let backoff_keys = floor.backoff_keys.iter();
-            may_be_overload(floor.failure.class) && self.may_be_chance(now, key, backoff_keys.clone().copied())
-                || backoff_keys.into_iter().any(|backoff_key| answers(floor, backoff_key))
+            may_be_overload(floor.failure.class) && self.may_be_chance(now, key, floor.backoff_keys.iter().copied())
+                || floor.backoff_keys.iter().any(|backoff_key| answers(floor, backoff_key))
         };
         request.keys().any(is_released)
     }
