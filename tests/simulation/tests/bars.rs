@@ -155,14 +155,18 @@ fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
     assert!(!is_kept(&run(1, Some(PlantedBug::TrustsEveryReporter))), "nodes that trust every reporter wait longer");
 }
 
-/// Each false success closes the entry, so the pulls ask again, at the lowest rate of the budget: 1,069 requests instead of about 90. See the known gaps.
+/// One success in an outage ends no entry, and makes the next attempt due: one request for each of 73 false successes.
 #[test]
-fn false_successes_in_an_outage_cost_no_more_requests_than_kubelets_rule() {
+fn false_successes_in_an_outage_cost_a_request_each() {
     let (nodes, end) = (200, Duration::from_secs(13 * 60));
-    let figures = fleet::run(Scenario::Down, nodes, end, 1, Options { liar: true, ..Options::default() }).registry.figures(end);
-    let by_kubelet = kubelet::run(Scenario::Down, nodes, end, 1).figures(end);
-    assert!(figures.failing_requests <= by_kubelet.failing_requests, "{figures:?}, kubelet's rule {by_kubelet:?}");
-    assert!(figures.served == 199 && figures.last_served_after_recovery_s <= Some(15.0), "{figures:?}");
+    for scenario in [Scenario::Down, Scenario::BadTag, Scenario::BlackHole] {
+        let figures = fleet::run(scenario, nodes, end, 1, Options { liar: true, ..Options::default() }).registry.figures(end);
+        let what = format!("{}: {figures:?}", scenario.name());
+        assert!(figures.failing_requests <= 150, "{what}");
+        if scenario != Scenario::BadTag {
+            assert!(figures.served == 199 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
+        }
+    }
 }
 
 #[test]
@@ -194,7 +198,7 @@ fn rate_limit_of_one_address_does_not_block_other_addresses() {
     assert_eq!((figures.served, figures.refused_on_healthy_nodes), (1_000, 0), "{figures:?}");
     // The first failure delays the other nodes once, for 4 s.
     assert!(figures.last_served_s <= Some(12.0) && figures.last_served_after_recovery_s <= Some(62.0), "{figures:?}");
-    assert_eq!(figures.failing_requests, 200 * 5, "each limited node asks as often as Retry-After allows");
+    assert!(figures.failing_requests <= 200 * 5, "no limited node asks more often than Retry-After allows: {figures:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod node;
 mod published;
 mod rules;
 mod stages;
+mod successes;
 mod turns;
 mod unpublished;
 mod without_a_bus;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Decision, Duty, Failure, FailureDetails, Finding, Input, KEPT_FOR, LONGEST_RETRY_AFTER, LeaseName,
-    MAX_KEYS_OF_ONE, MAX_REQUESTS, Outcome, Report, RequestId, Target, UNCONFIRMED_FOR, View,
+    About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_KEYS_OF_ONE,
+    MAX_REQUESTS, Report, RequestId, Target, UNCONFIRMED_FOR, View,
 };
 use contract::{AttemptId, FailureClass, Stage};
 
-use super::node::{Node, endpoint, failed, failed_for, failure, image, key, limited, target, view};
+use super::node::{Node, endpoint, failed, image, key, limited, target, view};
 
 #[test]
 fn a_registry_is_down_when_three_nodes_or_all_report_it() {
@@ -87,21 +87,6 @@ fn when_an_entry_is_due_its_lease_decides_who_probes() {
 }
 
 #[test]
-fn a_success_closes_the_entry_and_waiting_nodes_continue_in_turn() {
-    let mut node = Node::of(1_000);
-    for reporter in ["n1", "n2", "n3"] {
-        node.receive(reporter, endpoint(), failed(1));
-    }
-    node.ask();
-    assert!(matches!(node.decision, Some(Decision::Refused(_))));
-    node.until(1.0);
-    node.receive("n4", image(), Finding::Succeeded);
-    node.receive("n4", endpoint(), Finding::Succeeded);
-    node.until(1.0 + 1_000.0 / 190.0 + 0.01);
-    assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::None, .. })), "{:?}", node.decision);
-}
-
-#[test]
 fn a_lately_resolved_image_is_pulled_without_waiting() {
     let mut node = Node::of(1_000);
     node.bus_answers = false;
@@ -109,77 +94,6 @@ fn a_lately_resolved_image_is_pulled_without_waiting() {
     node.receive("n4", image(), Finding::Succeeded);
     node.ask();
     assert_eq!(node.decision, Some(Decision::Granted { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
-}
-
-#[test]
-fn a_refuted_failure_binds_no_other_as_long_as_the_success_is_kept() {
-    let mut node = Node::of(1_000);
-    node.receive("n1", image(), failed(1));
-    node.now = Duration::from_secs(1);
-    node.receive("n2", image(), Finding::Succeeded);
-    for minute in 1..10 {
-        node.now = Duration::from_secs(60 * minute);
-        node.receive("n1", image(), failed_for(1, node.now));
-        assert!(node.core.entries(node.now).is_empty(), "minute {minute}");
-    }
-    for (seconds, reporters) in [(1, 1), (2, 2)] {
-        node.now = KEPT_FOR + Duration::from_secs(seconds);
-        node.receive("n3", image(), failed(1));
-        assert_eq!(node.core.entries(node.now)[0].reporters, reporters, "{seconds} s after {KEPT_FOR:?}");
-    }
-}
-
-#[test]
-fn a_failure_counts_until_another_node_refutes_it_and_again_after_its_own_success() {
-    let mut node = Node::of(1_000);
-    let repeated = |second: u64| failed_for(1, Duration::from_secs(second));
-    let reports =
-        [("n1", failed(1), 1), ("n2", Finding::Succeeded, 0), ("n1", repeated(2), 0), ("n1", Finding::Succeeded, 0), ("n1", failed(1), 1)];
-    for (second, (reporter, finding, entries)) in (0..).zip(reports) {
-        node.now = Duration::from_secs(second);
-        node.receive(reporter, image(), finding);
-        assert_eq!(node.core.entries(node.now).len(), entries, "at {second} s");
-    }
-}
-
-/// A report replaces the last one of its node, so a failure names the success before it.
-#[test]
-fn a_success_counts_after_its_reporter_has_failed_again() {
-    for (names_success, entries) in [(true, 0), (false, 1)] {
-        let mut node = Node::of(1_000);
-        for reporter in ["n1", "n2", "n3"] {
-            node.receive(reporter, endpoint(), failed(1));
-        }
-        node.now = Duration::from_secs(1);
-        node.receive("n4", endpoint(), Finding::Succeeded);
-        assert_eq!(node.core.entries(node.now).len(), 0);
-        node.now = Duration::from_secs(3);
-        let succeeded_ago = names_success.then_some(Duration::from_secs(2));
-        let step = 1;
-        node.receive("n4", endpoint(), Finding::Failed(FailureDetails { step, succeeded_ago, ..FailureDetails::default() }));
-        let shared = node.core.entries(node.now).into_iter().filter(|entry| entry.binding == Binding::Everybody);
-        assert_eq!(shared.count(), entries, "names the success: {names_success}");
-    }
-}
-
-/// This node names its own success in its next failures.
-#[test]
-fn a_failure_names_the_last_success_of_its_node() {
-    let mut node = Node::of(1_000);
-    node.receive("n1", endpoint(), failed(1));
-    node.ask();
-    let attempt = node.begin();
-    node.end(attempt, Outcome::Reached(Stage::Whole));
-    let named = [10.0, 12.0, 700.0].map(|at| {
-        node.until(at);
-        node.published.clear();
-        node.ask();
-        let attempt = node.begin();
-        node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
-        let of_endpoint = node.published.iter().find(|report| *report.backoff_key.about() == endpoint());
-        of_endpoint.and_then(|report| report.finding.details()?.succeeded_ago).map(|ago| ago.as_secs())
-    });
-    assert_eq!(named, [Some(10), Some(11), None]);
 }
 
 /// In an outage some nodes have to make attempts, and all but one of them are served after another. Their failures count in the next outage.
@@ -244,6 +158,7 @@ fn a_node_that_fails_where_others_succeed_publishes_no_failure_and_uses_the_loca
     assert_eq!(node.published.iter().filter(|report| report.finding != Finding::Succeeded).count(), 1);
     node.until(1.0);
     node.receive("n2", image(), Finding::Succeeded);
+    node.receive("n3", image(), Finding::Succeeded);
     node.until(20.0);
     assert!(node.is_clear());
     node.fail(FailureClass::NotFound);
@@ -314,22 +229,6 @@ fn retry_after_is_obeyed_when_two_nodes_report_it_and_for_an_hour_at_most() {
         let next_attempt = node.held().next_attempt;
         assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");
         assert!(next_attempt <= LONGEST_RETRY_AFTER + Duration::from_secs(2));
-    }
-}
-
-#[test]
-fn a_failure_that_a_success_ended_does_not_return_when_the_success_expires() {
-    let mut node = Node::of(1_000);
-    let owner = || About::BudgetOwner("o".to_owned());
-    for reporter in ["n1", "n2"] {
-        node.receive(reporter, owner(), limited(3_600));
-    }
-    node.until(5.0);
-    node.receive("n3", owner(), Finding::Succeeded);
-    for minute in 1..30 {
-        node.until(f64::from(minute) * 60.0);
-        node.receive("n4", image(), Finding::Succeeded);
-        assert_eq!(node.core.entries(node.now).len(), 0, "after {minute} minutes");
     }
 }
 

@@ -10,6 +10,7 @@ use contract::{AttemptId, NodeName};
 
 use super::backoff_key::{BackoffKey, Reach};
 use super::cadence;
+use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 
 /// How long a lead, a probe or a slot may take to have the manifest resolved. A result that comes later is dropped.
@@ -92,6 +93,15 @@ pub(super) struct Viewpoint<'a> {
     pub(super) endless: bool,
 }
 
+/// When a back-off key last succeeded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Successes {
+    /// By any node's report, and the attempt of that report.
+    pub(super) newest: Option<(Duration, AttemptId)>,
+    /// The newest success that is confirmed: another node has succeeded since, or it is this node's own.
+    pub(super) confirmed: Option<Duration>,
+}
+
 /// Which nodes an entry refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
@@ -110,7 +120,9 @@ pub struct Entry {
     pub binding: Binding,
     /// The newest failure. Its message is the cause that people see, and its attempt names the epoch.
     pub newest: Arc<Report>,
-    /// When that failed, on this node's clock.
+    /// The attempt of a success since, which no other node has confirmed.
+    pub succeeded: Option<AttemptId>,
+    /// When the newest failed, on this node's clock.
     pub failed_at: Duration,
     /// The newest failure of another node: when, and which node.
     pub before: Option<(Duration, NodeName)>,
@@ -127,10 +139,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The failure that opened the present epoch. Its name is the name of the probe lease.
+    /// The attempt that opened the present epoch: the newest failure, or the success since. Its name is the name of the probe lease.
     #[must_use]
     pub fn epoch(&self) -> AttemptId {
-        self.newest.attempt
+        self.succeeded.unwrap_or(self.newest.attempt)
     }
 
     /// Whether one other node alone reports it. Such an entry delays attempts by [`UNCONFIRMED_FOR`] at most and refuses none: that node may
@@ -144,25 +156,29 @@ impl Entry {
         now <= self.next_attempt + OUTLIVES
     }
 
-    /// Derives an entry from the failures since the last success, whether one of them is of this node, and the newest success; none if nothing
-    /// fails.
+    /// Derives an entry from the failures that stand, whether one of them is of this node, and the newest successes; none if nothing fails.
     pub(super) fn derive<'a>(
         standing: impl Iterator<Item = &'a Received>,
         mine: bool,
-        success: Option<Duration>,
+        successes: Successes,
         viewpoint: Viewpoint<'_>,
     ) -> Option<Self> {
         let standing: Vec<&Received> = standing.collect();
         let by_reporter = |one: &Received, other: &Received| one.report.reporter.cmp(&other.report.reporter);
         let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
-        Self::of(&standing, newest, mine, success, viewpoint)
+        if standing.len() == 1 && successes.newest.is_some_and(|(date, _)| date >= newest.date) {
+            // One node's success ends one node's failure.
+            return None;
+        }
+        Self::of(&standing, newest, mine, successes, viewpoint)
     }
 
-    fn of(standing: &[&Received], newest: &Received, mine: bool, success: Option<Duration>, viewpoint: Viewpoint<'_>) -> Option<Self> {
+    fn of(standing: &[&Received], newest: &Received, mine: bool, successes: Successes, viewpoint: Viewpoint<'_>) -> Option<Self> {
         let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
-        let degraded = is_degraded(&backoff_key, standing, newest, success, viewpoint);
-        let shared = viewpoint.trusts_anyone || (!degraded && corroborated(&backoff_key, standing, newest, success, mine, viewpoint));
+        let degraded = is_degraded(&backoff_key, standing, newest, successes.newest.map(|(date, _)| date), viewpoint);
+        let shared =
+            viewpoint.trusts_anyone || (!degraded && corroborated(&backoff_key, standing, newest, successes.confirmed, mine, viewpoint));
         let others = standing.iter().filter(|received| received.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|received| (received.date, &received.report.reporter));
         let step = step(standing);
@@ -173,9 +189,15 @@ impl Entry {
             let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
             newest.date + rest(&backoff_key, step, standing, newest) * doubled
         };
+        let unconfirmed = successes.newest.filter(|(date, _)| *date > newest.date && viewpoint.now <= *date + KEPT_FOR);
+        let next_attempt = unconfirmed.map_or(next_attempt, |(date, _)| {
+            // One node's success does not end the entry, but the next attempt is due, at the earliest after the first delay.
+            next_attempt.min(date.max(newest.date + cadence::delay(&backoff_key, 1, None)))
+        });
         Some(Self {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
             newest: Arc::clone(&newest.report),
+            succeeded: unconfirmed.map(|(_, attempt)| attempt),
             failed_at: newest.date,
             before: before.map(|received| (received.date, received.report.reporter.clone())),
             failing_since: standing.iter().map(|received| received.failing_since).min()?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::entry::Received;
+use super::entry::{Received, Successes};
 use super::replica::{KEPT_FOR, expires};
 use super::reporters::ReporterId;
 
@@ -15,8 +15,37 @@ pub(super) struct KeyReports {
     successes: BTreeMap<ReporterId, Received>,
     /// Reports of failure, sorted by reporter. Most failures have one reporter, and a map would allocate room for eleven.
     failing: Vec<(ReporterId, Received)>,
-    /// The newest success, and its reporter. The reporter may have failed since.
-    success: Option<(Duration, ReporterId)>,
+    newest: NewestSuccesses,
+}
+
+/// The newest success, and the newest one of another reporter. Both reporters may have failed since.
+#[derive(Clone, Copy, Debug, Default)]
+struct NewestSuccesses {
+    first: Option<(Duration, ReporterId)>,
+    second: Option<(Duration, ReporterId)>,
+}
+
+impl NewestSuccesses {
+    fn names(&self, by: ReporterId) -> bool {
+        [self.first, self.second].into_iter().flatten().any(|(_, reporter)| reporter == by)
+    }
+
+    /// Adds a reporter's success instead of its last one. False if that one was newer: then a third one may follow.
+    fn add(&mut self, success: (Duration, ReporterId)) -> bool {
+        let last = |place: Option<(Duration, ReporterId)>| place.filter(|(_, by)| *by == success.1).map(|(date, _)| date);
+        let (first, second) = (last(self.first), last(self.second));
+        if first.max(second).is_some_and(|last| last > success.0) {
+            return false;
+        }
+        if first.is_some() {
+            self.first = Some(success);
+        } else if self.first.is_none_or(|(newest, _)| newest <= success.0) {
+            self.second = self.first.replace(success);
+        } else if second.is_some() || self.second.is_none_or(|(second, _)| second <= success.0) {
+            self.second = Some(success);
+        }
+        true
+    }
 }
 
 impl KeyReports {
@@ -37,18 +66,18 @@ impl KeyReports {
                 }
             }
         }
-        match (succeeded_at, self.success) {
-            (Some(at), newest) if newest.is_none_or(|(newest, _)| newest <= at) => self.success = Some((at, by)),
-            (_, Some((_, newest))) if newest == by => self.find_success(),
-            _ => {}
+        match succeeded_at {
+            Some(at) if self.newest.add((at, by)) => {}
+            None if !self.newest.names(by) => {}
+            _ => self.newest = self.newest_of(|_| true),
         }
     }
 
     pub(super) fn remove(&mut self, by: ReporterId) {
         self.remove_failure(by);
         self.successes.remove(&by);
-        if self.success.is_some_and(|(_, newest)| newest == by) {
-            self.find_success();
+        if self.newest.names(by) {
+            self.newest = self.newest_of(|_| true);
         }
     }
 
@@ -90,27 +119,34 @@ impl KeyReports {
 
     /// The newest success.
     pub(super) fn succeeded_at(&self) -> Option<Duration> {
-        self.success.map(|(date, _)| date)
+        self.newest.first.map(|(date, _)| date)
     }
 
     /// The report of the newest success, if its reporter has not failed since.
     pub(super) fn newest_success(&self) -> Option<&Received> {
-        self.successes.get(&self.success?.1)
+        self.successes.get(&self.newest.first?.1)
     }
 
-    /// The newest success of the reports that count.
-    pub(super) fn succeeded_for(&self, counts: impl Fn(&Received) -> bool) -> Option<Duration> {
-        let (date, by) = self.success?;
-        if self.of(by).is_some_and(&counts) {
-            return Some(date);
-        }
-        self.all().filter(|(_, received)| counts(received)).filter_map(|(_, received)| received.succeeded_at()).max()
+    /// The successes of all reporters but `without`, as the node `own` sees them.
+    pub(super) fn successes_for(&self, own: Option<ReporterId>, without: Option<ReporterId>) -> Successes {
+        let newest = match without {
+            Some(without) if self.newest.names(without) => self.newest_of(|by| by != without),
+            _ => self.newest,
+        };
+        let of_own = own.filter(|own| without != Some(*own)).and_then(|own| self.of(own)?.succeeded_at());
+        let attempt = |(date, by)| Some((date, self.of(by)?.report.attempt));
+        Successes { newest: newest.first.and_then(attempt), confirmed: newest.second.map(|(date, _)| date).max(of_own) }
     }
 
-    /// When each report expires. A failure that is not newer than the newest success expires with that success, even if its `Retry-After`
-    /// is longer.
+    /// The newest confirmed success, as the node `own` sees it.
+    pub(super) fn confirmed_at(&self, own: Option<ReporterId>) -> Option<Duration> {
+        self.successes_for(own, None).confirmed
+    }
+
+    /// When each report expires. A failure that is not newer than the newest confirmed success expires with that success, even if its
+    /// `Retry-After` is longer.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (ReporterId, Duration)> {
-        let success = self.succeeded_at().map(|success| (success, success + KEPT_FOR));
+        let success = self.newest.second.map(|(success, _)| (success, success + KEPT_FOR));
         let with_success = move |date| success.filter(|(answered, _)| date <= *answered).map_or(Duration::MAX, |(_, expires)| expires);
         self.all().map(move |(by, received)| (by, expires(received).min(with_success(received.date))))
     }
@@ -126,7 +162,12 @@ impl KeyReports {
         }
     }
 
-    fn find_success(&mut self) {
-        self.success = self.all().filter_map(|(by, received)| Some((received.succeeded_at()?, by))).max();
+    fn newest_of(&self, counts: impl Fn(ReporterId) -> bool) -> NewestSuccesses {
+        let mut newest = NewestSuccesses::default();
+        let successes = self.all().filter(|(by, _)| counts(*by)).filter_map(|(by, received)| Some((received.succeeded_at()?, by)));
+        for success in successes {
+            newest.add(success);
+        }
+        newest
     }
 }

@@ -52,7 +52,7 @@ impl Knowledge {
         let mut touched = BTreeSet::new();
         let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
-        let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
+        let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable, &self.node);
         // The narrowest key comes first: a node that receives that the registry is back then knows that the image is resolved, and asks for
         // no lead lease.
         for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
@@ -78,7 +78,7 @@ impl Knowledge {
         let is_first = || (watched || failed_unpublished) && self.is_newer_success(backoff_key, now);
         let is_news = own_report_fails
             || (failed_unpublished && self.unpublished.is_without_bus())
-            || self.replica.is_failing(backoff_key.id())
+            || self.replica.is_failing(backoff_key.id(), &self.node)
             || is_first();
         if !is_news {
             self.unpublished.forget(backoff_key.id());
@@ -113,7 +113,7 @@ impl Knowledge {
         let id = backoff_key.id();
         let last_report = || self.replica.last_report(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
         let before = match self.unpublished.failure(id) {
-            Some((details, date)) => self.replica.succeeded_at(id).is_none_or(|success| success < date).then_some(details),
+            Some((details, date)) => self.replica.confirmed_at(id, &self.node).is_none_or(|success| success < date).then_some(details),
             None => last_report().and_then(|report| report.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));

@@ -85,9 +85,10 @@ impl Replica {
         known.is_none_or(|known| newer(report, date, known)) && date + keep_for(report) >= now
     }
 
-    /// Since when failures of a key count: since its newest success, or since it was cleared.
-    fn in_order_at(&self, reports: &KeyReports) -> Option<Duration> {
-        reports.succeeded_at().max(reports.any().and_then(|received| self.cleared_at(&received.report.backoff_key)))
+    /// Since when failures of a key count for a node: since the newest success that is confirmed, or since it was cleared.
+    fn in_order_at(&self, reports: &KeyReports, node: &NodeName) -> Option<Duration> {
+        let confirmed = reports.confirmed_at(self.reporters.find(node));
+        confirmed.max(reports.any().and_then(|received| self.cleared_at(&received.report.backoff_key)))
     }
 
     /// The keys that reports on an image are about.
@@ -107,7 +108,9 @@ impl Replica {
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         let entry = self.derived.entry(backoff_key, viewpoint, || {
-            let expiries = reports.failures().map(expires).chain(reports.succeeded_at().map(|success| success + KEPT_FOR));
+            let confirmed = reports.confirmed_at(self.reporters.find(viewpoint.node));
+            let successes = [reports.succeeded_at(), confirmed].into_iter().flatten().map(|success| success + KEPT_FOR);
+            let expiries = reports.failures().map(expires).chain(successes);
             let until = expiries.filter(|at| viewpoint.now <= *at).min().unwrap_or(Duration::MAX);
             (self.derive_among(reports, None, None, viewpoint), until)
         });
@@ -140,7 +143,7 @@ impl Replica {
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
         let Some(reports) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
         let own = self.reporters.find(&success.reporter).and_then(|by| reports.failing_of(by));
-        own.is_some() || reports.failures_since(self.in_order_at(reports)).any(|received| received.date < date)
+        own.is_some() || reports.failures_since(self.in_order_at(reports, &success.reporter)).any(|received| received.date < date)
     }
 
     /// Derives an entry without the reports of one node, and with one more report. Refuted failures count for their reporter alone.
@@ -153,31 +156,35 @@ impl Replica {
     ) -> Option<Entry> {
         let about = &reports.any().or(with)?.report.backoff_key;
         let included = |received: &Received| without.is_none_or(|node| received.report.reporter != *node);
-        let success = reports.succeeded_for(included);
-        let since = success.max(self.cleared_at(about));
+        let of_own = self.reporters.find(viewpoint.node);
+        let successes = reports.successes_for(of_own, without.and_then(|node| self.reporters.find(node)));
+        let since = successes.confirmed.max(self.cleared_at(about));
         let stands = |received: &Received| since.is_none_or(|since| received.date > since) && viewpoint.now <= expires(received);
         let counts = |received: &Received| {
-            viewpoint.trusts_anyone || received.report.reporter == *viewpoint.node || !is_refuted(viewpoint.now, received, success)
+            viewpoint.trusts_anyone
+                || received.report.reporter == *viewpoint.node
+                || !is_refuted(viewpoint.now, received, successes.confirmed)
         };
-        let own = self.reporters.find(viewpoint.node).and_then(|by| reports.failing_of(by));
+        let own = of_own.and_then(|by| reports.failing_of(by));
         let mine = without.is_none() && own.is_some_and(stands);
         let with = with.filter(|received| stands(received));
         let standing = reports.failures().filter(|received| included(received) && stands(received) && counts(received)).chain(with);
-        Entry::derive(standing, mine, success, viewpoint)
+        Entry::derive(standing, mine, successes, viewpoint)
     }
 
-    /// True if a node fails where another has succeeded since.
+    /// True if a node fails where two others have succeeded since.
     pub(super) fn is_refuted(&self, now: Duration, node: &NodeName, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
-        let own = self.reporters.find(node).and_then(|by| reports.failing_of(by));
-        own.is_some_and(|own| is_refuted(now, own, reports.succeeded_at()))
+        let of_own = self.reporters.find(node);
+        let own = of_own.and_then(|by| reports.failing_of(by));
+        own.is_some_and(|own| is_refuted(now, own, reports.confirmed_at(of_own)))
     }
 
-    /// True if a node reports a failure of the key, and no node a success since.
+    /// True if a node reports a failure of the key that no confirmed success has ended, as `node` sees it.
     #[must_use]
-    pub fn is_failing(&self, backoff_key: BackoffKeyId) -> bool {
+    pub fn is_failing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
-        reports.failures_since(self.in_order_at(reports)).next().is_some()
+        reports.failures_since(self.in_order_at(reports, node)).next().is_some()
     }
 
     /// When a key last succeeded.
@@ -186,17 +193,22 @@ impl Replica {
         self.backoff_keys.get(&backoff_key)?.succeeded_at()
     }
 
+    /// When a key last succeeded for sure, as `node` sees it: another node has succeeded since, or `node` itself has.
+    pub(super) fn confirmed_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
+        self.backoff_keys.get(&backoff_key)?.confirmed_at(self.reporters.find(node))
+    }
+
     /// The span of the attempt that last succeeded, if its node reports it.
     #[must_use]
     pub fn succeeded_by(&self, backoff_key: BackoffKeyId) -> Option<TraceContext> {
         self.backoff_keys.get(&backoff_key)?.newest_success()?.report.trace
     }
 
-    /// True if a node's last report on a key is a failure, and no success has come since.
+    /// True if a node's last report on a key is a failure, and no confirmed success has come since.
     pub(super) fn is_standing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
         let own = self.reporters.find(node).and_then(|by| reports.failing_of(by));
-        let since = self.in_order_at(reports);
+        let since = self.in_order_at(reports, node);
         own.is_some_and(|own| since.is_none_or(|since| own.date > since))
     }
 
@@ -226,8 +238,9 @@ impl Replica {
     }
 
     /// True if any key of a view has a failure of this class.
-    pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
-        self.failing.get(&(view_id, class)).is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_failing(*backoff_key)))
+    pub(super) fn fails_in(&self, view_id: u128, class: FailureClass, node: &NodeName) -> bool {
+        let failing = self.failing.get(&(view_id, class));
+        failing.is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_failing(*backoff_key, node)))
     }
 
     fn note_failing(&mut self, kind: Kind, backoff_key: BackoffKeyId, fails: bool) {
@@ -271,8 +284,8 @@ fn kind(backoff_key: &BackoffKey) -> Kind {
     (backoff_key.view_id(), backoff_key.class())
 }
 
-/// True if another node has succeeded since the reporter began to fail, as long as that success is kept: then the reporter itself may be the
-/// cause.
+/// True if two other nodes have succeeded since the reporter began to fail, as long as that success is kept: then the reporter itself may be
+/// the cause.
 fn is_refuted(now: Duration, failure: &Received, success: Option<Duration>) -> bool {
     success.is_some_and(|success| failure.failing_since < success && now <= success + KEPT_FOR)
 }
