@@ -69,7 +69,7 @@ static KEYS: [Key; 57] = [
         Kind::Choice(&["enforce", "observe", "off"]),
         "What an agent does with the findings of other nodes: enforce, it refuses pulls by them; observe, it records, explains and counts what it would have refused, and refuses nothing; off, it neither shares its own findings nor uses those of others. If the fleet policy (fleetpull policy) says observe, a node with enforce observes.",
     )
-    .kubelet("off", "a bad tag costs the registry one or two requests instead of one from every node, and waiting pulls start as soon as one node has succeeded"),
+    .kubelet("off", "a bad tag costs the registry one or two requests instead of one from every node, and waiting pulls start as soon as two nodes have succeeded"),
     key(
         "fleet.scope",
         GROUP,

@@ -166,16 +166,17 @@ impl Entry {
         let standing: Vec<&Received> = standing.collect();
         let by_reporter = |one: &Received, other: &Received| one.report.reporter.cmp(&other.report.reporter);
         let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
-        if standing.len() == 1 && successes.newest.is_some_and(|(date, _)| date >= newest.date) {
-            // One node's success ends one node's failure.
-            return None;
-        }
         Self::of(&standing, newest, mine, successes, viewpoint)
     }
 
     fn of(standing: &[&Received], newest: &Received, mine: bool, successes: Successes, viewpoint: Viewpoint<'_>) -> Option<Self> {
         let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
+        let unconfirmed = successes.newest.filter(|(date, _)| *date >= newest.date && viewpoint.now <= *date + KEPT_FOR);
+        if unconfirmed.is_some() && reporters == 1 {
+            // One node's success ends one node's failure.
+            return None;
+        }
         let degraded = is_degraded(&backoff_key, standing, newest, successes.newest.map(|(date, _)| date), viewpoint);
         let shared =
             viewpoint.trusts_anyone || (!degraded && corroborated(&backoff_key, standing, newest, successes.confirmed, mine, viewpoint));
@@ -189,9 +190,8 @@ impl Entry {
             let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
             newest.date + rest(&backoff_key, step, standing, newest) * doubled
         };
-        let unconfirmed = successes.newest.filter(|(date, _)| *date > newest.date && viewpoint.now <= *date + KEPT_FOR);
         let next_attempt = unconfirmed.map_or(next_attempt, |(date, _)| {
-            // One node's success does not end the entry, but the next attempt is due, at the earliest after the first delay.
+            // One node's success does not end several nodes' failures, but the next attempt is due, at the earliest after the first delay.
             next_attempt.min(date.max(newest.date + cadence::delay(&backoff_key, 1, None)))
         });
         Some(Self {
