@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::PlantedBug;
 use simulation::figures::Figures;
-use simulation::fleet::{self, Options, Run};
+use simulation::fleet::{self, Lies, Options, Run};
 use simulation::kubelet;
 use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
@@ -143,7 +143,7 @@ fn sick_nodes_delay_healthy_nodes_on_an_idle_registry_by_at_most_10_s() {
 fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
     let run = |seed, planted_bug| {
         let one_by_one = Some(END - Duration::from_secs(120));
-        let options = Options { liar: true, one_by_one, images: Some(5), planted_bug, ..Options::default() };
+        let options = Options { lies: Some(Lies::AllKinds), one_by_one, images: Some(5), planted_bug, ..Options::default() };
         fleet::run(Scenario::RollOut, 50, END, seed, options)
     };
     let is_kept = |run: &Run| run.registry.longest_wait().is_some_and(|wait| wait <= Duration::from_secs(10));
@@ -155,17 +155,30 @@ fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
     assert!(!is_kept(&run(1, Some(PlantedBug::TrustsEveryReporter))), "nodes that trust every reporter wait longer");
 }
 
-/// One success in an outage ends no entry, and makes the next attempt due: one request for each of 73 false successes.
+/// One success in an outage ends no entry, and makes the next attempt due: about one request for each of 73 false successes, besides 90 without a liar.
 #[test]
 fn false_successes_in_an_outage_cost_a_request_each() {
     let (nodes, end) = (200, Duration::from_secs(13 * 60));
     for scenario in [Scenario::Down, Scenario::BadTag, Scenario::BlackHole] {
-        let figures = fleet::run(scenario, nodes, end, 1, Options { liar: true, ..Options::default() }).registry.figures(end);
+        let figures =
+            fleet::run(scenario, nodes, end, 1, Options { lies: Some(Lies::AllKinds), ..Options::default() }).registry.figures(end);
         let what = format!("{}: {figures:?}", scenario.name());
-        assert!(figures.failing_requests <= 150, "{what}");
+        assert!(figures.failing_requests <= 200, "{what}");
         if scenario != Scenario::BadTag {
             assert!(figures.served == 199 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
         }
+    }
+}
+
+/// A tag is pushed while one node goes on to report it as missing: the next attempt is at most two delays of 60 s and 4 s after the last failure of
+/// another node.
+#[test]
+fn repeated_failure_of_one_node_postpones_the_attempt_of_others_by_a_minute() {
+    for nodes in [50, 1_000] {
+        let options = Options { lies: Some(Lies::MissingImages), ..Options::default() };
+        let figures = fleet::run(Scenario::LateTag, nodes, END, 1, options).registry.figures(END);
+        assert_eq!(figures.served, nodes as u64 - 1, "{figures:?}");
+        assert!(figures.last_served_after_recovery_s <= Some(75.0 + 64.0) && figures.failing_requests <= 20, "{nodes} nodes: {figures:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::PlantedBug;
-use simulation::fleet::{self, Options, Run};
+use simulation::fleet::{self, Lies, Options, Run};
 use simulation::kubelet;
 use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
@@ -139,7 +139,7 @@ fn sick_nodes_on_an_idle_registry_do_not_block_others() {
 }
 
 fn liar(planted_bug: Option<PlantedBug>) -> Options {
-    Options { liar: true, planted_bug, second_wave: Some(Duration::from_secs(150)), ..Options::default() }
+    Options { lies: Some(Lies::AllKinds), planted_bug, second_wave: Some(Duration::from_secs(150)), ..Options::default() }
 }
 
 #[test]

@@ -132,6 +132,22 @@ fn one_node_alone_delays_a_request_for_seconds_with_any_reports() {
     assert!(node.is_clear(), "{:?}", node.decision);
 }
 
+#[test]
+fn node_that_repeats_its_failure_postpones_the_next_attempt_by_one_delay() {
+    let mut node = Node::of(1_000);
+    for reporter in ["n1", "liar"] {
+        node.receive(reporter, image(), failed(4));
+    }
+    node.ask();
+    for second in 1..127 {
+        node.until(f64::from(second));
+        assert!(!node.is_clear(), "{second} s: {:?}", node.decision);
+        node.receive("liar", image(), failed(4));
+    }
+    node.until(130.0);
+    assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.decision);
+}
+
 /// Each of its failures is reported as the first, so that none is refuted.
 #[test]
 fn a_node_that_repeats_a_first_failure_delays_a_later_request_for_seconds_too() {

@@ -19,11 +19,21 @@ const KINDS: u64 = 9;
 /// The Retry-After in false reports.
 const RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
+/// What a liar claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// Failures and successes of all kinds, in turn.
+    AllKinds,
+    /// Again and again that each image is missing.
+    MissingImages,
+}
+
 impl Simulation {
-    /// Sends a lie of the last node: all kinds of lies about one image, then about the next image.
+    /// Sends a lie of the last node: all its kinds of lies about one image, then about the next image.
     pub(super) fn lie(&mut self, number: u64) {
         let images = self.options.images.unwrap_or(1) as u64;
-        let target = target(usize::try_from(number / KINDS % images).unwrap_or_default());
+        let kinds = if self.options.lies == Some(Lies::MissingImages) { 1 } else { KINDS };
+        let target = target(usize::try_from(number / kinds % images).unwrap_or_default());
         let (endpoint, zone) = (target.endpoint, target.zone);
         let failed = || {
             // In each second round also a success just before it.
@@ -32,7 +42,7 @@ impl Simulation {
             let details = FailureDetails { message, step: 1_000, in_a_row: 1_000, retry_after, succeeded_ago, ..FailureDetails::default() };
             Finding::Failed(details)
         };
-        let (about, finding) = match number % KINDS {
+        let (about, finding) = match number % kinds {
             0 => (About::Reference { reference: target.reference, scope: target.scope, mirrored: false }, failed()),
             1 => (About::Login { repository: target.repository, fingerprint: target.scope, anonymous: true }, failed()),
             2 => (About::BudgetOwner(target.budget_owner), failed()),

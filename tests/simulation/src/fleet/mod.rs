@@ -16,6 +16,7 @@ use contract::{AttemptId, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
 
 use self::interest::Interest;
+pub use self::liar::Lies;
 use self::node::{Node, key, target};
 use crate::bus::{Broadcast, Bus, PeerMessage, ToServer};
 use crate::kubelet::ASKED_WITHIN;
@@ -31,8 +32,8 @@ pub struct Options {
     pub policy: Policy,
     /// A rule that is broken on purpose in every core.
     pub planted_bug: Option<PlantedBug>,
-    /// Whether the last node publishes lies about all images all the time, failures and successes.
-    pub liar: bool,
+    /// Which lies the last node publishes all the time, if any.
+    pub lies: Option<Lies>,
     /// If set, only nodes of even number want their image at the start, and the others from this time on.
     pub second_wave: Option<Duration>,
     /// If set, healthy nodes begin one by one within this time, so that each finds the registry idle.
@@ -133,13 +134,13 @@ impl Simulation {
         let mut random = Random::seeded(seed);
         let mut queue = Queue::default();
         // A liar makes no requests, because it would follow its own lies.
-        let asking = if options.liar { nodes - 1 } else { nodes };
+        let asking = nodes - usize::from(options.lies.is_some());
         for node in 0..asking {
             let wave = options.second_wave.filter(|_| node % 2 == 1).unwrap_or_default();
             let within = options.one_by_one.filter(|_| !scenario.is_sick(node)).unwrap_or(ASKED_WITHIN);
             queue.plan(wave + within.mul_f64(random.fraction()), Event::Ask(node));
         }
-        if options.liar {
+        if options.lies.is_some() {
             queue.plan(Duration::ZERO, Event::Lie(0));
         }
         if let Some((_, back)) = options.bus_down {

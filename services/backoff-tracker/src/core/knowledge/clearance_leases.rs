@@ -59,8 +59,9 @@ impl Knowledge {
     fn sits_back(&self, entry: &Entry) -> Duration {
         match (entry.mine, entry.newest.reporter == self.node) {
             (_, true) => LAST_PROBER_SITS_BACK,
-            (true, false) => REPORTERS_SIT_BACK,
-            (false, false) => Duration::ZERO,
+            // If all nodes have reported it, none of them is the cause.
+            (true, false) if entry.reporters < self.fleet.alive => REPORTERS_SIT_BACK,
+            (_, false) => Duration::ZERO,
         }
     }
 

@@ -18,7 +18,7 @@ pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
 /// How long an unconfirmed report may delay others. Together with the release of 1,000 nodes inside a budget of 200 pulls per second, the
 /// delay stays under 10 s.
 pub const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
-/// An entry stays this long after its next attempt is due, so that a prober that died does not release all nodes.
+/// An entry stays this long after the delay since its newest failure, so that a prober that died does not release all nodes.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Reports further apart do not corroborate each other.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
@@ -134,6 +134,8 @@ pub struct Entry {
     pub step: u32,
     /// When the next attempt is due for this node.
     pub next_attempt: Duration,
+    /// When it expires.
+    pub(super) matters_until: Duration,
     /// Whether this node is one of the reporters.
     pub mine: bool,
 }
@@ -153,7 +155,7 @@ impl Entry {
 
     /// False once expired.
     pub(super) fn matters(&self, now: Duration) -> bool {
-        now <= self.next_attempt + OUTLIVES
+        now <= self.matters_until
     }
 
     /// Derives an entry from the failures that stand, whether one of them is of this node, and the newest successes; none if nothing fails.
@@ -183,17 +185,20 @@ impl Entry {
         let others = standing.iter().filter(|received| received.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|received| (received.date, &received.report.reporter));
         let step = step(standing);
-        let next_attempt = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
+        let due = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
             // The first step of the reporter, counted from when it began to fail.
             newest.failing_since + cadence::delay(&backoff_key, 1, None).min(UNCONFIRMED_FOR)
         } else {
             let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
             newest.date + rest(&backoff_key, step, standing, newest) * doubled
         };
-        let next_attempt = unconfirmed.map_or(next_attempt, |(date, _)| {
-            // One node's success does not end several nodes' failures, but the next attempt is due, at the earliest after the first delay.
-            next_attempt.min(date.max(newest.date + cadence::delay(&backoff_key, 1, None)))
-        });
+        // A node that repeats its failure postpones the next attempt of others by one delay, counted from the newest failure of another node. A
+        // prober may begin as much later as its deadline.
+        let repeated = before.filter(|_| newest.report.reporter != *viewpoint.node && retry_after(standing, newest).is_none());
+        let latest = repeated.map(|before| before.date + (due - newest.date) * 2 + PROBE_DEADLINE);
+        // One node's success does not end several nodes' failures, but the next attempt is due, at the earliest after the first delay.
+        let succeeded = unconfirmed.map(|(date, _)| date.max(newest.date + cadence::delay(&backoff_key, 1, None)));
+        let next_attempt = [latest, succeeded].into_iter().flatten().fold(due, Duration::min);
         Some(Self {
             binding: if shared { Binding::Everybody } else { Binding::Reporters },
             newest: Arc::clone(&newest.report),
@@ -205,6 +210,7 @@ impl Entry {
             reporters,
             step,
             next_attempt,
+            matters_until: due + OUTLIVES,
             mine,
         })
     }
