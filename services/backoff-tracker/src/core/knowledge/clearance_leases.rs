@@ -59,8 +59,8 @@ impl Knowledge {
     fn sits_back(&self, entry: &Entry) -> Duration {
         match (entry.mine, entry.newest.reporter == self.node) {
             (_, true) => LAST_PROBER_SITS_BACK,
-            // If all nodes have reported it, none of them is the cause.
-            (true, false) if entry.reporters < self.fleet.alive => REPORTERS_SIT_BACK,
+            // If half of all nodes have reported it, none of them is the cause.
+            (true, false) if entry.reporters < self.fleet.alive.div_ceil(2) => REPORTERS_SIT_BACK,
             (_, false) => Duration::ZERO,
         }
     }
