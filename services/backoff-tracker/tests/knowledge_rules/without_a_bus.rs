@@ -116,7 +116,7 @@ fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_restart
 /// time at which that rule would have made an attempt if it had failed since the beginning, each attempt as long as the last one.
 #[test]
 fn a_former_prober_without_a_bus_attempts_no_more_often_than_by_kubelets_rule() {
-    for (attempts, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 16.0, 14.0), (8, 10.0, 88.0, 12.0)] {
+    for (attempts, took, ends, held) in [(1, 10.0, 18.0, 5.0), (2, 10.0, 28.0, 20.0), (2, 0.1, 15.0, 15.0), (8, 10.0, 88.0, 12.0)] {
         let mut node = Node::of(5);
         // They report that they have failed since the beginning.
         let others_fail = |node: &mut Node| {
