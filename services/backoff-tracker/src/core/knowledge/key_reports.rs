@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::NodeName;
+
 use super::entry::{Received, Successes};
 use super::replica::{KEPT_FOR, expires};
 use super::reporters::ReporterId;
@@ -120,6 +122,12 @@ impl KeyReports {
     /// The newest success.
     pub(super) fn succeeded_at(&self) -> Option<Duration> {
         self.newest.first.map(|(date, _)| date)
+    }
+
+    /// The newest success, and the newest one of another node.
+    pub(super) fn newest_successes(&self) -> impl Iterator<Item = (Duration, NodeName)> {
+        let successes = [self.newest.first, self.newest.second].into_iter().flatten();
+        successes.filter_map(|(date, by)| Some((date, self.of(by)?.report.reporter.clone())))
     }
 
     /// The report of the newest success, if its reporter has not failed since.

@@ -193,6 +193,11 @@ impl Replica {
         self.backoff_keys.get(&backoff_key)?.succeeded_at()
     }
 
+    /// The newest successes of two nodes: the dates of their attempts, and the nodes.
+    pub(super) fn newest_successes(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = (Duration, NodeName)> {
+        self.backoff_keys.get(&backoff_key).into_iter().flat_map(KeyReports::newest_successes)
+    }
+
     /// When a key last succeeded for sure, as `node` sees it: another node has succeeded since, or `node` itself has.
     pub(super) fn confirmed_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
         self.backoff_keys.get(&backoff_key)?.confirmed_at(self.reporters.find(node))
