@@ -229,6 +229,7 @@ impl Leader {
         if held.is_some_and(|permit| permit.node != back.node) {
             return;
         }
+        let was_granted = held.is_some();
         // If the holder has reported limits, it is already known that the pull was served.
         let answered =
             held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.is_answered() && *served))?)));
@@ -248,7 +249,9 @@ impl Leader {
         }
         self.queue.leave(back.permit);
         self.end(now, back.permit, back.used);
-        if self.returned.len() < RETURNED_MAX {
+        // An id without a permit may be invented, so half of the room is for permits that were granted.
+        let room = if was_granted { RETURNED_MAX } else { RETURNED_MAX / 2 };
+        if self.returned.len() < room {
             self.returned.insert(back.permit, now);
         }
         self.admit(now);

@@ -83,3 +83,18 @@ fn no_node_gives_up_the_place_of_another() {
     leader.give_back(now, &return_of("b", waits));
     assert_eq!(leader.waiting(), 0);
 }
+
+#[test]
+fn invented_returns_of_one_node_leave_room_to_remember_others() {
+    let (mut random, now) = (Random::seeded(1), Duration::from_secs(1));
+    let mut leader = leader(now, 10, true);
+    for _ in 0..2 * RETURNED_MAX {
+        leader.give_back(now, &return_of("hostile", PermitId::random(&mut random)));
+    }
+    let (permit, _) = ask(&mut leader, now, "n1", &mut random);
+    assert_eq!(leader.permits.held_by(&node("n1")), 1);
+    leader.give_back(now, &return_of("n1", permit));
+    let late_copy = GrantBudget { owner: "owner".to_owned(), node: node("n1"), permit, known: KnownLimits::default() };
+    let answer = leader.ask(now, &late_copy);
+    assert!(matches!(answer, BudgetAnswer::Refused { .. }), "{answer:?}");
+}

@@ -25,6 +25,8 @@ const LONE_INHERITED_REPORT_COUNTS_FOR: Duration = Duration::from_secs(60);
 const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
 /// The most windows of one owner; further ones are ignored. Real registries state one or two for each address by which they know the fleet.
 const WINDOWS_MAX: usize = 64;
+/// The most of them that one node alone reports; for a further one, its oldest one goes.
+const WINDOWS_OF_ONE_MAX: usize = 4;
 /// The most nodes whose source is remembered: those of a large fleet.
 const SOURCES_MAX: usize = 10_000;
 /// The most distrusted nodes that are remembered; a further one takes the place of the one that was distrusted first.
@@ -126,10 +128,13 @@ impl Quota {
             reporters: BTreeSet::from([node.clone()]),
             alone_for: LONE_REPORT_COUNTS_FOR,
         };
-        let (known, key) = (self.windows.len(), (limit.source.clone(), limit.window_ms));
+        let key = (limit.source.clone(), limit.window_ms);
         let Some(window) = self.windows.get_mut(&key) else {
-            let trusted = limit.remaining > 0 || !self.distrusted.contains_key(node);
-            if trusted && known < WINDOWS_MAX {
+            if limit.remaining == 0 && self.distrusted.contains_key(node) {
+                return;
+            }
+            self.make_room(node);
+            if self.windows.len() < WINDOWS_MAX {
                 self.stated = Stated::Limits;
                 self.windows.insert(key, reported);
             }
@@ -160,6 +165,17 @@ impl Quota {
                 LONE_REPORT_COUNTS_FOR
             };
             *window = Window { resets: window.resets.min(resets), alone_for, ..reported };
+        }
+    }
+
+    /// Forgets the oldest window that `node` alone reports, if there are too many of these.
+    fn make_room(&mut self, node: &NodeName) {
+        let is_own = |window: &Window| window.reporters.len() == 1 && window.reporters.contains(node);
+        let own = || self.windows.iter().filter(|(_, window)| is_own(window));
+        if own().count() >= WINDOWS_OF_ONE_MAX
+            && let Some(oldest) = own().min_by_key(|(_, window)| window.reported_at).map(|(key, _)| key.clone())
+        {
+            self.windows.remove(&oldest);
         }
     }
 

@@ -54,6 +54,20 @@ fn report_is_refuted_although_as_many_nodes_as_possible_are_distrusted() {
     assert!(quota.is_limited(), "the node that was distrusted first is trusted again");
 }
 
+#[test]
+fn windows_that_one_node_invents_leave_room_for_the_registrys() {
+    let mut quota = Quota::new(None);
+    for number in 0..1_000 {
+        let invented = RegistryLimit { source: Some(format!("s{number}")), remaining: 9, ..nothing_left() };
+        quota.learn(at(1), &node("liar"), Some(at(0)), &[invented], OUT);
+    }
+    assert!(quota.windows.len() <= 8, "{} windows", quota.windows.len());
+    for reporter in ["a", "b"] {
+        quota.learn(at(10), &node(reporter), Some(at(9)), &[nothing_left()], OUT);
+    }
+    assert!(matches!(quota.allows(at(20), OUT), Allowance::No(_)));
+}
+
 fn left(remaining: u64) -> RegistryLimit {
     RegistryLimit { remaining, ..nothing_left() }
 }
