@@ -266,6 +266,27 @@ fn a_newer_retry_after_counts_although_others_received_theirs_long_ago() {
 }
 
 #[test]
+fn retry_after_of_one_of_several_reporters_makes_no_next_attempt_earlier() {
+    // Seconds that the first reporter states, and those of the second; when the next attempt is due.
+    for (first, second, least, most) in [(None, Some(0), 8, 11), (Some(12), Some(0), 8, 11), (Some(2), Some(3), 3, 6)] {
+        let mut node = Node::of(1_000);
+        let reports = |seconds: Option<u64>| match limited(seconds.unwrap_or_default()) {
+            Finding::Failed(details) => {
+                Finding::Failed(FailureDetails { retry_after: details.retry_after.filter(|_| seconds.is_some()), ..details })
+            }
+            other => other,
+        };
+        node.receive("n1", About::BudgetOwner("o".to_owned()), reports(first));
+        node.until(first.unwrap_or_default() as f64 + 0.5);
+        let now = node.now;
+        node.receive("n2", About::BudgetOwner("o".to_owned()), reports(second));
+        node.ask();
+        let delay = node.held().next_attempt - now;
+        assert!((Duration::from_secs(least)..=Duration::from_secs(most)).contains(&delay), "{first:?} {second:?}: {delay:?}");
+    }
+}
+
+#[test]
 fn a_node_local_failure_is_not_published_and_follows_kubelets_rule() {
     for class in [FailureClass::NodeLocal, FailureClass::Unknown] {
         let mut node = Node::of(1_000);

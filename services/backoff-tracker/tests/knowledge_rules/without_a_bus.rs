@@ -32,6 +32,27 @@ fn without_a_bus_known_entries_hold_until_the_next_attempt_and_during_a_server_r
     }
 }
 
+/// The registry serves others, so no entry refuses all nodes, and only the node's own pause remembers the `Retry-After`.
+#[test]
+fn own_retry_after_is_obeyed_when_the_bus_is_lost() {
+    let mut node = Node::of(1_000);
+    for about in [endpoint(), About::BudgetOwner("o".to_owned())] {
+        node.receive("n1", about, Finding::Succeeded);
+    }
+    node.ask();
+    assert!(node.is_clear());
+    let attempt = node.begin();
+    let retry_after = Some(Duration::from_secs(3_000));
+    node.end(attempt, Outcome::Failed(Failure { retry_after, ..failure(FailureClass::RateLimited) }));
+    assert!(node.held().next_attempt >= Duration::from_secs(3_000), "{:?}", node.decision);
+    node.until(1.0);
+    node.give(Input::BusLost);
+    node.until(2_999.0);
+    assert!(!node.is_clear(), "{:?}", node.decision);
+    node.until(3_010.0);
+    assert!(node.is_clear(), "{:?}", node.decision);
+}
+
 /// By kubelet's rule a node attempts a pull that fails since 0 s at 10, 30, 70, 150, 310 and 610 s. A node that other nodes' reports
 /// refused and that then lost the bus makes each next attempt no later than that, apart from 15 s for the bus and the time until its turn.
 #[test]

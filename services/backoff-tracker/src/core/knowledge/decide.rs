@@ -33,11 +33,8 @@ impl Knowledge {
             request.wake = Some(refusal.next_attempt);
             return Decision::Refused(refusal);
         }
-        if exempt || without_bus.is_some() {
-            let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
-            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
-        }
-        if let Some((until, failure)) = self.retry_pauses.until(now, request.target_keys.owner, &request.key) {
+        let pause = self.retry_pauses.until(now, request.target_keys.owner, &request.key);
+        if let Some((until, failure)) = pause.filter(|_| !exempt) {
             request.state = State::Delayed;
             request.wake = Some(until);
             // A short pause delays the request and does not refuse it.
@@ -45,6 +42,10 @@ impl Knowledge {
                 unconfirmed: until <= now + UNCONFIRMED_FOR,
                 ..self.refusal_by_own_rule(now, &failure, until)
             });
+        }
+        if exempt || without_bus.is_some() {
+            let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
+            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
         }
         let binding = self.binding(now, request.asked_at, &request.target_keys);
         if let Some(entry) = not_due(now, &binding) {

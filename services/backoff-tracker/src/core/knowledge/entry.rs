@@ -190,7 +190,7 @@ impl Entry {
             newest.failing_since + cadence::delay(&backoff_key, 1, None).min(UNCONFIRMED_FOR)
         } else {
             let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
-            newest.date + rest(&backoff_key, step, standing, newest) * doubled
+            newest.date + rest(&backoff_key, step, standing, newest, before) * doubled
         };
         // A node that repeats its failure postpones the next attempt of others by one delay, counted from the newest failure of another node. A
         // prober may begin as much later as its deadline.
@@ -277,15 +277,15 @@ fn step(standing: &[&Received]) -> u32 {
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
 }
 
-/// The delay until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node reports the failure. If only
-/// the newest of several reporters reports it, it counts up to the delay without it.
-fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received) -> Duration {
+/// The delay until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node reports the failure. If both
+/// newest reporters state one and it is over for the older, the longer of both counts, up to the delay without it.
+fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received, before: Option<&&Received>) -> Duration {
     let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
     let unasked = cadence::delay(backoff_key, step, None).max(least);
     let asked = |asked| cadence::delay(backoff_key, step, Some(asked));
-    let vouched = retry_after(standing, newest).map(asked);
-    let alone = newest.claim.and_then(|claim| claim.retry_after).map(|after| asked(after).min(unasked));
-    vouched.max(alone).unwrap_or(unasked)
+    let stated = |received: &Received| received.claim.and_then(|claim| claim.retry_after);
+    let both = stated(newest).zip(before.and_then(|before| stated(before))).map(|(last, before)| asked(last.max(before)).min(unasked));
+    retry_after(standing, newest).map(asked).max(both).unwrap_or(unasked)
 }
 
 /// The `Retry-After` that two nodes report, or that the only reporter reports. Counted from the newest failure.

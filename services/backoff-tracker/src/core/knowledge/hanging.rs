@@ -85,7 +85,7 @@ impl Knowledge {
         let stage = running.stage();
         let endpoint = request.target_keys.stage_backoff_key(stage);
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= running.begun);
-        if let (Some(_), false) = (running.attempt, answered_since) {
+        if !answered_since {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
             let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, UNANSWERED_AFTER.as_secs());
             let (id, begun) = (endpoint.id(), running.begun);

@@ -71,9 +71,9 @@ impl Reporters {
         reports.iter().min_by_key(|(_, date)| **date).map(|(backoff_key, _)| *backoff_key)
     }
 
-    /// The reporter with the most reports.
+    /// The reporter with the most reports; of several, the last by name, on every node.
     pub(super) fn with_most_reports(&self) -> Option<ReporterId> {
-        self.ids.values().copied().max_by_key(|id| (self.count_of(*id), *id))
+        self.ids.iter().max_by_key(|(name, id)| (self.count_of(**id), *name)).map(|(_, id)| *id)
     }
 
     /// How many reports all reporters have.
