@@ -112,7 +112,7 @@ async fn one_question_to_everybody_collects_answers_in_an_inbox() {
 }
 
 #[tokio::test]
-async fn what_is_not_wanted_any_more_is_ended_behind_the_socket() {
+async fn dropped_request_is_cancelled_on_server() {
     let place = Place::new();
     let client = place.client().await;
     let inbox = within(client.subscribe("inbox", None)).await.unwrap();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_digits_are_a_number_and_more_are_none() {
+    fn too_many_hex_digits_are_rejected() {
         for (digits, number) in [("", Some(0)), ("0", Some(0)), ("7f", Some(0x7f)), ("10000000000000000", Some(1 << 64)), ("F", None)] {
             assert_eq!(hex(digits.as_bytes()), number, "{digits}");
         }

@@ -164,7 +164,7 @@ fn not_found() -> AttemptFailure {
 }
 
 #[actix::test]
-async fn what_one_finds_out_holds_the_others() {
+async fn failure_of_one_node_refuses_others() {
     let Some((server, nodes)) = start(3).await else { return };
     nodes[0].fails(IMAGE).await;
     for other in &nodes[1..] {

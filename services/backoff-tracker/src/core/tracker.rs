@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_changes_nothing() {
+    fn peek_changes_no_state() {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
         let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };

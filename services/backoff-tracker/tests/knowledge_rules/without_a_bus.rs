@@ -67,7 +67,7 @@ fn a_held_node_without_a_bus_attempts_at_least_as_soon_as_by_kubelets_rule() {
 /// The bus becomes slow: other nodes' reports still arrive, but no answer comes in time. The registry works from 62 s on, and by kubelet's
 /// rule each node has made an attempt at 70 s, whatever it has attempted before and whenever it has noticed the slow bus.
 #[test]
-fn a_node_on_a_bus_too_slow_to_answer_is_served_as_soon_as_by_kubelets_rule() {
+fn slow_bus_delays_no_longer_than_kubelet() {
     const HEALED: f64 = 62.0;
     for slow in (12..60).step_by(3) {
         for others_fail_every in [5.0, 8.0, 11.0, 20.0] {

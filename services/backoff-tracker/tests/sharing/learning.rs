@@ -122,7 +122,7 @@ async fn one_node_probes_when_the_attempt_is_due_and_a_success_lets_all_continue
 }
 
 #[actix::test]
-async fn a_registry_that_one_node_cannot_reach_holds_that_node_alone() {
+async fn unreachable_registry_refuses_only_that_node() {
     tokio::time::pause();
     let fleet = Nodes::start(10).await;
     fleet.nodes[0].fails(1, IMAGE, refused()).await;

@@ -277,7 +277,7 @@ async fn known_failures_can_be_listed() {
 
 /// For any text: nothing else is cleared, the event names the operator, and the fleet continues.
 #[actix::test]
-async fn a_clear_of_nonsense_clears_nothing_and_harms_nothing() {
+async fn unreadable_clear_is_ignored() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;

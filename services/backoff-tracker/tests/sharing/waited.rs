@@ -98,7 +98,7 @@ async fn a_node_reads_its_own_reports_from_a_snapshot_only_at_its_start() {
 
 /// A clear that waited ends what failed before it, and not what failed while it waited.
 #[actix::test]
-async fn a_clear_that_waited_ends_nothing_newer() {
+async fn delayed_clear_keeps_newer_failures() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_stands_once_and_what_is_a_nodes_own_for_each() {
+    fn shared_entry_has_one_row() {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");

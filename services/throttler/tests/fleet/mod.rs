@@ -187,7 +187,7 @@ fn drawn(seed: u64, planted_bug: Option<PlantedBug>) -> Plan {
 }
 
 #[test]
-fn whatever_goes_wrong_the_budget_holds_and_all_are_served() {
+fn budget_invariant_holds_under_random_faults() {
     let run = |seed| {
         let plan = drawn(seed, None);
         let seen = World::run(plan.clone(), seed);

@@ -45,7 +45,7 @@ async fn is_degraded(bus: &NatsBus, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn nobody_at_the_port() {
+async fn refused_connection_is_reported() {
     let mut server = server!(NatsConfig::default());
     server.kill();
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();

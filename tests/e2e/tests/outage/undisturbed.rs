@@ -6,7 +6,7 @@ use super::case::Case;
 use super::fleet::{Outage, all_at_once};
 
 #[test]
-fn five_agents() {
+fn five_agents_recover_from_each_outage() {
     all_at_once(&[("5 agents", undisturbed::<5>)], &Case::ALL);
 }
 

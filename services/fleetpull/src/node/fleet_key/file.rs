@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_what_stands_before_the_end_of_the_line() {
+    fn trailing_newline_is_stripped() {
         let key = read(&[b'k'; 32]).expect("long enough");
         assert_eq!(read(&[&[b'k'; 32][..], b"\r\n"].concat()), Ok(key));
         assert_ne!(read(&[b'k'; 33]), Ok(key));
