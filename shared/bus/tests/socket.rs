@@ -168,7 +168,7 @@ async fn one_client_too_many_gets_an_error_and_a_free_place_is_reused() {
 }
 
 #[tokio::test]
-async fn rubbish_ends_its_connection_and_no_other() {
+async fn malformed_frame_closes_only_its_own_connection() {
     let place = Place::new();
     place.echo("a").await;
     let client = place.client().await;

@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_digit_is_not_read(number: u128, place in 0_usize..32, other: u8) {
+        fn non_hex_digit_is_rejected(number: u128, place in 0_usize..32, other: u8) {
             let mut digits = text_of(number).into_bytes();
             digits[place] = other;
             let is_digit = other.is_ascii_digit() || (b'a'..=b'f').contains(&other);

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_of_twice_the_most_starts_over() {
+    fn delay_resets_after_twice_the_longest_delay_without_failure() {
         let mut delays = delays(1, 10);
         for tick in [0, 1, 3, 7, 15, 25, 35] {
             delays.next("k", seconds(tick));

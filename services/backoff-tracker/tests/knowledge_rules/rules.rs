@@ -282,7 +282,7 @@ fn a_node_local_failure_is_not_published_and_follows_kubelets_rule() {
 
 /// Some runtimes show only at the end of the pull that a manifest was there.
 #[test]
-fn a_missing_image_shows_that_the_registry_is_there() {
+fn missing_image_is_reported_with_a_success_of_the_registry() {
     let mut node = Node::of(1_000);
     node.ask();
     node.fail(FailureClass::NotFound);
@@ -292,7 +292,7 @@ fn a_missing_image_shows_that_the_registry_is_there() {
 }
 
 #[test]
-fn a_million_keys_of_one_writer_cost_the_others_nothing() {
+fn keys_of_one_writer_displace_no_report_of_another() {
     let mut node = Node::of(1_000);
     node.receive("honest", image(), failed(1));
     for number in 0..3 * MAX_KEYS_OF_ONE {

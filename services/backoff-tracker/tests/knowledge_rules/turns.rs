@@ -30,7 +30,7 @@ fn a_node_that_asks_a_silent_registry_leaves_the_next_attempts_to_other_nodes_fi
 }
 
 #[test]
-fn an_attempt_that_hangs_is_begun_anew_only_by_an_answer_that_came_since() {
+fn hanging_attempt_restarts_only_after_an_answer_newer_than_its_start() {
     for (age, abandoned) in [(60, 0), (1, 1)] {
         let mut node = Node::of(50);
         node.until(100.0);

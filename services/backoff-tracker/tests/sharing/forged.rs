@@ -191,7 +191,7 @@ async fn negative_delays_are_refused_and_counted() {
 }
 
 #[actix::test]
-async fn reports_on_another_registry_hold_nothing_of_this_one() {
+async fn reports_on_another_registry_refuse_no_pull_here() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (_, stored) = report("n9", IMAGE);

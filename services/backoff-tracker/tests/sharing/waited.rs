@@ -58,7 +58,7 @@ async fn a_report_that_waited_has_its_true_age_for_each_reader() {
 
 /// Like the test of reports without a server time; here no node is refused at all.
 #[actix::test]
-async fn a_replayed_report_of_another_node_with_its_time_of_writing_holds_no_node() {
+async fn replayed_report_with_its_time_of_writing_delays_no_node() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[1].fails(7, "r.example/other:1", not_found()).await;

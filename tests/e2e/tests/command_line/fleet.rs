@@ -71,7 +71,7 @@ fn a_failure_is_held_back_and_explained_on_each_node() {
 }
 
 #[test]
-fn what_is_in_flight_and_queued_can_be_seen() {
+fn running_and_queued_pulls_are_listed() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_PULL_SERIAL", "true")]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([600_000]));

@@ -11,7 +11,7 @@ fn five_agents_recover_from_each_outage() {
 }
 
 #[test]
-fn twenty_agents() {
+fn twenty_agents_recover_from_each_outage() {
     all_at_once(&[("20 agents", undisturbed::<20>)], &Case::ALL);
 }
 

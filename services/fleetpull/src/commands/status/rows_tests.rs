@@ -20,7 +20,7 @@ fn shown(rows: &[Row]) -> Vec<(&str, u64, u64)> {
 }
 
 #[test]
-fn what_most_nodes_wait_for_comes_first_and_a_registry_before_an_image() {
+fn rows_are_sorted_by_waiting_nodes_and_registries_precede_images() {
     let sample = Sample::of(5)
         .knowing(&unavailable())
         .knowing(&missing("0be1", "registry.example/team/app:v9"))

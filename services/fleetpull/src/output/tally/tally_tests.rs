@@ -125,7 +125,7 @@ fn lost_contact_is_first_line() {
 }
 
 #[test]
-fn no_text_or_figure_of_a_node_tears_a_line() {
+fn extreme_texts_and_figures_of_a_node_stay_in_their_line() {
     let bad = "x\u{1b}[2J\u{9b}2Jz\u{7f}\u{202e}\r\nforged";
     let image = format!("r.example/{}:v1", "a".repeat(4_000));
     let long: NodeName = "n".repeat(253).parse().expect("a name");
