@@ -41,7 +41,7 @@ fn failure_of_one_node_is_listed_and_explained_by_all() {
         for command in [&["backoff", "explain", what][..], &["explain", &image]] {
             let explained = fleet.run(command).expect(0);
             for part in
-                ["since:", "found by:", "it got:", "binds:", "next attempt:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
+                ["since:", "found by:", "error:", "binds:", "next attempt:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
             {
                 assert!(explained.stdout.contains(part), "{part} in {explained}");
             }
