@@ -137,7 +137,7 @@ fn named_paths(page: &str) -> Vec<(&str, Option<&str>)> {
 }
 
 #[test]
-fn the_architecture_page_names_what_is_there() {
+fn paths_and_names_on_the_architecture_page_exist() {
     let page = read("services/README.md");
     let paths = named_paths(&page);
     assert!(paths.len() >= 150, "only {} paths were found", paths.len());
@@ -154,7 +154,7 @@ fn the_architecture_page_names_what_is_there() {
 }
 
 #[test]
-fn paths_are_found_outside_of_blocks_alone() {
+fn paths_in_code_blocks_are_ignored() {
     let page = "`shared/bus/`, `a.rs` and `tests/x.rs::look`\n```text\n`shared/none/`\n```\n`cmd.<node>`, `x/y`, `config/z.toml`";
     let expected = [("shared/bus/", None), ("tests/x.rs", Some("look")), ("config/z.toml", None)];
     assert_eq!(named_paths(page), expected);

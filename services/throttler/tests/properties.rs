@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_budget_holds_and_nothing_is_lost(policy in policies(), moves in moves()) {
+    fn budget_is_kept_and_every_permit_returns(policy in policies(), moves in moves()) {
         let mut node = Node::new(policy);
         for one in &moves {
             node.make(one);

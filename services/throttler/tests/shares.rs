@@ -194,7 +194,7 @@ fn node_that_reaches_no_leader_takes_its_share_of_pulls_at_once_and_at_least_one
 }
 
 #[test]
-fn used_up_quota_holds_a_node_that_goes_alone_by_its_share_until_its_window_is_over() {
+fn node_without_leader_obeys_a_used_up_quota_if_alone_is_share() {
     let window = 60 * SECOND;
     for alone in [Alone::Open, Alone::Share] {
         let mut node = Node::alone(1, 10, BudgetPolicy { per_second: 20.0, at_once: 0, alone, ..BudgetPolicy::default() });

@@ -108,7 +108,7 @@ async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() 
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_read_by_whatever_server_is_asked() {
+async fn acknowledged_write_is_read_from_any_server() {
     if met(current_program()).is_none() {
         return;
     }
@@ -180,7 +180,7 @@ fn sequence(message: &Message) -> u64 {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_on_three_servers_is_kept_on_one_and_marked_for_more() {
+async fn bucket_that_cannot_have_three_replicas_gets_one_and_a_mark() {
     if met(current_program()).is_none() {
         return;
     }

@@ -112,7 +112,7 @@ async fn one_question_to_everybody_collects_answers_in_an_inbox() {
 }
 
 #[tokio::test]
-async fn what_is_not_wanted_any_more_is_ended_behind_the_socket() {
+async fn dropped_request_is_cancelled_on_server() {
     let place = Place::new();
     let client = place.client().await;
     let inbox = within(client.subscribe("inbox", None)).await.unwrap();
@@ -168,7 +168,7 @@ async fn one_client_too_many_gets_an_error_and_a_free_place_is_reused() {
 }
 
 #[tokio::test]
-async fn rubbish_ends_its_connection_and_no_other() {
+async fn malformed_frame_closes_only_its_own_connection() {
     let place = Place::new();
     place.echo("a").await;
     let client = place.client().await;

@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_digit_is_not_read(number: u128, place in 0_usize..32, other: u8) {
+        fn non_hex_digit_is_rejected(number: u128, place in 0_usize..32, other: u8) {
             let mut digits = text_of(number).into_bytes();
             digits[place] = other;
             let is_digit = other.is_ascii_digit() || (b'a'..=b'f').contains(&other);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_digits_are_a_number_and_more_are_none() {
+    fn too_many_hex_digits_are_rejected() {
         for (digits, number) in [("", Some(0)), ("0", Some(0)), ("7f", Some(0x7f)), ("10000000000000000", Some(1 << 64)), ("F", None)] {
             assert_eq!(hex(digits.as_bytes()), number, "{digits}");
         }

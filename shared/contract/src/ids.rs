@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_stands_before_the_name_of_its_node() {
+    fn cluster_name_precedes_the_node_name() {
         for (cluster, node, name) in [
             (None, "n1", Some("n1")),
             (Some("eu"), "n1", Some("eu.n1")),

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stands_for_one_name_and_is_safe() {
+    fn each_name_has_one_token_without_special_characters() {
         for name in ["", "a", "docker.io", "[::1]:5000", "a_b", "_all", "all", "a*>. \u{e9}"] {
             let token = token(name);
             assert_eq!(name_of(&token).as_deref(), Some(name));

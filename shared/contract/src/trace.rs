@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_carried_is_bounded_and_fit_for_a_header() {
+    fn tracestate_and_baggage_are_bounded_and_valid_in_a_header() {
         let carried = |state: &str, baggage: &str| Carried::of(Some(state), Some(baggage)).map(|carried| (*carried).clone());
         let expected = Carried { tracestate: "a=1".to_owned(), baggage: "b=2".to_owned() };
         assert_eq!(carried(" a=1", "b=2"), Some(expected.clone()));

@@ -74,7 +74,7 @@ fn a_members_record_of_version_1_is_read() {
 }
 
 #[test]
-fn what_a_newer_version_adds_is_unknown_and_harmless() {
+fn values_of_a_newer_version_are_read_as_unknown() {
     let newer = decode::<StoredReport>(include_bytes!("golden/v1/report-of-a-newer-version.msgpack")).unwrap();
     assert_eq!((newer.about.kind, newer.found), (AboutKind::Unknown, Found::Unknown));
     assert_eq!((newer.view, newer.attempt), (report().view, report().attempt));

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn number_of_remembered_keys_is_bounded() {
         let mut outlived = Outlived::of_term(Duration::from_secs(10));
         for number in 0..3 * KEYS_MAX {
             outlived.stays(Duration::ZERO, &number.to_string(), 1, b"");

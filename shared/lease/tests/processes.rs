@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_two_hold_it_epochs_rise_and_in_the_end_one_holds_it(
+    fn lease_has_one_holder_and_rising_epochs_under_random_faults(
         seed in any::<u64>(),
         lost in 0_u64..40,
         late in 0_u64..40,

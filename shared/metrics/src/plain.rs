@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_plain_scrapers_do_not_know_is_left_out() {
+    fn plain_text_format_omits_open_metrics_additions() {
         let open = "# HELP fleetpull_pulls Requests.\n# TYPE fleetpull_pulls counter\nfleetpull_pulls_total{outcome=\"pulled\"} 3\n\
                     # TYPE fleetpull_pull_size_bytes histogram\n# UNIT fleetpull_pull_size_bytes bytes\n\
                     fleetpull_pull_size_bytes_bucket{le=\"1.0\"} 1 # {trace_id=\"ab\"} 0.4\n# EOF\n";

@@ -47,7 +47,7 @@ fn readings(instruments: &Instruments, registries: &[String]) -> Readings {
 }
 
 #[test]
-fn however_much_an_agent_has_seen_its_series_are_bounded() {
+fn series_are_bounded_for_any_number_of_registries() {
     let instruments = Instruments::default();
     let trace = TraceContext { trace_id: 1, span_id: 1, sampled: true };
     let registries: Vec<String> = (0..REGISTRIES).map(|number| format!("r{number}.example")).collect();
@@ -67,7 +67,7 @@ fn however_much_an_agent_has_seen_its_series_are_bounded() {
 }
 
 #[test]
-fn a_node_alone_exports_nothing_of_a_fleet() {
+fn node_without_a_fleet_exports_no_fleet_metric() {
     let mut readings = Readings::default();
     readings.set_counters(&ALL.iter().filter_map(|instrument| Some((instrument.counter?.to_owned(), 1))).collect::<BTreeMap<_, _>>());
     let text = Instruments::default().text(readings);

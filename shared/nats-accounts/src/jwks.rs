@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_without_a_key_that_can_be_used_is_none() {
+    fn jwks_without_a_usable_key_is_refused() {
         for text in [
             r#"{"keys":[]}"#,
             r#"{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}"#,

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_no_token() {
+    fn malformed_token_is_refused() {
         let keys = Jwks::read(br#"{"keys":[{"kty":"RSA","kid":"a","n":"AQAB","e":"AQAB"}]}"#).unwrap();
         let rules = TokenRules { issuer: "i".to_owned(), audience: "a".to_owned() };
         for token in [

@@ -196,7 +196,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_was_missed_is_read_once_another_change_or_another_node_shows_it(
+    fn missed_report_is_read_once_a_change_or_digest_shows_the_gap(
         seed in any::<u64>(),
         events in proptest::collection::vec(event(), 0..60),
         (key, is_announced) in (0..5_u8, any::<bool>()),
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn what_arrives_once_and_in_order_needs_no_snapshot(seed in any::<u64>(), keys in proptest::collection::vec(0..5_u8, 0..30)) {
+    fn changes_received_once_in_order_need_no_snapshot(seed in any::<u64>(), keys in proptest::collection::vec(0..5_u8, 0..30)) {
         let mut world = World::new(seed);
         for key in keys {
             world.put(key, 1);

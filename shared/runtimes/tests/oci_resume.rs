@@ -142,7 +142,7 @@ const CHILD: &str = "FLEETPULL_TEST_CHILD";
 
 /// Not a test: the code of a child process that pulls.
 #[tokio::test]
-async fn child_that_pulls() {
+async fn pull_in_child_process() {
     let Ok(arguments) = std::env::var(CHILD) else { return };
     let (folder, image) = arguments.split_once(' ').unwrap();
     let runtime = OciLayout::open(options(Path::new(folder))).unwrap();
@@ -151,7 +151,7 @@ async fn child_that_pulls() {
 
 fn child(folder: &Path, image: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "oci_resume::child_that_pulls"]).env(CHILD, format!("{} {image}", folder.display()));
+    command.args(["--exact", "oci_resume::pull_in_child_process"]).env(CHILD, format!("{} {image}", folder.display()));
     command.stdout(std::process::Stdio::null()).spawn().unwrap()
 }
 

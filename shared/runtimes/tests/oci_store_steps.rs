@@ -28,7 +28,7 @@ const PRUNED: &str = "pruned";
 
 /// Not a test: the code of a child process that pulls an image, and removes it again.
 #[tokio::test]
-async fn child_that_pulls() {
+async fn pull_in_child_process() {
     let Ok(arguments) = std::env::var(CHILD) else { return };
     let [folder, image, fsync] = arguments.split(' ').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
     let mut options = options(Path::new(folder));
@@ -137,7 +137,7 @@ async fn steps_between(from: &str, to: &str, image: String, fsync: bool) -> Vec<
     command
         .args(["-e", "trace=fsync,fdatasync,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat"])
         .arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "oci_store_steps::child_that_pulls"]);
+    command.args(["--exact", "oci_store_steps::pull_in_child_process"]);
     command.env(CHILD, format!("{} {image} {fsync}", folder.path().display()));
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

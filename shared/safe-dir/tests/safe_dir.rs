@@ -77,7 +77,7 @@ fn links_above_are_followed_and_none_below() {
 }
 
 #[test]
-fn what_is_no_file_of_its_own_is_refused() {
+fn pipes_folders_and_hard_links_are_refused() {
     let (place, dir) = place();
     assert!(Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap().success());
     assert!(refusal(dir.open_file("pipe")).contains("no regular file"));

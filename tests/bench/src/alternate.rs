@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_stands_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median::<u32>(&[]), 0);
         assert_eq!(median(&[9, 1, 5]), 5);
     }

@@ -108,7 +108,7 @@ fn a_pull_under_way_is_known_by_any_spelling() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_in_kubelets_words() {
+fn unreadable_reference_is_refused_with_kubelets_text() {
     paused(async {
         let (node, _) = node().await;
         let refusal = node.explain("NO GOOD", None).await.unwrap_err().to_string();
@@ -126,7 +126,7 @@ fn with_size_estimate(image: &str, policy: PullPolicy) -> ExplainImage {
 }
 
 #[test]
-fn what_an_image_consists_of_is_asked_where_a_pull_would_ask_and_never_else() {
+fn size_estimate_asks_the_registry_only_if_a_pull_would() {
     paused(async {
         let (node, runtime) = node().await;
         let size_estimate = || SizeEstimate { digest: digest(1), blobs: vec![(digest(2), 500), (digest(3), 30)] };

@@ -64,7 +64,7 @@ async fn ensure(coordinator: &Addr<PullCoordinator>, body: EnsureImage) -> PullO
 }
 
 #[test]
-fn neighbours_that_are_not_there_hold_nobody_back() {
+fn missing_services_delay_no_pull() {
     paused(async {
         let runtime = ScriptedRuntime::new();
         runtime.answer_pulls("gone:v1", [Err(PullFailure { text: "gone".to_owned(), ..PullFailure::default() })]);
@@ -81,7 +81,7 @@ fn neighbours_that_are_not_there_hold_nobody_back() {
 }
 
 #[test]
-fn neighbours_that_do_not_answer_hold_a_pull_back_for_a_bounded_time() {
+fn services_without_answers_delay_a_pull_for_a_bounded_time() {
     paused(async {
         let bus = MemoryBus::new(Clock::host());
         let _silent: Subscription = bus.subscribe("fleetpull.v1.cmd.>", None).await.unwrap();
@@ -95,7 +95,7 @@ fn neighbours_that_do_not_answer_hold_a_pull_back_for_a_bounded_time() {
 }
 
 #[test]
-fn neighbours_in_the_same_process_that_hang_hold_a_pull_back_for_a_bounded_time() {
+fn hanging_services_in_process_delay_a_pull_for_a_bounded_time() {
     paused(async {
         let bus = MemoryBus::new(Clock::host());
         let (hangs, wiring) = (Hangs.start(), wiring(&bus, Delivery::Local));

@@ -164,7 +164,7 @@ fn not_found() -> AttemptFailure {
 }
 
 #[actix::test]
-async fn what_one_finds_out_holds_the_others() {
+async fn failure_of_one_node_refuses_others() {
     let Some((server, nodes)) = start(3).await else { return };
     nodes[0].fails(IMAGE).await;
     for other in &nodes[1..] {
@@ -178,7 +178,7 @@ async fn what_one_finds_out_holds_the_others() {
 }
 
 #[actix::test]
-async fn one_leads_and_its_success_lets_the_others_go_on() {
+async fn success_of_the_leader_releases_the_others() {
     let Some((_server, nodes)) = start(5).await else { return };
     let flights: Vec<_> = nodes.iter().map(|_| flight()).collect();
     let asked = nodes.iter().zip(&flights).map(|(node, flight)| node.clearance(*flight, IMAGE, 1_000));

@@ -235,7 +235,7 @@ fn failing_stage_costs_100_requests_and_all_are_served_15_s_after_recovery() {
 
 /// See `Options::only_own_images`. Without it 10,000 nodes that want an image each need more than a hundred gigabytes.
 #[test]
-fn what_concerns_other_images_changes_no_request() {
+fn omitting_other_images_changes_no_request() {
     let of_own_images = [
         Scenario::Overload,
         Scenario::OverloadProxy,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_workspace_depends_on_is_allowed() {
+    fn dependencies_of_this_workspace_are_allowed() {
         run(&crate::workspace_root().unwrap()).unwrap();
     }
 

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_of_twice_the_most_starts_over() {
+    fn delay_resets_after_twice_the_longest_delay_without_failure() {
         let mut delays = delays(1, 10);
         for tick in [0, 1, 3, 7, 15, 25, 35] {
             delays.next("k", seconds(tick));
@@ -288,7 +288,7 @@ mod tests {
 
     /// Client-go's delays are 10, 20, 40 s: a key that failed at 0 s is due at 10, 30, 70 and 150 s.
     #[test]
-    fn a_key_that_failed_for_others_is_held_no_longer_than_if_attempted_here_since_then() {
+    fn delay_of_key_that_failed_elsewhere_is_at_most_kubelets() {
         // Since when it fails, how long an attempt takes, and for each attempt of this node: when it ends, and how long the key is refused
         // then.
         for (since, took, attempts) in [
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_the_rule_did_not_allow_counts_but_holds_nothing() {
+    fn disallowed_attempt_grows_delay_without_refusing() {
         let mut delays = delays(10, 300);
         // When it failed, and what the delay has grown to: no further than by attempts of this node at 0, 10, 30 and 70 s.
         for (now, grown) in [(0, 10), (5, 10), (11, 20), (17, 20), (29, 20), (30, 40), (69, 40), (75, 80)] {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_what_has_expired() {
+    fn garbage_collection_removes_expired_keys() {
         let mut delays = delays(1, 5);
         delays.next("k", seconds(0));
         assert!(delays.collect_garbage(seconds(6)).is_empty());
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_holds() {
+    fn stopped_clock_keeps_delay() {
         let mut delays = delays(10, 300);
         delays.next("k", seconds(100));
         assert_eq!(delays.held("k", seconds(100)), Some(seconds(10)));

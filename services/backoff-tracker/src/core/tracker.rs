@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_holds_its_key_and_no_other_and_keeps_its_cause() {
+    fn failure_refuses_only_its_own_key_and_keeps_its_cause() {
         let mut node = Node::new();
         assert_eq!(node.fail(0, &key("busybox")).next_attempt_ms, Some(10_000));
         let (cause, class) = ("ErrImagePull: 404".to_owned(), FailureClass::NotFound);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_for_a_pod_is_listed_by_its_name_until_it_succeeds() {
+    fn failures_of_a_pod_are_listed_by_its_name_until_success() {
         let mut node = Node::new();
         let pod = |name: &str, uid: &str| PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: uid.to_owned() };
         let of_pod = |name: &str, image: &str| LocalKey { pod: Some(pod(name, "u-1")), ..key(image) };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_changes_nothing() {
+    fn peek_changes_no_state() {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
         let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_the_oldest_goes() {
+    fn full_tracker_forgets_its_oldest_key() {
         let mut node = Node::new();
         for number in 0..=MAX_KEYS as u64 {
             let attempt = AttemptId::random(&mut node.random);

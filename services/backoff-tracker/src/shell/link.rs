@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_each_writer_its_newest_reports_are_read_in_the_order_in_which_they_were_stored() {
+    fn newest_reports_of_each_writer_are_read_in_stored_order() {
         let stored = |revision: u64| {
             let writer = if revision.is_multiple_of(1_000) { "honest" } else { "rogue" };
             let entry = Entry { key: format!("{writer}.not_found.{revision:032x}"), value: Vec::new().into(), revision };

@@ -33,7 +33,7 @@ fn a_registry_is_down_when_three_nodes_or_all_report_it() {
 
 /// A digest of the first seconds may count the node itself only: a report shows that there is another node.
 #[test]
-fn one_other_reporter_never_counts_as_all_nodes() {
+fn single_reporter_does_not_corroborate() {
     for alive in 0..3 {
         let mut node = Node::of(alive);
         node.receive("n1", endpoint(), failed(1));
@@ -117,7 +117,7 @@ fn failures_of_the_same_nodes_count_each_time_the_registry_is_down() {
 }
 
 #[test]
-fn one_node_alone_delays_a_request_for_seconds_with_any_reports() {
+fn any_reports_of_one_node_delay_at_most_4_s() {
     let login = || About::Login { repository: "a".to_owned(), fingerprint: "anonymous".to_owned(), anonymous: true };
     let mut node = Node::of(1_000);
     node.receive("liar", image(), failed(1));
@@ -303,7 +303,7 @@ fn a_node_local_failure_is_not_published_and_follows_kubelets_rule() {
 
 /// Some runtimes show only at the end of the pull that a manifest was there.
 #[test]
-fn a_missing_image_shows_that_the_registry_is_there() {
+fn missing_image_is_reported_with_a_success_of_the_registry() {
     let mut node = Node::of(1_000);
     node.ask();
     node.fail(FailureClass::NotFound);
@@ -313,7 +313,7 @@ fn a_missing_image_shows_that_the_registry_is_there() {
 }
 
 #[test]
-fn a_million_keys_of_one_writer_cost_the_others_nothing() {
+fn keys_of_one_writer_displace_no_report_of_another() {
     let mut node = Node::of(1_000);
     node.receive("honest", image(), failed(1));
     for number in 0..3 * MAX_KEYS_OF_ONE {
@@ -327,7 +327,7 @@ fn a_million_keys_of_one_writer_cost_the_others_nothing() {
 }
 
 #[test]
-fn an_old_report_is_no_news_and_a_nonsense_age_is_old() {
+fn old_or_impossible_age_is_ignored() {
     let mut node = Node::of(1_000);
     node.now = Duration::from_secs(10_000);
     for age in [Duration::from_secs(700), Duration::MAX] {

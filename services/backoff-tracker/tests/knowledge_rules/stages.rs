@@ -58,7 +58,7 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
 
 /// No node is known to have had a blob lately: the node that resolves an image first keeps its slot until the first byte of a blob.
 #[test]
-fn where_no_blob_came_lately_a_lead_lasts_until_one_comes() {
+fn lead_lasts_until_the_first_blob_if_none_came_recently() {
     for (shows_blobs, expected) in [(true, Stage::Blob), (false, Stage::Manifest)] {
         let mut node = Node::of(1_000);
         node.give(Input::Request { request: REQUEST, key: key("r/a:1"), target: Target { shows_blobs, ..target() } });

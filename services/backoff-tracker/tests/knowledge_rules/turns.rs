@@ -30,7 +30,7 @@ fn a_node_that_asks_a_silent_registry_leaves_the_next_attempts_to_other_nodes_fi
 }
 
 #[test]
-fn an_attempt_that_hangs_is_begun_anew_only_by_an_answer_that_came_since() {
+fn hanging_attempt_restarts_only_after_an_answer_newer_than_its_start() {
     for (age, abandoned) in [(60, 0), (1, 1)] {
         let mut node = Node::of(50);
         node.until(100.0);
@@ -88,7 +88,7 @@ fn three_others_fail(node: &mut Node) {
 /// In a roll-out each node may lead for an image of its own, and wait for the fleet's budget. When the registry goes down, all of them
 /// would ask it in vain, also if they ignored reports after their lease has expired.
 #[test]
-fn a_lead_that_was_not_used_yet_lapses_when_others_fail_also_after_its_lease() {
+fn unused_lead_lapses_after_others_fail() {
     for second in [1.0, 20.0] {
         let mut node = Node::of(20);
         node.ask();

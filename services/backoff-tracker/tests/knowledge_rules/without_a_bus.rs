@@ -9,7 +9,7 @@ use contract::{AttemptId, FailureClass, Stage};
 use super::node::{Node, REQUEST, endpoint, failed, failed_for, failure, image, key, limited, target};
 
 #[test]
-fn without_a_bus_known_entries_hold_until_the_next_attempt_and_during_a_server_restart() {
+fn known_entries_refuse_without_a_bus_until_next_attempt_or_server_restart() {
     for (lost_at, least, most) in [(0.5, 15.5, 21.0), (1.5, 16.5, 22.0)] {
         let mut node = Node::of(1_000);
         for reporter in ["n1", "n2", "n3"] {
@@ -56,7 +56,7 @@ fn own_retry_after_is_obeyed_when_the_bus_is_lost() {
 /// By kubelet's rule a node attempts a pull that fails since 0 s at 10, 30, 70, 150, 310 and 610 s. A node that other nodes' reports
 /// refused and that then lost the bus makes each next attempt no later than that, apart from 15 s for the bus and the time until its turn.
 #[test]
-fn a_held_node_without_a_bus_attempts_at_least_as_soon_as_by_kubelets_rule() {
+fn refused_node_that_loses_the_bus_attempts_no_later_than_kubelet() {
     for lost_at in [12.0, 20.0, 27.0, 45.0, 100.0] {
         let mut node = Node::of(5);
         node.ask();
@@ -88,7 +88,7 @@ fn a_held_node_without_a_bus_attempts_at_least_as_soon_as_by_kubelets_rule() {
 /// The bus becomes slow: other nodes' reports still arrive, but no answer comes in time. The registry works from 62 s on, and by kubelet's
 /// rule each node has made an attempt at 70 s, whatever it has attempted before and whenever it has noticed the slow bus.
 #[test]
-fn a_node_on_a_bus_too_slow_to_answer_is_served_as_soon_as_by_kubelets_rule() {
+fn slow_bus_delays_no_longer_than_kubelet() {
     const HEALED: f64 = 62.0;
     for slow in (12..60).step_by(3) {
         for others_fail_every in [5.0, 8.0, 11.0, 20.0] {
@@ -121,7 +121,7 @@ fn a_node_on_a_bus_too_slow_to_answer_is_served_as_soon_as_by_kubelets_rule() {
 /// All nodes of a fleet ask for the probe lease, each in its turn. If each node without an answer made an attempt at once, all would ask
 /// the registry.
 #[test]
-fn missing_answer_about_the_probe_lease_holds_a_node_as_long_as_a_server_restart() {
+fn unanswered_probe_lease_request_delays_as_long_as_a_server_restart() {
     let mut node = Node::of(1_000);
     ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.receive(reporter, endpoint(), failed(1)));
     node.bus_answers = false;
@@ -309,7 +309,7 @@ fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_whe
 /// On a bus that is slow, or back without the snapshot, other nodes' new failures arrive. They hold a new request until the next attempt of
 /// all or of kubelet's rule, and what the node itself finds then concerns its own rule.
 #[test]
-fn failures_received_without_a_bus_hold_a_request_as_long_as_on_a_bus() {
+fn failures_received_without_a_bus_delay_a_request_as_long_as_on_a_bus() {
     let mut node = Node::of(1_000);
     node.until(1.0);
     node.give(Input::BusLost);

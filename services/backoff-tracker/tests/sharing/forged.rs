@@ -191,7 +191,7 @@ async fn negative_delays_are_refused_and_counted() {
 }
 
 #[actix::test]
-async fn reports_on_another_registry_hold_nothing_of_this_one() {
+async fn reports_on_another_registry_refuse_no_pull_here() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (_, stored) = report("n9", IMAGE);
@@ -293,7 +293,7 @@ async fn a_report_of_another_version_is_counted_and_binds_no_node_and_own_report
 
 /// A node that holds leases without using them delays others no longer than a lease lasts.
 #[actix::test]
-async fn a_lead_lease_taken_by_a_stranger_expires_by_itself() {
+async fn foreign_lead_lease_expires() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let (clearance, attempt) = ids(1);

@@ -122,7 +122,7 @@ async fn one_node_probes_when_the_attempt_is_due_and_a_success_lets_all_continue
 }
 
 #[actix::test]
-async fn a_registry_that_one_node_cannot_reach_holds_that_node_alone() {
+async fn unreachable_registry_refuses_only_that_node() {
     tokio::time::pause();
     let fleet = Nodes::start(10).await;
     fleet.nodes[0].fails(1, IMAGE, refused()).await;
@@ -133,7 +133,7 @@ async fn a_registry_that_one_node_cannot_reach_holds_that_node_alone() {
 }
 
 #[actix::test]
-async fn an_observing_node_refuses_nothing_and_counts() {
+async fn observing_node_counts_refusals_and_allows_pulls() {
     tokio::time::pause();
     let mut fleet = Nodes::start(2).await;
     let observer = fleet.join("observer", Share::Observe);
@@ -303,7 +303,7 @@ async fn a_node_that_starts_later_knows_earlier_failures_and_their_times() {
 }
 
 #[actix::test]
-async fn the_local_rule_holds_a_flight_only_while_it_holds_all_its_callers() {
+async fn local_rule_delays_a_flight_only_while_it_delays_all_callers() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let node = &fleet.nodes[0];

@@ -142,7 +142,7 @@ async fn a_clear_reaches_every_node_and_its_own_back_off() {
 }
 
 #[actix::test]
-async fn a_clear_reaches_nodes_whose_own_rule_holds() {
+async fn clear_removes_own_back_off_of_other_nodes() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     let unknown = AttemptFailure { cause: "ErrImagePull: odd".to_owned(), ..AttemptFailure::default() };
@@ -161,7 +161,7 @@ fn failure(class: FailureClass, authoritative: bool, retry_after_ms: Option<u64>
 
 /// For anything that refuses an image: a clear by the image or by a listed key clears what is listed, on every node.
 #[actix::test]
-async fn a_clear_of_an_image_removes_everything_that_holds_it_back() {
+async fn clear_of_an_image_removes_every_cause_of_its_refusal() {
     tokio::time::pause();
     let table = [
         ("a tag that is missing", failure(FailureClass::NotFound, true, None)),
@@ -277,7 +277,7 @@ async fn known_failures_can_be_listed() {
 
 /// For any text: nothing else is cleared, the event names the operator, and the fleet continues.
 #[actix::test]
-async fn a_clear_of_nonsense_clears_nothing_and_harms_nothing() {
+async fn unreadable_clear_is_ignored() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;
@@ -325,7 +325,7 @@ async fn shares_of(fleet: &Nodes) -> Vec<String> {
 }
 
 #[actix::test]
-async fn while_the_fleet_policy_is_observe_shared_entries_refuse_nothing() {
+async fn policy_observe_lets_shared_entries_refuse_no_pull() {
     tokio::time::pause();
     let mut fleet = Nodes::start(3).await;
     fleet.nodes[2].fails(1, IMAGE, not_found()).await;

@@ -53,7 +53,7 @@ async fn storm(failure: AttemptFailure, well_at: Duration) -> Seen {
 }
 
 #[actix::test]
-async fn a_bad_tag_on_many_nodes_is_a_handful_of_requests_and_a_push_wakes_all() {
+async fn missing_tag_costs_many_nodes_few_requests_and_a_push_releases_all() {
     tokio::time::pause();
     let seen = storm(not_found(), Duration::from_secs(100)).await;
     // The lead at once, then a probe 10, 20 and 40 s after the one before.

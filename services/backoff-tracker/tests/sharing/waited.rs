@@ -58,7 +58,7 @@ async fn a_report_that_waited_has_its_true_age_for_each_reader() {
 
 /// Like the test of reports without a server time; here no node is refused at all.
 #[actix::test]
-async fn a_replayed_report_of_another_node_with_its_time_of_writing_holds_no_node() {
+async fn replayed_report_with_its_time_of_writing_delays_no_node() {
     tokio::time::pause();
     let fleet = Nodes::start(4).await;
     fleet.nodes[1].fails(7, "r.example/other:1", not_found()).await;
@@ -98,7 +98,7 @@ async fn a_node_reads_its_own_reports_from_a_snapshot_only_at_its_start() {
 
 /// A clear that waited ends what failed before it, and not what failed while it waited.
 #[actix::test]
-async fn a_clear_that_waited_ends_nothing_newer() {
+async fn delayed_clear_keeps_newer_failures() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;

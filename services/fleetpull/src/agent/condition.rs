@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_starts_without_a_bus_has_lost_none() {
+    fn start_without_bus_is_not_bus_loss() {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(0), &without("not yet"));
         assert!(condition.state().starts_with("degraded: no bus since"));

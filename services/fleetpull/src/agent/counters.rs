@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_is_counted_where_there_is_a_fleet() {
+    fn shared_counters_exist_only_with_a_fleet() {
         let mut counts = Counts::default();
         counts.backoff.shared.alone = true;
         counts.backoff.shared.refused_total = 3;

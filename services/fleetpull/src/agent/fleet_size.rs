@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_read_and_anything_else_is_the_size_that_is_assumed() {
+    fn unreadable_size_file_gives_default() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fleet-size");
         assert_eq!(read(&path), ASSUMED, "nothing is there");

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_agents_exactly_one_is_the_younger() {
+    fn exactly_one_of_two_agents_is_younger() {
         for (one, other) in [((1, "b"), (2, "a")), ((1, "a"), (1, "b"))] {
             assert!(!identity(one.0, one.1).is_younger_than(other.0, other.1));
             assert!(identity(other.0, other.1).is_younger_than(one.0, one.1));

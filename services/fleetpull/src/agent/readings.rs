@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_counts_is_shown_under_its_name() {
+    fn counters_are_exported_under_their_metric_names() {
         let mut counts = Counts::default();
         counts.pulls.answered.present_total = 4;
         counts.pulls.answered.failed.not_found = 2;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fleet_is_shown_by_its_leaders_alone() {
+    fn fleet_metrics_are_exported_only_by_leaders() {
         let budgets = vec![
             led("s|hub.example|||anonymous|e", &[(100, 60), (1_000, 100)]),
             led("s|hub.example|||login|e", &[(100, 50)]),

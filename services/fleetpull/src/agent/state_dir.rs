@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_a_link_is_refused_and_what_it_points_at_is_left_alone() {
+    fn symlink_as_lock_file_is_refused_and_its_target_unchanged() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, other) = (folder.path().join("state"), folder.path().join("other"));
         std::fs::create_dir(&path).expect("a directory");

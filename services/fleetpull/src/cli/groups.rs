@@ -91,7 +91,7 @@ pub struct NatsArgs {
     /// A file with a token: a projected service-account token, for nats-auth.
     #[arg(long, value_name = "FILE")]
     pub nats_token_file: Option<PathBuf>,
-    /// What the subjects begin with on which answers arrive.
+    /// Prefix of reply subjects (inboxes).
     #[arg(long, value_name = "PREFIX")]
     pub nats_inbox_prefix: Option<String>,
     /// PEM: the authority that signed the server's certificate.
@@ -187,7 +187,7 @@ pub struct RuntimeArgs {
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Registry (this pull only)")]
 pub struct RegistryArgs {
-    /// Speak HTTP without TLS to every registry (localhost is so anyway).
+    /// Use plain HTTP for all registries (always used for localhost).
     #[arg(long)]
     pub plain_http: bool,
     /// Whether certificates are checked.

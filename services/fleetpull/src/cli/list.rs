@@ -59,7 +59,7 @@ pub struct ListArgs {
     /// Sort the rows by this column: its name as the header has it, in any case and with - for a space.
     #[arg(long, value_name = "COLUMN", help_heading = OWN)]
     pub sort_by: Option<String>,
-    /// Read it anew every 2 s, until Ctrl-C.
+    /// Refresh every 2 s, until Ctrl-C.
     #[arg(short, long, help_heading = OWN)]
     pub watch: bool,
     /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.

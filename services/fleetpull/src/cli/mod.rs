@@ -112,18 +112,18 @@ pub enum Command {
     Rm(RmArgs),
     /// Remove the blobs that no image of the embedded store needs, and old images if asked.
     Prune(PruneArgs),
-    /// Be this node's agent: take requests from the fleet and from this machine.
+    /// Run the agent on this node: take requests from the fleet and from this machine.
     #[command(visible_alias = "agent")]
     Run(RunArgs),
     /// Show what happened: the events that agents keep, or new ones as they come.
     Events(EventsArgs),
-    /// Sum up the fleet's events: pulls, what registries were spared, waits, the worst images and nodes.
+    /// Sum up the fleet's events: pulls, requests saved, waits, the worst images and nodes.
     Report(ReportArgs),
     /// Show on one screen what is wrong in the fleet, the worst first.
     Status(StatusArgs),
     /// Show how an image reference is read, and what would happen to a pull of it now.
     Explain(ExplainArgs),
-    /// List the agents of the fleet, asked live; with a name, all of that one.
+    /// List nodes, or describe one node.
     Nodes(NodesArgs),
     /// List what is in flight, queued and standing on every node.
     Pulls(PullsArgs),

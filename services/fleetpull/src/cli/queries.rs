@@ -197,12 +197,12 @@ impl ExplainArgs {
     }
 }
 
-/// List the agents of the fleet, asked live.
+/// List nodes, or describe one node.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   fleetpull nodes --nats nats://nats:4222
-  fleetpull nodes --watch --sort-by age           the youngest first, read anew every 2 s
+  fleetpull nodes --watch --sort-by age           the youngest first, refreshed every 2 s
   fleetpull nodes -o wide --show-labels
   fleetpull nodes -o name -l zone=a               names alone, for scripts
   fleetpull nodes n1 --nats nats://nats:4222      all of n1: state, settings, registries
@@ -240,7 +240,7 @@ pub struct NodesArgs {
 Examples:
   fleetpull pulls --nats nats://nats:4222             on every node
   fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
-  fleetpull pulls --watch --sort-by age               read anew every 2 s
+  fleetpull pulls --watch --sort-by age               refreshed every 2 s
   fleetpull pulls -o wide                             with ids, callers and time left
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
@@ -342,7 +342,7 @@ Examples:
   source <(fleetpull completions bash)             in ~/.bashrc
   source <(fleetpull completions zsh)              in ~/.zshrc, after compinit
 
-A script in a file is of one version: write it anew after an upgrade.
+Regenerate the script after an upgrade.
 
 The script asks fleetpull for each word. Nodes, and images that are held back,
 come from the fleet that the words before, the environment and the settings

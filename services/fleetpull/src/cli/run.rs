@@ -18,7 +18,7 @@ it; it stays ready.
 Its first line names the socket on which it answers this machine:
 `fleetpull nodes --agent unix://PATH`.";
 
-/// Be this node's agent.
+/// Run the agent on this node.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {

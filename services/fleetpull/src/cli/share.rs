@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_fleet() {
+    fn fractions_and_percentages_parse() {
         let table = [("1", 1_000, 1), ("100", 7, 100), ("10000", 1, 10_000), ("1%", 50, 1), ("25%", 10, 3), ("100%", 7, 7), ("50%", 0, 1)];
         for (text, nodes, expected) in table {
             assert_eq!(text.parse::<Parallelism>().map(|part| part.of(nodes)), Ok(expected), "{text} of {nodes}");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_is_refused_with_what_is() {
+    fn invalid_share_names_accepted_forms() {
         for text in ["", "0", "-1", "+5", "1.5", "10001", "0%", "101%", "%", "x%", " 5", "5 %", "99999999999999999999999"] {
             let refused = text.parse::<Parallelism>();
             assert_eq!(refused, Err("how many nodes pull at a time: 1 to 10000, or 1% to 100%".to_owned()), "{text}");

@@ -9,7 +9,7 @@ use super::groups::QuestionArgs;
 #[command(after_help = "\
 Examples:
   fleetpull status --nats nats://nats:4222
-  fleetpull status --watch                        read anew every 2 s, until Ctrl-C
+  fleetpull status --watch                        refreshed every 2 s, until Ctrl-C
   fleetpull status -o json                        one object
   fleetpull status --agent unix:///var/lib/fleetpull/state/n1/agent.sock
   fleetpull explain 7f3a                          a row by its ID
@@ -21,7 +21,7 @@ node knows.
 
 Exit status: 1 when a node that was asked did not answer.")]
 pub struct StatusArgs {
-    /// Read it anew every 2 s, until Ctrl-C.
+    /// Refresh every 2 s, until Ctrl-C.
     #[arg(short, long)]
     pub watch: bool,
     /// Which agents are asked, and the output format.

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_million_events_no_more_are_held_than_are_put_in_order() {
+    fn sorting_a_million_events_is_bounded() {
         let (mut ordered, mut seen) = (Ordered::new(None), 0);
         for sequence in 0..1_000_000 {
             ordered.push(Duration::from_millis(sequence), sequence, Value::Null, &mut |_| seen += 1);

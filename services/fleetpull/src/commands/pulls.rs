@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_a_standing_pull_holds_what_waits_for_the_same_image() {
+    fn waiting_pull_shows_cause_of_its_standing_pull() {
         let (mut answered, _) = sample();
         let (image, cause) = (answered[0].standing_pulls[0].image.clone(), answered[0].standing_pulls[0].cause.clone());
         answered[0].pulls = vec![pull(&image, "waiting", 0)];

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_sorted_by_its_columns_alone() {
+    fn unknown_sort_column_is_refused_with_the_known_ones() {
         let list = |column: &str| ListArgs { sort_by: Some(column.to_owned()), ..ListArgs::default() };
         let request = |column: &str| ListRequest::of(OutputArgs::default(), &list(column), &COLUMNS).map(|request| request.sorted_by);
         assert_eq!(request("next-attempt").expect("it is a column"), Some(1));

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_begins_as_typed_is_bounded_and_holds_nothing_that_a_shell_acts_on() {
+    fn completions_match_the_prefix_are_bounded_and_safe_for_a_shell() {
         let names = ["n2", "n1", "n1", "m1", "n;reboot", "n$(reboot)", "n 3", "n\u{1b}[2J", "n.example/app:v1"].map(str::to_owned).to_vec();
         assert_eq!(offered(names, "n").into_iter().collect::<Vec<_>>(), ["n.example/app:v1", "n1", "n2"]);
         let many = (0..10_000).map(|number| format!("n{number}")).collect();

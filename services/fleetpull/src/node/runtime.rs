@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_of_hosts_none_is_read_and_flags_stay_as_they_are() {
+    fn unset_config_path_reads_no_folder_and_keeps_flags() {
         let mut settings = Settings::default();
         (settings.store.dir, settings.registry.config_path) = (Some("/somewhere".into()), None);
         let options = options(&settings, RegistryArgs::default());

@@ -174,7 +174,7 @@ impl Known {
         if let Some(link) = entry.trace.and_then(|trace| trace_link::of(&trace.trace_id_hex())) {
             line("its trace:", link);
         }
-        line("it got:", one_line(&entry.cause));
+        line("error:", one_line(&entry.cause));
         let held = if self.is_shared() { format!("; {} it", nodes_hold(&self.nodes)) } else { String::new() };
         line("binds:", format!("{}{held}", entry.binds));
         let ((soonest, _), (latest, latest_node)) = self.span();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_stands_once_and_what_is_a_nodes_own_for_each() {
+    fn shared_entry_has_one_row() {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");
@@ -361,7 +361,7 @@ mod tests {
                 "image registry.example/a:1: not_found  (key 316e2d029ab1c464307b9b74a4007f6a)",
                 "  since:        11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
                 "  found by:     n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
-                "  it got:       ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
+                "  error:        ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:        everybody; 2 nodes hold it",
                 "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
                 "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",

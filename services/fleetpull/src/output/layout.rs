@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_give_way_and_figures_stay() {
+    fn narrow_line_shortens_names_and_keeps_figures() {
         let names = ["node-0002.rack-7", "registry.example/team/platform/application:v2.14.0"];
         let figures = "2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s";
         for width in [50, 60, 79, 80, 100, 130, 200] {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_old_lines_when_the_terminal_is_made_narrower_or_something_is_written() {
+    fn narrower_terminal_or_other_output_leaves_no_old_lines() {
         let (mut live, mut terminal) = (Live::default(), Terminal { columns: 80, lines: lines(&["$ fleetpull pull"]) });
         let long = "x".repeat(200);
         let steps: [(usize, &[&str]); 5] =

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_is_written() {
+    fn control_characters_are_not_written_to_a_terminal() {
         let table = [
             ("red \u{1b}[31m", "red  [31m", r"red \u001b[31m"),
             ("C1 \u{9b}2J \u{7f}", "C1  2J  ", r"C1 \u009b2J \u007f"),

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_promises_no_attempt_that_nobody_makes() {
+    fn row_shows_next_attempt_only_if_one_will_be_made() {
         let refused = PullOutcome {
             outcome: OutcomeKind::Backoff,
             class: Some(FailureClass::NotFound),

@@ -1,7 +1,7 @@
 //! The progress of a job on many nodes in a bounded number of lines: counts of outcomes, then the slowest and some of the failing pulls.
 
 mod causes;
-mod pace;
+mod eta;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::known_failures::named_few;
 use super::outcome::Row;
 use super::{layout, one_line, units};
 use causes::{Cause, Hold, counted};
-use pace::Pace;
+use eta::Eta;
 
 /// Pulls in progress that are shown, the longest first.
 const SLOWEST_SHOWN: usize = 6;
@@ -50,7 +50,7 @@ pub struct Tally {
     silent: usize,
     /// True if no node may begin.
     paused: bool,
-    pace: Pace,
+    eta: Eta,
     contact: Contact,
     /// The name of the connection to the nodes, in one word.
     reached_through: &'static str,
@@ -87,7 +87,7 @@ impl Tally {
     /// Takes the current time: since the start of the job, and in milliseconds since 1970-01-01.
     pub fn see_time(&mut self, now: Duration, now_ms: u64) {
         (self.now, self.now_ms) = (now, now_ms);
-        self.pace.see(now, self.bytes().0);
+        self.eta.see(now, self.bytes().0);
     }
 
     /// Takes the current health of the connection to the nodes.
@@ -210,10 +210,10 @@ impl Tally {
         let (done, total) = self.bytes();
         if total > 0 {
             let of_each = || self.all().map(|(_, in_progress)| in_progress.bytes_per_second()).fold(0, u64::saturating_add);
-            let per_second = self.pace.bytes_per_second().unwrap_or_else(of_each);
+            let per_second = self.eta.bytes_per_second().unwrap_or_else(of_each);
             parts.push(format!("{} of {}, {}/s", units::bytes(done), units::bytes(total), units::bytes(per_second)));
         }
-        if let Some(left_ms) = self.bytes_to_come(held).and_then(|bytes| self.pace.milliseconds_for(bytes)) {
+        if let Some(left_ms) = self.bytes_to_come(held).and_then(|bytes| self.eta.milliseconds_for(bytes)) {
             let but = if held > 0 { " for what is not held back" } else { "" };
             parts.push(format!("about {} left{but}", units::age(left_ms)));
         }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_is_due_in_a_time() {
+    fn future_times_read_as_due_or_in_a_duration() {
         for (left_ms, text) in [(None, "-"), (Some(0), "due"), (Some(999), "due"), (Some(1_000), "in 1s"), (Some(660_000), "in 11m")] {
             assert_eq!(due(left_ms), text, "{left_ms:?}");
         }

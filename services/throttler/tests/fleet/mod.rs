@@ -82,7 +82,7 @@ fn no_more_at_once_than_allowed() {
 
 /// If each answer takes long, it is awaited for as long, because a leader that is slow to reach is better than none.
 #[test]
-fn a_slow_bus_slows_and_starves_nobody() {
+fn all_nodes_are_served_by_the_leader_on_a_slow_bus() {
     let ways = [2, 20, 100, 200, 400, 800].map(Duration::from_millis);
     for (at_once, per_second, far_nodes) in [(0, 3.0, 6), (0, 3.0, 2), (0, 200.0, 6), (3, 3.0, 6), (3, 200.0, 6), (3, 200.0, 2)] {
         for (one_way, seed) in ways.into_iter().flat_map(|way| (0..5).map(move |seed| (way, seed))) {
@@ -187,7 +187,7 @@ fn drawn(seed: u64, planted_bug: Option<PlantedBug>) -> Plan {
 }
 
 #[test]
-fn whatever_goes_wrong_the_budget_holds_and_all_are_served() {
+fn budget_invariant_holds_under_random_faults() {
     let run = |seed| {
         let plan = drawn(seed, None);
         let seen = World::run(plan.clone(), seed);
@@ -221,7 +221,7 @@ fn the_fleet_policy_counts_whatever_the_settings_of_nodes_say() {
 }
 
 #[test]
-fn of_two_leaders_one_learns_while_the_other_goes_on() {
+fn stolen_lease_lets_a_new_leader_learn_before_it_grants() {
     let plan = Plan { troubles: 0, thefts: 8, ..troubled(None) };
     let seen = holds(0..10, &plan);
     assert!(seen.iter().all(|seen| seen.thefts >= 6 && seen.leaders > 3), "{seen:?}");
@@ -231,12 +231,12 @@ fn of_two_leaders_one_learns_while_the_other_goes_on() {
 }
 
 #[test]
-fn quotas_of_two_addresses_hold_whatever_goes_wrong() {
+fn quotas_of_two_addresses_are_kept_under_random_faults() {
     holds(0..8, &Plan { sources: 2, quota: Some((40, Duration::from_secs(60))), ..troubled(None) });
 }
 
 #[test]
-fn clocks_that_jump_by_minutes_break_no_budget() {
+fn budget_is_kept_when_clocks_jump_by_minutes() {
     let seen = holds(0..10, &Plan { troubles: 0, jumps: 8, ..troubled(None) });
     assert!(seen.iter().all(|seen| seen.leaders > 1), "leaders' clocks jump as well");
     holds(0..5, &Plan { troubles: 0, jumps: 8, ..rush(None) });
@@ -244,12 +244,12 @@ fn clocks_that_jump_by_minutes_break_no_budget() {
 
 /// Messages come again after seconds, when their permits are used, returned, or granted by another leader.
 #[test]
-fn permits_that_are_replayed_break_no_budget() {
+fn budget_is_kept_when_permits_are_replayed() {
     holds(0..10, &Plan { troubles: 0, thefts: 2, doubling: 0.5, ..troubled(None) });
 }
 
 #[test]
-fn a_bucket_that_is_lost_in_the_middle_breaks_no_budget() {
+fn budget_is_kept_when_the_bucket_is_lost() {
     for after in [5, 20, 35] {
         let plan = Plan { troubles: 0, wiped_at: Some(Duration::from_secs(after)), ..troubled(None) };
         holds(0..5, &plan);

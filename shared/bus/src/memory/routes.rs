@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_what_was_removed() {
+    fn removed_subscription_receives_nothing() {
         let patterns = ["a.b", "a.*", "a.>", ">", "*.b"];
         let mut routes = Routes::default();
         for (id, pattern) in (0..).zip(patterns) {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_several_subjects_are_one_as_far_as_all_of_them_go() {
+    fn pages_of_several_subjects_merge_up_to_the_shortest() {
         assert_eq!(merged(Vec::new()), StreamPage::default());
         assert_eq!(merged(vec![page(&[2, 5], None), page(&[1, 4, 9], None)]), page(&[1, 2, 4, 5, 9], None));
         assert_eq!(merged(vec![page(&[2, 5], Some(6)), page(&[1, 4, 9], None)]), page(&[1, 2, 4, 5], Some(6)));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_that_were_restarted_together_or_lost_their_server_connect_no_faster_than_it_takes_them() {
+    fn reconnects_of_all_agents_stay_within_the_rate_that_a_server_accepts() {
         for nodes in [1, 30, 200, 300, 1_000, 3_000, 6_000, 10_000, 20_000] {
             for back in [0.0, 0.3, 7.3, 100.0] {
                 for seed in 0..5 {

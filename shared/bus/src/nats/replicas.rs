@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_made_with_fewer_than_wanted_wants_more() {
+    fn only_under_replicated_bucket_is_raised() {
         for (config, wants) in [
             (json!({ "num_replicas": 1, "metadata": { MARK: "3" } }), true),
             (json!({ "num_replicas": 3, "metadata": { MARK: "3" } }), false),

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_adds_or_leaves_out_is_no_difference() {
+    fn fields_that_a_server_adds_or_omits_are_no_difference() {
         let mut config = bucket_config(&spec());
         config["num_replicas"] = json!(1);
         config["republish"]["headers_only"] = json!(false);

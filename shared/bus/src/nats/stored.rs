@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_leader_gives_is_a_value_or_a_marker() {
+    fn direct_get_returns_value_or_marker() {
         let encoded = |text: &str| STANDARD.encode(text);
         let value = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
         for (headers, data, expected) in [

@@ -45,7 +45,7 @@ async fn is_degraded(bus: &NatsBus, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn nobody_at_the_port() {
+async fn refused_connection_is_reported() {
     let mut server = server!(NatsConfig::default());
     server.kill();
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_name_that_cannot_be_resolved() {
 }
 
 #[tokio::test]
-async fn each_server_is_named_with_its_own_trouble() {
+async fn each_server_is_named_with_its_own_error() {
     let server = server!(NatsConfig::default().with("authorization { token: s3cret }"));
     let bus = NatsBus::connect(urls(format!("127.0.0.1:1,{}", server.address()))).await.unwrap();
     reported_reason(&bus, &["nats://127.0.0.1:1: ", "no server listens there", &server.url(), "refuses the login"]).await;
@@ -122,7 +122,7 @@ async fn message_without_a_stream_at_the_moment_is_stored_by_the_next_attempt() 
 
 /// The server's JetStream has too many messages in hand, but plain subscribers have received the message.
 #[tokio::test]
-async fn what_is_appended_to_a_busy_stream_reaches_a_plain_subscriber_once() {
+async fn event_refused_by_a_busy_stream_reaches_a_subscriber_once() {
     let server = server!(NatsConfig::default().without_jetstream());
     let jetstream = NatsBus::connect(urls(server.url())).await.unwrap();
     jetstream.wait_connected(LIMIT).await.unwrap();

@@ -25,7 +25,7 @@ async fn a_server_that_comes_later_is_found() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_is_missed_and_found_again() {
+async fn client_reconnects_after_server_restart() {
     let mut server = server!(NatsConfig::default());
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
     let mut changes = bus.health_changes();

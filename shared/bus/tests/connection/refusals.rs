@@ -31,7 +31,7 @@ async fn until_connected(bus: &NatsBus) {
 }
 
 #[tokio::test]
-async fn what_jetstream_refuses_is_reported_and_made_when_it_is_allowed() {
+async fn bucket_refused_by_jetstream_is_reported_and_created_when_allowed() {
     let user = "users: [{ user: ann, password: pw }]";
     let account = |limits: &str| NatsConfig::default().with(&format!("accounts {{ A {{ jetstream: {{ {limits} }}, {user} }} }}"));
     let of_server = NatsConfig::default().with_jetstream("max_file_store: 100KB").with(&format!("authorization {{ {user} }}"));

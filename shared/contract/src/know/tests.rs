@@ -34,7 +34,7 @@ fn keys_of_others_are_not_read() {
 }
 
 #[test]
-fn what_is_too_large_is_neither_written_nor_read() {
+fn oversized_value_is_neither_written_nor_read() {
     let pause = StoredPause { by: "x".repeat(MAX_STORED_BYTES), ..StoredPause::default() };
     assert!(matches!(encode(&pause), Err(KnowError::TooLarge { .. })));
     assert!(matches!(decode::<StoredPause>(&[0; MAX_STORED_BYTES + 1]), Err(KnowError::TooLarge { .. })));

@@ -65,7 +65,7 @@ fn a_missing_change_is_read_once_what_follows_shows_it() {
 }
 
 #[test]
-fn what_is_missed_while_a_snapshot_is_read_is_read_again() {
+fn change_missed_during_a_snapshot_causes_another() {
     let first = reading(9, at("a", 5), 7);
     play(vec![
         (9, changed(7), vec![read_in(0)]),

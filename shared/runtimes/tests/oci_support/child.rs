@@ -16,7 +16,7 @@ const CHILD: &str = "FLEETPULL_TEST_CHILD_IMAGE";
 
 /// Not a test: the code of a child process, run by other tests with another environment.
 #[tokio::test]
-async fn child_that_pulls() {
+async fn pull_in_child_process() {
     let Ok(image) = std::env::var(CHILD) else { return };
     let plain_http = std::env::var("FLEETPULL_TEST_CHILD_PLAIN").is_ok();
     let node = Node::with(|options| {
@@ -45,7 +45,7 @@ pub async fn child_fails(image: &str, variables: &[(&str, &str)]) -> String {
 
 pub async fn child(image: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "oci_support::child::child_that_pulls"]).env(CHILD, image);
+    child.args(["--exact", "oci_support::child::pull_in_child_process"]).env(CHILD, image);
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"] {
         child.env_remove(name);
     }

@@ -26,7 +26,7 @@ fn files(folder: &Path) -> BTreeMap<String, (String, u32)> {
 }
 
 #[test]
-fn seeds_are_for_their_owner_alone_and_no_other_file_holds_one() {
+fn seeds_are_readable_by_their_owner_and_in_no_other_file() {
     let place = Workplace::new();
     let done = place.run(&["nats-setup", "--accounts", "acc", "--node", "n1.example", "--operator", "ann", "--auth-callout", "-o", "json"]);
     let rows = done.expect(0).objects();
@@ -50,7 +50,7 @@ fn seeds_are_for_their_owner_alone_and_no_other_file_holds_one() {
 }
 
 #[test]
-fn what_is_there_stays_until_it_is_forced_and_seeds_stay_even_then() {
+fn existing_files_are_replaced_only_by_force_and_seeds_never() {
     let place = Workplace::new();
     let make = |more: &[&str], status| place.run(&[&["nats-setup", "--accounts", "acc", "--node", "n1"], more].concat()).expect(status);
     let dry = make(&["--dry-run"], 1);
@@ -76,7 +76,7 @@ fn what_is_there_stays_until_it_is_forced_and_seeds_stay_even_then() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_written() {
+fn invalid_names_are_refused_before_any_file_is_written() {
     let place = Workplace::new();
     let users = place.write("users", "node n1\nviewer grafana # the dashboards\nboss ann\n");
     let same = place.write("same", "viewer n1\n");

@@ -110,7 +110,7 @@ fn systemd_gets_the_signs_of_life_that_it_asks_for() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_before_anything_starts() {
+fn unusable_option_is_named_before_the_agent_starts() {
     let place = Workplace::new();
     place.write("file", "");
     place.write("store/state/n1/agent.sock", "precious");

@@ -57,7 +57,7 @@ fn commands_on_the_agents_host_find_it_without_an_address() {
 }
 
 #[test]
-fn of_several_agents_on_a_host_one_is_to_be_named() {
+fn several_agents_on_a_host_require_the_option_agent() {
     let place = place();
     let agents = ["n1", "n2"].map(|node| Agent::start_in(&place, node, "store", &[]).ready());
     let several = place.run(&["nodes"]).expect(2);

@@ -109,7 +109,7 @@ fn the_name_of_an_agent_that_was_killed_is_free() {
 }
 
 #[test]
-fn of_two_that_started_without_a_bus_the_younger_goes_on_without_it_when_it_comes() {
+fn younger_of_two_duplicates_stays_without_bus_when_the_server_starts() {
     if met(current_program()).is_none() {
         return;
     }

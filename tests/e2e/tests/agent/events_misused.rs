@@ -71,7 +71,7 @@ fn a_damaged_outbox_is_set_aside_and_reported_and_the_agent_starts() {
 }
 
 #[test]
-fn of_a_log_that_was_torn_what_is_whole_is_kept() {
+fn torn_outbox_log_keeps_its_complete_events() {
     let (registry, place) = (registry(), Workplace::new());
     let agent = Agent::start(&place, "n1", &[]).ready();
     pull(&agent, &registry, "v1");
@@ -144,7 +144,7 @@ fn events_that_no_permission_covers_wait_and_are_sent_when_they_may() {
 }
 
 #[test]
-fn names_that_are_no_names_act_neither_on_terminals_nor_on_logs_nor_on_metrics() {
+fn hostile_image_names_are_escaped_in_terminals_logs_and_metrics() {
     let place = Workplace::new().with("FLEETPULL_METRICS_ADDRESS", "127.0.0.1:0").with("FLEETPULL_LOG_LEVEL", "trace");
     let agent = Agent::start(&place, "n1", &[]).ready();
     let long = format!("127.0.0.1:1/{}:v1", "a/".repeat(60_000));
@@ -175,7 +175,7 @@ fn names_that_are_no_names_act_neither_on_terminals_nor_on_logs_nor_on_metrics()
 }
 
 #[test]
-fn headers_of_megabytes_are_a_failure_of_the_pull_and_of_nothing_else() {
+fn oversized_registry_header_fails_only_its_pull() {
     let (registry, place) = (registry(), Workplace::new());
     let agent = Agent::start(&place, "n1", &[]).ready();
     let long = "x".repeat(2 << 20);

@@ -143,7 +143,7 @@ fn a_pull_is_found_by_the_trace_that_its_exemplar_names() {
 }
 
 #[test]
-fn an_agent_alone_exports_what_is_its_own_and_every_way_shows_the_same_numbers() {
+fn metrics_equal_counters_and_an_agent_without_fleet_exports_only_its_own() {
     let (registry, place) = (Registry::new(), scraped());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000, 2_000]));
     let agent = Agent::start(&place, "n1", &[]).ready();

@@ -83,7 +83,7 @@ fn clients_that_send_nothing_do_not_keep_scrapers_out() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_and_harms_nothing() {
+fn malformed_http_request_is_refused_and_metrics_still_answer() {
     let place = scraped();
     let agent = Agent::start(&place, "n1", &[]).ready();
     let long = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(100_000));

@@ -26,13 +26,13 @@ fn plain(image: String) -> EnsureImage {
 }
 
 #[test]
-fn a_node_that_cannot_reach_the_registry_refuses_nobody() {
+fn node_that_cannot_reach_the_registry_makes_no_other_refuse() {
     a_sick_node_refuses_nobody(FaultAction::Close);
 }
 
 /// An answer of the registry itself to one node is still the report of one node alone.
 #[test]
-fn a_node_that_the_registry_answers_503_refuses_nobody() {
+fn node_that_gets_503_alone_makes_no_other_refuse() {
     let body = r#"{"errors":[{"code":"UNAVAILABLE","message":"not now"}]}"#.to_owned();
     a_sick_node_refuses_nobody(FaultAction::Answer {
         status: 503,

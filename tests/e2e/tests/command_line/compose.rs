@@ -32,7 +32,7 @@ fn without_comments(text: &str) -> String {
 }
 
 #[test]
-fn everything_is_there_and_what_it_mounts_exists() {
+fn compose_file_has_all_services_and_its_mounts_exist() {
     let text = read("deploy/compose.yaml");
     let services = names_in(&text, "services");
     assert_eq!(services, ["grafana", "jaeger", "nats", "node-1", "node-2", "node-3", "prometheus", "registry"].into());

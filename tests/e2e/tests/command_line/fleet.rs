@@ -59,7 +59,7 @@ fn a_failure_is_held_back_and_explained_on_each_node() {
     assert!(explained["pull"]["cause"].as_str().unwrap().contains("404") && explained["pull"]["next_attempt_ms"].is_u64(), "{explained}");
     assert_eq!(fleet.rows(&["explain", &image], 0).len(), 3, "without a name every node answers");
     let text = fleet.run(&["explain", &image, "--node", "n2"]).expect(0);
-    assert!(text.stdout.contains("ImagePullBackOff") && text.stdout.contains("it got: "), "{text}");
+    assert!(text.stdout.contains("ImagePullBackOff") && text.stdout.contains("error: "), "{text}");
 
     let other_pod = fleet.rows(&["pull", &image, "--node", "n1", "--pod", "shop/web-0"], 1).remove(0);
     assert_eq!(other_pod["reason"], "ErrImagePull", "a pod has a back-off of its own");
@@ -71,7 +71,7 @@ fn a_failure_is_held_back_and_explained_on_each_node() {
 }
 
 #[test]
-fn what_is_in_flight_and_queued_can_be_seen() {
+fn running_and_queued_pulls_are_listed() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_PULL_SERIAL", "true")]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([600_000]));

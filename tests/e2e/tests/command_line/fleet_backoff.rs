@@ -22,7 +22,7 @@ fn shared_by_three(fleet: &Fleet) -> Value {
 }
 
 #[test]
-fn what_one_node_finds_out_all_know_and_can_explain() {
+fn failure_of_one_node_is_listed_and_explained_by_all() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");
@@ -41,7 +41,7 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
         for command in [&["backoff", "explain", what][..], &["explain", &image]] {
             let explained = fleet.run(command).expect(0);
             for part in
-                ["since:", "found by:", "it got:", "binds:", "next attempt:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
+                ["since:", "found by:", "error:", "binds:", "next attempt:", "view:", "n1", "404", first["trace_id"].as_str().unwrap()]
             {
                 assert!(explained.stdout.contains(part), "{part} in {explained}");
             }
@@ -58,7 +58,7 @@ fn what_one_node_finds_out_all_know_and_can_explain() {
 
 /// A failure that one node alone reports delays the other nodes; once two nodes report it, they are refused.
 #[test]
-fn what_two_nodes_find_out_refuses_the_third() {
+fn failure_of_two_nodes_refuses_the_third() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");
@@ -111,7 +111,7 @@ fn the_prober_is_named_while_it_probes() {
 }
 
 #[test]
-fn what_is_cleared_is_asked_for_again() {
+fn cleared_image_is_pulled_again() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v1");
@@ -213,7 +213,7 @@ fn a_pause_lets_every_node_ask_by_itself() {
 }
 
 #[test]
-fn what_one_node_alone_reports_is_waited_for_and_explained_so() {
+fn unconfirmed_failure_delays_and_is_explained_as_such() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let (first, image) = (registry.image("shop/web:v8"), registry.image("shop/web:v9"));

@@ -16,7 +16,7 @@ fn is_not_begun(row: &Value) -> bool {
 }
 
 #[test]
-fn what_would_fail_everywhere_is_not_asked_for_again() {
+fn image_missing_on_one_node_is_not_requested_on_the_others() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_FLEET_SHARE", "off")]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
@@ -101,7 +101,7 @@ fn a_dry_run_lists_nodes_that_have_it_and_how_much_the_others_would_fetch() {
 }
 
 #[test]
-fn a_dry_run_asks_no_registry_that_is_to_be_left_alone() {
+fn dry_run_asks_no_registry_that_is_in_back_off() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v1");

@@ -42,7 +42,7 @@ fn a_standing_pull_stands_until_the_image_is_there() {
 }
 
 #[test]
-fn out_of_time_is_an_exit_status_of_its_own() {
+fn expired_wait_has_exit_status_5() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let rows = fleet.rows(&["pull", &registry.image("shop/web:v9"), "--all-nodes", "--wait", "2s"], 5);
@@ -171,7 +171,7 @@ fn a_command_that_waits_outlives_its_agents() {
 }
 
 #[test]
-fn with_standing_pulls_nobody_else_begins_while_it_would_fail_everywhere() {
+fn failing_canary_with_standing_pull_delays_all_others() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v1");

@@ -127,7 +127,7 @@ async fn answer<C: Command>(bus: &NatsBus, reply: C::Reply) {
 }
 
 #[test]
-fn nothing_in_a_nodes_answers_acts_on_a_terminal() {
+fn control_characters_in_a_nodes_answers_are_not_printed() {
     if met(current_program()).is_none() {
         return;
     }

@@ -62,7 +62,7 @@ fn a_list_that_is_watched_is_read_anew_until_it_is_ended() {
 }
 
 #[test]
-fn what_waits_is_listed_with_its_cause_and_named_for_other_commands() {
+fn waiting_pulls_are_listed_with_causes_and_names_for_other_commands() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");

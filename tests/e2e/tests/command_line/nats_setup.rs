@@ -91,7 +91,7 @@ fn it_makes_each_bucket_once_and_a_dry_run_makes_none() {
 }
 
 #[test]
-fn what_differs_is_shown_and_changed_only_if_nothing_is_lost_by_it() {
+fn different_setting_is_shown_and_changed_only_without_data_loss() {
     if met(current_program()).is_none() {
         return;
     }
@@ -166,7 +166,7 @@ fn the_stream_stores_under_few_subjects_and_another_transform_is_replaced_by_for
 }
 
 #[test]
-fn what_it_cannot_do_is_reported_with_what_to_change() {
+fn failed_nats_setup_is_reported_with_advice() {
     let place = Workplace::new();
     let nobody = place.run(&["nats-setup"]).expect(2);
     assert!(nobody.stderr.contains("--nats URL"), "{nobody}");

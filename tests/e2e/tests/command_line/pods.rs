@@ -45,7 +45,7 @@ fn a_pod_is_explained_by_all_images_that_it_waits_for() {
     }
     for spelled in [&["explain", "pod/web-0", "-n", "shop"][..], &["explain", "pod", "web-0", "-n", "shop"]] {
         let text = fleet.run(spelled).expect(0);
-        for part in ["pod:                shop/web-0", "known as:           ", " on n1\n", ": not found for ", "404 (n1)", "it got: "] {
+        for part in ["pod:                shop/web-0", "known as:           ", " on n1\n", ": not found for ", "404 (n1)", "error: "] {
             assert!(text.stdout.contains(part), "{part}: {text}");
         }
         assert!(!text.stdout.contains("shop/other") && !text.stdout.contains("shop/none"), "{text}");

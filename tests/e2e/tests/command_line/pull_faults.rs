@@ -10,7 +10,7 @@ use support::requirement::met;
 use super::common::{TEXT_MAX, check_row, entries, small, sound_blobs};
 
 #[test]
-fn a_registry_that_lies_is_caught_and_harms_nothing_else() {
+fn false_answers_of_a_registry_fail_only_their_pull() {
     let manifest = |body: BodyFault| Fault::body("/shop/web/manifests/", body);
     let blob = |body: BodyFault| Fault::body("/shop/web/blobs/", body);
     let answer = |status, headers: &[(&str, &str)], body: &str| Fault::answer("/shop/web/manifests/", status, headers, body);

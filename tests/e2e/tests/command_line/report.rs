@@ -104,7 +104,7 @@ fn figures_equal_the_answers_to_callers_and_the_registrys_counts() {
 }
 
 #[test]
-fn what_enforcing_would_have_refused_is_what_observing_agents_counted() {
+fn reported_refusals_equal_the_counts_of_observing_agents() {
     let Some(fleet) = Fleet::start(&[("FLEETPULL_FLEET_SHARE", "observe")]) else { return };
     let registry = Registry::new();
     let image = registry.image("shop/web:v9");

@@ -45,7 +45,7 @@ fn shows(terminal: &Terminal, text: &str) -> bool {
 }
 
 #[test]
-fn what_is_drawn_stays_whole_while_contact_is_lost_logs_are_written_and_the_terminal_is_resized() {
+fn live_screen_stays_intact_during_lost_contact_logs_and_resizing() {
     if met(current_program()).is_none() {
         return;
     }

@@ -122,7 +122,7 @@ fn are_served(group: &str, nodes: RangeInclusive<usize>, outage: &Outage<'_>, he
 }
 
 #[test]
-fn what_one_half_finds_missing_the_other_knows_as_soon_as_it_can() {
+fn missing_image_found_by_one_half_reaches_the_other_after_healing() {
     let tests: [NamedTest; 4] = [
         ("found by those cut off", |case| found_missing(case, LinkFault::Cut, NODES - 1, 0)),
         ("found by those on the bus, others cut off", |case| found_missing(case, LinkFault::Cut, 0, NODES - 1)),

@@ -73,13 +73,13 @@ impl Behind {
 }
 
 #[test]
-fn five_agents_behind_the_manifest() {
+fn five_agents_recover_from_each_failing_stage() {
     run_all::<5>(&Behind::ALL);
 }
 
 /// Runs all cases if `OUTAGE_BEHIND=all`, otherwise one of each stage and of each failure mode, because each case needs 20 agents.
 #[test]
-fn twenty_agents_behind_the_manifest() {
+fn twenty_agents_recover_from_each_failing_stage() {
     let some = [Behind::TokenServer(FailureMode::Unavailable), Behind::OwnBlobs(FailureMode::Hang), Behind::BlobHost(FailureMode::Reset)];
     let all = std::env::var("OUTAGE_BEHIND").is_ok_and(|which| which == "all");
     run_all::<20>(if all { &Behind::ALL } else { &some });

@@ -6,12 +6,12 @@ use super::case::Case;
 use super::fleet::{Outage, all_at_once};
 
 #[test]
-fn five_agents() {
+fn five_agents_recover_from_each_outage() {
     all_at_once(&[("5 agents", undisturbed::<5>)], &Case::ALL);
 }
 
 #[test]
-fn twenty_agents() {
+fn twenty_agents_recover_from_each_outage() {
     all_at_once(&[("20 agents", undisturbed::<20>)], &Case::ALL);
 }
 

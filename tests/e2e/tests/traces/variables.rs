@@ -110,7 +110,7 @@ fn a_link_is_shown_where_a_pull_failed() {
 }
 
 #[test]
-fn what_waits_is_exported_when_the_agent_is_terminated() {
+fn buffered_spans_are_exported_when_the_agent_is_terminated() {
     let (backend, registry) = (Spans::receiver(), registry());
     let place = backend.place().with("OTEL_BSP_SCHEDULE_DELAY", "3600000");
     let agent = Agent::start(&place, "n1", &[]).ready();

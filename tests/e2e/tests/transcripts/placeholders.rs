@@ -112,7 +112,7 @@ pub(crate) fn folded_anew(lines: Vec<String>, columns: u16) -> String {
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_replaced_in_its_width() {
+fn varying_values_are_replaced_by_placeholders_of_equal_width() {
     let rows = |text: &str| vec![text.to_owned()];
     for (text, shown) in [
         ("7f3a  127.0.0.1:43210  503 (n1)  42s  in 13s", "xxxx  127.0.0.1:ppppp  503 (n1)  ##s  in ##s"),

@@ -61,7 +61,7 @@ fn a_stolen_lease_makes_no_more_than_two_leaders_and_one_in_the_end() {
 }
 
 #[test]
-fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
+fn replayed_permit_is_not_granted_again() {
     paused(async {
         let (bus, clock) = on_memory();
         let policy = BudgetPolicy { at_once: 1, ..POLICY };
@@ -91,7 +91,7 @@ fn a_permit_that_is_replayed_is_granted_to_nobody_again() {
 
 /// A liar repeatedly claims 1,000 permits, and reports that the registry allows nothing for ten years.
 #[test]
-fn forged_claims_and_limits_hold_the_others_for_seconds() {
+fn forged_claims_and_limits_delay_others_for_seconds() {
     paused(async {
         let (bus, clock) = on_memory();
         let policy = BudgetPolicy { at_once: 8, ..POLICY };

@@ -62,7 +62,7 @@ fn all_nodes_apply_a_policy_that_was_there_before_them_and_the_next_one() {
 }
 
 #[test]
-fn what_was_known_of_the_policy_outlives_the_bus_that_knew_it() {
+fn known_policy_survives_the_loss_of_its_bucket() {
     paused(async {
         let (bus, clock) = on_memory();
         let revision = set(&bus, capped(10.0)).await;

@@ -56,7 +56,7 @@ fn rule_for(case: &Case) -> Option<&'static Rule> {
 }
 
 #[test]
-fn no_case_drops_out_unseen() {
+fn every_recorded_case_is_counted_under_its_rule() {
     let recording = Recording::read();
     assert_eq!(recording.cases.len(), CASES);
     for rule in &RULES {

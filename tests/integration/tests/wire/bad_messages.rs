@@ -129,7 +129,7 @@ async fn check_alive(node: &TestNode) {
 }
 
 #[test]
-fn what_is_right_is_answered_with_and_without_headers() {
+fn valid_command_is_answered_with_and_without_headers() {
     real(async {
         for buses in Buses::each().await {
             let node = TestNode::start(Plan { bus: buses.node.clone(), ..Plan::with(ScriptedRuntime::new()) }).await;

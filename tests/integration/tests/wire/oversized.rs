@@ -26,7 +26,7 @@ fn subject<C: Command>() -> String {
 }
 
 #[test]
-fn what_no_message_can_hold_is_refused_before_it_is_sent() {
+fn oversized_message_is_refused_before_it_is_sent() {
     #[derive(Serialize)]
     struct TooLarge {
         image: String,

@@ -124,9 +124,9 @@ fn every_invariant_holds_in_every_seeded_fleet() {
     }
 }
 
-/// `FLEET_SEED=17 FLEET_NODES=50 cargo test -p simulation --test fleet one_seed -- --nocapture`
+/// `FLEET_SEED=17 FLEET_NODES=50 cargo test -p simulation --test fleet seed_from_environment_passes_all_checkers -- --nocapture`
 #[test]
-fn one_seed() {
+fn seed_from_environment_passes_all_checkers() {
     let fleet = Fleet { seed: number("FLEET_SEED", 1), nodes: number("FLEET_NODES", 12) as usize };
     let story = world::run(Plan::draw(fleet.seed, fleet.nodes), Planted::default());
     eprintln!("{}", seeds::describe(&story));

@@ -158,5 +158,6 @@ fn around(story: &Story, node: usize, at: Duration) -> String {
 }
 
 fn again(fleet: Fleet) -> String {
-    format!("FLEET_SEED={} FLEET_NODES={} cargo test -p simulation --test fleet one_seed -- --nocapture", fleet.seed, fleet.nodes)
+    let test = "seed_from_environment_passes_all_checkers";
+    format!("FLEET_SEED={} FLEET_NODES={} cargo test -p simulation --test fleet {test} -- --nocapture", fleet.seed, fleet.nodes)
 }

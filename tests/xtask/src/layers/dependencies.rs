@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_away_from_home_is_found() {
+    fn restricted_dependency_outside_its_crate_is_found() {
         let packages = vec![
             package("shared/bus", &["async-nats"]),
             package("shared/runtimes", &["tonic", "reqwest"]),

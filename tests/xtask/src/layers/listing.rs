@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_folder_is_found() {
+    fn unexpected_top_level_entry_is_found() {
         let names = ["Cargo.toml", ".git", "target", "tests", "docs", "notes.txt"];
         let workspace = Workspace { top_level: names.map(str::to_owned).to_vec(), ..Workspace::default() };
         let found: Vec<String> = top_level(&workspace).into_iter().map(|violation| violation.place).collect();

@@ -88,7 +88,7 @@ mod tests {
 
     /// Each rule finds its mark in another crate, but neither at home, nor in a comment, nor in a unit test.
     #[test]
-    fn each_spelling_is_found_away_from_home_alone() {
+    fn forbidden_spelling_is_found_only_outside_its_own_crate() {
         let rules: [(&Spelling, &str); 4] = [
             (&SUBJECTS, "let subject = format!(\"{fleet}.v1.cmd.{node}\");"),
             (&REFERENCES, "let path = format!(\"library/{name}\");"),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_holds_within_its_bounds() {
+    fn rule_exempts_only_its_stated_folders() {
         let help = "nats sub 'fleetpull.v1.evt.>'";
         assert_eq!(subjects(&file("services/fleetpull/src/cli/queries.rs", help)), []);
         assert_eq!(subjects(&file("services/fleetpull/src/node.rs", help)).len(), 1);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_an_error() {
+    fn program_that_cannot_be_started_is_an_error() {
         let lanes = vec![vec![Job::new("none", Command::new("/nonexistent/program"))]];
         assert!(run(Phase { lanes, ..Phase::default() }).is_err());
     }

@@ -84,7 +84,7 @@ mod tests {
     use crate::command::shown;
 
     #[test]
-    fn every_executable_runs_once_and_what_one_stage_leaves_out_another_runs() {
+    fn every_executable_and_skipped_module_runs_exactly_once() {
         let executables = [
             made_up("bus", "lib", "bus"),
             made_up("bus", "test", "all"),

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn views_scopes_and_words_never_run_together() {
+    fn different_fields_give_different_ids() {
         let of = |view: View, repository: &str| BackoffKey::new(view, About::Repository(repository.to_owned())).id();
         let base = of(view(), "a");
         assert_ne!(base, of(view(), "b"));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_steps_are_the_last_or_the_first() {
+    fn out_of_range_step_is_clamped() {
         let backoff_key = BackoffKey::new(View::default(), About::Registry);
         assert!(delay(&backoff_key, u32::MAX, None) <= Duration::from_secs(8));
         assert!(delay(&backoff_key, 0, None) > Duration::from_millis(1_799));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_failures_one_of_another_node_counts_though_it_is_not_the_newest() {
+    fn older_failure_of_another_node_restarts_wait() {
         let (mut waits, backoff_key) = (LeaseWaits::default(), BackoffKeyId(1));
         let mut until = |now, results: &[(u64, &str)]| {
             let results: Vec<Reported> = results.iter().copied().map(result).collect();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_bounded_and_one_more_lasts_as_long_as_the_leases() {
+    fn wait_beyond_bound_is_not_remembered() {
         let mut waits = LeaseWaits::default();
         for number in 0..3 * WAITS_MOST {
             assert_eq!(waits.until(Duration::ZERO, BackoffKeyId(number as u128), &[]), WAITED_AT_MOST);

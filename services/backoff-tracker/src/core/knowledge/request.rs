@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_keys_of_its_callers_a_request_uses_the_one_refused_the_shortest() {
+    fn request_uses_the_caller_key_with_the_shortest_delay() {
         let seconds: BTreeMap<LocalKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
         let held = |key: &LocalKey| seconds.get(key).copied().map(Duration::from_secs);
         let mut request = Request::new(Duration::ZERO, key("a"), TargetKeys::new(Target::default()));

@@ -345,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_are_found_as_by_a_look_at_all_of_them(acts in proptest::collection::vec(act(), 0..60)) {
+        fn indexes_agree_with_full_scan(acts in proptest::collection::vec(act(), 0..60)) {
             let mut knowledge = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
             let mut model = Model::new();
             for act in &acts {

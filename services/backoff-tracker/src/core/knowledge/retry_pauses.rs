@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_holds_all_images_of_the_budget_until_it_is_over_or_cleared() {
+    fn retry_after_pauses_all_images_of_a_budget_until_expiry_or_clear() {
         let (mut pauses, now) = (RetryPauses::default(), Duration::from_secs(100));
         let ends = now + Duration::from_secs(60);
         pauses.stay_away(BUDGET, ends, &at(now));

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_go_by_other_caps_are_named_with_what_is_different() {
+    fn nodes_with_other_caps_are_listed_with_the_difference() {
         let led = BudgetState { per_second: 5.0, per_second_by_policy: true, policy_revision: 7, leads: true, ..BudgetState::default() };
         let stricter = BudgetState { leads: false, per_second_of_node: Some(2.0), at_once_of_node: Some(3), ..led.clone() };
         let behind = BudgetState { leads: false, per_second: 200.0, per_second_by_policy: false, policy_revision: 0, ..led.clone() };

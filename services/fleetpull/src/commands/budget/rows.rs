@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_figure_of_a_node_breaks_a_row() {
+    fn extreme_figures_of_a_node_fit_one_row() {
         for figure in [f64::NAN, f64::INFINITY, f64::MIN, -0.0, 1e300] {
             let state = BudgetState { per_second: figure, per_second_in_force: figure, owner: "\u{1b}[2J|".repeat(900), ..led() };
             let lines = table(&[&budget(state)]).lines(&Look::of_width(Some(79)));

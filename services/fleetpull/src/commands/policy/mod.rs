@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_read_can_be_replaced() {
+    async fn unreadable_policy_can_be_replaced() {
         let hub = MemoryBus::new(Clock::simulated(Duration::from_secs(1_700_000_000)));
         let bucket = hub.bucket(&bucket_spec(SharedBucket::policy(&Fleet::default()))).await.unwrap();
         let revision = bucket.put(POLICY_KEY, Bytes::from_static(b"rubbish"), None).await.unwrap();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_asked_once_and_awaited_where_a_standing_pull_may_stand() {
+    fn silent_node_is_asked_once() {
         let (soon, later) = (Duration::from_secs(1), Duration::from_secs(581));
         let mut all = late(None);
         assert!(all.is_awaited(soon, false), "it was not asked yet");

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_canary_stops_the_others_whatever_it_died_of() {
+    fn failed_canary_stops_the_others_for_any_failure() {
         let mut plan = Plan::new(nodes(5), 10, 1, false);
         let canary = begin_all(&mut plan).remove(0);
         plan.see(&row(&canary.node, "a", OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fail_everywhere_is_not_begun_and_other_images_are() {
+    fn image_that_fails_everywhere_is_skipped_and_others_begin() {
         for (class, stops) in [
             (FailureClass::NotFound, true),
             (FailureClass::Denied, true),

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn where_every_node_is_held_back_no_registry_is_asked() {
+    fn size_estimate_asks_no_registry_if_every_node_is_in_back_off() {
         actix::System::new().block_on(async {
             let clock = Clock::host();
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);

@@ -64,7 +64,7 @@ fn figures(events: &[Seen]) -> Figures {
 }
 
 #[test]
-fn what_is_spared_is_kubelets_rule_less_what_was_made() {
+fn saved_requests_are_kubelets_attempts_minus_made_attempts() {
     // The case, its events, attempts by kubelet's rule, attempts made, spans.
     type Row = (&'static str, Vec<Seen>, u64, u64, u64);
     let table: [Row; 13] = [
@@ -189,7 +189,7 @@ fn beyond_the_most_entries_the_oldest_are_forgotten_and_counted() {
 }
 
 #[test]
-fn of_too_many_open_entries_those_that_end_first_are_forgotten_and_counted() {
+fn excess_open_entries_that_end_first_are_dropped_and_counted() {
     let most = KNOWN_MOST as u64;
     let mut figures = Figures::default();
     for number in 0..=most {
@@ -214,7 +214,7 @@ fn events_of_other_nodes_count_for_entries_alone() {
 }
 
 #[test]
-fn a_class_that_nobody_knows_is_unknown() {
+fn unrecognised_class_is_counted_as_unknown() {
     let of = |class: &str| Seen { class: Some(class.to_owned()), ..failed(1, "n1") };
     let figures = figures(&[of("not_found"), of("not_found"), of("made up")]);
     let classes = BTreeMap::from([("not_found".to_owned(), 2), ("unknown".to_owned(), 1)]);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_none() {
+    fn unreadable_event_is_skipped() {
         let table = [
             json!(null),
             json!({ "time": "today", "data": { "reason": "Failed", "node": "n1" } }),

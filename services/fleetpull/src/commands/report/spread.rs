@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_claims_bursts_nothing() {
+    fn extreme_counts_do_not_overflow() {
         let mut spread = Spread::default();
         (0..3).for_each(|_| spread.add(u64::MAX));
         assert_eq!((spread.count, spread.sum_ms, spread.longest_ms), (3, u64::MAX, u64::MAX));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_nodes_those_alone_are_asked_more_that_wait_or_hold_something_back() {
+    fn only_waiting_or_blocked_nodes_get_further_queries() {
         actix::System::new().block_on(async {
             let clock = Clock::host();
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);

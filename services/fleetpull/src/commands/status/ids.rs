@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_as_long_as_it_takes_to_be_the_only_one() {
+    fn id_is_shortest_unique_prefix() {
         assert_eq!(shortest(&["7f3a0000", "7f3b0000", "91c0"]), ["7f3a", "7f3b", "91c0"]);
         assert_eq!(shortest(&["91c0", "7f3a1200", "7f3a1300"]), ["91c0", "7f3a12", "7f3a13"]);
         assert_eq!(shortest(&["ab", "ab"]), ["ab", "ab"], "the same twice is the same");

@@ -20,7 +20,7 @@ fn shown(rows: &[Row]) -> Vec<(&str, u64, u64)> {
 }
 
 #[test]
-fn what_most_nodes_wait_for_comes_first_and_a_registry_before_an_image() {
+fn rows_are_sorted_by_waiting_nodes_and_registries_precede_images() {
     let sample = Sample::of(5)
         .knowing(&unavailable())
         .knowing(&missing("0be1", "registry.example/team/app:v9"))
@@ -43,7 +43,7 @@ fn other_registry() -> Option<contract::View> {
 }
 
 #[test]
-fn an_entry_holds_those_alone_that_know_it() {
+fn entry_blocks_only_nodes_that_have_it() {
     let sample = Sample::of(3).alone(1, unavailable()).alone(2, unavailable()).waiting(3, "registry.example/a:1", 1_000);
     let rows = rows_of(sample);
     assert_eq!((shown(&rows), rows[0].node_count), (vec![("registry.example", 2, 1)], 2));
@@ -89,7 +89,7 @@ fn a_budget_and_the_back_off_of_its_owner_are_one_row() {
 }
 
 #[test]
-fn what_an_entry_holds_waits_in_no_queue() {
+fn blocked_pull_is_not_counted_as_queued() {
     let queued = BudgetState { waiting_count: 2, known: KnownLimits::default(), ..budget(OWNER, 0) };
     let (held, free) = ("registry.example/team/app:v9", "registry.example/a:1");
     let sample = Sample::of(3).knowing(&missing("0be1", held)).led(queued).waiting(3, held, 1).waiting(2, free, 1);

@@ -99,7 +99,7 @@ fn sentence(status: &Status) -> String {
 /// The sentence on a node that has lost its bus, and how it goes on.
 pub(in crate::commands) fn without_a_bus(node: &NodeName, since_ms: u64, reason: &str) -> String {
     let since = units::age(since_ms);
-    format!("{node} has no bus for {since}: {reason}, it goes on by kubelet's rule and connects again by itself")
+    format!("{node} has no bus for {since}: {reason}, it uses kubelet's back-off and reconnects automatically")
 }
 
 /// The sentence on a silent node, on the other nodes, and how it reconnects.

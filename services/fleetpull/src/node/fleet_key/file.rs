@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_what_stands_before_the_end_of_the_line() {
+    fn trailing_newline_is_stripped() {
         let key = read(&[b'k'; 32]).expect("long enough");
         assert_eq!(read(&[&[b'k'; 32][..], b"\r\n"].concat()), Ok(key));
         assert_ne!(read(&[b'k'; 33]), Ok(key));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_with_what_to_do_and_without_its_content() {
+    fn invalid_key_file_is_refused_with_advice_and_without_content() {
         let short = read(b"s3cret-but-too-short\n").expect_err("20 bytes");
         assert!(short.contains("has 20 bytes") && short.contains("/dev/urandom") && !short.contains("s3cret"), "{short}");
         assert!(read(&[b'\n'; 100]).expect_err("nothing but lines").contains("has 0 bytes"));

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_no_key_is_neither_used_nor_replaced() {
+    async fn invalid_stored_key_is_neither_used_nor_replaced() {
         let hub = hub();
         let bucket = hub.bucket(&bucket_spec(SharedBucket::keys(&Fleet::default()))).await.unwrap();
         bucket.put(FLEET_KEY, Bytes::from_static(b"short"), None).await.unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_no_key_is_news_once_and_so_is_the_key_after_it() {
+    fn invalid_key_and_its_correction_are_each_reported_once() {
         let not_a_key = |revision| Err(NoKey::NotAKey { bytes: 5, revision });
         let key = || Ok([7; FLEET_KEY_BYTES]);
         let mut content = Content::default();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_key_never_shows_what_is_there() {
+    fn error_about_an_invalid_key_shows_no_content() {
         let shown = read(&Entry { key: FLEET_KEY.to_owned(), value: Bytes::from_static(b"s3cret"), revision: 1 }).unwrap_err().to_string();
         assert!(shown.contains("6 bytes") && !shown.contains("s3cret"), "{shown}");
     }

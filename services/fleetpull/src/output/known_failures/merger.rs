@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_put_together() {
+    fn merged_entries_are_bounded() {
         let mut merger = Merger::default();
         for number in 0..11 {
             merger.add(&node(&format!("n{number}")), (0..1_000).map(|image| own(&format!("a:{image}"))).collect());

@@ -29,7 +29,7 @@ fn columns_line_up() {
 }
 
 #[test]
-fn names_and_sentences_give_way_and_figures_stay() {
+fn narrow_table_shortens_texts_and_keeps_figures() {
     let whole = sample().lines(&Look::of_width(None));
     assert!(whole[1].contains(IMAGE) && whole[1].contains("from a proxy"), "{whole:#?}");
     let narrow = sample().lines(&Look::of_width(Some(60)));

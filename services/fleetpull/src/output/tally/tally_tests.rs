@@ -94,7 +94,7 @@ fn a_thousand_nodes_fit_on_a_screen() {
 }
 
 #[test]
-fn remaining_time_follows_from_the_pace() {
+fn remaining_time_follows_from_byte_rate() {
     let mut tally = Tally::of(6, 1, "NATS");
     let at = |tally: &mut Tally, second: u64| tally.see_time(Duration::from_secs(second), second * 1_000);
     tally.see_node(&node(1), &[pull(PullState::Pulling, 1_000, 0)], &[], 0);
@@ -114,7 +114,7 @@ fn remaining_time_follows_from_the_pace() {
 }
 
 #[test]
-fn contact_that_is_lost_stands_above_what_was_true_then() {
+fn lost_contact_is_first_line() {
     let mut tally = Tally::of(3, 1, "NATS");
     tally.see_bus(&BusHealth::Disconnected { reason: "connection refused".to_owned() }, Duration::from_secs(4));
     tally.see_time(Duration::from_secs(22), 0);
@@ -125,7 +125,7 @@ fn contact_that_is_lost_stands_above_what_was_true_then() {
 }
 
 #[test]
-fn no_text_or_figure_of_a_node_tears_a_line() {
+fn extreme_texts_and_figures_of_a_node_stay_in_their_line() {
     let bad = "x\u{1b}[2J\u{9b}2Jz\u{7f}\u{202e}\r\nforged";
     let image = format!("r.example/{}:v1", "a".repeat(4_000));
     let long: NodeName = "n".repeat(253).parse().expect("a name");

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_what_is_there() {
+    fn counters_match_permits() {
         let (mut permits, mut random, mut ids) = (Permits::default(), Random::seeded(1), Vec::new());
         for step in 0..2_000 {
             let now = Duration::from_millis(step);

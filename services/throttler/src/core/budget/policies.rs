@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_goes_before_the_settings_and_a_lower_cap_of_a_nodes_file_binds_that_node() {
+    fn policy_overrides_settings_except_lower_own_cap() {
         let none = Caps::default();
         let table = [
             // The caps of the node's file and of the policy; the limits in force for the fleet, and the own caps of this node in addition.

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nothing_waits() {
+    fn unlimited_rate_never_waits() {
         let mut rate_limiter = RateLimiter::new(0.0);
         assert!((0..1_000).all(|_| rate_limiter.take(Duration::ZERO)));
         assert_eq!(rate_limiter.ready_in(Duration::ZERO, 50), Duration::ZERO);

@@ -118,7 +118,7 @@ fn at_cap() -> AdaptiveRate {
 }
 
 #[test]
-fn failures_of_one_node_move_nothing_and_those_of_several_do() {
+fn only_failures_of_several_nodes_cut_rate() {
     let now = Duration::from_secs(1);
     let mut rate = at_cap();
     for _ in 0..100 {

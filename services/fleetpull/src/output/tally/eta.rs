@@ -12,11 +12,11 @@ const LEAST: Duration = Duration::from_secs(3);
 
 /// The fetched bytes by time, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct Eta {
     samples: VecDeque<(Duration, u64)>,
 }
 
-impl Pace {
+impl Eta {
     /// Takes the number of fetched bytes at a time since the start of the job. It is ignored within [`EVERY`] of the last one.
     pub(super) fn see(&mut self, at: Duration, done_bytes: u64) {
         if self.samples.back().is_some_and(|(last, _)| at < *last + EVERY) {
@@ -50,27 +50,27 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn seen(samples: &[(u64, u64)]) -> Pace {
-        let mut pace = Pace::default();
-        samples.iter().for_each(|(second, bytes)| pace.see(Duration::from_secs(*second), *bytes));
-        pace
+    fn seen(samples: &[(u64, u64)]) -> Eta {
+        let mut eta = Eta::default();
+        samples.iter().for_each(|(second, bytes)| eta.see(Duration::from_secs(*second), *bytes));
+        eta
     }
 
     #[test]
-    fn a_pace_is_that_of_the_last_half_minute() {
+    fn rate_is_of_the_last_30_s() {
         assert_eq!(seen(&[]).bytes_per_second(), None);
         assert_eq!(seen(&[(0, 0), (2, 200)]).bytes_per_second(), None, "two seconds say nothing");
         assert_eq!(seen(&[(0, 0), (4, 400)]).bytes_per_second(), Some(100));
         assert_eq!(seen(&[(0, 0), (10, 1_000_000), (41, 1_000_000), (45, 1_000_000)]).bytes_per_second(), Some(0), "a stall is seen");
-        let pace = seen(&[(0, 0), (4, 400)]);
-        assert_eq!((pace.milliseconds_for(1_000), pace.milliseconds_for(u64::MAX)), (Some(10_000), Some(u64::MAX)), "nothing overflows");
+        let eta = seen(&[(0, 0), (4, 400)]);
+        assert_eq!((eta.milliseconds_for(1_000), eta.milliseconds_for(u64::MAX)), (Some(10_000), Some(u64::MAX)), "nothing overflows");
         assert_eq!(seen(&[(0, 5), (4, 5)]).milliseconds_for(1), None, "nothing comes");
     }
 
     #[test]
-    fn a_clock_that_goes_back_moves_nothing() {
-        let pace = seen(&[(0, 0), (4, 400), (1, 9_000), (3, 0)]);
-        assert_eq!(pace.bytes_per_second(), Some(100));
+    fn backward_clock_keeps_eta() {
+        let eta = seen(&[(0, 0), (4, 400), (1, 9_000), (3, 0)]);
+        assert_eq!(eta.bytes_per_second(), Some(100));
         assert_eq!(seen(&[(0, 900), (4, 0)]).bytes_per_second(), Some(0), "nor do bytes that are fewer");
     }
 }
