@@ -7,7 +7,7 @@ use contract::{EventDetails, EventReason, PullEvent, TraceContext};
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, EntryNews, EntryNewsKind};
+use crate::core::knowledge::{About, EntryNews, EntryNewsKind, UNCONFIRMED_FOR};
 use crate::outbound::milliseconds;
 
 impl BackoffTracker {
@@ -73,6 +73,10 @@ fn message(now: Duration, reason: EventReason, news: &EntryNews, lasted: Duratio
     let next = format!("next attempt in {}", duration(whole_seconds(next)));
     let nodes = if news.reporters == 1 { "1 node reports it".to_owned() } else { format!("{} nodes report it", news.reporters) };
     match reason {
+        // Other nodes are not refused because of one node's report.
+        EventReason::BackoffOpened if news.reporters == 1 => {
+            format!("{what} fails on 1 node, and others wait {} at most before they try: {cause} ({next})", duration(UNCONFIRMED_FOR))
+        }
         EventReason::BackoffOpened => format!("{what} is held back for all nodes: {cause} ({nodes}; {next})"),
         EventReason::BackoffProbed => format!("{what} was tried for all nodes and still fails after {since}: {cause} ({next})"),
         EventReason::BackoffReleased => format!("{what} is not held back any more: it succeeds again after {since}"),
@@ -113,12 +117,18 @@ mod tests {
         };
         let released =
             EntryNews { kind: EntryNewsKind::Released, cause: String::new(), next_attempt: None, reporters: 0, step: 0, ..opened.clone() };
+        let opened_by_one = EntryNews { reporters: 1, ..opened.clone() };
         let probed = EntryNews { kind: EntryNewsKind::Probed, ..opened.clone() };
         let table = [
             (
                 EventReason::BackoffOpened,
                 &opened,
                 "registry r.example:443 from zone a is held back for all nodes: ErrImagePull: connection refused (3 nodes report it; next attempt in 2s)",
+            ),
+            (
+                EventReason::BackoffOpened,
+                &opened_by_one,
+                "registry r.example:443 from zone a fails on 1 node, and others wait 4s at most before they try: ErrImagePull: connection refused (next attempt in 2s)",
             ),
             (
                 EventReason::RegistryUnavailable,
