@@ -138,6 +138,14 @@ fn pod_name(text: &str) -> Result<String, String> {
 #[command(after_help = "\
 Examples:
   fleetpull explain busybox                       how it is read; is it here?
+/// The answer of `fleetpull explain` if nothing is named.
+const NOTHING_NAMED: &str = "\
+explain needs an image, a pod or the ID of a row; one of these comes next:
+  fleetpull status                      what holds pulls back in the whole fleet
+  fleetpull explain IMAGE               one image
+  fleetpull explain pod NAMESPACE/NAME  all images that a pod waits for
+  fleetpull explain ID                  a row of the status";
+
   fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
   fleetpull explain 7f3a                          a row of `fleetpull status`
   fleetpull explain pod shop/web-0                all images that a pod waits for
@@ -155,10 +163,12 @@ back-off for it: pulls that were asked for with --pod.
 
 Exit status: 1 when the reference cannot be read, a node did not answer, nothing
 is known of the pod, or a pull in this process would fail before any registry is
-asked.")]
+asked; 2 when nothing is named.")]
 pub struct ExplainArgs {
     /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
-    #[arg(value_name = "IMAGE|ID|pod", value_parser = image, add = completion::images())]
+What holds pulls back in the whole fleet is what `fleetpull status` shows.
+
+    #[arg(value_name = "IMAGE|ID|pod", value_parser = image, default_value = "", hide_default_value = true, add = completion::images())]
     pub image: String,
     /// The pod, behind the word `pod`.
     #[arg(value_name = "NAMESPACE/NAME")]
@@ -182,7 +192,7 @@ impl ExplainArgs {
     /// pod/web-0.
     ///
     /// # Errors
-    /// The words name neither a pod nor an image.
+    /// The words name neither a pod nor an image, or there are none.
     pub fn selected_pod(&self) -> Result<Option<PodRef>, UsageError> {
         let namespace = self.namespace.as_deref();
         let name = match (&self.pod, namespace) {
@@ -190,6 +200,9 @@ impl ExplainArgs {
             (Some(_), _) => return Err(UsageError("explain takes one image, or `pod NAMESPACE/NAME`".to_owned())),
             (None, Some(_)) => {
                 pod::name_of(&self.image).ok_or_else(|| UsageError("-n is a pod's: explain pod NAME -n NAMESPACE".to_owned()))?
+        if self.image.is_empty() {
+            return Err(UsageError(NOTHING_NAMED.to_owned()));
+        }
             }
             (None, None) => return Ok(None),
         };

@@ -288,6 +288,8 @@ fn explain_refuses_an_unreadable_reference_with_the_correct_form() {
         let refused = place.run(&["explain", "-o", "json", image]).expect(1).object();
         assert!(refused["error"].as_str().unwrap().contains("couldn't parse image name"), "{refused}");
     }
+    let nothing_named = place.run(&["explain"]).expect(2);
+    assert!(nothing_named.stderr.contains("  fleetpull status  ") && !nothing_named.stderr.contains("Usage:"), "{nothing_named}");
     assert!(place.run(&["explain", "busybox", "--node", "n1"]).expect(2).stderr.contains("give --nats URL"));
     let alone = place.run(&["explain", "-o", "json", "busybox", "--nats", "nats://127.0.0.1:1"]).expect(1).object();
     assert_eq!(alone["repository"], "docker.io/library/busybox", "how it is read is known without a bus");

@@ -56,10 +56,11 @@ impl Verdict {
 /// Shows how a reference is parsed, and what would happen if it were pulled now.
 pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let question = &args.asked.question;
+    let selected_pod = args.selected_pod()?;
     let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
     // A bus error ends this command and is reported then, so it is not logged.
     configuration.start_log("error");
-    if let Some(pod) = args.selected_pod()? {
+    if let Some(pod) = selected_pod {
         return actix::System::new().block_on(pod::explain(args, &configuration, &pod));
     }
     if let Some(exit) = actix::System::new().block_on(explain_row(args, &configuration)) {
