@@ -11,7 +11,7 @@ use contract::{EventReason, EventType, NodeName, PodRef};
 
 use super::groups::{NodesQuestionArgs, OutputArgs, QuestionArgs, RuntimeArgs, SettingsArgs};
 use super::image::image;
-use super::list::{ListArgs, ListFormat};
+use super::list::{ColourChoice, ListArgs, ListFormat};
 use super::pod;
 use super::pull::policy;
 use crate::completion;
@@ -23,15 +23,17 @@ use crate::exit::UsageError;
 Examples:
   fleetpull events --nats nats://nats:4222            what agents keep, oldest first
   fleetpull events --since 2h --reason Failed         from the fleet's stream, also of lost nodes
-  fleetpull events --since 7d --until 6d --limit 100  the newest 100 of that day
+  fleetpull events --tail 20                          the newest 20 of the fleet's stream
+  fleetpull events --since 7d --until 6d --tail 100   the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
+  fleetpull events --follow --tail 10                 the newest 10, then new ones
   fleetpull events --type Warning --since 1h          what went wrong
   fleetpull events --for pod/web-0 -n shop            of one pod
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Anyone with a plain NATS client reads the same: nats sub 'fleetpull.v1.evt.>'")]
 pub struct EventsArgs {
-    /// Only new ones, as they come, until Ctrl-C.
+    /// New ones as they come, until Ctrl-C; with --since or --tail, older ones first.
     #[arg(short, long)]
     pub follow: bool,
     /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed,
@@ -60,12 +62,15 @@ pub struct EventsArgs {
     /// From the fleet's stream: only what happened before that.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Moment>,
-    /// From the fleet's stream: at most this number of events, the newest.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "follow")]
-    pub limit: Option<u32>,
+    /// From the fleet's stream: only the newest of these events, this many; with --follow, before the new ones.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub tail: Option<u32>,
     /// Without the line of column names.
     #[arg(long)]
     pub no_headers: bool,
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true)]
+    pub color: ColourChoice,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
@@ -75,7 +80,7 @@ impl EventsArgs {
     /// True if the fleet's stream is read instead of the agents' own stores.
     #[must_use]
     pub fn is_history(&self) -> bool {
-        self.since.is_some() || self.until.is_some() || self.limit.is_some()
+        self.since.is_some() || self.until.is_some() || self.tail.is_some()
     }
 
     /// The given pod, if any.
@@ -133,11 +138,6 @@ fn pod_name(text: &str) -> Result<String, String> {
     pod::name_of(text).map(str::to_owned).ok_or_else(|| "events are of pods: write pod/NAME -n NAMESPACE; for an image, --image".to_owned())
 }
 
-/// Show how an image reference is read, and what would happen to a pull of it now.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  fleetpull explain busybox                       how it is read; is it here?
 /// The answer of `fleetpull explain` if nothing is named.
 const NOTHING_NAMED: &str = "\
 explain needs an image, a pod or the ID of a row; one of these comes next:
@@ -146,6 +146,11 @@ explain needs an image, a pod or the ID of a row; one of these comes next:
   fleetpull explain pod NAMESPACE/NAME  all images that a pod waits for
   fleetpull explain ID                  a row of the status";
 
+/// Show how an image reference is read, and what would happen to a pull of it now.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fleetpull explain busybox                       how it is read; is it here?
   fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
   fleetpull explain 7f3a                          a row of `fleetpull status`
   fleetpull explain pod shop/web-0                all images that a pod waits for
@@ -161,13 +166,13 @@ the store and the logins of this process.
 Of a pod, agents know the images that are being pulled, wait, stand or are in
 back-off for it: pulls that were asked for with --pod.
 
+What holds pulls back in the whole fleet is what `fleetpull status` shows.
+
 Exit status: 1 when the reference cannot be read, a node did not answer, nothing
 is known of the pod, or a pull in this process would fail before any registry is
 asked; 2 when nothing is named.")]
 pub struct ExplainArgs {
     /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
-What holds pulls back in the whole fleet is what `fleetpull status` shows.
-
     #[arg(value_name = "IMAGE|ID|pod", value_parser = image, default_value = "", hide_default_value = true, add = completion::images())]
     pub image: String,
     /// The pod, behind the word `pod`.
@@ -195,14 +200,14 @@ impl ExplainArgs {
     /// The words name neither a pod nor an image, or there are none.
     pub fn selected_pod(&self) -> Result<Option<PodRef>, UsageError> {
         let namespace = self.namespace.as_deref();
+        if self.image.is_empty() {
+            return Err(UsageError(NOTHING_NAMED.to_owned()));
+        }
         let name = match (&self.pod, namespace) {
             (Some(name), _) if pod::is_kind(&self.image) => name,
             (Some(_), _) => return Err(UsageError("explain takes one image, or `pod NAMESPACE/NAME`".to_owned())),
             (None, Some(_)) => {
                 pod::name_of(&self.image).ok_or_else(|| UsageError("-n is a pod's: explain pod NAME -n NAMESPACE".to_owned()))?
-        if self.image.is_empty() {
-            return Err(UsageError(NOTHING_NAMED.to_owned()));
-        }
             }
             (None, None) => return Ok(None),
         };

@@ -103,7 +103,7 @@ impl Manner {
         let is_wide = self.format == ListFormat::Wide;
         // The reader of a pipe gets the full width.
         let width = if is_wide { None } else { terminal_width() };
-        Look { width, is_wide, has_header: self.has_header, has_colour: self.colour.is_wanted(io::stdout().is_terminal(), &variable) }
+        Look { width, is_wide, has_header: self.has_header, has_colour: has_colour(self.colour) }
     }
 }
 
@@ -111,6 +111,12 @@ impl Manner {
 #[must_use]
 pub fn terminal_width() -> Option<usize> {
     Term::stdout().size_checked().map(|(_, columns)| usize::from(columns).max(WIDTH_LEAST) - 1)
+}
+
+/// True if colours are written to stdout.
+#[must_use]
+pub fn has_colour(choice: ColourChoice) -> bool {
+    choice.is_wanted(io::stdout().is_terminal(), &variable)
 }
 
 fn variable(name: &str) -> Option<String> {
