@@ -262,10 +262,11 @@ Examples:
   fleetpull pulls -o wide                             with ids, callers and time left
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-A standing pull (pull --wait) has a row of its own, with what it waits for;
--o wide shows its id in full, which `fleetpull cancel` takes as it takes the
-image, and -o name prints it. With -o json each line has a kind: pull,
-standing_pull, or node for one that is silent.")]
+Each pull has one row. That of a standing pull (pull --wait) says `standing`
+while it waits, and what for; -o wide shows its id in full, which `fleetpull
+cancel` takes as it takes the image, and -o name prints it. With -o json each
+line has a kind: pull, standing_pull (also where its pull has a line), or node
+for one that is silent.")]
 pub struct PullsArgs {
     /// How the list is shown.
     #[command(flatten)]

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use clock::Clock;
 use contract::NodeName;
+use contract::messages::agent::BusLoss;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::{Reference, ReferenceError};
 
@@ -33,8 +34,8 @@ struct Findings {
     known: Vec<Known>,
     /// Selected nodes that the fleet knows but that do not answer.
     silent: Vec<Silent>,
-    /// The asked node, if it has no bus, with the time since the loss in milliseconds and the reason.
-    bus_lost: Option<(NodeName, u64, String)>,
+    /// The asked node, if it has lost its bus.
+    bus_lost: Option<(NodeName, BusLoss)>,
 }
 
 /// The explanation of a pull by one node, or by this process.
@@ -175,10 +176,10 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
 }
 
 /// The loss of the bus that the agent behind a socket reports.
-async fn bus_lost(client: &FleetClient) -> Option<(NodeName, u64, String)> {
+async fn bus_lost(client: &FleetClient) -> Option<(NodeName, BusLoss)> {
     if client.bus().is_some() {
         return None;
     }
     let described = client.nodes().await.ok()?;
-    described.iter().find_map(|node| status::bus_lost(node).map(|(since_ms, reason)| (node.node.clone(), since_ms, reason)))
+    described.into_iter().find_map(|node| Some((node.node, node.bus_loss?)))
 }

@@ -42,7 +42,7 @@ registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images,
 FLEET    prod-eu, 5 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    5: 5 ready, version 0.1.0
-PULLS    0 running, 8 waiting, 0 standing, oldest wait 4m
+PULLS    0 running, 8 waiting, oldest wait 4m
 ID    WHAT                         STATE        CAUSE     SINCE  NEXT    WAITING
 7f3a  registry.example             unavailable  503 (n1)  4m12s  in 3s   5 nodes
 0be1  registry.exa.../team/job:v3  not found    404 (n1)  11m    in 41s  0
@@ -52,7 +52,7 @@ registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images, ne
 FLEET    prod-eu, 5 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    5: 5 ready, version 0.1.0
-PULLS    0 running, 8 waiting, 0 standing, oldest wait 4m
+PULLS    0 running, 8 waiting, oldest wait 4m
 ID    WHAT                          SCOPE   STATE        CAUSE     SINCE  NEXT ATTEMPT  WAITING
 7f3a  registry.example              zone a  unavailable  503 (n1)  4m12s  in 3s         5 nodes, 2 images
 0be1  registry.example/team/job:v3  image   not found    404 (n1)  11m    in 41s        0
@@ -74,7 +74,7 @@ registry.example/team/app:v9: not found for 11m, 404 (n1),
 FLEET    prod-eu, 3 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 2 waiting, 0 standing, oldest wait 11m
+PULLS    0 running, 2 waiting, oldest wait 11m
 ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  2 nodes
 ",
@@ -83,7 +83,7 @@ registry.example/team/app:v9: not found for 11m, 404 (n1), 2 nodes wait for 1 im
 FLEET    prod-eu, 3 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 2 waiting, 0 standing, oldest wait 11m
+PULLS    0 running, 2 waiting, oldest wait 11m
 ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
 0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        2 nodes, 1 image
 ",
@@ -110,7 +110,7 @@ registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image,
 FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 3 waiting, 0 standing, oldest wait 120m
+PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
 91c0  registry.example  0/100 left  429 (n1)             4m12s  in 134m  3 nodes
 9c26  ghcr.example      slowed      37/s of 200/s; o...  -      -        0
@@ -120,7 +120,7 @@ registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next
 FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 3 waiting, 0 standing, oldest wait 120m
+PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              SCOPE  STATE       CAUSE                    SINCE  NEXT ATTEMPT  WAITING
 91c0  registry.example  quota  0/100 left  429 (n1)                 4m12s  in 134m       3 nodes, 1 image
 9c26  ghcr.example      rate   slowed      37/s of 200/s; overload  -      -             0
@@ -137,7 +137,8 @@ fn nats_that_is_dead_as_one_node_sees_it() {
             answers.of_one_node = true;
             answers.answered_in_ms = None;
             let described = NodeDescription { state: state.to_owned(), since_ms: 252_000, oldest_unsent_ms: 250_000, ..description(1) };
-            answers.nodes[0] = NodeDescription { waiting: 1, ..described };
+            let bus_loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
+            answers.nodes[0] = NodeDescription { waiting: 1, bus_loss: Some(bus_loss), ..described };
         })
     };
     assert_shown(
@@ -151,7 +152,7 @@ n1 has no bus for 4m12s: connection refused (os error 111),
 BUS      lost for 4m12s, oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
-PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
+PULLS    0 running, 1 waiting, oldest wait 60s
 ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  1 node
 ",
@@ -161,7 +162,7 @@ n1 has no bus for 4m12s: connection refused (os error 111), it goes on by kubele
 BUS      lost for 4m12s, oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
-PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
+PULLS    0 running, 1 waiting, oldest wait 60s
 ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
 0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        1 node, 1 image
 ",
@@ -183,7 +184,7 @@ n3 is silent for 4m12s: is its agent running,
 FLEET    prod-eu, 2 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
-PULLS    0 running, 0 waiting, 0 standing
+PULLS    0 running, 0 waiting
 ",
             r"
 n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it,
@@ -191,7 +192,7 @@ n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 node
 FLEET    prod-eu, 2 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
-PULLS    0 running, 0 waiting, 0 standing
+PULLS    0 running, 0 waiting
 ",
         ],
     );
@@ -212,10 +213,10 @@ all is well: 3 of 3 nodes are ready, nothing is held back
 FLEET    prod-eu, 3 enforce
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 0 waiting, 0 standing";
+PULLS    0 running, 0 waiting";
     assert_eq!(text, expected);
     let busy = shown(Sample::of(3).led(budget(OWNER, 31)).waiting(3, "busybox", 100), 80);
-    assert!(busy.starts_with("all is well: ") && busy.ends_with("0 running, 3 waiting, 0 standing, oldest wait 0s"), "{busy}");
+    assert!(busy.starts_with("all is well: ") && busy.ends_with("0 running, 3 waiting, oldest wait 0s"), "{busy}");
     let one = Sample::of(1).with(|answers| answers.of_one_node = true);
     assert!(shown(one, 80).starts_with("all is well on n1: nothing is held back\nFLEET    prod-eu, as n1 knows it, 1 enforce\n"));
 }

@@ -27,7 +27,6 @@ use model::Status;
 pub(super) use about::{name, state_in_words};
 pub(super) use explain::explain;
 pub(super) use ids::is_id;
-pub(super) use model::bus_lost;
 pub(super) use show::{next_attempt, silent, without_a_bus};
 
 /// The width of lines without a terminal, in columns.

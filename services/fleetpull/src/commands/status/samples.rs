@@ -42,6 +42,8 @@ pub(super) fn description(number: usize) -> NodeDescription {
         oldest_unsent_ms: 0,
         share: "enforce".to_owned(),
         reads_versions: vec![1],
+        policy_revision: 41,
+        bus_loss: None,
     }
 }
 

@@ -1,15 +1,16 @@
 //! The status as lines: a sentence on the worst problem, four lines on the fleet, and a table of the rows.
 
 use contract::NodeName;
+use contract::messages::agent::BusLoss;
 
 use super::model::{BusState, Nodes, Sharing, Status, Unwell};
 use super::row::{Row, What};
 use crate::commands::backoff::pause_line;
 use crate::output::known_failures::named_few;
 use crate::output::layout::{without_middle, wrapped};
-use crate::output::one_line;
 use crate::output::table::{Cell, Column, Look, Table};
 use crate::output::units::{self, SOON_MS};
+use crate::output::{one_line, standing_pull};
 
 /// The most lines, so that the status of a fleet of any size fits on one screen.
 const LINES_MOST: usize = 40;
@@ -74,9 +75,9 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
 /// The sentence on the worst problem.
 fn sentence(status: &Status) -> String {
     let Status { bus, nodes, rows, of_node, .. } = status;
-    if let (Some((since_ms, reason)), Some(node)) = (&bus.lost, of_node) {
+    if let (Some(lost), Some(node)) = (&bus.lost, of_node) {
         let waits = rows.first().map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
-        return format!("{}{waits}", without_a_bus(node, *since_ms, reason));
+        return format!("{}{waits}", without_a_bus(node, lost));
     }
     if let Some(row) = rows.first() {
         return sentence_of(row);
@@ -97,9 +98,9 @@ fn sentence(status: &Status) -> String {
 }
 
 /// The sentence on a node that has lost its bus, and how it goes on.
-pub(in crate::commands) fn without_a_bus(node: &NodeName, since_ms: u64, reason: &str) -> String {
-    let since = units::age(since_ms);
-    format!("{node} has no bus for {since}: {reason}, it goes on by kubelet's rule and connects again by itself")
+pub(in crate::commands) fn without_a_bus(node: &NodeName, lost: &BusLoss) -> String {
+    let since = units::age(lost.since_ms);
+    format!("{node} has no bus for {since}: {}, it goes on by kubelet's rule and connects again by itself", lost.reason)
 }
 
 /// The sentence on a silent node, on the other nodes, and how it reconnects.
@@ -154,7 +155,7 @@ fn fleet(status: &Status) -> String {
 fn bus(bus: &BusState) -> String {
     let state = match (&bus.lost, bus.answered_in_ms) {
         // The sentence already says why.
-        (Some((since_ms, _)), _) => format!("lost for {}", units::age(*since_ms)),
+        (Some(lost), _) => format!("lost for {}", units::age(lost.since_ms)),
         (None, Some(answered_in_ms)) => format!("connected, an agent answers in {answered_in_ms} ms"),
         (None, None) => "connected".to_owned(),
     };
@@ -193,7 +194,7 @@ fn nodes(nodes: &Nodes) -> String {
 fn pulls(status: &Status) -> String {
     let pulls = &status.pulls;
     let oldest = pulls.oldest_wait_ms.map(|oldest_ms| format!(", oldest wait {}", units::age(oldest_ms))).unwrap_or_default();
-    format!("{} running, {} waiting, {} standing{oldest}", pulls.running, pulls.waiting, pulls.standing)
+    format!("{}{oldest}", standing_pull::counts(pulls.running, pulls.waiting, pulls.standing))
 }
 
 fn what(row: &Row) -> &str {
