@@ -4,10 +4,11 @@ use anyhow::Result;
 use contract::messages::pull_coordinator::{
     ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
 };
-use contract::{NodeName, PodRef};
+use contract::{FailureClass, NodeName, PodRef};
 use image::Reference;
 use serde::Serialize;
 
+use super::holds::Budgets;
 use super::watch::ListRequest;
 use crate::cli::PullsArgs;
 use crate::exit::Exit;
@@ -58,7 +59,8 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     let request = ListRequest::of(args.asked.question.output, &args.list, &COLUMNS)?;
     request.show(&args.asked.question, async |client: &FleetClient| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let (answered, unanswered) = ask(client, &nodes).await;
+        let (mut answered, unanswered) = ask(client, &nodes).await;
+        delay(client, &mut answered).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         let mut listing = listing(&answered, &silent);
         if request.has_objects() {
@@ -87,6 +89,23 @@ async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<NodePulls>, Vec<S
         }
     }
     (answered, unanswered)
+}
+
+/// Makes the next attempt of each standing pull that was refused for too many requests wait for the quota of its registry, if that is used
+/// up.
+async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
+    let is_limited = |status: &StandingPullStatus| status.class == Some(FailureClass::RateLimited);
+    let limited = answered.iter().filter(|of_node| of_node.standing_pulls.iter().any(is_limited)).map(|of_node| of_node.node.clone());
+    let limited: Vec<NodeName> = limited.collect();
+    if limited.is_empty() {
+        return;
+    }
+    let budgets = Budgets::of(client, &limited).await;
+    for status in answered.iter_mut().flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
+        let registry = Reference::parse(&status.image).map(|reference| reference.registry().to_owned());
+        let wait_ms = registry.ok().and_then(|registry| budgets.quota_wait(&registry));
+        status.next_attempt_ms = status.next_attempt_ms.map(|left_ms| left_ms.max(wait_ms.unwrap_or_default()));
+    }
 }
 
 fn objects(answered: &[NodePulls], silent: &[Silent], now_ms: u64) -> Vec<String> {

@@ -162,8 +162,9 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
 /// Asks the nodes about a pull, and adds the budget leaders' answers and all back-off entries of the image.
 async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) -> Findings {
     let mut answers = client.ask_each(nodes, question).await;
-    if answers.iter().any(|(_, explanation)| explanation.as_ref().is_ok_and(|explanation| explanation.budget.is_some())) {
-        let budgets = Budgets::of(client, nodes).await;
+    let has_budget = answers.iter().any(|(_, explanation)| explanation.as_ref().is_ok_and(|explanation| explanation.budget.is_some()));
+    let budgets = if has_budget { Budgets::of(client, nodes).await } else { Budgets::default() };
+    if has_budget {
         answers.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
     }
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, explanation)| Verdict { node: Some(node), explanation }).collect();
@@ -171,7 +172,8 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
         verdict.explanation.as_ref().is_ok_and(|explanation| explanation.class.is_some() || explanation.next_attempt_ms.is_some())
     });
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
-    let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
+    let mut known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
+    budgets.delay(&mut known);
     Findings { verdicts, known, ..Findings::default() }
 }
 
