@@ -21,12 +21,12 @@ use crate::exit::UsageError;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull events --nats nats://nats:4222            what agents keep, oldest first
-  fleetpull events --since 2h --reason Failed         from the fleet's stream, also of lost nodes
-  fleetpull events --tail 20                          the newest 20 of the fleet's stream
+  fleetpull events --nats nats://nats:4222            what agents keep
+  fleetpull events --since 2h --reason Failed         of lost nodes as well
+  fleetpull events --tail 20                          the newest 20
   fleetpull events --since 7d --until 6d --tail 100   the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
-  fleetpull events --follow --tail 10                 the newest 10, then new ones
+  fleetpull events --follow --tail 10                 the newest 10 first
   fleetpull events --type Warning --since 1h          what went wrong
   fleetpull events --for pod/web-0 -n shop            of one pod
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
@@ -150,11 +150,11 @@ explain needs an image, a pod or the ID of a row; one of these comes next:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull explain busybox                       how it is read; is it here?
-  fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
-  fleetpull explain 7f3a                          a row of `fleetpull status`
-  fleetpull explain pod shop/web-0                all images that a pod waits for
-  fleetpull explain pod/web-0 -n shop             the same
+  fleetpull explain busybox                      how it is read; is it here?
+  fleetpull explain app:v2 --node n1 --nats ...  what would happen on n1
+  fleetpull explain 7f3a                         a row of `fleetpull status`
+  fleetpull explain pod shop/web-0               all images that a pod waits for
+  fleetpull explain pod/web-0 -n shop            the same
 
 When the fleet holds the image back, it shows why, since when, which node found
 out by which attempt and trace, which node makes the next attempt and when, and
@@ -220,10 +220,10 @@ impl ExplainArgs {
 #[command(after_help = "\
 Examples:
   fleetpull nodes --nats nats://nats:4222
-  fleetpull nodes --watch --sort-by age           the youngest first, read anew every 2 s
+  fleetpull nodes --watch --sort-by age           the youngest first
   fleetpull nodes -o wide --show-labels
   fleetpull nodes -o name -l zone=a               names alone, for scripts
-  fleetpull nodes n1 --nats nats://nats:4222      all of n1: state, settings, registries
+  fleetpull nodes n1 --nats nats://nats:4222      all of n1
   fleetpull nodes n1 --counters                   all counters of n1
   fleetpull nodes n1 --metrics                    as Prometheus scrapes them
 
@@ -259,7 +259,7 @@ Examples:
   fleetpull pulls --nats nats://nats:4222             on every node
   fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
   fleetpull pulls --watch --sort-by age               read anew every 2 s
-  fleetpull pulls -o wide                             with ids, callers and time left
+  fleetpull pulls -o wide                             with ids and callers
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Each pull has one row. That of a standing pull (pull --wait) says `standing`
@@ -280,7 +280,7 @@ pub struct PullsArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull cancel app:v2 --nats nats://nats:4222     all standing pulls of it, on every node
+  fleetpull cancel app:v2 --nats nats://nats:4222     on every node
   fleetpull cancel 4bf92f3577b34da6a3ce929d0e0e4736   those of one command
 
 What runs for a cancelled standing pull is stopped, and its callers get an error

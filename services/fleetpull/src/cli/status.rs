@@ -9,10 +9,10 @@ use super::groups::QuestionArgs;
 #[command(after_help = "\
 Examples:
   fleetpull status --nats nats://nats:4222
-  fleetpull status --watch                        read anew every 2 s, until Ctrl-C
-  fleetpull status -o json                        one object
+  fleetpull status --watch                     read anew every 2 s, until Ctrl-C
+  fleetpull status -o json                     one object
   fleetpull status --agent unix:///var/lib/fleetpull/state/n1/agent.sock
-  fleetpull explain 7f3a                          a row by its ID
+  fleetpull explain 7f3a                       a row by its ID
 
 At most 40 lines, whatever the size of the fleet; the worst comes first, and
 what is well is not listed. WAITING counts the nodes that wait with a pull or a
