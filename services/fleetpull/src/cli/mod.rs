@@ -32,7 +32,7 @@ pub use groups::{
     FleetArgs, Format, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs,
     SettingsArgs,
 };
-pub use list::{ColourChoice, ListArgs, ListFormat};
+pub use list::{ColourChoice, ListArgs, ListFormat, TableArgs};
 pub use nats_auth::NatsAuthArgs;
 pub use nats_setup::{AccountsArgs, NatsSetupArgs};
 pub use policy::{PolicyArgs, PolicyCommand, PolicyDiffArgs, PolicyGetArgs, PolicySetArgs};

@@ -8,6 +8,7 @@ use image::{ImagePattern, Reference};
 
 use super::groups::{Flag, LogArgs, NodesQuestionArgs, OutputArgs, RuntimeArgs, SettingsArgs};
 use super::image::image;
+use super::list::{ListFormat, TableArgs};
 use super::pull::duration;
 use crate::completion;
 
@@ -18,7 +19,9 @@ Examples:
   fleetpull images                    in this user's store, for root the agent's
   fleetpull images --store ./images
   fleetpull images --runtime cri      what containerd or CRI-O lists
-  fleetpull images -o json            one object a line, with whole digests
+  fleetpull images -o wide            with whole digests
+  fleetpull images --sort-by size
+  fleetpull images -o json            one object a line
   fleetpull images --all-nodes --nats nats://nats:4222
   fleetpull images --node n1 --node n2 -o json
 
@@ -36,9 +39,12 @@ pub struct ImagesArgs {
     /// Runtime, for this machine.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
+    /// How the list is shown.
+    #[command(flatten)]
+    pub table: TableArgs,
     /// Which nodes, and how facts are written.
     #[command(flatten)]
-    pub asked: NodesQuestionArgs,
+    pub asked: NodesQuestionArgs<ListFormat>,
 }
 
 impl ImagesArgs {
