@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::groups::QuestionArgs;
+use super::list::ColourChoice;
 
 /// Show on one screen what is wrong in the fleet.
 #[derive(Clone, Debug, Args)]
@@ -24,6 +25,9 @@ pub struct StatusArgs {
     /// Read it anew every 2 s, until Ctrl-C.
     #[arg(short, long)]
     pub watch: bool,
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true)]
+    pub color: ColourChoice,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub question: QuestionArgs,

@@ -4,11 +4,11 @@ use contract::NodeName;
 use contract::messages::agent::BusLoss;
 
 use super::model::{BusState, Nodes, Sharing, Status, Unwell};
-use super::row::{Row, What};
+use super::row::{Row, Source, What};
 use crate::commands::backoff::pause_line;
 use crate::output::known_failures::named_few;
 use crate::output::layout::{without_middle, wrapped};
-use crate::output::table::{Cell, Column, Look, Table};
+use crate::output::table::{Cell, Column, Look, Table, Tone};
 use crate::output::units::{self, SOON_MS};
 use crate::output::{one_line, standing_pull};
 
@@ -47,8 +47,8 @@ static IN_SHORT: [Column; 7] = [
     Column::new("WAITING"),
 ];
 
-/// The whole status, in lines of at most `width` columns.
-pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
+/// The whole status, in lines of at most `width` columns without terminal control characters but those of colours.
+pub(super) fn lines(status: &Status, width: usize, has_colour: bool) -> Vec<String> {
     let mut lines = wrapped(&one_line(&sentence(status)), width);
     let bus = ("BUS", bus(&status.bus));
     let mut parts = vec![("FLEET", fleet(status)), bus, ("NODES", nodes(&status.nodes)), ("PULLS", pulls(status))];
@@ -62,7 +62,7 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
     let room = LINES_MOST.saturating_sub(lines.len() + 2);
     let shown = status.rows.get(..room).unwrap_or(&status.rows);
     if !shown.is_empty() {
-        lines.extend(table_of(shown, width));
+        lines.extend(table_of(shown, &Look { has_colour, ..Look::of_width(Some(width)) }));
     }
     let more = (status.rows.len() - shown.len()) as u64 + status.left_out;
     if more > 0 {
@@ -207,15 +207,14 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 /// The table with all columns if they fit, else with fewer columns and short words.
-fn table_of(rows: &[Row], width: usize) -> Vec<String> {
-    let look = Look::of_width(Some(width));
+fn table_of(rows: &[Row], look: &Look) -> Vec<String> {
     let mut table = Table::new(&IN_FULL);
     rows.iter().for_each(|row| table.add(&row.id, in_full(row)));
-    if !table.fits(&look) {
+    if !table.fits(look) {
         table = Table::new(&IN_SHORT);
         rows.iter().for_each(|row| table.add(&row.id, in_short(row)));
     }
-    table.lines(&look)
+    table.lines(look)
 }
 
 fn in_full(row: &Row) -> Vec<Cell> {
@@ -227,13 +226,21 @@ fn in_full(row: &Row) -> Vec<Cell> {
         0 => "0".to_owned(),
         nodes => format!("{}, {}", counted(nodes, "node"), counted(row.waiting.images, "image")),
     };
-    [row.id.as_str(), what(row), &row.scope, &row.state_in_words, &row.cause, &since(row), &next, &waiting].map(Cell::from).to_vec()
+    let [id, what, scope, cause, since] = [row.id.as_str(), what(row), &row.scope, &row.cause, &since(row)].map(Cell::from);
+    vec![id, what, scope, state(row), cause, since, Cell::from(next), Cell::from(waiting)]
 }
 
 fn in_short(row: &Row) -> Vec<Cell> {
     let next = if row.prober.is_some() { "now".to_owned() } else { units::due(row.next_attempt_ms) };
     let waiting = if row.waiting.nodes == 0 { "0".to_owned() } else { counted(row.waiting.nodes, "node") };
-    [row.id.as_str(), what(row), &row.state_in_words, &row.cause, &since(row), &next, &waiting].map(Cell::from).to_vec()
+    let [id, what, cause, since] = [row.id.as_str(), what(row), &row.cause, &since(row)].map(Cell::from);
+    vec![id, what, state(row), cause, since, Cell::from(next), Cell::from(waiting)]
+}
+
+/// The state. A budget that has not used up its quota only slows pulls down.
+fn state(row: &Row) -> Cell {
+    let is_slower = row.source == Source::Budget && !row.figures.as_ref().is_some_and(|figures| figures.is_spent);
+    Cell::from(row.state_in_words.as_str()).toned(if is_slower { Tone::Warning } else { Tone::Bad })
 }
 
 fn since(row: &Row) -> String {
