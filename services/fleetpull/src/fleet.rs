@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
 use anyhow::{Context as _, Result, anyhow, bail};
-use bus::{BusRef, MessagingRef};
+use bus::{BusError, BusRef, MessagingRef};
 use clock::Clock;
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
@@ -89,8 +89,10 @@ async fn advise(configuration: &Configuration, error: anyhow::Error) -> anyhow::
     if Exit::of_error(&error) == Exit::Usage {
         return error;
     }
+    if !error.chain().any(|cause| matches!(cause.downcast_ref(), Some(BusError::Disconnected { .. }))) {
+        return error;
+    }
     let text = output::error_text(&error);
-    let Some(text) = text.strip_suffix("; trying again") else { return error };
     let found = local_agent(configuration).await.ok().flatten();
     let url = found.map_or_else(|| "unix://STATE_DIR/agent.sock".to_owned(), |agent| agent.url);
     anyhow!("{text}. An agent on this machine answers without the bus: --agent {url}")

@@ -24,7 +24,8 @@ impl Handler<Ask<ListPulls>> for PullCoordinator {
     fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
         let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
         let answered = self.answered.and(self.core.ended_without_caller());
-        MessageResult(Ok(PullList { pulls, answered, standing: self.core.standing_count() as u64 }))
+        let (standing, resting) = (self.core.standing_count() as u64, self.core.resting_count() as u64);
+        MessageResult(Ok(PullList { pulls, answered, standing, resting }))
     }
 }
 

@@ -68,8 +68,9 @@ fn standing_pull_on_a_node_without_fleet_follows_its_own_backoff() {
     let status = world.core.standing_pulls(world.now).remove(0);
     assert_eq!((status.state, status.next_attempt_ms, status.callers), (StandingPullState::Held, Some(10_000), 1));
     assert_eq!((status.cause.as_str(), status.class), ("ErrImagePull: gone", Some(FailureClass::NotFound)));
-    assert_eq!(world.let_pass(9_999), []);
+    assert_eq!((world.let_pass(9_999), world.core.resting_count()), (vec![], 1));
     let flight = next_flight(&mut world, 1);
+    assert_eq!(world.core.resting_count(), 0, "it is counted as a pull");
     bring(&mut world, flight);
     let answer = world.answer_to(caller);
     assert_eq!((answer.outcome, answer.standing_pull), (OutcomeKind::Pulled, Some(id(1))));

@@ -170,7 +170,7 @@ pub enum EventType {
 impl EventType {
     /// The word, as Kubernetes writes it.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
             Self::Warning => "Warning",

@@ -192,12 +192,14 @@ impl Agent {
             labels: self.identity.labels.clone(),
             zone: self.identity.zone.clone(),
             pulling: counts.pulls.pulling,
-            waiting: counts.pulls.waiting,
+            waiting: counts.pulls.waiting + counts.pulls.resting,
             standing: counts.pulls.standing,
             backoff: counts.backoff.held + counts.backoff.shared.binding,
             oldest_unsent_ms: counts.events.oldest_age_ms,
             share: counts.share().to_owned(),
             reads_versions: vec![MESSAGE_VERSION],
+            policy_revision: counts.permits.policy_revision,
+            bus_loss: self.condition.bus_loss(now),
         }
     }
 

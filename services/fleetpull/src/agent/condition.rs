@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bus::BusHealth;
 use clock::Now;
+use contract::messages::agent::BusLoss;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -15,8 +16,8 @@ use super::readings::BUS_STATES;
 pub(super) struct Condition {
     /// What is wrong with the bus.
     bus: Option<String>,
-    /// When the bus was lost, as RFC 3339 text. None if it is connected.
-    lost_at: Option<String>,
+    /// Since when the bus is lost, and why it is not connected now. None if it is connected.
+    loss: Option<Loss>,
     /// What is wrong with the runtime.
     runtime: Option<String>,
     /// When the agent started, on the monotonic clock.
@@ -26,6 +27,14 @@ pub(super) struct Condition {
     /// How often the bus was lost.
     bus_losses: u64,
     is_connected: bool,
+}
+
+/// The loss of the bus.
+#[derive(Clone, Debug)]
+struct Loss {
+    since: Now,
+    /// Each attempt to connect brings a new reason; the time of the loss stays.
+    reason: String,
 }
 
 impl Condition {
@@ -40,18 +49,18 @@ impl Condition {
         if was_connected && !self.is_connected {
             self.bus_losses += 1;
         }
-        if self.is_connected {
-            self.lost_at = None;
-        }
-        self.change(now, |condition| match health {
-            BusHealth::Connected => condition.bus = None,
-            BusHealth::Degraded { reason, .. } => condition.bus = Some(reason.clone()),
+        self.loss = match health {
+            BusHealth::Connected | BusHealth::Degraded { .. } => None,
             BusHealth::Disconnected { reason } => {
-                // Each attempt to connect brings a new reason; the time of the loss stays.
-                let lost_at = condition.lost_at.get_or_insert_with(|| rfc_3339(now));
-                condition.bus = Some(format!("no bus since {lost_at}: {reason}"));
+                let since = self.loss.as_ref().map_or(now, |loss| loss.since);
+                Some(Loss { since, reason: reason.clone() })
             }
-        });
+        };
+        let problem = match (health, &self.loss) {
+            (BusHealth::Degraded { reason, .. }, _) => Some(reason.clone()),
+            (_, loss) => loss.as_ref().map(|Loss { since, reason }| format!("no bus since {}: {reason}", rfc_3339(*since))),
+        };
+        self.change(now, |condition| condition.bus = problem);
     }
 
     /// Takes the current problem of the runtime, or none.
@@ -69,6 +78,13 @@ impl Condition {
     /// The problem of each part.
     pub(super) fn health(&self) -> Health {
         Health { runtime: self.runtime.clone(), bus: self.bus.clone() }
+    }
+
+    /// The loss of the bus, for the node's description. None if the bus is connected.
+    pub(super) fn bus_loss(&self, now: Now) -> Option<BusLoss> {
+        let Loss { since, reason } = self.loss.as_ref()?;
+        let lasts = now.monotonic.saturating_sub(since.monotonic);
+        Some(BusLoss { since_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX), reason: reason.clone() })
     }
 
     /// One of [`BUS_STATES`](super::readings::BUS_STATES).
@@ -142,6 +158,7 @@ mod tests {
         condition.see_bus(at(25), &without("refused"));
         assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z: refused");
         assert_eq!(condition.lasts(at(30)).as_secs(), 10);
+        assert_eq!(condition.bus_loss(at(30)), Some(BusLoss { since_ms: 10_000, reason: "refused".to_owned() }));
         condition.see_bus(at(40), &BusHealth::Connected);
         assert_eq!((condition.state().as_str(), condition.lasts(at(41)).as_secs()), ("ok", 41), "the agent is as old as it is");
         condition.see_bus(at(50), &without("lost"));
@@ -163,7 +180,7 @@ mod tests {
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_runtime(at(9), Some("containerd: no answer".to_owned()));
         assert_eq!(condition.state(), "degraded: no JetStream; runtime containerd: no answer");
-        assert_eq!(condition.bus_state(), "degraded");
+        assert_eq!((condition.bus_state(), condition.bus_loss(at(9))), ("degraded", None));
         condition.see_bus(at(10), &BusHealth::Connected);
         assert_eq!(condition.state(), "degraded: runtime containerd: no answer");
         assert_eq!(condition.lasts(at(11)).as_secs(), 10);

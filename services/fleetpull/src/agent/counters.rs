@@ -28,6 +28,7 @@ pub(super) struct PullCounts {
     pub(super) waiting: u64,
     pub(super) callers: u64,
     pub(super) standing: u64,
+    pub(super) resting: u64,
     pub(super) answered: AnswerCounts,
 }
 
@@ -39,6 +40,7 @@ impl PullCounts {
             waiting: in_state(PullState::Waiting),
             callers: list.pulls.iter().map(|pull| u64::from(pull.callers)).sum(),
             standing: list.standing,
+            resting: list.resting,
             answered: list.answered,
         }
     }
@@ -154,7 +156,7 @@ mod tests {
         };
         let pulls = vec![pull(PullState::Pulling, 3), pull(PullState::Waiting, 1), pull(PullState::Waiting, 1)];
         let answered = AnswerCounts { failed_total: 7, ..AnswerCounts::default() };
-        let list = PullList { pulls, answered, standing: 4 };
-        assert_eq!(PullCounts::of(&list), PullCounts { pulling: 1, waiting: 2, callers: 5, standing: 4, answered });
+        let list = PullList { pulls, answered, standing: 4, resting: 2 };
+        assert_eq!(PullCounts::of(&list), PullCounts { pulling: 1, waiting: 2, callers: 5, standing: 4, resting: 2, answered });
     }
 }

@@ -218,6 +218,8 @@ mod tests {
             oldest_unsent_ms: 0,
             share: String::new(),
             reads_versions: Vec::new(),
+            policy_revision: 0,
+            bus_loss: None,
         };
         let advice = "started 2023-11-14T22:13:20Z): give this one another name with --node or node.name, or stop that one";
         let text = held_by(&holder);

@@ -15,8 +15,8 @@ use crate::completion;
 #[command(after_help = "\
 Examples:
   fleetpull backoff list --nats nats://nats:4222
-  fleetpull backoff explain app:v2                  why does it wait, and which node found out?
-  fleetpull backoff clear app:v2                    it was pushed: ask again now
+  fleetpull backoff explain app:v2   why does it wait, and which node found out?
+  fleetpull backoff clear app:v2     it was pushed: ask again now
   fleetpull backoff pause --registry registry.example --for 15m
   fleetpull backoff resume
 
@@ -50,9 +50,9 @@ pub enum BackoffCommand {
 #[command(after_help = "\
 Examples:
   fleetpull backoff list --nats nats://nats:4222
-  fleetpull backoff list -l zone=a -o json          as the nodes of zone a see it
+  fleetpull backoff list -l zone=a -o json         as the nodes of zone a see it
   fleetpull backoff list --registry registry.example --limit 1000
-  fleetpull backoff list -o wide                    keys, views, reporters
+  fleetpull backoff list -o wide                   keys, views, reporters
   fleetpull backoff list --watch --sort-by since
   fleetpull backoff list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
@@ -86,7 +86,7 @@ pub struct BackoffListArgs {
 #[command(after_help = "\
 Examples:
   fleetpull backoff explain app:v2 --nats nats://nats:4222
-  fleetpull backoff explain 316e2d02                the beginning of a key is enough
+  fleetpull backoff explain 316e2d02            the beginning of a key is enough
 
 Exit status: 1 when nothing holds it back, or a node did not answer.")]
 pub struct BackoffExplainArgs {
@@ -172,8 +172,8 @@ Examples:
   fleetpull budget list --nats nats://nats:4222
   fleetpull budget list -o json
 
-A registry counts pulls by login or by address: all nodes that it counts as one share
-a budget, which one node leads and hands out.")]
+A registry counts pulls by login or by address: all nodes that it counts as one
+share a budget, which one node leads and hands out.")]
 pub struct BudgetArgs {
     /// What to do.
     #[command(subcommand)]
@@ -192,7 +192,7 @@ pub enum BudgetCommand {
 #[command(after_help = "\
 Examples:
   fleetpull budget list --nats nats://nats:4222
-  fleetpull budget list -o wide                     pulls at once, why the rate is low, address and route
+  fleetpull budget list -o wide                why a rate is low, address, route
   fleetpull budget list --watch --sort-by resets
   fleetpull budget list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 

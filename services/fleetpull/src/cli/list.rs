@@ -50,21 +50,29 @@ impl ColourChoice {
     }
 }
 
-/// How a list is shown.
+/// How a table is shown.
 #[derive(Clone, Debug, Default, Args)]
-pub struct ListArgs {
+pub struct TableArgs {
     /// Without the line of column names.
     #[arg(long, help_heading = OWN)]
     pub no_headers: bool,
     /// Sort the rows by this column: its name as the header has it, in any case and with - for a space.
     #[arg(long, value_name = "COLUMN", help_heading = OWN)]
     pub sort_by: Option<String>,
-    /// Refresh every 2 s, until Ctrl-C.
-    #[arg(short, long, help_heading = OWN)]
-    pub watch: bool,
     /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true, help_heading = OWN)]
     pub color: ColourChoice,
+}
+
+/// How a list is shown that can be watched.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ListArgs {
+    /// How its table is shown.
+    #[command(flatten)]
+    pub table: TableArgs,
+    /// Read it anew every 2 s, until Ctrl-C.
+    #[arg(short, long, help_heading = OWN)]
+    pub watch: bool,
 }
 
 #[cfg(test)]

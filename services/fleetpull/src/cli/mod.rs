@@ -32,7 +32,7 @@ pub use groups::{
     FleetArgs, Format, LogArgs, NatsArgs, NodesQuestionArgs, OutputArgs, OutputFormat, QuestionArgs, RegistryArgs, RuntimeArgs,
     SettingsArgs,
 };
-pub use list::{ColourChoice, ListArgs, ListFormat};
+pub use list::{ColourChoice, ListArgs, ListFormat, TableArgs};
 pub use nats_auth::NatsAuthArgs;
 pub use nats_setup::{AccountsArgs, NatsSetupArgs};
 pub use policy::{PolicyArgs, PolicyCommand, PolicyDiffArgs, PolicyGetArgs, PolicySetArgs};
@@ -59,7 +59,7 @@ const STYLES: Styles = Styles::styled()
 /// Without anything installed, `fleetpull pull` fetches images into a folder by itself. With a NATS server, `fleetpull run`
 /// on every node makes a fleet of them: `fleetpull pull --all-nodes`, `fleetpull events --follow`, `fleetpull nodes`.
 #[derive(Debug, Parser)]
-#[command(name = "fleetpull", version, styles = STYLES, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "fleetpull", version, styles = STYLES, arg_required_else_help = true, max_term_width = HELP_WIDTH, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -68,17 +68,20 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  fleetpull demo                                   see it work, with nothing installed
+  fleetpull demo                                   see it work
   fleetpull pull busybox --store ./images          pull one image into ./images
   fleetpull run --nats nats://nats:4222            be this node's agent
-  fleetpull pull --all-nodes app:v2 --nats ...     pull on every node of the fleet
-  fleetpull status                                 what is wrong in the fleet, the worst first
+  fleetpull pull --all-nodes app:v2 --nats ...     pull on all nodes
+  fleetpull status                                 what is wrong, worst first
   fleetpull explain app:v2                         why does this image not come?
 
 `fleetpull COMMAND --help` says more, with examples.
 
 Exit status: 0 all there; 1 failed; 2 wrong usage; 3 some there, some not;
 4 all in back-off; 5 out of time.";
+
+/// The width of help, in columns, on a wider terminal and without one.
+const HELP_WIDTH: usize = 80;
 
 /// The name that kubectl gives its plugin `kubectl-fleetpull`.
 const PLUGIN: &str = "kubectl fleetpull";

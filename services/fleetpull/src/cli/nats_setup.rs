@@ -13,7 +13,7 @@ use super::groups::{Flag, LogArgs, NatsArgs, OutputArgs, SettingsArgs};
 Examples:
   fleetpull nats-setup --nats nats://nats:4222 --nats-nkey setup.nk
   fleetpull nats-setup --dry-run -o json               what would be done
-  fleetpull nats-setup --replicas 1                    in a cluster of two servers
+  fleetpull nats-setup --replicas 1                    for two servers
   fleetpull nats-setup --accounts nats --node n1 --node n2 --operator ann
 
 Run it once for each fleet, with the login `setup` of its accounts, and again

@@ -66,8 +66,8 @@ pub struct PolicyGetArgs {
 Examples:
   fleetpull policy set policy.toml --dry-run
   fleetpull policy set policy.toml --if-revision 7
-  fleetpull policy set -                            the document comes from stdin
-  fleetpull policy set /dev/null                    no caps of the fleet's any more
+  fleetpull policy set -                         the document comes from stdin
+  fleetpull policy set /dev/null                 no caps of the fleet's any more
 
 The document replaces the one before as a whole. If the policy changes while
 this command runs, or is not at the revision of --if-revision, nothing is

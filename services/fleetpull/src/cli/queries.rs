@@ -11,7 +11,7 @@ use contract::{EventReason, EventType, NodeName, PodRef};
 
 use super::groups::{NodesQuestionArgs, OutputArgs, QuestionArgs, RuntimeArgs, SettingsArgs};
 use super::image::image;
-use super::list::{ListArgs, ListFormat};
+use super::list::{ColourChoice, ListArgs, ListFormat};
 use super::pod;
 use super::pull::policy;
 use crate::completion;
@@ -21,17 +21,19 @@ use crate::exit::UsageError;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull events --nats nats://nats:4222            what agents keep, oldest first
-  fleetpull events --since 2h --reason Failed         from the fleet's stream, also of lost nodes
-  fleetpull events --since 7d --until 6d --limit 100  the newest 100 of that day
+  fleetpull events --nats nats://nats:4222            what agents keep
+  fleetpull events --since 2h --reason Failed         of lost nodes as well
+  fleetpull events --tail 20                          the newest 20
+  fleetpull events --since 7d --until 6d --tail 100   the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
+  fleetpull events --follow --tail 10                 the newest 10 first
   fleetpull events --type Warning --since 1h          what went wrong
   fleetpull events --for pod/web-0 -n shop            of one pod
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Anyone with a plain NATS client reads the same: nats sub 'fleetpull.v1.evt.>'")]
 pub struct EventsArgs {
-    /// Only new ones, as they come, until Ctrl-C.
+    /// New ones as they come, until Ctrl-C; with --since or --tail, older ones first.
     #[arg(short, long)]
     pub follow: bool,
     /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed,
@@ -60,12 +62,15 @@ pub struct EventsArgs {
     /// From the fleet's stream: only what happened before that.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Moment>,
-    /// From the fleet's stream: at most this number of events, the newest.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "follow")]
-    pub limit: Option<u32>,
+    /// From the fleet's stream: only the newest of these events, this many; with --follow, before the new ones.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub tail: Option<u32>,
     /// Without the line of column names.
     #[arg(long)]
     pub no_headers: bool,
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true)]
+    pub color: ColourChoice,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub asked: NodesQuestionArgs,
@@ -75,7 +80,7 @@ impl EventsArgs {
     /// True if the fleet's stream is read instead of the agents' own stores.
     #[must_use]
     pub fn is_history(&self) -> bool {
-        self.since.is_some() || self.until.is_some() || self.limit.is_some()
+        self.since.is_some() || self.until.is_some() || self.tail.is_some()
     }
 
     /// The given pod, if any.
@@ -133,15 +138,23 @@ fn pod_name(text: &str) -> Result<String, String> {
     pod::name_of(text).map(str::to_owned).ok_or_else(|| "events are of pods: write pod/NAME -n NAMESPACE; for an image, --image".to_owned())
 }
 
+/// The answer of `fleetpull explain` if nothing is named.
+const NOTHING_NAMED: &str = "\
+explain needs an image, a pod or the ID of a row; one of these comes next:
+  fleetpull status                      what holds pulls back in the whole fleet
+  fleetpull explain IMAGE               one image
+  fleetpull explain pod NAMESPACE/NAME  all images that a pod waits for
+  fleetpull explain ID                  a row of the status";
+
 /// Show how an image reference is read, and what would happen to a pull of it now.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull explain busybox                       how it is read; is it here?
-  fleetpull explain app:v2 --node n1 --nats ...   what would happen on n1
-  fleetpull explain 7f3a                          a row of `fleetpull status`
-  fleetpull explain pod shop/web-0                all images that a pod waits for
-  fleetpull explain pod/web-0 -n shop             the same
+  fleetpull explain busybox                      how it is read; is it here?
+  fleetpull explain app:v2 --node n1 --nats ...  what would happen on n1
+  fleetpull explain 7f3a                         a row of `fleetpull status`
+  fleetpull explain pod shop/web-0               all images that a pod waits for
+  fleetpull explain pod/web-0 -n shop            the same
 
 When the fleet holds the image back, it shows why, since when, which node found
 out by which attempt and trace, which node makes the next attempt and when, and
@@ -153,12 +166,14 @@ the store and the logins of this process.
 Of a pod, agents know the images that are being pulled, wait, stand or are in
 back-off for it: pulls that were asked for with --pod.
 
+What holds pulls back in the whole fleet is what `fleetpull status` shows.
+
 Exit status: 1 when the reference cannot be read, a node did not answer, nothing
 is known of the pod, or a pull in this process would fail before any registry is
-asked.")]
+asked; 2 when nothing is named.")]
 pub struct ExplainArgs {
     /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
-    #[arg(value_name = "IMAGE|ID|pod", value_parser = image, add = completion::images())]
+    #[arg(value_name = "IMAGE|ID|pod", value_parser = image, default_value = "", hide_default_value = true, add = completion::images())]
     pub image: String,
     /// The pod, behind the word `pod`.
     #[arg(value_name = "NAMESPACE/NAME")]
@@ -182,9 +197,12 @@ impl ExplainArgs {
     /// pod/web-0.
     ///
     /// # Errors
-    /// The words name neither a pod nor an image.
+    /// The words name neither a pod nor an image, or there are none.
     pub fn selected_pod(&self) -> Result<Option<PodRef>, UsageError> {
         let namespace = self.namespace.as_deref();
+        if self.image.is_empty() {
+            return Err(UsageError(NOTHING_NAMED.to_owned()));
+        }
         let name = match (&self.pod, namespace) {
             (Some(name), _) if pod::is_kind(&self.image) => name,
             (Some(_), _) => return Err(UsageError("explain takes one image, or `pod NAMESPACE/NAME`".to_owned())),
@@ -202,10 +220,10 @@ impl ExplainArgs {
 #[command(after_help = "\
 Examples:
   fleetpull nodes --nats nats://nats:4222
-  fleetpull nodes --watch --sort-by age           the youngest first, refreshed every 2 s
+  fleetpull nodes --watch --sort-by age           the youngest first
   fleetpull nodes -o wide --show-labels
   fleetpull nodes -o name -l zone=a               names alone, for scripts
-  fleetpull nodes n1 --nats nats://nats:4222      all of n1: state, settings, registries
+  fleetpull nodes n1 --nats nats://nats:4222      all of n1
   fleetpull nodes n1 --counters                   all counters of n1
   fleetpull nodes n1 --metrics                    as Prometheus scrapes them
 
@@ -241,13 +259,14 @@ Examples:
   fleetpull pulls --nats nats://nats:4222             on every node
   fleetpull pulls --node n1 --nats nats://nats:4222   on n1 alone
   fleetpull pulls --watch --sort-by age               refreshed every 2 s
-  fleetpull pulls -o wide                             with ids, callers and time left
+  fleetpull pulls -o wide                             with ids and callers
   fleetpull pulls --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-A standing pull (pull --wait) has a row of its own, with what it waits for;
--o wide shows its id in full, which `fleetpull cancel` takes as it takes the
-image, and -o name prints it. With -o json each line has a kind: pull,
-standing_pull, or node for one that is silent.")]
+Each pull has one row. That of a standing pull (pull --wait) says `standing`
+while it waits, and what for; -o wide shows its id in full, which `fleetpull
+cancel` takes as it takes the image, and -o name prints it. With -o json each
+line has a kind: pull, standing_pull (also where its pull has a line), or node
+for one that is silent.")]
 pub struct PullsArgs {
     /// How the list is shown.
     #[command(flatten)]
@@ -261,7 +280,7 @@ pub struct PullsArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull cancel app:v2 --nats nats://nats:4222     all standing pulls of it, on every node
+  fleetpull cancel app:v2 --nats nats://nats:4222     on every node
   fleetpull cancel 4bf92f3577b34da6a3ce929d0e0e4736   those of one command
 
 What runs for a cancelled standing pull is stopped, and its callers get an error

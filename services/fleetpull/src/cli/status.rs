@@ -3,16 +3,17 @@
 use clap::Args;
 
 use super::groups::QuestionArgs;
+use super::list::ColourChoice;
 
 /// Show on one screen what is wrong in the fleet.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   fleetpull status --nats nats://nats:4222
-  fleetpull status --watch                        refreshed every 2 s, until Ctrl-C
-  fleetpull status -o json                        one object
+  fleetpull status --watch                     refreshed every 2 s, until Ctrl-C
+  fleetpull status -o json                     one object
   fleetpull status --agent unix:///var/lib/fleetpull/state/n1/agent.sock
-  fleetpull explain 7f3a                          a row by its ID
+  fleetpull explain 7f3a                       a row by its ID
 
 At most 40 lines, whatever the size of the fleet; the worst comes first, and
 what is well is not listed. WAITING counts the nodes that wait with a pull or a
@@ -24,6 +25,9 @@ pub struct StatusArgs {
     /// Refresh every 2 s, until Ctrl-C.
     #[arg(short, long)]
     pub watch: bool,
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_possible_values = true)]
+    pub color: ColourChoice,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub question: QuestionArgs,

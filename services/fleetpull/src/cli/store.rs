@@ -8,6 +8,7 @@ use image::{ImagePattern, Reference};
 
 use super::groups::{Flag, LogArgs, NodesQuestionArgs, OutputArgs, RuntimeArgs, SettingsArgs};
 use super::image::image;
+use super::list::{ListFormat, TableArgs};
 use super::pull::duration;
 use crate::completion;
 
@@ -15,10 +16,12 @@ use crate::completion;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull images                      in this user's store, for root the agent's
+  fleetpull images                    in this user's store, for root the agent's
   fleetpull images --store ./images
-  fleetpull images --runtime cri        what containerd or CRI-O lists
-  fleetpull images -o json              one object a line, with whole digests
+  fleetpull images --runtime cri      what containerd or CRI-O lists
+  fleetpull images -o wide            with whole digests
+  fleetpull images --sort-by size
+  fleetpull images -o json            one object a line
   fleetpull images --all-nodes --nats nats://nats:4222
   fleetpull images --node n1 --node n2 -o json
 
@@ -36,9 +39,12 @@ pub struct ImagesArgs {
     /// Runtime, for this machine.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
+    /// How the list is shown.
+    #[command(flatten)]
+    pub table: TableArgs,
     /// Which nodes, and how facts are written.
     #[command(flatten)]
-    pub asked: NodesQuestionArgs,
+    pub asked: NodesQuestionArgs<ListFormat>,
 }
 
 impl ImagesArgs {
@@ -70,8 +76,9 @@ Examples:
   fleetpull rm busybox --store ./images --dry-run
 
 An image goes in all spellings of its name (busybox, busybox:latest) and for all
-platforms; app@sha256:... takes every tag of app with that digest. Its blobs stay until `fleetpull prune`,
-because other images may need them; rm prints how much a prune would free.
+platforms; app@sha256:... takes every tag of app with that digest. Its blobs
+stay until `fleetpull prune`, because other images may need them; rm prints how
+much a prune would free.
 Containerd and CRI-O remove their own images: crictl rmi IMAGE.
 
 Exit status: 1 when an image is not there; the others are removed all the same.")]
@@ -91,10 +98,10 @@ pub struct RmArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull prune                                  blobs that no image needs
-  fleetpull prune --dry-run                        how much would that free?
-  fleetpull prune --older-than 30d                 first all images of a month ago
-  fleetpull prune --older-than 30d --keep 'registry.example/base/*' --keep app:v1
+  fleetpull prune                                blobs that no image needs
+  fleetpull prune --dry-run                      how much would that free?
+  fleetpull prune --older-than 30d               first all images of a month ago
+  fleetpull prune --older-than 30d --keep 'r.example/base/*' --keep app:v1
 
 Without --older-than no image is removed. It counts from when a pull entered
 the image last, not from its last use; images that another program put into the
@@ -102,8 +109,8 @@ store have no such time and stay. --keep takes an image as `rm` does, or a
 pattern with * for any text, which is compared with the name as it was asked for
 and in full, with registry and tag.
 
-Agents and other pulls may go on meanwhile: what they need stays. So do the blobs
-of a pull that was interrupted less than a day ago, as far as they are partial.
+Agents and other pulls may go on meanwhile: what they need stays. So do partial
+blobs of a pull that was interrupted less than a day ago.
 Another program that writes into the store at that moment (skopeo) is not
 noticed. A prune that is killed leaves no broken image; the next one goes on.")]
 pub struct PruneArgs {

@@ -1,8 +1,9 @@
-//! Finds the budgets and quotas that delay pulls, from each budget's leader. Used by `explain`, `backoff list`, `backoff clear` and
-//! `pull --dry-run`.
+//! Finds the budgets and quotas that delay pulls, from each budget's leader. Used by `status`, `explain`, `pulls`, `backoff list`,
+//! `backoff clear` and `pull --dry-run`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use contract::messages::backoff_tracker::EntryKind;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation};
 use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit};
 use contract::{NodeName, registry_of_budget};
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use super::budget::{self, Budget, Merger};
 use crate::fleet::FleetClient;
+use crate::output::known_failures::Known;
 use crate::output::units;
 
 /// The known budgets, with their leaders' values.
@@ -60,6 +62,21 @@ impl Budgets {
         explanation.verdict = explanation.in_one_sentence();
     }
 
+    /// Makes the next attempt of each entry about a budget wait for the quota of the budget, if that is used up.
+    pub(super) fn delay(&self, known: &mut [Known]) {
+        for known in known.iter_mut().filter(|known| known.entry.about.kind == EntryKind::Budget) {
+            let wait_ms = self.by_owner.get(&known.entry.about.owner).and_then(|budget| quota_wait(&budget.state));
+            known.wait_for_quota(wait_ms.unwrap_or_default());
+        }
+    }
+
+    /// The milliseconds until a budget of the registry has quota again. None if one has.
+    pub(super) fn quota_wait(&self, registry: &str) -> Option<u64> {
+        let of_registry = self.by_owner.iter().filter(|(owner, _)| registry_of_budget(owner) == registry);
+        let waits: Option<Vec<u64>> = of_registry.map(|(_, budget)| quota_wait(&budget.state)).collect();
+        waits?.into_iter().min()
+    }
+
     /// Each budget that delays pulls, for this registry or for all.
     pub(super) fn held<'a>(&'a self, registry: Option<&'a str>) -> impl Iterator<Item = (&'a str, BudgetHold)> {
         let of_registry = move |owner: &str| registry.is_none_or(|registry| registry_of_budget(owner) == registry);
@@ -108,6 +125,12 @@ pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
     Some(BudgetHold { wait_ms, cause: format!("{cause}{last}") })
 }
 
+/// The milliseconds until one more pull has quota. None if there is quota, or if the time is unknown.
+fn quota_wait(state: &BudgetState) -> Option<u64> {
+    used_up(&state.known.limits)?;
+    hold(state)?.wait_ms
+}
+
 /// The quota that stops every source: a used-up common one, or if each source has used up its own, the first that resets.
 pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     let empty = |limit: &&RegistryLimit| limit.remaining == 0;
@@ -132,9 +155,12 @@ pub(super) fn tightest(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
 
 #[cfg(test)]
 mod tests {
+    use contract::View;
+    use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout};
     use contract::messages::throttler::{BudgetWaiter, KnownLimits};
 
     use super::*;
+    use crate::output::known_failures;
 
     const OWNER: &str = "default|registry.example|h||anonymous|e";
 
@@ -176,6 +202,26 @@ mod tests {
         for (state, expected) in table {
             let held = hold(&state).map(|hold| (hold.wait_ms, hold.cause));
             assert_eq!(held.as_ref().map(|(wait, cause)| (*wait, cause.as_str())), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn attempt_of_an_entry_about_a_budget_waits_for_its_quota() {
+        let node = |name: &str| name.parse::<NodeName>().expect("a name");
+        let about = EntryAbout { owner: OWNER.to_owned(), ..EntryAbout::of(EntryKind::Budget, "registry.example") };
+        let view = Some(View::default());
+        let entry = BackoffEntry { about, view, next_attempt_ms: 7_000, probed_by: Some("n1".to_owned()), ..BackoffEntry::default() };
+        for (remaining, expected, prober, of_registry) in [(0, 52_000, None, Some(52_000)), (1, 7_000, Some("n1"), None)] {
+            let mut failures = known_failures::Merger::default();
+            failures.add(&node("n1"), vec![entry.clone()]);
+            let mut known = failures.into_known();
+            let mut merger = Merger::default();
+            let state = BudgetState { leads: true, ..budget(vec![limit(None, remaining, 52_000)], &[]) };
+            merger.add(&node("n1"), BudgetList { budgets: vec![state], ..BudgetList::default() });
+            let budgets = Budgets::from_merged(merger);
+            budgets.delay(&mut known);
+            assert_eq!((known[0].due_ms(), known[0].prober(), budgets.quota_wait("registry.example")), (expected, prober, of_registry));
+            assert_eq!(budgets.quota_wait("other.example"), None);
         }
     }
 

@@ -52,7 +52,7 @@ fn print_text(args: &PruneArgs, pruned: &Pruned) {
     let would = if args.dry_run { "would " } else { "" };
     let [remove, free] = if args.dry_run { ["remove", "free"] } else { ["removed", "freed"] };
     for image in &pruned.images {
-        output::fact(&format!("{would}{remove} {} ({})", store::name(image), store::short_digest(image)));
+        output::fact(&format!("{would}{remove} {} ({})", store::name(image), store::digest(image, false)));
     }
     output::fact(&format!("{would}{free} {}", store::freed(pruned.freed)));
 }

@@ -4,9 +4,11 @@ use anyhow::Result;
 use contract::messages::pull_coordinator::{
     ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
 };
-use contract::{NodeName, PodRef};
+use contract::{FailureClass, NodeName, PodRef};
+use image::Reference;
 use serde::Serialize;
 
+use super::holds::Budgets;
 use super::watch::ListRequest;
 use crate::cli::PullsArgs;
 use crate::exit::Exit;
@@ -57,7 +59,8 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     let request = ListRequest::of(args.asked.question.output, &args.list, &COLUMNS)?;
     request.show(&args.asked.question, async |client: &FleetClient| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let (answered, unanswered) = ask(client, &nodes).await;
+        let (mut answered, unanswered) = ask(client, &nodes).await;
+        delay(client, &mut answered).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         let mut listing = listing(&answered, &silent);
         if request.has_objects() {
@@ -88,6 +91,23 @@ async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<NodePulls>, Vec<S
     (answered, unanswered)
 }
 
+/// Makes the next attempt of each standing pull that was refused for too many requests wait for the quota of its registry, if that is used
+/// up.
+async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
+    let is_limited = |status: &StandingPullStatus| status.class == Some(FailureClass::RateLimited);
+    let limited = answered.iter().filter(|of_node| of_node.standing_pulls.iter().any(is_limited)).map(|of_node| of_node.node.clone());
+    let limited: Vec<NodeName> = limited.collect();
+    if limited.is_empty() {
+        return;
+    }
+    let budgets = Budgets::of(client, &limited).await;
+    for status in answered.iter_mut().flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
+        let registry = Reference::parse(&status.image).map(|reference| reference.registry().to_owned());
+        let wait_ms = registry.ok().and_then(|registry| budgets.quota_wait(&registry));
+        status.next_attempt_ms = status.next_attempt_ms.map(|left_ms| left_ms.max(wait_ms.unwrap_or_default()));
+    }
+}
+
 fn objects(answered: &[NodePulls], silent: &[Silent], now_ms: u64) -> Vec<String> {
     let of_node = |NodePulls { node, pulls, standing_pulls }: &NodePulls| {
         let pulls = pulls.iter().map(|pull| json_line(&json_row(node, pull)));
@@ -96,15 +116,27 @@ fn objects(answered: &[NodePulls], silent: &[Silent], now_ms: u64) -> Vec<String
     answered.iter().flat_map(of_node).chain(silent.iter().map(|silent| json_line(&silent::row(silent)))).flatten().collect()
 }
 
+/// The list, with one row for each pull: a pull that a standing pull has begun is in the row of the standing pull.
 fn listing(answered: &[NodePulls], silent: &[Silent]) -> Listing {
     let mut listing = Listing::new(Table::new(&COLUMNS), "nothing is in flight or queued");
     for NodePulls { node, pulls, standing_pulls } in answered {
+        let standing_images: Vec<String> = standing_pulls.iter().map(|status| normalised(&status.image)).collect();
+        let mut merged = vec![false; standing_pulls.len()];
         for pull in pulls {
-            // A failure that delays a standing pull also delays a waiting pull of the same image.
-            let held_by = standing_pulls.iter().filter(|status| status.image == pull.image).find_map(standing_pull::held_by);
-            listing.table.add(&pull.image, cells(node, pull, held_by));
+            let image = normalised(&pull.image);
+            let place = standing_images.iter().position(|other| *other == image);
+            match (place, &pull.state) {
+                // The row of the standing pull says what the pull waits for.
+                (Some(_), PullState::Waiting) => {}
+                (Some(place), _) if !merged[place] => {
+                    merged[place] = true;
+                    let status = &standing_pulls[place];
+                    listing.table.add(&status.standing_pull.to_string(), cells(node, pull, Some(status)));
+                }
+                _ => listing.table.add(&pull.image, cells(node, pull, None)),
+            }
         }
-        for status in standing_pulls {
+        for (status, _) in standing_pulls.iter().zip(merged).filter(|(_, merged)| !merged) {
             listing.table.add(&status.standing_pull.to_string(), standing_pull::cells(node, status));
         }
     }
@@ -119,6 +151,11 @@ pub(super) fn standing<'a>(standing_pulls: impl Iterator<Item = (&'a NodeName, &
     let mut table = Table::new(&COLUMNS);
     standing_pulls.for_each(|(node, status)| table.add(&status.standing_pull.to_string(), standing_pull::cells(node, status)));
     table
+}
+
+/// The same form for all spellings of an image.
+fn normalised(image: &str) -> String {
+    Reference::parse(image).map_or_else(|_| image.to_owned(), |reference| reference.normalised().to_owned())
 }
 
 /// The average since the pull began.
@@ -141,8 +178,8 @@ fn json_row<'a>(node: &'a NodeName, pull: &'a PullStatus) -> JsonRow<'a> {
     }
 }
 
-/// `held_by` is the failure that the pull waits for, if any.
-fn cells(node: &NodeName, pull: &PullStatus, held_by: Option<String>) -> Vec<Cell> {
+/// The cells of a pull, and of the standing pull that has begun it, if any.
+fn cells(node: &NodeName, pull: &PullStatus, standing: Option<&StandingPullStatus>) -> Vec<Cell> {
     let (progress, rate) = match pull.total_bytes {
         0 => (Cell::nothing(), Cell::nothing()),
         total => {
@@ -154,7 +191,7 @@ fn cells(node: &NodeName, pull: &PullStatus, held_by: Option<String>) -> Vec<Cel
         }
     };
     let waits_for = match pull.state {
-        PullState::Waiting => Cell::from(held_by.unwrap_or_else(|| "its turn".to_owned())),
+        PullState::Waiting => Cell::from("its turn"),
         PullState::Pulling | PullState::Unknown(_) => Cell::nothing(),
     };
     vec![
@@ -164,10 +201,10 @@ fn cells(node: &NodeName, pull: &PullStatus, held_by: Option<String>) -> Vec<Cel
         progress,
         rate,
         waits_for,
-        Cell::age(pull.since_ms),
+        Cell::age(standing.map_or(pull.since_ms, |status| status.since_ms)),
         Cell::count(pull.callers.into()),
-        Cell::nothing(),
-        Cell::nothing(),
+        Cell::age_if(standing.map(|status| status.left_ms)),
+        standing.map_or_else(Cell::nothing, |status| Cell::from(status.standing_pull.to_string())),
     ]
 }
 
@@ -238,12 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn waiting_pull_shows_cause_of_its_standing_pull() {
-        let (mut answered, _) = sample();
-        let (image, cause) = (answered[0].standing_pulls[0].image.clone(), answered[0].standing_pulls[0].cause.clone());
-        answered[0].pulls = vec![pull(&image, "waiting", 0)];
-        let lines = listing(&answered[..1], &[]).table.lines(&Look::of_width(None));
-        assert!(lines[1].contains("waiting ") && lines[1].contains(" 404 (n3), in 41s "), "{cause}: {lines:#?}");
+    fn pull_of_a_standing_pull_is_in_the_row_of_the_standing_pull() {
+        let rows = |state: &str, total_bytes| {
+            let standing_pulls = vec![standing("waiting", "", Value::Null)];
+            let pulls = vec![pull("registry.example/team/app:v9", state, total_bytes)];
+            let answered = [NodePulls { node: node("n1"), pulls, standing_pulls }];
+            let wide = Look { is_wide: true, has_header: false, ..Look::of_width(None) };
+            listing(&answered, &[]).table.lines(&wide)
+        };
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        assert_eq!(rows("waiting", 0), [format!("registry.example/team/app:v9  n1  standing  -  -  its turn  11m  0  50m  {id}")]);
+        let pulling = format!("registry.example/team/app:v9  n1  pulling  25% of 8.0 MiB  512.0 KiB/s  -  11m  2  50m  {id}");
+        assert_eq!(rows("pulling", 8 << 20), [pulling]);
     }
 
     #[test]

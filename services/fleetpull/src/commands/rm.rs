@@ -45,7 +45,7 @@ fn print_removed(args: &RmArgs, image: &StoredImage) {
         OutputFormat::Text => {
             let done = if args.dry_run { "would remove" } else { "removed" };
             let platform = image.platform.as_deref().map(|platform| format!(", {platform}")).unwrap_or_default();
-            output::fact(&format!("{done} {} ({}{platform})", store::name(image), store::short_digest(image)));
+            output::fact(&format!("{done} {} ({}{platform})", store::name(image), store::digest(image, false)));
         }
     }
 }

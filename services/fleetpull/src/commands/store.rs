@@ -12,6 +12,7 @@ use settings::RuntimeKind;
 use crate::cli::StoreArgs;
 use crate::configuration::Configuration;
 use crate::exit::UsageError;
+use crate::output::table::Cell;
 use crate::output::units;
 
 /// Hex digits of a digest that are shown in text.
@@ -64,10 +65,20 @@ pub(super) fn name(image: &StoredImage) -> &str {
     image.name.as_deref().unwrap_or("<none>")
 }
 
-/// The shortened digest as text.
-pub(super) fn short_digest(image: &StoredImage) -> String {
+/// The digest as text, shortened unless `is_whole`.
+pub(super) fn digest(image: &StoredImage, is_whole: bool) -> String {
     let digest = image.digest.as_deref().unwrap_or("-");
-    digest.split_once(':').map_or_else(|| digest.to_owned(), |(kind, hex)| format!("{kind}:{}", hex.get(..DIGEST_SHOWN).unwrap_or(hex)))
+    match digest.split_once(':') {
+        Some((kind, hex)) if !is_whole => format!("{kind}:{}", hex.get(..DIGEST_SHOWN).unwrap_or(hex)),
+        _ => digest.to_owned(),
+    }
+}
+
+/// The first cells of an image's row.
+pub(super) fn cells(image: &StoredImage, is_wide: bool) -> [Cell; 4] {
+    let size = image.size_bytes.map_or_else(Cell::nothing, |bytes| Cell::from(units::bytes(bytes)).sorted_by(bytes));
+    let platform = image.platform.as_deref().unwrap_or_default();
+    [Cell::from(name(image)), Cell::from(digest(image, is_wide)), Cell::from(platform), size]
 }
 
 /// An image in JSON.
@@ -95,10 +106,10 @@ mod tests {
     #[test]
     fn image_is_written_with_what_is_known_of_it() {
         let unknown = StoredImage::default();
-        assert_eq!((name(&unknown), short_digest(&unknown).as_str()), ("<none>", "-"));
-        let digest = Some(format!("sha256:{}", "0123456789abcdef".repeat(4)));
-        let known = StoredImage { digest, pulled_at: Some(std::time::Duration::from_secs(60)), ..unknown };
-        assert_eq!(short_digest(&known), "sha256:0123456789ab");
+        assert_eq!((name(&unknown), digest(&unknown, false).as_str()), ("<none>", "-"));
+        let whole = format!("sha256:{}", "0123456789abcdef".repeat(4));
+        let known = StoredImage { digest: Some(whole.clone()), pulled_at: Some(std::time::Duration::from_secs(60)), ..unknown };
+        assert_eq!((digest(&known, false).as_str(), digest(&known, true)), ("sha256:0123456789ab", whole));
         assert_eq!((&row(&known)["pulled_at"], &row(&known)["image"]), (&json!("1970-01-01T00:01:00Z"), &Value::Null));
         assert_eq!(freed(Freed { blobs: 1, bytes: 5 }), "5 B in 1 blob");
         assert_eq!(freed(Freed { blobs: 31, bytes: 1_288_490_189 }), "1.2 GiB in 31 blobs");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clock::Clock;
 
-use crate::cli::{Format, ListArgs, ListFormat, OutputArgs, QuestionArgs};
+use crate::cli::{Format, ListArgs, ListFormat, OutputArgs, QuestionArgs, TableArgs};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::listing::{Listing, Manner};
@@ -53,12 +53,7 @@ impl<'a> ListRequest<'a> {
     /// # Errors
     /// The list has no such column to sort by.
     pub(super) fn of(output: OutputArgs<ListFormat>, list: &'a ListArgs, columns: &[Column]) -> Result<Self> {
-        let place = |title: &String| {
-            let wrong = || UsageError(format!("no column is called {title:?}: --sort-by takes {}", titles(columns)));
-            place_of(columns, title).ok_or_else(wrong)
-        };
-        let sorted_by = list.sort_by.as_ref().map(place).transpose()?;
-        Ok(Self { list, manner: Manner::of(output, list), sorted_by })
+        Ok(Self { list, manner: Manner::of(output, &list.table), sorted_by: column_to_sort_by(&list.table, columns)? })
     }
 
     /// True if JSON objects are written. They need not be made otherwise.
@@ -84,6 +79,18 @@ impl<'a> ListRequest<'a> {
         };
         ask_fleet(question, "error", async |client| once_or_again(&client, self.list.watch, self.manner.is_table(), read).await)
     }
+}
+
+/// The place of the column by which the rows are sorted, if one is given.
+///
+/// # Errors
+/// The table has no such column.
+pub(super) fn column_to_sort_by(table: &TableArgs, columns: &[Column]) -> Result<Option<usize>> {
+    let place = |title: &String| {
+        let wrong = || UsageError(format!("no column is called {title:?}: --sort-by takes {}", titles(columns)));
+        place_of(columns, title).ok_or_else(wrong)
+    };
+    Ok(table.sort_by.as_ref().map(place).transpose()?)
 }
 
 /// Reads and shows the result once, or with `--watch` repeatedly until Ctrl-C. On a terminal, text is redrawn each time.
@@ -182,7 +189,8 @@ mod tests {
 
     #[test]
     fn unknown_sort_column_is_refused_with_the_known_ones() {
-        let list = |column: &str| ListArgs { sort_by: Some(column.to_owned()), ..ListArgs::default() };
+        let table = |column: &str| TableArgs { sort_by: Some(column.to_owned()), ..TableArgs::default() };
+        let list = |column: &str| ListArgs { table: table(column), watch: false };
         let request = |column: &str| ListRequest::of(OutputArgs::default(), &list(column), &COLUMNS).map(|request| request.sorted_by);
         assert_eq!(request("next-attempt").expect("it is a column"), Some(1));
         let wrong = request("moon").expect_err("it is no column");

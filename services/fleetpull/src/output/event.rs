@@ -1,7 +1,10 @@
 //! An event as a line of text.
 
+use contract::EventType;
 use serde_json::Value;
 
+use super::layout::folded;
+use super::table::{Tone, coloured};
 use super::units;
 
 /// The length of an RFC 3339 time without its fraction and zone: `2026-01-31T12:00:00`.
@@ -53,40 +56,52 @@ pub fn json(event: &Value) -> Value {
     event
 }
 
-/// A list of events: a header before the first, then one line each. Column widths are fixed for usual values, because the list may be
-/// endless.
+/// A list of events: a header before the first, then a row each, wrapped to the width of the terminal. Column widths are fixed for usual
+/// values, because the list may be endless.
 pub struct Rows {
     has_header: bool,
-    now_ms: u64,
+    has_colour: bool,
+    width: Option<usize>,
     /// True if each fact has its own column. Otherwise the message contains these facts.
     is_in_full: bool,
 }
 
 /// The width of a row with all columns, without its message.
 const IN_FULL: usize = 140;
+/// The type of events about problems.
+const WARNING: &str = EventType::Warning.as_str();
 
 impl Rows {
-    /// Starts a list for a terminal with `width` columns, if any. Ages are counted from `now_ms`, in milliseconds since 1970-01-01.
+    /// Starts a list for a terminal with `width` columns, if any.
     #[must_use]
-    pub fn begin(with_header: bool, now_ms: u64, width: Option<usize>) -> Self {
-        Self { has_header: !with_header, now_ms, is_in_full: width.is_none_or(|width| width > IN_FULL) }
+    pub fn begin(with_header: bool, width: Option<usize>, has_colour: bool) -> Self {
+        Self { has_header: !with_header, has_colour, width, is_in_full: width.is_none_or(|width| width > IN_FULL) }
     }
 
-    /// The lines for a CloudEvent, with the header if it is the first.
-    pub fn lines(&mut self, event: &Value) -> Vec<String> {
+    /// The lines for a CloudEvent, with the header if it is the first. Ages are counted from `now_ms`, in milliseconds since 1970-01-01.
+    pub fn lines(&mut self, event: &Value, now_ms: u64) -> Vec<String> {
         let header = (!self.has_header).then(|| {
             let titles = ["LAST SEEN", "TYPE", "REASON", "NODE", "IMAGE", "CAUSE", "FOUND BY", "NEXT ATTEMPT", "MESSAGE"];
             self.row(titles.map(str::to_owned))
         });
         self.has_header = true;
-        header.into_iter().chain([self.row(self.cells(event))]).collect()
+        let row = self.row(self.cells(event, now_ms));
+        let fitted = |line: String| self.width.map_or_else(|| vec![line.clone()], |width| folded(&line, width));
+        let mut lines: Vec<String> = header.into_iter().chain([row]).flat_map(fitted).collect();
+        if self.has_colour && event["data"]["type"] == WARNING {
+            let column = format!("  {WARNING}  ");
+            if let Some(line) = lines.iter_mut().find(|line| line.contains(&column)) {
+                *line = line.replacen(&column, &format!("  {}  ", coloured(WARNING, Tone::Warning)), 1);
+            }
+        }
+        lines
     }
 
-    fn cells(&self, event: &Value) -> [String; 9] {
+    fn cells(&self, event: &Value, now_ms: u64) -> [String; 9] {
         let data = &event["data"];
-        let (seen, why) = (self.last_seen(event), Why::of(data));
+        let (seen, why) = (last_seen(event, now_ms), Why::of(data));
         let more = if self.is_in_full { String::new() } else { why.in_words() };
-        let next = self.next_attempt(event, why.next_attempt_ms);
+        let next = next_attempt(event, why.next_attempt_ms, now_ms);
         let [kind, reason, node, image, message] =
             ["type", "reason", "node", "image", "message"].map(|name| super::one_line(data[name].as_str().unwrap_or("-")));
         let [cause, finder, next] = [why.class, why.finder, next].map(|word| word.unwrap_or_else(|| "-".to_owned()));
@@ -95,34 +110,34 @@ impl Rows {
 
     fn row(&self, cells: [String; 9]) -> String {
         let [seen, kind, reason, node, image, cause, finder, next, message] = cells;
-        let begin = format!("{seen:<18}  {kind:<7}  {reason:<15}  {node:<12}");
+        let begin = format!("{seen:<18}  {kind:<7}  {reason:<17}  {node:<12}");
         if self.is_in_full {
             format!("{begin}  {image:<32}  {cause:<12}  {finder:<12}  {next:<12}  {message}")
         } else {
             format!("{begin}  {message}")
         }
     }
+}
 
-    /// When the next attempt was due, relative to now. None if it is past, or if the event does not say.
-    fn next_attempt(&self, event: &Value, left_ms: Option<u64>) -> Option<String> {
-        let passed = self.age(&event["time"])?;
-        left_ms.filter(|left_ms| *left_ms > passed).map(|left_ms| units::due(Some(left_ms - passed)))
-    }
+/// When the next attempt is due. None if that is past, or if the event does not say.
+fn next_attempt(event: &Value, left_ms: Option<u64>, now_ms: u64) -> Option<String> {
+    let passed = age(&event["time"], now_ms)?;
+    left_ms.filter(|left_ms| *left_ms > passed).map(|left_ms| units::due(Some(left_ms - passed)))
+}
 
-    /// How long ago a time was, in milliseconds.
-    fn age(&self, time: &Value) -> Option<u64> {
-        let at = time.as_str().and_then(|time| humantime::parse_rfc3339(time).ok())?;
-        let at = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
-        Some(u64::try_from(u128::from(self.now_ms).saturating_sub(at)).unwrap_or(u64::MAX))
-    }
+/// How long ago a time was, in milliseconds.
+fn age(time: &Value, now_ms: u64) -> Option<u64> {
+    let at = time.as_str().and_then(|time| humantime::parse_rfc3339(time).ok())?;
+    let at = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
+    Some(u64::try_from(u128::from(now_ms).saturating_sub(at)).unwrap_or(u64::MAX))
+}
 
-    /// How long ago the event happened, and how often since when, in kubectl's form: `4m (x7 over 31m)`.
-    fn last_seen(&self, event: &Value) -> String {
-        let Some(last) = self.age(&event["time"]) else { return "-".to_owned() };
-        match (event["data"]["count"].as_u64(), self.age(&event["data"]["first_at"])) {
-            (Some(count), Some(first)) => format!("{} (x{count} over {})", units::age(last), units::age(first)),
-            _ => units::age(last),
-        }
+/// How long ago the event happened, and how often since when, in kubectl's form: `4m (x7 over 31m)`.
+fn last_seen(event: &Value, now_ms: u64) -> String {
+    let Some(last) = age(&event["time"], now_ms) else { return "-".to_owned() };
+    match (event["data"]["count"].as_u64(), age(&event["data"]["first_at"], now_ms)) {
+        (Some(count), Some(first)) => format!("{} (x{count} over {})", units::age(last), units::age(first)),
+        _ => units::age(last),
     }
 }
 
@@ -149,25 +164,29 @@ mod tests {
             u64::try_from(humantime::parse_rfc3339(time).expect("a time").duration_since(std::time::UNIX_EPOCH).expect("after").as_millis())
         };
         let now_ms = at("2026-11-21T13:44:05Z").expect("fits");
-        let mut rows = Rows::begin(true, now_ms, None);
-        let first = rows.lines(&event("2026-11-21T13:09:00Z".into(), 7.into()));
+        let mut rows = Rows::begin(true, None, false);
+        let first = rows.lines(&event("2026-11-21T13:09:00Z".into(), 7.into()), now_ms);
         assert!(first[0].starts_with("LAST SEEN") && first[0].ends_with("MESSAGE"), "{first:?}");
         assert!(first[1].starts_with("4m5s (x7 over 35m)  Warning  Failed") && !first[1].contains('\u{1b}'), "{first:?}");
         let mut held = event(Value::Null, Value::Null);
         (held["data"]["class"], held["data"]["learned_by"], held["data"]["next_attempt_ms"]) =
             ("not_found".into(), "n2\n".into(), 286_000.into());
-        let lines = rows.lines(&held);
+        let lines = rows.lines(&held, now_ms);
         assert!(lines[0].contains("app:1") && lines[0].contains("not_found     n2            in 41s        404"), "{lines:?}");
         assert!(text(&held).ends_with("404 [2J  (not_found, found by n2 , next attempt 4m46s later)"), "{}", text(&held));
-        let second = rows.lines(&event(Value::Null, Value::Null));
+        let second = rows.lines(&event(Value::Null, Value::Null), now_ms);
         assert_eq!(second.len(), 1);
         assert!(second[0].starts_with("4m5s  ") && second[0].contains("app:1"), "{second:?}");
-        let mut narrow = Rows::begin(true, now_ms, Some(79));
-        let lines = narrow.lines(&held);
-        assert_eq!(lines[0], "LAST SEEN           TYPE     REASON           NODE          MESSAGE");
-        assert!(lines[1].ends_with("n1            404 [2J  (not_found, found by n2 , next attempt 4m46s later)"), "{lines:?}");
-        let mut early = Rows::begin(false, 0, None);
-        assert!(early.lines(&held)[0].starts_with("0s  "), "a clock that goes back");
+        let mut narrow = Rows::begin(true, Some(79), true);
+        let lines = narrow.lines(&held, now_ms);
+        assert_eq!(lines[0], "LAST SEEN           TYPE     REASON             NODE          MESSAGE");
+        assert!(
+            lines[1].starts_with("4m5s                \u{1b}[33mWarning\u{1b}[0m  Failed             n1            404 [2J"),
+            "{lines:?}"
+        );
+        assert_eq!(lines[2..], ["    (not_found, found by n2 , next attempt 4m46s later)"]);
+        let mut early = Rows::begin(false, None, false);
+        assert!(early.lines(&held, 0)[0].starts_with("0s  "), "a clock that goes back");
     }
 
     #[test]

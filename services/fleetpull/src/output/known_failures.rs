@@ -36,6 +36,8 @@ pub struct Known {
     pub nodes: Rc<[NodeName]>,
     /// The milliseconds until the next attempt on each node that sent the whole entry: a node that failed itself waits longer than others.
     next: BTreeMap<NodeName, u64>,
+    /// The milliseconds until the quota of the entry's budget is available again. 0 if it is not used up.
+    quota_wait_ms: u64,
 }
 
 /// The entry in JSON. The names and their meaning are an interface.
@@ -94,9 +96,25 @@ type Due<'a> = (u64, Option<&'a NodeName>);
 impl Known {
     /// The soonest and the latest next attempt, each with its node and the milliseconds until then.
     fn span(&self) -> (Due<'_>, Due<'_>) {
-        let by_time = || self.next.iter().map(|(node, left)| (*left, Some(node)));
-        let own = (self.entry.next_attempt_ms, None);
+        let by_time = || self.next.iter().map(|(node, left)| (self.with_quota(*left), Some(node)));
+        let own = (self.with_quota(self.entry.next_attempt_ms), None);
         (by_time().min().unwrap_or(own), by_time().max().unwrap_or(own))
+    }
+
+    /// The milliseconds until an attempt for which the back-off leaves `left_ms`: it also waits for the quota.
+    fn with_quota(&self, left_ms: u64) -> u64 {
+        left_ms.max(self.quota_wait_ms)
+    }
+
+    /// Makes the next attempt wait for the quota of the entry's budget.
+    pub fn wait_for_quota(&mut self, wait_ms: u64) {
+        self.quota_wait_ms = wait_ms;
+    }
+
+    /// The node that makes the next attempt now, if any. While the quota is used up, a prober has no permit.
+    #[must_use]
+    pub fn prober(&self) -> Option<&str> {
+        self.entry.probed_by.as_deref().filter(|_| self.quota_wait_ms == 0)
     }
 
     /// The milliseconds until the first node may make the next attempt.
@@ -120,7 +138,7 @@ impl Known {
     /// The entry as JSON, as one node has it.
     #[must_use]
     pub fn json_of(&self, node: &NodeName, now_ms: u64) -> impl Serialize + '_ {
-        self.json_with(now_ms, self.next.get(node).copied().unwrap_or(self.entry.next_attempt_ms))
+        self.json_with(now_ms, self.with_quota(self.next.get(node).copied().unwrap_or(self.entry.next_attempt_ms)))
     }
 
     fn json_with(&self, now_ms: u64, next_attempt_ms: u64) -> JsonEntry<'_> {
@@ -178,7 +196,7 @@ impl Known {
         let held = if self.is_shared() { format!("; {} it", nodes_hold(&self.nodes)) } else { String::new() };
         line("binds:", format!("{}{held}", entry.binds));
         let ((soonest, _), (latest, latest_node)) = self.span();
-        let next = match (&entry.probed_by, soonest) {
+        let next = match (self.prober(), soonest) {
             (Some(prober), _) => format!("{prober} tries now, for all"),
             (None, 0) if self.is_shared() => format!("due, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, 0) => "due".to_owned(),
@@ -187,9 +205,10 @@ impl Known {
             }
             (None, left) => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
         };
-        let later = latest_node.filter(|_| entry.probed_by.is_none() && differ(soonest, latest));
+        let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
         let later = later.map(|node| format!("; {node} not before {}", due_in(latest))).unwrap_or_default();
-        line("next attempt:", format!("{next}{later}"));
+        let quota = if self.quota_wait_ms > 0 { "; until then its quota is used up" } else { "" };
+        line("next attempt:", format!("{next}{later}{quota}"));
         match &entry.view {
             Some(view) => line("view:", full_view(view)),
             None => line("view:", format!("none: it is the own back-off of {}", named(&self.nodes))),
@@ -353,8 +372,13 @@ mod tests {
 
     #[test]
     fn one_screen_answers_every_question() {
-        let details = Known { entry: shared("registry.example/a:1", 2), nodes: [node("n1"), node("n2")].into(), next: BTreeMap::new() }
-            .details(1_769_860_803_000);
+        let details = Known {
+            entry: shared("registry.example/a:1", 2),
+            nodes: [node("n1"), node("n2")].into(),
+            next: BTreeMap::new(),
+            quota_wait_ms: 0,
+        }
+        .details(1_769_860_803_000);
         assert_eq!(
             details,
             [

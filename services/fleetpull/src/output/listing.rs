@@ -6,7 +6,7 @@ use console::Term;
 
 use super::table::{Look, Table};
 use super::{document, fact, remark, yaml};
-use crate::cli::{ColourChoice, ListArgs, ListFormat, OutputArgs};
+use crate::cli::{ColourChoice, ListFormat, OutputArgs, TableArgs};
 
 /// The least width of lines, in columns.
 const WIDTH_LEAST: usize = 20;
@@ -44,8 +44,7 @@ impl Listing {
     /// Writes the list in the requested form.
     pub fn write(&self, manner: &Manner) {
         match manner.format {
-            ListFormat::Json => self.objects.iter().for_each(|object| document(object)),
-            ListFormat::Yaml => self.objects.iter().for_each(|object| yaml::write_json(object)),
+            ListFormat::Json | ListFormat::Yaml => self.objects.iter().for_each(|object| manner.write_object(object)),
             ListFormat::Name => self.table.names().for_each(fact),
             ListFormat::Text | ListFormat::Wide => {
                 if !self.table.is_empty() {
@@ -83,7 +82,7 @@ pub struct Manner {
 impl Manner {
     /// The form that the command line requests.
     #[must_use]
-    pub fn of(output: OutputArgs<ListFormat>, list: &ListArgs) -> Self {
+    pub fn of(output: OutputArgs<ListFormat>, list: &TableArgs) -> Self {
         Self { format: output.format, is_quiet: output.quiet, has_header: !list.no_headers, colour: list.color }
     }
 
@@ -99,11 +98,22 @@ impl Manner {
         matches!(self.format, ListFormat::Json | ListFormat::Yaml)
     }
 
+    /// True if nothing is shortened.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        self.format == ListFormat::Wide
+    }
+
+    /// Writes a row that is a line of JSON. A long list is written as its rows come.
+    pub fn write_object(&self, object: &str) {
+        if self.format == ListFormat::Yaml { yaml::write_json(object) } else { document(object) }
+    }
+
     fn look(&self) -> Look {
-        let is_wide = self.format == ListFormat::Wide;
+        let is_wide = self.is_wide();
         // The reader of a pipe gets the full width.
         let width = if is_wide { None } else { terminal_width() };
-        Look { width, is_wide, has_header: self.has_header, has_colour: self.colour.is_wanted(io::stdout().is_terminal(), &variable) }
+        Look { width, is_wide, has_header: self.has_header, has_colour: has_colour(self.colour) }
     }
 }
 
@@ -111,6 +121,12 @@ impl Manner {
 #[must_use]
 pub fn terminal_width() -> Option<usize> {
     Term::stdout().size_checked().map(|(_, columns)| usize::from(columns).max(WIDTH_LEAST) - 1)
+}
+
+/// True if colours are written to stdout.
+#[must_use]
+pub fn has_colour(choice: ColourChoice) -> bool {
+    choice.is_wanted(io::stdout().is_terminal(), &variable)
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -143,10 +159,10 @@ mod tests {
         listing.unanswered.push("n2: silent\nforged".to_owned());
         listing.remarks.push("n3: observes".to_owned());
         let output = OutputArgs { format: ListFormat::Wide, quiet: false };
-        let screen = listing.screen(&Manner::of(output, &ListArgs::default()));
+        let screen = listing.screen(&Manner::of(output, &TableArgs::default()));
         assert_eq!(screen, ["NAME", "n1", "paused: sharing [2J", "n2: silent forged", "n3: observes"]);
         let quiet = OutputArgs { quiet: true, ..output };
-        let list = ListArgs { no_headers: true, ..ListArgs::default() };
+        let list = TableArgs { no_headers: true, ..TableArgs::default() };
         assert_eq!(listing.screen(&Manner::of(quiet, &list)), ["n1", "paused: sharing [2J", "n2: silent forged"]);
     }
 }

@@ -71,10 +71,12 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
     ]
 }
 
-/// What the standing pull waits for after a failure, in a few words. None without a failure.
+/// The pulls of a node or of a fleet in figures. Each pull is running or waiting; those of standing pulls are named once more.
 #[must_use]
-pub fn held_by(status: &StandingPullStatus) -> Option<String> {
-    status.class.filter(|_| status.state != StandingPullState::Pulling).map(|_| waits_for(status))
+pub fn counts(running: u64, waiting: u64, standing: u64) -> String {
+    let of_standing = standing.min(running + waiting);
+    let standing = if of_standing == 0 { String::new() } else { format!(", {of_standing} of them standing") };
+    format!("{running} running, {waiting} waiting{standing}")
 }
 
 /// What the standing pull waits for, in a few words: the result of the last attempt, its node, and when the next one is due.

@@ -217,6 +217,12 @@ fn line(cells: impl Iterator<Item = (Cell, usize)>, has_colour: bool) -> String 
     line
 }
 
+/// A text of this program outside a table, in the colour of its meaning.
+#[must_use]
+pub fn coloured(text: &str, tone: Tone) -> String {
+    Cell::verbatim(text).toned(tone).written(true)
+}
+
 /// Lays out rows under a header, with two spaces between columns. The last column is not padded.
 #[must_use]
 pub fn columns(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {

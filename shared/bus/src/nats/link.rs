@@ -248,7 +248,7 @@ impl Link {
     /// The connection was lost.
     pub(super) fn set_lost(&self) {
         if !matches!(self.server_health(), BusHealth::Disconnected { .. }) {
-            self.set_down("the connection to NATS was lost; trying again".to_owned());
+            self.set_down("the connection to NATS was lost".to_owned());
         }
     }
 
@@ -262,7 +262,7 @@ impl Link {
         match self.suspended_health().unwrap_or_else(|| self.server_health()) {
             BusHealth::Disconnected { reason } => BusError::Disconnected { reason },
             // The observer has not seen it yet.
-            _ => BusError::Disconnected { reason: "the connection to NATS was lost; trying again".to_owned() },
+            _ => BusError::Disconnected { reason: "the connection to NATS was lost".to_owned() },
         }
     }
 

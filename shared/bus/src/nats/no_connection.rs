@@ -38,7 +38,7 @@ pub(super) fn no_connection(pool: &[Server], tried: impl Fn(&str) -> bool) -> St
     if pool.len() > MOST_SERVERS_SHOWN {
         parts.push(format!("and {} more", pool.len() - MOST_SERVERS_SHOWN));
     }
-    format!("no NATS server is reached ({}); trying again", parts.join("; "))
+    format!("no NATS server is reached ({})", parts.join("; "))
 }
 
 /// An error of the client library with advice.

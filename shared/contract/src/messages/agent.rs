@@ -44,7 +44,7 @@ pub struct NodeDescription {
     pub zone: String,
     /// Running pulls.
     pub pulling: u64,
-    /// Waiting pulls.
+    /// Pulls that wait for a permit or, as standing pulls, for their next attempt.
     pub waiting: u64,
     /// Standing pulls.
     #[serde(default)]
@@ -60,6 +60,21 @@ pub struct NodeDescription {
     /// The message versions that it reads.
     #[serde(default)]
     pub reads_versions: Vec<u32>,
+    /// The revision of the fleet policy that it follows; 0: none.
+    #[serde(default)]
+    pub policy_revision: u64,
+    /// The loss of its bus; none: it is connected, or it has no bus set.
+    #[serde(default)]
+    pub bus_loss: Option<BusLoss>,
+}
+
+/// An agent without its bus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusLoss {
+    /// For how long, in milliseconds.
+    pub since_ms: u64,
+    /// Why it is not connected now.
+    pub reason: String,
 }
 
 /// Asks for the node's metrics, as a scraper gets them.

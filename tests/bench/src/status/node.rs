@@ -101,6 +101,8 @@ fn described(node: &NodeName, waits: bool) -> NodeDescription {
         oldest_unsent_ms: 0,
         share: "enforce".to_owned(),
         reads_versions: vec![1],
+        policy_revision: 0,
+        bus_loss: None,
     }
 }
 

@@ -83,7 +83,7 @@ fn a_duplicate_agent_goes_on_without_bus_reports_it_and_takes_the_name_when_it_i
         let failed = younger.asked(&["pull", &registry.image("shop/web:v9"), "-o", "json"]).expect(status).object();
         assert_eq!(failed["reason"], reason, "{failed}");
     }
-    let events = younger.asked(&["events", "--limit", "100", "-o", "json"]).expect(0);
+    let events = younger.asked(&["events", "--tail", "100", "-o", "json"]).expect(0);
     assert!(events.stdout.lines().any(|event| event.contains("AgentDegraded") && event.contains(&holder)), "{events}");
     elder.signal(Signal::Terminate);
     elder.end().expect(0);

@@ -79,7 +79,7 @@ fn events_are_in_the_stream_once_whatever_dies_in_between() {
     // A filtered list, the newest events, and a table.
     let image = registry.image("shop/web:v2");
     assert_eq!(history(&place, &server, &["--image", &image, "--reason", "Pulled"]).len(), 1);
-    let newest = history(&place, &server, &["--limit", "1", "--reason", "Pulled"]);
+    let newest = history(&place, &server, &["--tail", "1", "--reason", "Pulled"]);
     assert_eq!((newest.len(), &newest[0]["data"]["image"]), (1, &registry.image("shop/web:v3").into()));
     assert_eq!(history(&place, &server, &["--node", "ghost"]).len(), 0);
     let table = place.run(&["events", "--since", "1h", "--nats", &server.url()]).expect(0).stdout;
@@ -178,7 +178,7 @@ fn without_a_stream_the_history_is_read_from_the_outboxes_in_the_order_of_time()
     assert_gapless(&history(&place, &server, &[]));
     let of_n2 = history(&place, &server, &["--node", "n2", "--reason", "Pulled"]);
     assert_eq!(in_short(&of_n2), ["n2 Pulled v1", "n2 Pulled v2"]);
-    assert_eq!(in_short(&history(&place, &server, &["--reason", "Pulled", "--limit", "1"])), ["n2 Pulled v2"]);
+    assert_eq!(in_short(&history(&place, &server, &["--reason", "Pulled", "--tail", "1"])), ["n2 Pulled v2"]);
     let image = registry.image("shop/web:v1");
     assert_eq!(in_short(&history(&place, &server, &["--image", &image, "--reason", "Pulling"])), ["n1 Pulling v1", "n2 Pulling v1"]);
     assert_eq!(history(&place, &server, &["--until", "1h"]).len(), 0);

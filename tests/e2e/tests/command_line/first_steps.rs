@@ -40,7 +40,7 @@ const BELOW: [(&str, &str); 6] =
 
 #[test]
 fn help_teaches_with_examples_and_fits_a_terminal() {
-    let place = Workplace::new().with("COLUMNS", "80");
+    let place = Workplace::new();
     let all = place.run(&["--help"]).expect(0);
     let commands = COMMANDS.into_iter().map(|command| vec![command]).chain(BELOW.into_iter().map(|(above, below)| vec![above, below]));
     for command in commands {
@@ -48,7 +48,12 @@ fn help_teaches_with_examples_and_fits_a_terminal() {
         let help = place.run(&[command.as_slice(), &["--help"]].concat()).expect(0);
         assert!(help.stdout.contains("Examples:\n  fleetpull "), "{help}");
         let (_, behind) = help.stdout.split_once("Examples:").unwrap();
-        assert!(behind.lines().all(|line| line.chars().count() <= 80), "{help}");
+        assert!(help.stdout.lines().all(|line| line.chars().count() <= 80), "{help}");
+        let mut examples = behind.trim_start().lines().take_while(|line| !line.is_empty());
+        assert!(
+            examples.all(|line| ["fleetpull ", "source <", "--"].iter().any(|begin| line.trim_start().starts_with(begin))),
+            "unbroken: {help}"
+        );
         check_that_groups_hold_what_is_theirs(&help);
         let short = place.run(&[&["help"], command.as_slice()].concat()).expect(0);
         assert_eq!(short.stdout, help.stdout, "help COMMAND is COMMAND --help");
@@ -288,6 +293,8 @@ fn explain_refuses_an_unreadable_reference_with_the_correct_form() {
         let refused = place.run(&["explain", "-o", "json", image]).expect(1).object();
         assert!(refused["error"].as_str().unwrap().contains("couldn't parse image name"), "{refused}");
     }
+    let nothing_named = place.run(&["explain"]).expect(2);
+    assert!(nothing_named.stderr.contains("  fleetpull status  ") && !nothing_named.stderr.contains("Usage:"), "{nothing_named}");
     assert!(place.run(&["explain", "busybox", "--node", "n1"]).expect(2).stderr.contains("give --nats URL"));
     let alone = place.run(&["explain", "-o", "json", "busybox", "--nats", "nats://127.0.0.1:1"]).expect(1).object();
     assert_eq!(alone["repository"], "docker.io/library/busybox", "how it is read is known without a bus");

@@ -202,7 +202,11 @@ fn events_are_listed_followed_and_filtered() {
     assert!(event["source"].as_str().unwrap().starts_with("/fleetpull/nodes/n1/"), "{event}");
     assert_eq!(event["subject"], json!(image));
     let text = fleet.run(&["events", "--node", "n1", "--reason", "Pulling", "--image", &image]).expect(0);
-    assert!(text.stdout.ends_with(&format!("  Normal   Pulling            n1  Pulling image \"{image}\"\n")), "{text}");
+    assert!(text.stdout.starts_with("LAST SEEN           TYPE     REASON             NODE          "), "{text}");
+    let columns = text.stdout.lines().nth(1).unwrap().split_whitespace().skip(1).collect::<Vec<_>>();
+    assert!(columns.starts_with(&["Normal", "Pulling", "n1", &image]), "{text}");
+    let newest = fleet.run(&["events", "--node", "n1", "--tail", "1", "--no-headers"]).expect(0);
+    assert_eq!(newest.stdout.lines().count(), 1, "{newest}");
     assert!(fleet.run(&["events", "--node", "ghost"]).expect(1).stderr.contains("no agent of that name"));
     assert!(fleet.run(&["events", "--reason", "Nonsense"]).expect(2).stderr.contains("ErrImageNeverPull"));
 }

@@ -8,7 +8,7 @@ use bus::nats::{NatsBus, NatsOptions};
 use bus::{Message, Messaging as _};
 use clock::Random;
 use contract::know::encode;
-use contract::messages::agent::{DescribeNode, NodeDescription};
+use contract::messages::agent::{BusLoss, DescribeNode, NodeDescription};
 use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryAbout, EntryKind, ListBackoffs};
 use contract::messages::event_recorder::{EventList, ListEvents};
 use contract::messages::pull_coordinator::{
@@ -50,6 +50,8 @@ fn description() -> NodeDescription {
         oldest_unsent_ms: 1,
         share: BAD.to_owned(),
         reads_versions: vec![1],
+        policy_revision: 1,
+        bus_loss: Some(BusLoss { since_ms: 1, reason: BAD.to_owned() }),
     }
 }
 

@@ -51,6 +51,8 @@ fn description(number: usize) -> NodeDescription {
         oldest_unsent_ms: 0,
         share: "enforce".to_owned(),
         reads_versions: vec![1],
+        policy_revision: 0,
+        bus_loss: None,
     }
 }
 

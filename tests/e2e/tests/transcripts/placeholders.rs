@@ -83,9 +83,13 @@ pub(crate) fn lines_of_text(rows: &[String]) -> Vec<String> {
     with_placeholders(&lines).lines().map(|line| DURATIONS.replace_all(line, "#s").into_owned()).collect()
 }
 
+/// The column LAST SEEN of an event, whose width varies with the placeholder of its age.
+static LAST_SEEN: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^#s( \(x\d+ over #s\))? +").expect("a pattern"));
+
 /// Each event once, in the order of nodes, without the events that may be missing.
-pub(crate) fn events(mut lines: Vec<String>) -> Vec<String> {
-    lines.retain(|line| !OF_CHANCE.is_match(line));
+pub(crate) fn events(lines: Vec<String>) -> Vec<String> {
+    let lines = lines.into_iter().filter(|line| !OF_CHANCE.is_match(line));
+    let mut lines: Vec<String> = lines.map(|line| LAST_SEEN.replace(&line, format!("{:<20}", "#s")).into_owned()).collect();
     let node = |line: &String| ["  n1  ", "  n2  ", "  n3  "].into_iter().position(|node| line.contains(node));
     lines.sort_by_key(|line| (node(line), line.clone()));
     lines.dedup();
@@ -148,6 +152,8 @@ fn text_is_folded_anew_whatever_the_length_of_its_durations() {
         assert_eq!(folded_anew(lines_of_text(&rows(text)), 24), "  since: #s ago, the\n      last # s ago");
     }
     let lines =
-        ["a  n2  two", "a  n1  one", "RateLowered", "a  n2  two", "a  RateLowered  n1  x", "a  BackOff  n3  x"].map(str::to_owned).to_vec();
-    assert_eq!(events(lines), ["RateLowered", "a  n1  one", "a  n2  two"]);
+        ["a  n2  two", "#s  n1  one", "#s (x3 over #s)  n1  one", "LAST SEEN", "a  n2  two", "a  RateLowered  n1  x", "a  BackOff  n3  x"]
+            .map(str::to_owned)
+            .to_vec();
+    assert_eq!(events(lines), ["LAST SEEN", "#s                  n1  one", "a  n2  two"]);
 }

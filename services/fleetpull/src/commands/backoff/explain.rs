@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use contract::NodeName;
-use contract::messages::backoff_tracker::ListBackoffs;
+use contract::messages::backoff_tracker::{EntryKind, ListBackoffs};
 
 use super::GatheredEntries;
 use crate::cli::{BackoffExplainArgs, OutputFormat};
+use crate::commands::holds::Budgets;
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
@@ -20,7 +21,10 @@ const OTHERS_SHOWN: usize = 10;
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
+        let mut gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
+        if gathered.known.iter().any(|known| known.entry.about.kind == EntryKind::Budget) {
+            Budgets::of(&client, &nodes).await.delay(&mut gathered.known);
+        }
         if gathered.known.is_empty() {
             list_other_entries(&client, &args.what, &gathered, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);

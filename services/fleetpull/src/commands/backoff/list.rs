@@ -24,9 +24,10 @@ pub(super) fn carry_out(args: &BackoffListArgs) -> Result<Exit> {
     let list = ListBackoffs { registry, limit: Some(args.limit.into()), ..ListBackoffs::default() };
     request.show(&args.asked.question, async |client: &FleetClient| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let gathered = GatheredEntries::ask(client, &nodes, &list).await;
+        let mut gathered = GatheredEntries::ask(client, &nodes, &list).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         let budgets = Budgets::of(client, &nodes).await;
+        budgets.delay(&mut gathered.known);
         let budgets: Vec<(&str, BudgetHold)> = budgets.held(list.registry.as_deref()).collect();
         let mut listing = listing(&gathered, &budgets, &silent);
         if request.has_objects() {

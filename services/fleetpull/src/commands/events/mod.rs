@@ -1,20 +1,23 @@
 //! `fleetpull events`
 
+mod printer;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clock::Clock;
 use contract::messages::event_recorder::ListEvents;
-use contract::{EventReason, EventType, NodeName, PodRef, PullEvent, cloud_event};
+use contract::{EventReason, EventType, NodeName, PodRef, PullEvent};
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::history::{History, nodes_meant};
 use super::outboxes;
-use crate::cli::{EventsArgs, OutputFormat};
+use crate::cli::EventsArgs;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, ASKED_AT_ONCE, FleetClient, ask_fleet};
 use crate::output;
+use printer::{Printer, published};
 
 /// How often an agent is polled for new events through its socket, which has no subscriptions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -63,7 +66,7 @@ pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let _: Option<PodRef> = args.selected_pod()?;
     // While the command follows, it logs each loss of the bus.
     ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
-        (false, _) if args.is_history() => show_history(args, &client).await,
+        (false, _) if args.is_history() => show_history(args, &client, &mut Printer::of(args)).await,
         (false, _) => list(args, &client).await,
         (true, false) => follow(args, &client).await,
         (true, true) => follow_by_asking(args, &client).await,
@@ -87,35 +90,36 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     }
     // A stable sort keeps the order of each node's events.
     events.sort_by_key(|event| event.time_ms);
-    for event in &events {
-        print(args, &wanted, event)?;
+    let events: Vec<Value> = events.iter().filter_map(published).filter(|event| wanted.takes(event)).collect();
+    let mut printer = Printer::of(args);
+    events.iter().for_each(|event| printer.print(event));
+    if events.is_empty() && exit == Exit::Success {
+        print_that_none_came(args);
     }
     Ok(exit)
 }
 
 /// Shows events from the fleet's stream or, if there is none, from the agents' outboxes.
-async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
+async fn show_history(args: &EventsArgs, client: &FleetClient, printer: &mut Printer) -> Result<Exit> {
     let wanted = Wanted::of(args, nodes_meant(&args.asked, client).await?)?;
     let now = Clock::host().now();
     let history = History {
         since: args.since.map(|since| since.at(now.wall)).unwrap_or_default(),
         until: args.until.map(|until| until.at(now.wall)),
-        limit: args.limit.and_then(|limit| usize::try_from(limit).ok()),
+        limit: args.tail.and_then(|tail| usize::try_from(tail).ok()),
         reason: args.reason,
         node: wanted.one_node(),
     };
-    let mut rows = output::event::Rows::begin(!args.no_headers, now.wall_ms(), output::listing::terminal_width());
-    match history.show(client, |event| wanted.takes(event), |event| show_row(args, &mut rows, event), |_| ()).await? {
-        Some(0) if !args.asked.question.output.quiet => output::remark("no events in this time"),
+    match history.show(client, |event| wanted.takes(event), |event| printer.print(event), |_| ()).await? {
+        Some(0) => print_that_none_came(args),
         Some(_) => {}
         None => {
             output::warn("the fleet's stream of events cannot be read: the events in the agents' outboxes are shown instead");
             let nodes = client.selected_nodes(&args.asked).await?;
-            let shown =
-                outboxes::show(&history, client, nodes, |event| wanted.takes(event), |event| show_row(args, &mut rows, event)).await;
+            let shown = outboxes::show(&history, client, nodes, |event| wanted.takes(event), |event| printer.print(event)).await;
             shown.silent.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
-            if shown.events == 0 && !args.asked.question.output.quiet {
-                output::remark("no events in this time");
+            if shown.events == 0 {
+                print_that_none_came(args);
             }
             return Ok(if shown.silent.is_empty() { Exit::Success } else { Exit::Failure });
         }
@@ -123,10 +127,10 @@ async fn show_history(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn show_row(args: &EventsArgs, rows: &mut output::event::Rows, event: &Value) {
-    match args.asked.question.output.format {
-        OutputFormat::Json => output::json(&output::event::json(event)),
-        OutputFormat::Text => rows.lines(event).iter().for_each(|line| output::fact(line)),
+/// Says that there is no matching event.
+fn print_that_none_came(args: &EventsArgs) {
+    if !args.asked.question.output.quiet {
+        output::remark(if args.since.is_some() || args.until.is_some() { "no events in this time" } else { "no events" });
     }
 }
 
@@ -155,15 +159,16 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     // Pulled events of images that were already present have their own subject.
     let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
     let mut events = client.messaging().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
+    let mut printer = Printer::of(args);
     if args.is_history() {
-        show_history(args, client).await?;
+        show_history(args, client, &mut printer).await?;
     }
     print_that_it_follows(args);
     loop {
         tokio::select! {
             biased;
             event = events.next() => match event {
-                Some(message) => print_cloud_event(args, &wanted, &message.payload),
+                Some(message) => print_published(&mut printer, &wanted, &message.payload),
                 None => return Ok(Exit::Failure),
             },
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
@@ -184,6 +189,10 @@ async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exi
     let nodes = client.selected_nodes(&args.asked).await?;
     let node = nodes.first().context("the agent does not answer on its socket")?;
     let (_, mut after) = kept(args, client, node, 0).await.map_err(anyhow::Error::msg)?;
+    let mut printer = Printer::of(args);
+    if args.is_history() {
+        show_history(args, client, &mut printer).await?;
+    }
     print_that_it_follows(args);
     let mut ask = tokio::time::interval(ASK_EVERY);
     loop {
@@ -193,30 +202,17 @@ async fn follow_by_asking(args: &EventsArgs, client: &FleetClient) -> Result<Exi
             _ = ask.tick() => {
                 let (events, next) = kept(args, client, node, after).await.map_err(anyhow::Error::msg)?;
                 after = next;
-                for event in &events {
-                    print(args, &wanted, event)?;
-                }
+                events.iter().filter_map(published).filter(|event| wanted.takes(event)).for_each(|event| printer.print_new(&event));
             }
         }
     }
 }
 
-fn print(args: &EventsArgs, wanted: &Wanted, event: &PullEvent) -> Result<()> {
-    let json = cloud_event::to_json(event).context("an event cannot be written as JSON")?;
-    print_cloud_event(args, wanted, &json);
-    Ok(())
-}
-
-/// Followed events are printed from their CloudEvents form, so that they look like listed ones.
-fn print_cloud_event(args: &EventsArgs, wanted: &Wanted, json: &[u8]) {
-    let Ok(event) = serde_json::from_slice::<Value>(json) else {
-        return output::warn("something that is no CloudEvent was published among the events; it is left out");
-    };
-    if !wanted.takes(&event) {
-        return;
-    }
-    match args.asked.question.output.format {
-        OutputFormat::Json => output::json(&output::event::json(&event)),
-        OutputFormat::Text => output::fact(&output::event::text(&event)),
+/// Prints an event that came over the bus, if it is wanted.
+fn print_published(printer: &mut Printer, wanted: &Wanted, json: &[u8]) {
+    match serde_json::from_slice::<Value>(json) {
+        Ok(event) if wanted.takes(&event) => printer.print_new(&event),
+        Ok(_) => {}
+        Err(_) => output::warn("something that is no CloudEvent was published among the events; it is left out"),
     }
 }

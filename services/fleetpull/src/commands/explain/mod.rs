@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use clock::Clock;
 use contract::NodeName;
+use contract::messages::agent::BusLoss;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::{Reference, ReferenceError};
 
@@ -33,8 +34,8 @@ struct Findings {
     known: Vec<Known>,
     /// Selected nodes that the fleet knows but that do not answer.
     silent: Vec<Silent>,
-    /// The asked node, if it has no bus, with the time since the loss in milliseconds and the reason.
-    bus_lost: Option<(NodeName, u64, String)>,
+    /// The asked node, if it has lost its bus.
+    bus_lost: Option<(NodeName, BusLoss)>,
 }
 
 /// The explanation of a pull by one node, or by this process.
@@ -56,10 +57,11 @@ impl Verdict {
 /// Shows how a reference is parsed, and what would happen if it were pulled now.
 pub(super) fn carry_out(args: &ExplainArgs) -> Result<Exit> {
     let question = &args.asked.question;
+    let selected_pod = args.selected_pod()?;
     let configuration = Configuration::load(&question.settings, [args.runtime.flags(), question.flags()].concat())?;
     // A bus error ends this command and is reported then, so it is not logged.
     configuration.start_log("error");
-    if let Some(pod) = args.selected_pod()? {
+    if let Some(pod) = selected_pod {
         return actix::System::new().block_on(pod::explain(args, &configuration, &pod));
     }
     if let Some(exit) = actix::System::new().block_on(explain_row(args, &configuration)) {
@@ -160,8 +162,9 @@ async fn find_out(args: &ExplainArgs, configuration: &Configuration, reference: 
 /// Asks the nodes about a pull, and adds the budget leaders' answers and all back-off entries of the image.
 async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) -> Findings {
     let mut answers = client.ask_each(nodes, question).await;
-    if answers.iter().any(|(_, explanation)| explanation.as_ref().is_ok_and(|explanation| explanation.budget.is_some())) {
-        let budgets = Budgets::of(client, nodes).await;
+    let has_budget = answers.iter().any(|(_, explanation)| explanation.as_ref().is_ok_and(|explanation| explanation.budget.is_some()));
+    let budgets = if has_budget { Budgets::of(client, nodes).await } else { Budgets::default() };
+    if has_budget {
         answers.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
     }
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, explanation)| Verdict { node: Some(node), explanation }).collect();
@@ -169,15 +172,16 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
         verdict.explanation.as_ref().is_ok_and(|explanation| explanation.class.is_some() || explanation.next_attempt_ms.is_some())
     });
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
-    let known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
+    let mut known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
+    budgets.delay(&mut known);
     Findings { verdicts, known, ..Findings::default() }
 }
 
 /// The loss of the bus that the agent behind a socket reports.
-async fn bus_lost(client: &FleetClient) -> Option<(NodeName, u64, String)> {
+async fn bus_lost(client: &FleetClient) -> Option<(NodeName, BusLoss)> {
     if client.bus().is_some() {
         return None;
     }
     let described = client.nodes().await.ok()?;
-    described.iter().find_map(|node| status::bus_lost(node).map(|(since_ms, reason)| (node.node.clone(), since_ms, reason)))
+    described.into_iter().find_map(|node| Some((node.node, node.bus_loss?)))
 }

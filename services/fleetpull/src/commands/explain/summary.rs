@@ -27,7 +27,7 @@ pub(super) fn sentences(findings: &Findings) -> Vec<String> {
         format!("{}{more}", cause(first, &held, budget_hold(&explanations)))
     });
     let cause = cause.or_else(|| budget(&explanations)).unwrap_or_else(|| free(&explanations));
-    let lost = bus_lost.iter().map(|(node, since_ms, reason)| without_a_bus(node, *since_ms, reason));
+    let lost = bus_lost.iter().map(|(node, lost)| without_a_bus(node, lost));
     let silent = missing.first().map(|first| of_silent(first, missing, verdicts.len()));
     [cause].into_iter().chain(lost).chain(silent).collect()
 }
@@ -52,7 +52,7 @@ fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> Strin
     let (state, since) = (state_in_words(entry.class), units::age(entry.since_ms));
     let finder = if known.is_shared() { found_by(entry) } else { known.nodes.first().map(ToString::to_string).unwrap_or_default() };
     let due_ms = Some(known.due_ms()).max(budget.and_then(|hold| hold.wait_ms));
-    let next = next_attempt(due_ms, entry.probed_by.as_deref()).map(|next| format!(", {next}")).unwrap_or_default();
+    let next = next_attempt(due_ms, known.prober()).map(|next| format!(", {next}")).unwrap_or_default();
     let budget = budget.map(|hold| format!(", {}", hold.cause)).unwrap_or_default();
     format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.last_result(), names_or_none(held))
 }

@@ -9,14 +9,19 @@ use contract::messages::pull_coordinator::{ImageList, ListImages, ListedImage};
 use runtimes::StoredImage;
 use serde_json::json;
 
-use crate::cli::{ImagesArgs, OutputFormat};
+use crate::cli::ImagesArgs;
 use crate::commands::store;
+use crate::commands::watch::column_to_sort_by;
 use crate::exit::Exit;
 use crate::fleet::ask_fleet;
 use crate::output::known_failures::named_few;
-use crate::output::{self, silent, table, units};
+use crate::output::listing::{Listing, Manner};
+use crate::output::table::{Cell, Column, Table};
+use crate::output::{self, json_line, silent};
 
-const HEADER: [&str; 5] = ["IMAGE", "DIGEST", "PLATFORM", "SIZE", "NODES"];
+/// The columns for the images of nodes.
+static COLUMNS: [Column; 5] =
+    [Column::name("IMAGE", 20), Column::new("DIGEST"), Column::new("PLATFORM"), Column::new("SIZE"), Column::sentence("NODES", 12)];
 
 /// The nodes that have each image. Two images are the same if name, digest and platform are equal.
 #[derive(Default)]
@@ -25,7 +30,8 @@ struct Nodes(BTreeMap<Key, (Option<u64>, Vec<NodeName>)>);
 type Key = (Option<String>, Option<String>, Option<String>);
 
 pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
-    let is_json = args.asked.question.output.format == OutputFormat::Json;
+    let sorted_by = column_to_sort_by(&args.table, &COLUMNS)?;
+    let manner = Manner::of(args.asked.question.output, &args.table);
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
         let now = client.clock().now().wall;
@@ -41,17 +47,24 @@ pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
                         output::remark(&format!("{node}: {} more images, which one answer does not take", list.left_out));
                     }
                     for image in list.images {
-                        if is_json { print_json(&node, image, now) } else { with.add(&node, image) }
+                        if manner.has_objects() { print_object(&manner, &node, image, now) } else { with.add(&node, image) }
                     }
                 }
             })
             .await;
         let silent = client.silent_of(&args.asked, &nodes).await;
-        if is_json {
-            silent.iter().for_each(|silent| output::json(&silent::row(silent)));
+        if manner.has_objects() {
+            silent.iter().filter_map(|silent| json_line(&silent::row(silent))).for_each(|line| manner.write_object(&line));
         } else {
-            silent::sentence(&silent).iter().for_each(|sentence| output::remark(sentence));
-            with.print(args, exit);
+            let mut listing = with.listing(manner.is_wide());
+            if let Some(column) = sorted_by {
+                listing.table.sort_by(column);
+            }
+            if listing.table.is_empty() && exit == Exit::Success {
+                listing.remarks.push("no images on these nodes".to_owned());
+            }
+            listing.remarks.extend(silent::sentence(&silent));
+            listing.write(&manner);
         }
         Ok(exit)
     })
@@ -65,12 +78,14 @@ fn whole(list: ImageList) -> Result<ImageList, String> {
     }
 }
 
-fn print_json(node: &NodeName, image: ListedImage, now: Duration) {
+fn print_object(manner: &Manner, node: &NodeName, image: ListedImage, now: Duration) {
     let pulled_at = image.pulled_ms_ago.map(|ago| now.saturating_sub(Duration::from_millis(ago)));
     let ListedImage { image: name, digest, platform, size_bytes, .. } = image;
     let mut row = store::row(&StoredImage { name, digest, platform, size_bytes, pulled_at });
     row["node"] = json!(node);
-    output::json(&row);
+    if let Some(line) = json_line(&row) {
+        manner.write_object(&line);
+    }
 }
 
 impl Nodes {
@@ -80,31 +95,23 @@ impl Nodes {
         nodes.push(node.clone());
     }
 
-    fn print(self, args: &ImagesArgs, exit: Exit) {
-        if self.0.is_empty() {
-            if exit == Exit::Success && !args.asked.question.output.quiet {
-                output::remark("no images on these nodes");
-            }
-            return;
-        }
-        table::columns(&HEADER, &self.rows()).iter().for_each(|line| output::fact(line));
-    }
-
-    fn rows(self) -> Vec<Vec<String>> {
-        let row = |((name, digest, platform), (size_bytes, nodes)): (Key, (Option<u64>, Vec<NodeName>))| {
+    fn listing(self, is_wide: bool) -> Listing {
+        // A remark says that there are no images, but not if a node did not answer.
+        let mut listing = Listing::new(Table::new(&COLUMNS), "");
+        for ((name, digest, platform), (size_bytes, nodes)) in self.0 {
             let image = StoredImage { name, digest, platform, size_bytes, pulled_at: None };
-            let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
-            let size = or_none(size_bytes.map(units::bytes));
-            let holders = format!("{}: {}", nodes.len(), named_few(&nodes));
-            vec![store::name(&image).to_owned(), store::short_digest(&image), or_none(image.platform), size, holders]
-        };
-        self.0.into_iter().map(row).collect()
+            let named = if is_wide { nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ") } else { named_few(&nodes) };
+            let holders = Cell::from(format!("{}: {named}", nodes.len())).sorted_by(nodes.len() as u64);
+            listing.table.add(store::name(&image), store::cells(&image, is_wide).into_iter().chain([holders]).collect());
+        }
+        listing
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::table::Look;
 
     #[test]
     fn nodes_with_the_same_image_share_a_row_and_another_digest_has_its_own() {
@@ -118,8 +125,7 @@ mod tests {
         for (node, digest) in [("n1", "a"), ("n2", "a"), ("n3", "b")] {
             nodes.add(&node.parse().expect("a name"), image(digest));
         }
-        let expected =
-            [["app:v1", "sha256:aaaaaaaaaaaa", "-", "1.0 KiB", "2: n1, n2"], ["app:v1", "sha256:bbbbbbbbbbbb", "-", "1.0 KiB", "1: n3"]];
-        assert_eq!(nodes.rows(), expected.map(|row| row.map(str::to_owned).to_vec()));
+        let lines = nodes.listing(false).table.lines(&Look { has_header: false, ..Look::of_width(None) });
+        assert_eq!(lines, ["app:v1  sha256:aaaaaaaaaaaa  -  1.0 KiB  2: n1, n2", "app:v1  sha256:bbbbbbbbbbbb  -  1.0 KiB  1: n3"]);
     }
 }

@@ -1,21 +1,29 @@
 //! The images of this machine's store or runtime.
 
+use std::time::Duration;
+
 use anyhow::{Result, anyhow};
 use clock::Clock;
 use runtimes::StoredImage;
 use settings::RuntimeKind;
 
-use crate::cli::{ImagesArgs, OutputFormat, RegistryArgs};
+use crate::cli::{ImagesArgs, RegistryArgs};
 use crate::commands::pull::advice;
 use crate::commands::store::{self, Store};
+use crate::commands::watch::column_to_sort_by;
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::node::open_runtime;
-use crate::output::{self, table, units};
+use crate::output::json_line;
+use crate::output::listing::{Listing, Manner};
+use crate::output::table::{Cell, Column, Table};
 
-const HEADER: [&str; 5] = ["IMAGE", "DIGEST", "PLATFORM", "SIZE", "PULLED"];
+/// The columns for the images of this machine.
+static COLUMNS: [Column; 5] =
+    [Column::name("IMAGE", 20), Column::new("DIGEST"), Column::new("PLATFORM"), Column::new("SIZE"), Column::new("PULLED")];
 
 pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
+    let sorted_by = column_to_sort_by(&args.table, &COLUMNS)?;
     let configuration = Configuration::load(&args.asked.question.settings, args.flags())?;
     configuration.start_log("warn");
     let (mut images, nothing) = match configuration.settings().runtime.kind {
@@ -23,22 +31,30 @@ pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
         RuntimeKind::Cri => (of_runtime(&configuration)?, "no images in the container runtime".to_owned()),
     };
     images.sort_by(|one, other| (&one.name, &one.platform).cmp(&(&other.name, &other.platform)));
-    match args.asked.question.output.format {
-        OutputFormat::Json => images.iter().for_each(|image| output::json(&store::row(image))),
-        OutputFormat::Text if images.is_empty() => print_sentence(args, &nothing),
-        OutputFormat::Text => {
-            let now_ms = Clock::host().now().wall_ms();
-            let rows: Vec<Vec<String>> = images.iter().map(|image| text_row(image, now_ms)).collect();
-            table::columns(&HEADER, &rows).iter().for_each(|line| output::fact(line));
-        }
+    let manner = Manner::of(args.asked.question.output, &args.table);
+    let mut listing = listing(&images, manner.is_wide(), Clock::host().now().wall_ms());
+    if let Some(column) = sorted_by {
+        listing.table.sort_by(column);
     }
+    if manner.has_objects() {
+        listing.objects = images.iter().filter_map(|image| json_line(&store::row(image))).collect();
+    }
+    if images.is_empty() {
+        listing.remarks.push(nothing);
+    }
+    listing.write(&manner);
     Ok(Exit::Success)
 }
 
-fn print_sentence(args: &ImagesArgs, sentence: &str) {
-    if !args.asked.question.output.quiet {
-        output::remark(sentence);
+fn listing(images: &[StoredImage], is_wide: bool, now_ms: u64) -> Listing {
+    // The sentence for an empty list names the store, so it is a remark.
+    let mut listing = Listing::new(Table::new(&COLUMNS), "");
+    for image in images {
+        let age = |pulled_at: Duration| now_ms.saturating_sub(u64::try_from(pulled_at.as_millis()).unwrap_or(u64::MAX));
+        let pulled = Cell::age_if(image.pulled_at.map(age));
+        listing.table.add(store::name(image), store::cells(image, is_wide).into_iter().chain([pulled]).collect());
     }
+    listing
 }
 
 /// The images, and the sentence to print if there are none.
@@ -60,14 +76,29 @@ fn of_runtime(configuration: &Configuration) -> Result<Vec<StoredImage>> {
     })
 }
 
-fn text_row(image: &StoredImage, now_ms: u64) -> Vec<String> {
-    let age = |pulled_at: std::time::Duration| units::age(now_ms.saturating_sub(u64::try_from(pulled_at.as_millis()).unwrap_or(u64::MAX)));
-    let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
-    vec![
-        store::name(image).to_owned(),
-        store::short_digest(image),
-        or_none(image.platform.clone()),
-        or_none(image.size_bytes.map(units::bytes)),
-        or_none(image.pulled_at.map(age)),
-    ]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::table::Look;
+
+    #[test]
+    fn images_fit_80_columns_and_are_sorted_by_figures() {
+        let image = |name: &str, size_bytes, pulled_s| StoredImage {
+            name: Some(name.to_owned()),
+            digest: Some(format!("sha256:{}", "ab".repeat(32))),
+            platform: Some("linux/amd64".to_owned()),
+            size_bytes: Some(size_bytes),
+            pulled_at: Some(Duration::from_secs(pulled_s)),
+        };
+        let images = [image("registry.example/team/platform/application:v2.14.0", 9_000, 40), image("busybox", 10_000, 10)];
+        let mut listing = listing(&images, false, 100_000);
+        listing.table.sort_by(4);
+        let lines = listing.table.lines(&Look::of_width(Some(79)));
+        assert!(lines.iter().all(|line| line.len() <= 79), "{lines:#?}");
+        assert!(
+            lines[1].starts_with("regist") && lines[1].ends_with("tion:v2.14.0  sha256:abababababab  linux/amd64  8.8 KiB  60s"),
+            "{lines:#?}"
+        );
+        assert!(lines[2].ends_with("  9.8 KiB  90s"), "{lines:#?}");
+    }
 }

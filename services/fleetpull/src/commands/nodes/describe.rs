@@ -104,7 +104,7 @@ fn facts(node: &NodeDescription, setup: &NodeSetup, now_ms: u64) -> Vec<(&'stati
         ("Started", format!("{} ({age} ago), instance {}", units::rfc_3339(node.started_ms), node.instance)),
         ("Socket", given(&setup.socket).map_or_else(|| "-".to_owned(), |path| format!("unix://{path}"))),
         ("Sharing", or_nothing(&node.share)),
-        ("Pulls", format!("{} running, {} waiting, {} standing", node.pulling, node.waiting, node.standing)),
+        ("Pulls", standing_pull::counts(node.pulling, node.waiting, node.standing)),
         ("Blocked by", format!("{} back-offs", node.backoff)),
         (
             "Unsent",
@@ -136,7 +136,7 @@ mod tests {
             "Zone:        eu-1a",
             "Labels:      disk=ssd, zone=a",
             "Socket:      unix:///var/lib/fleetpull/state/n1/agent.sock",
-            "Pulls:       3 running, 12 waiting, 0 standing",
+            "Pulls:       3 running, 12 waiting",
             "Settings:",
             "  node.zone = \"eu-1a\"",
             "Registries: none",

@@ -154,6 +154,8 @@ fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
         oldest_unsent_ms: 0,
         share: String::new(),
         reads_versions: Vec::new(),
+        policy_revision: 0,
+        bus_loss: None,
     };
     Listed { node, knows_labels }
 }

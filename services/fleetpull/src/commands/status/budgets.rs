@@ -66,12 +66,11 @@ impl BudgetFigures {
         row
     }
 
-    /// Adds the remaining quota and the time of its reset to the row about the owner's back-off entry.
+    /// Adds the remaining quota to the row about the owner's back-off entry.
     pub(super) fn complete(self, row: &mut Row) {
         if let Some(quota) = self.quota.as_ref().filter(|_| self.is_spent) {
             "quota".clone_into(&mut row.scope);
             row.state_in_words = left(quota);
-            row.next_attempt_ms = row.next_attempt_ms.max(self.wait_ms);
         }
         row.figures = Some(self);
     }

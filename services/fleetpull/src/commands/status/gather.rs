@@ -21,9 +21,10 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     let answered_in_ms = round_trip(client, involved.first()).await;
     let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
     let exit = gathered.exit();
-    let GatheredEntries { known, left_out, pauses, unanswered, .. } = gathered;
+    let GatheredEntries { mut known, left_out, pauses, unanswered, .. } = gathered;
     let unanswered = unanswered.into_iter().map(|(node, _)| node).collect();
     let budgets = Budgets::of(client, &involved).await;
+    budgets.delay(&mut known);
     let waits = waits(client, &nodes).await;
     let (fleet, of_one_node) = (client.fleet().name().to_owned(), client.bus().is_none());
     Ok((Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms }, exit))

@@ -10,7 +10,7 @@ const APP: &str = "registry.example/team/app:v9";
 const WIDTHS: [usize; 2] = [80, 140];
 
 fn shown(sample: Sample, width: usize) -> String {
-    lines(&Status::of(sample.answers()), width).join("\n")
+    lines(&Status::of(sample.answers()), width, false).join("\n")
 }
 
 /// Compares an incident's screen at 80 and at 140 columns. Its first five lines name cause, since when, waiting nodes and next attempt.
@@ -39,20 +39,20 @@ fn a_registry_that_answers_503() {
             r"
 registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images,
     next attempt in 3s
-FLEET    prod-eu, 5 enforce
+FLEET    prod-eu, 5 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    5: 5 ready, version 0.1.0
-PULLS    0 running, 8 waiting, 0 standing, oldest wait 4m
+PULLS    0 running, 8 waiting, oldest wait 4m
 ID    WHAT                         STATE        CAUSE     SINCE  NEXT    WAITING
 7f3a  registry.example             unavailable  503 (n1)  4m12s  in 3s   5 nodes
 0be1  registry.exa.../team/job:v3  not found    404 (n1)  11m    in 41s  0
 ",
             r"
 registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images, next attempt in 3s
-FLEET    prod-eu, 5 enforce
+FLEET    prod-eu, 5 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    5: 5 ready, version 0.1.0
-PULLS    0 running, 8 waiting, 0 standing, oldest wait 4m
+PULLS    0 running, 8 waiting, oldest wait 4m
 ID    WHAT                          SCOPE   STATE        CAUSE     SINCE  NEXT ATTEMPT  WAITING
 7f3a  registry.example              zone a  unavailable  503 (n1)  4m12s  in 3s         5 nodes, 2 images
 0be1  registry.example/team/job:v3  image   not found    404 (n1)  11m    in 41s        0
@@ -71,19 +71,19 @@ fn a_tag_that_is_missing() {
             r"
 registry.example/team/app:v9: not found for 11m, 404 (n1),
     2 nodes wait for 1 image, next attempt in 41s
-FLEET    prod-eu, 3 enforce
+FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 2 waiting, 0 standing, oldest wait 11m
+PULLS    0 running, 2 waiting, oldest wait 11m
 ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  2 nodes
 ",
             r"
 registry.example/team/app:v9: not found for 11m, 404 (n1), 2 nodes wait for 1 image, next attempt in 41s
-FLEET    prod-eu, 3 enforce
+FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 2 waiting, 0 standing, oldest wait 11m
+PULLS    0 running, 2 waiting, oldest wait 11m
 ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
 0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        2 nodes, 1 image
 ",
@@ -110,7 +110,7 @@ registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image,
 FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 3 waiting, 0 standing, oldest wait 120m
+PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
 91c0  registry.example  0/100 left  429 (n1)             4m12s  in 134m  3 nodes
 9c26  ghcr.example      slowed      37/s of 200/s; o...  -      -        0
@@ -120,7 +120,7 @@ registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next
 FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 3 waiting, 0 standing, oldest wait 120m
+PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              SCOPE  STATE       CAUSE                    SINCE  NEXT ATTEMPT  WAITING
 91c0  registry.example  quota  0/100 left  429 (n1)                 4m12s  in 134m       3 nodes, 1 image
 9c26  ghcr.example      rate   slowed      37/s of 200/s; overload  -      -             0
@@ -137,7 +137,8 @@ fn nats_that_is_dead_as_one_node_sees_it() {
             answers.of_one_node = true;
             answers.answered_in_ms = None;
             let described = NodeDescription { state: state.to_owned(), since_ms: 252_000, oldest_unsent_ms: 250_000, ..description(1) };
-            answers.nodes[0] = NodeDescription { waiting: 1, ..described };
+            let bus_loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
+            answers.nodes[0] = NodeDescription { waiting: 1, bus_loss: Some(bus_loss), ..described };
         })
     };
     assert_shown(
@@ -149,9 +150,9 @@ n1 has no bus for 4m12s: connection refused (os error 111),
     it uses kubelet's back-off and reconnects automatically,
     1 node waits for 1 image, next attempt in 41s
 BUS      lost for 4m12s, oldest unsent event 4m10s
-FLEET    prod-eu, as n1 knows it, 1 enforce
+FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
-PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
+PULLS    0 running, 1 waiting, oldest wait 60s
 ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  1 node
 ",
@@ -159,9 +160,9 @@ ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 n1 has no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically,
     1 node waits for 1 image, next attempt in 41s
 BUS      lost for 4m12s, oldest unsent event 4m10s
-FLEET    prod-eu, as n1 knows it, 1 enforce
+FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
-PULLS    0 running, 1 waiting, 0 standing, oldest wait 60s
+PULLS    0 running, 1 waiting, oldest wait 60s
 ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
 0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        1 node, 1 image
 ",
@@ -180,18 +181,18 @@ fn one_node_that_is_silent() {
 n3 is silent for 4m12s: is its agent running,
     and its bus connected? 2 of 3 nodes go on without it,
     an agent that runs connects again by itself
-FLEET    prod-eu, 2 enforce
+FLEET    prod-eu, 2 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
-PULLS    0 running, 0 waiting, 0 standing
+PULLS    0 running, 0 waiting
 ",
             r"
 n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it,
     an agent that runs connects again by itself
-FLEET    prod-eu, 2 enforce
+FLEET    prod-eu, 2 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
-PULLS    0 running, 0 waiting, 0 standing
+PULLS    0 running, 0 waiting
 ",
         ],
     );
@@ -209,15 +210,17 @@ fn fleet_without_problems_is_shown_as_well() {
     let text = shown(Sample::of(3), 80);
     let expected = "\
 all is well: 3 of 3 nodes are ready, nothing is held back
-FLEET    prod-eu, 3 enforce
+FLEET    prod-eu, 3 enforce, policy r41
 BUS      connected, an agent answers in 4 ms
 NODES    3: 3 ready, version 0.1.0
-PULLS    0 running, 0 waiting, 0 standing";
+PULLS    0 running, 0 waiting";
     assert_eq!(text, expected);
     let busy = shown(Sample::of(3).led(budget(OWNER, 31)).waiting(3, "busybox", 100), 80);
-    assert!(busy.starts_with("all is well: ") && busy.ends_with("0 running, 3 waiting, 0 standing, oldest wait 0s"), "{busy}");
+    assert!(busy.starts_with("all is well: ") && busy.ends_with("0 running, 3 waiting, oldest wait 0s"), "{busy}");
     let one = Sample::of(1).with(|answers| answers.of_one_node = true);
-    assert!(shown(one, 80).starts_with("all is well on n1: nothing is held back\nFLEET    prod-eu, as n1 knows it, 1 enforce\n"));
+    assert!(
+        shown(one, 80).starts_with("all is well on n1: nothing is held back\nFLEET    prod-eu, as n1 knows it, 1 enforce, policy r41\n")
+    );
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn ten_thousand_nodes_with_hundreds_of_entries_fit_a_screen() {
     sample = sample.knowing(&unavailable()).waiting(10_000, APP, 1_000);
     let status = Status::of(sample.answers());
     for width in [80, 140] {
-        let lines = lines(&status, width);
+        let lines = lines(&status, width, false);
         assert_eq!(lines.len(), LINES_MOST, "{lines:#?}");
         assert!(lines[0].starts_with("registry.example: unavailable for 4m12s"), "{lines:#?}");
         let last = &lines[LINES_MOST - 1];
@@ -252,6 +255,17 @@ fn ten_thousand_nodes_with_hundreds_of_entries_fit_a_screen() {
         {
             assert!(text.replace("\n    ", " ").contains(part), "{part} in {text}");
         }
+    }
+}
+
+#[test]
+fn states_are_coloured_by_whether_they_stop_or_slow_pulls() {
+    let slowed = BudgetState { rate_cause: "overload".to_owned(), per_second_in_force: 37.0, ..budget(OWNER, 31) };
+    let status = Status::of(Sample::of(1).knowing(&missing("0be1", APP)).led(slowed).answers());
+    for width in WIDTHS {
+        let (coloured, plain) = (lines(&status, width, true).join("\n"), lines(&status, width, false).join("\n"));
+        assert!(coloured.contains("\u{1b}[31mnot found\u{1b}[0m") && coloured.contains("\u{1b}[33mslowed\u{1b}[0m"), "{coloured}");
+        assert_eq!(console::strip_ansi_codes(&coloured), plain);
     }
 }
 
@@ -272,11 +286,11 @@ fn any_terminal_shows_any_text_in_whole_lines() {
     };
     let status = Status::of(sample().answers());
     for width in [0, 1, 19, 20, 40, 80, 200, usize::MAX] {
-        for line in lines(&status, width) {
+        for line in lines(&status, width, false) {
             assert!(!line.chars().any(char::is_control) && !line.contains('\u{202e}'), "{line:?}");
             assert!(width < 3 || measure_text_width(&line) <= width, "{width}: {line}");
         }
     }
-    let first = lines(&status, 80).join(" ");
+    let first = lines(&status, 80, false).join(" ");
     assert!(first.starts_with("r.example/") && first.contains("404"), "the figures behind a long name are seen: {first}");
 }

@@ -100,8 +100,8 @@ pub(super) fn object(status: &Status) -> Value {
         },
         "bus": {
             "state": if bus.lost.is_some() { "lost" } else { "connected" },
-            "since_ms": bus.lost.as_ref().map(|(since_ms, _)| since_ms),
-            "cause": bus.lost.as_ref().map(|(_, cause)| cause),
+            "since_ms": bus.lost.as_ref().map(|lost| lost.since_ms),
+            "cause": bus.lost.as_ref().map(|lost| &lost.reason),
             "answered_in_ms": bus.answered_in_ms,
             "oldest_unsent_ms": bus.oldest_unsent_ms,
         },

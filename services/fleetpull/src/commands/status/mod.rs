@@ -21,13 +21,12 @@ use crate::cli::{OutputFormat, StatusArgs};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
-use crate::output::listing::terminal_width;
+use crate::output::listing::{has_colour, terminal_width};
 use model::Status;
 
 pub(super) use about::{name, state_in_words};
 pub(super) use explain::explain;
 pub(super) use ids::is_id;
-pub(super) use model::bus_lost;
 pub(super) use show::{next_attempt, silent, without_a_bus};
 
 /// The width of lines without a terminal, in columns.
@@ -37,29 +36,36 @@ pub(super) const WIDTH_OF_FILES: usize = 160;
 struct Shown {
     status: Status,
     format: OutputFormat,
+    has_colour: bool,
+}
+
+impl Shown {
+    fn lines(&self, has_colour: bool) -> Vec<String> {
+        show::lines(&self.status, terminal_width().unwrap_or(WIDTH_OF_FILES), has_colour)
+    }
 }
 
 impl Show for Shown {
     fn screen(&self) -> Vec<String> {
-        show::lines(&self.status, terminal_width().unwrap_or(WIDTH_OF_FILES))
+        self.lines(false)
     }
 
     fn write(&self) {
         match self.format {
             OutputFormat::Json => output::json(&json::object(&self.status)),
-            OutputFormat::Text => self.screen().iter().for_each(|line| output::fact(line)),
+            OutputFormat::Text => self.lines(self.has_colour).iter().for_each(|line| output::document(line)),
         }
     }
 }
 
 /// Shows the status once, or repeatedly.
 pub(super) fn carry_out(args: &StatusArgs) -> Result<Exit> {
-    let format = args.question.output.format;
+    let (format, has_colour) = (args.question.output.format, has_colour(args.color));
     let selector = args.question.fleet.selector.as_ref();
     ask_fleet(&args.question, "error", async |client| {
         once_or_again(&client, args.watch, format == OutputFormat::Text, async |client: &FleetClient| {
             let (answers, exit) = gather::ask(client, selector).await?;
-            Ok((Shown { status: Status::of(answers), format }, exit))
+            Ok((Shown { status: Status::of(answers), format, has_colour }, exit))
         })
         .await
     })

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use contract::NodeName;
-use contract::messages::agent::NodeDescription;
+use contract::messages::agent::{BusLoss, NodeDescription};
 use contract::messages::backoff_tracker::Pause;
 
 use super::row::Row;
@@ -20,8 +20,6 @@ const NAMED: usize = 10;
 const WELL: &str = "ok";
 /// The prefix of the state of a node with a problem.
 const DEGRADED: &str = "degraded: ";
-/// The prefix of the problem of a node without its bus.
-const NO_BUS: &str = "no bus since ";
 
 /// The answers of the nodes.
 pub(super) struct Answers {
@@ -70,8 +68,8 @@ pub(super) struct Sharing {
 /// The state of the bus.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct BusState {
-    /// For how long the bus has been lost, in milliseconds, and why, as the one asked node reports.
-    pub(super) lost: Option<(u64, String)>,
+    /// The loss of the bus, as the one asked node reports it.
+    pub(super) lost: Option<BusLoss>,
     pub(super) answered_in_ms: Option<u64>,
     /// How long the oldest event of any node has waited for the stream, in milliseconds.
     pub(super) oldest_unsent_ms: u64,
@@ -101,11 +99,12 @@ pub(super) struct Unwell {
     pub(super) since_ms: u64,
 }
 
-/// The counts of the pulls.
+/// The counts of the pulls. Each pull is running or waiting.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Pulls {
     pub(super) running: u64,
     pub(super) waiting: u64,
+    /// The standing pulls, which are running or waiting as well.
     pub(super) standing: u64,
     pub(super) oldest_wait_ms: Option<u64>,
 }
@@ -116,7 +115,7 @@ impl Status {
         let Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms } = answers;
         let sum = |of: fn(&NodeDescription) -> u64| nodes.iter().map(of).sum::<u64>();
         let takes_part = |share: &str| nodes.iter().filter(|node| node.share == share).count() as u64;
-        let lost = nodes.first().filter(|_| of_one_node).and_then(bus_lost);
+        let lost = nodes.first().filter(|_| of_one_node).and_then(|node| node.bus_loss.clone());
         Self {
             of_node: nodes.first().filter(|_| of_one_node).map(|node| node.node.clone()),
             sharing: Sharing {
@@ -124,7 +123,7 @@ impl Status {
                 observe: takes_part("observe"),
                 off: takes_part("off"),
                 pauses,
-                policy_revision: budgets.all().map(|budget| budget.state.policy_revision).max().unwrap_or_default(),
+                policy_revision: nodes.iter().map(|node| node.policy_revision).max().unwrap_or_default(),
             },
             bus: BusState {
                 lost,
@@ -165,14 +164,6 @@ impl Nodes {
         folded.unwell.truncate(NAMED);
         folded
     }
-}
-
-/// For how many milliseconds a node has been without its bus, and why.
-pub(in crate::commands) fn bus_lost(node: &NodeDescription) -> Option<(u64, String)> {
-    let reason = node.state.strip_prefix(DEGRADED)?.strip_prefix(NO_BUS)?;
-    // The format is `2026-01-31T12:00:00Z: connection refused`.
-    let reason = reason.split_once(": ").map_or(reason, |(_, reason)| reason);
-    Some((node.since_ms, reason.strip_suffix("; trying again").unwrap_or(reason).to_owned()))
 }
 
 #[cfg(test)]

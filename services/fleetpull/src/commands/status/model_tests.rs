@@ -26,16 +26,15 @@ fn nodes_are_counted_and_those_that_are_not_well_are_named_the_silent_first() {
 
 #[test]
 fn bus_is_lost_if_the_only_asked_node_reports_it() {
-    let lost = |of_one_node, state: &str| {
+    let loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
+    let lost = |of_one_node, bus_loss: Option<&BusLoss>| {
         let change = |answers: &mut Answers| {
             answers.of_one_node = of_one_node;
-            answers.nodes[0] = NodeDescription { state: state.to_owned(), since_ms: 252_000, ..description(1) };
+            answers.nodes[0] = NodeDescription { bus_loss: bus_loss.cloned(), ..description(1) };
         };
         Status::of(Sample::of(1).with(change).answers()).bus.lost
     };
-    let without_bus = "degraded: no bus since 2026-01-31T12:00:00Z: connection refused (os error 111); trying again";
-    assert_eq!(lost(true, without_bus), Some((252_000, "connection refused (os error 111)".to_owned())));
-    assert_eq!([lost(false, without_bus), lost(true, "degraded: no JetStream"), lost(true, "ok")], [None, None, None]);
+    assert_eq!([lost(true, Some(&loss)), lost(false, Some(&loss)), lost(true, None)], [Some(loss.clone()), None, None]);
 }
 
 #[test]

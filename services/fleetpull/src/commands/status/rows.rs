@@ -59,7 +59,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
         message: Some(entry.cause.clone()).filter(|cause| !cause.is_empty()),
         since_ms: Some(entry.since_ms),
         next_attempt_ms: Some(known.due_ms()),
-        prober: entry.probed_by.clone(),
+        prober: known.prober().map(str::to_owned),
         node_count: known.nodes.len(),
         waiting: Waiting::default(),
         figures: None,

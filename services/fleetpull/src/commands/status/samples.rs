@@ -42,6 +42,8 @@ pub(super) fn description(number: usize) -> NodeDescription {
         oldest_unsent_ms: 0,
         share: "enforce".to_owned(),
         reads_versions: vec![1],
+        policy_revision: 41,
+        bus_loss: None,
     }
 }
 
@@ -200,6 +202,8 @@ impl Sample {
     pub(super) fn answers(self) -> Answers {
         let budgets = Budgets::from_merged(self.budgets);
         let left_out = self.answers.left_out + self.failures.left_out();
-        Answers { left_out, known: self.failures.into_known(), budgets, ..self.answers }
+        let mut known = self.failures.into_known();
+        budgets.delay(&mut known);
+        Answers { left_out, known, budgets, ..self.answers }
     }
 }

@@ -1,15 +1,16 @@
 //! The status as lines: a sentence on the worst problem, four lines on the fleet, and a table of the rows.
 
 use contract::NodeName;
+use contract::messages::agent::BusLoss;
 
 use super::model::{BusState, Nodes, Sharing, Status, Unwell};
-use super::row::{Row, What};
+use super::row::{Row, Source, What};
 use crate::commands::backoff::pause_line;
 use crate::output::known_failures::named_few;
 use crate::output::layout::{without_middle, wrapped};
-use crate::output::one_line;
-use crate::output::table::{Cell, Column, Look, Table};
+use crate::output::table::{Cell, Column, Look, Table, Tone};
 use crate::output::units::{self, SOON_MS};
+use crate::output::{one_line, standing_pull};
 
 /// The most lines, so that the status of a fleet of any size fits on one screen.
 const LINES_MOST: usize = 40;
@@ -46,8 +47,8 @@ static IN_SHORT: [Column; 7] = [
     Column::new("WAITING"),
 ];
 
-/// The whole status, in lines of at most `width` columns.
-pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
+/// The whole status, in lines of at most `width` columns without terminal control characters but those of colours.
+pub(super) fn lines(status: &Status, width: usize, has_colour: bool) -> Vec<String> {
     let mut lines = wrapped(&one_line(&sentence(status)), width);
     let bus = ("BUS", bus(&status.bus));
     let mut parts = vec![("FLEET", fleet(status)), bus, ("NODES", nodes(&status.nodes)), ("PULLS", pulls(status))];
@@ -61,7 +62,7 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
     let room = LINES_MOST.saturating_sub(lines.len() + 2);
     let shown = status.rows.get(..room).unwrap_or(&status.rows);
     if !shown.is_empty() {
-        lines.extend(table_of(shown, width));
+        lines.extend(table_of(shown, &Look { has_colour, ..Look::of_width(Some(width)) }));
     }
     let more = (status.rows.len() - shown.len()) as u64 + status.left_out;
     if more > 0 {
@@ -74,9 +75,9 @@ pub(super) fn lines(status: &Status, width: usize) -> Vec<String> {
 /// The sentence on the worst problem.
 fn sentence(status: &Status) -> String {
     let Status { bus, nodes, rows, of_node, .. } = status;
-    if let (Some((since_ms, reason)), Some(node)) = (&bus.lost, of_node) {
+    if let (Some(lost), Some(node)) = (&bus.lost, of_node) {
         let waits = rows.first().map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
-        return format!("{}{waits}", without_a_bus(node, *since_ms, reason));
+        return format!("{}{waits}", without_a_bus(node, lost));
     }
     if let Some(row) = rows.first() {
         return sentence_of(row);
@@ -97,9 +98,9 @@ fn sentence(status: &Status) -> String {
 }
 
 /// The sentence on a node that has lost its bus, and how it goes on.
-pub(in crate::commands) fn without_a_bus(node: &NodeName, since_ms: u64, reason: &str) -> String {
-    let since = units::age(since_ms);
-    format!("{node} has no bus for {since}: {reason}, it uses kubelet's back-off and reconnects automatically")
+pub(in crate::commands) fn without_a_bus(node: &NodeName, lost: &BusLoss) -> String {
+    let since = units::age(lost.since_ms);
+    format!("{node} has no bus for {since}: {}, it uses kubelet's back-off and reconnects automatically", lost.reason)
 }
 
 /// The sentence on a silent node, on the other nodes, and how it reconnects.
@@ -154,7 +155,7 @@ fn fleet(status: &Status) -> String {
 fn bus(bus: &BusState) -> String {
     let state = match (&bus.lost, bus.answered_in_ms) {
         // The sentence already says why.
-        (Some((since_ms, _)), _) => format!("lost for {}", units::age(*since_ms)),
+        (Some(lost), _) => format!("lost for {}", units::age(lost.since_ms)),
         (None, Some(answered_in_ms)) => format!("connected, an agent answers in {answered_in_ms} ms"),
         (None, None) => "connected".to_owned(),
     };
@@ -193,7 +194,7 @@ fn nodes(nodes: &Nodes) -> String {
 fn pulls(status: &Status) -> String {
     let pulls = &status.pulls;
     let oldest = pulls.oldest_wait_ms.map(|oldest_ms| format!(", oldest wait {}", units::age(oldest_ms))).unwrap_or_default();
-    format!("{} running, {} waiting, {} standing{oldest}", pulls.running, pulls.waiting, pulls.standing)
+    format!("{}{oldest}", standing_pull::counts(pulls.running, pulls.waiting, pulls.standing))
 }
 
 fn what(row: &Row) -> &str {
@@ -206,15 +207,14 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 /// The table with all columns if they fit, else with fewer columns and short words.
-fn table_of(rows: &[Row], width: usize) -> Vec<String> {
-    let look = Look::of_width(Some(width));
+fn table_of(rows: &[Row], look: &Look) -> Vec<String> {
     let mut table = Table::new(&IN_FULL);
     rows.iter().for_each(|row| table.add(&row.id, in_full(row)));
-    if !table.fits(&look) {
+    if !table.fits(look) {
         table = Table::new(&IN_SHORT);
         rows.iter().for_each(|row| table.add(&row.id, in_short(row)));
     }
-    table.lines(&look)
+    table.lines(look)
 }
 
 fn in_full(row: &Row) -> Vec<Cell> {
@@ -226,13 +226,21 @@ fn in_full(row: &Row) -> Vec<Cell> {
         0 => "0".to_owned(),
         nodes => format!("{}, {}", counted(nodes, "node"), counted(row.waiting.images, "image")),
     };
-    [row.id.as_str(), what(row), &row.scope, &row.state_in_words, &row.cause, &since(row), &next, &waiting].map(Cell::from).to_vec()
+    let [id, what, scope, cause, since] = [row.id.as_str(), what(row), &row.scope, &row.cause, &since(row)].map(Cell::from);
+    vec![id, what, scope, state(row), cause, since, Cell::from(next), Cell::from(waiting)]
 }
 
 fn in_short(row: &Row) -> Vec<Cell> {
     let next = if row.prober.is_some() { "now".to_owned() } else { units::due(row.next_attempt_ms) };
     let waiting = if row.waiting.nodes == 0 { "0".to_owned() } else { counted(row.waiting.nodes, "node") };
-    [row.id.as_str(), what(row), &row.state_in_words, &row.cause, &since(row), &next, &waiting].map(Cell::from).to_vec()
+    let [id, what, cause, since] = [row.id.as_str(), what(row), &row.cause, &since(row)].map(Cell::from);
+    vec![id, what, state(row), cause, since, Cell::from(next), Cell::from(waiting)]
+}
+
+/// The state. A budget that has not used up its quota only slows pulls down.
+fn state(row: &Row) -> Cell {
+    let is_slower = row.source == Source::Budget && !row.figures.as_ref().is_some_and(|figures| figures.is_spent);
+    Cell::from(row.state_in_words.as_str()).toned(if is_slower { Tone::Warning } else { Tone::Bad })
 }
 
 fn since(row: &Row) -> String {

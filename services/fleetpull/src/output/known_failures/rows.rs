@@ -47,11 +47,11 @@ impl Known {
     fn cells(&self) -> Vec<Cell> {
         let entry = &self.entry;
         let ((soonest, _), (latest, latest_node)) = self.span();
-        let next = match &entry.probed_by {
+        let next = match self.prober() {
             Some(_) => "now".to_owned(),
             None => units::due(Some(soonest)),
         };
-        let later = latest_node.filter(|_| entry.probed_by.is_none() && differ(soonest, latest));
+        let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
         let own = self.nodes.first().filter(|_| !self.is_shared()).map(|node| node.as_str());
         let nodes = self.nodes.len() as u64;
         vec![
@@ -60,7 +60,7 @@ impl Known {
             Cell::from(self.last_result()).toned(Tone::Bad),
             Cell::age(entry.since_ms),
             Cell::from(next).sorted_by(soonest),
-            Cell::from(entry.probed_by.as_deref().or(own).unwrap_or_default()),
+            Cell::from(self.prober().or(own).unwrap_or_default()),
             Cell::from(if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }).sorted_by(nodes),
             Cell::from(later.map(|node| format!("{node} {}", units::due(Some(latest)))).unwrap_or_default()),
             Cell::from(entry.class.as_str()),

@@ -7,16 +7,27 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome, StandingPul
 
 use super::StandingPull;
 use crate::core::coordinator::Coordinator;
-use crate::core::flight::{FleetState, FlightStage};
+use crate::core::flight::{FleetState, Flight, FlightStage};
 use crate::core::kubelet_messages;
 use crate::core::request::{Stage, milliseconds};
 
 impl Coordinator {
-    pub(super) fn standing_pull_status(&self, now: Now, id: StandingPullId, standing_pull: &StandingPull) -> StandingPullStatus {
-        let flight = standing_pull.run.and_then(|run| self.requests.get(&run)).and_then(|request| match request.stage {
+    /// How many standing pulls have no flight, because they wait for their next attempt.
+    #[must_use]
+    pub fn resting_count(&self) -> usize {
+        self.standing_pulls.standing.values().filter(|standing_pull| self.joined_flight(standing_pull).is_none()).count()
+    }
+
+    /// The flight that the standing pull has joined. None between two attempts.
+    fn joined_flight(&self, standing_pull: &StandingPull) -> Option<&Flight> {
+        match self.requests.get(&standing_pull.run?)?.stage {
             Stage::InFlight(flight) => self.flights.get(&flight),
             _ => None,
-        });
+        }
+    }
+
+    pub(super) fn standing_pull_status(&self, now: Now, id: StandingPullId, standing_pull: &StandingPull) -> StandingPullStatus {
+        let flight = self.joined_flight(standing_pull);
         let refusal = flight.and_then(|flight| flight.fleet.as_ref()?.current_refusal(now.monotonic));
         let state = match flight.map(|flight| &flight.stage) {
             Some(FlightStage::Pulling | FlightStage::Verifying(_)) => StandingPullState::Pulling,

@@ -27,6 +27,9 @@ pub struct PullList {
     /// How many standing pulls there are.
     #[serde(default)]
     pub standing: u64,
+    /// How many of them are not among the pulls, because they wait between two attempts.
+    #[serde(default)]
+    pub resting: u64,
 }
 
 /// Requests since start by outcome; a standing pull without a caller counts as one.

@@ -14,13 +14,15 @@ impl Explanation {
             }
             Self { present: Some(true), .. } if looks => "it is on the node: nothing would be pulled".to_owned(),
             _ if never => "it would fail with ErrImageNeverPull: it is not on the node".to_owned(),
-            Self { next_attempt_ms: Some(left), in_flight, .. } => {
+            Self { next_attempt_ms: Some(left), in_flight, budget_hold, .. } => {
+                let then = budget_hold.as_ref().map(|hold| format!("; then it would wait for its registry's budget: {}", hold.cause));
+                let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
                 let seconds = *left as f64 / 1_000.0;
                 if self.waits {
-                    format!("{now} would wait for {seconds:.1} s and be tried then: one node alone reports the failure")
+                    format!("{now} would wait for {seconds:.1} s and be tried then: one node alone reports the failure{then}")
                 } else {
-                    format!("{now} would be refused with ImagePullBackOff for another {seconds:.1} s")
+                    format!("{now} would be refused with ImagePullBackOff for another {seconds:.1} s{then}")
                 }
             }
             Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
@@ -60,7 +62,10 @@ mod tests {
                 Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
                 "it is being pulled now: a pull would wait for that one",
             ),
-            (Explanation { budget_hold, ..refusal.clone() }, "it would be refused with ImagePullBackOff for another 12.4 s"),
+            (
+                Explanation { budget_hold, ..refusal.clone() },
+                "it would be refused with ImagePullBackOff for another 12.4 s; then it would wait for its registry's budget: 0 of 100 left, anew in 52.0 s",
+            ),
             (
                 Explanation { waits: true, ..refusal.clone() },
                 "it would wait for 12.4 s and be tried then: one node alone reports the failure",

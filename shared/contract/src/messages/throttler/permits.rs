@@ -126,4 +126,7 @@ pub struct PermitCounts {
     /// Budgets forgotten since start because there were too many.
     #[serde(default)]
     pub forgotten_total: u64,
+    /// The revision of the fleet policy that this node follows; 0: none.
+    #[serde(default)]
+    pub policy_revision: u64,
 }

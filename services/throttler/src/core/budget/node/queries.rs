@@ -55,6 +55,7 @@ impl Budgets {
             alone_total: clients().map(|client| client.alone_total).sum(),
             overrun_total: clients().map(|client| client.overrun_total).sum(),
             forgotten_total: self.forgotten_total,
+            policy_revision: self.policies.revision(),
             ..own
         }
     }
