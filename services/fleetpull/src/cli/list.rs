@@ -70,7 +70,7 @@ pub struct ListArgs {
     /// How its table is shown.
     #[command(flatten)]
     pub table: TableArgs,
-    /// Read it anew every 2 s, until Ctrl-C.
+    /// Refresh every 2 s, until Ctrl-C.
     #[arg(short, long, help_heading = OWN)]
     pub watch: bool,
 }
