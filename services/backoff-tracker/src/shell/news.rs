@@ -157,7 +157,10 @@ mod tests {
             assert_eq!((event.registry.as_deref(), event.image.as_str()), (Some("r.example"), ""));
             let details = event.details.unwrap_or_default();
             let is_over = news.kind == EntryNewsKind::Released;
-            assert_eq!((event.next_attempt_ms, details.reporters), if is_over { (None, None) } else { (Some(2_000), Some(3)) });
+            assert_eq!(
+                (event.next_attempt_ms, details.reporters),
+                if is_over { (None, None) } else { (Some(2_000), Some(news.reporters as u64)) }
+            );
             assert_eq!(details.lasted_ms, Some(10_000));
         }
     }
