@@ -147,7 +147,9 @@ fn a_clear_of_a_registrys_answer_succeeds_or_names_what_still_blocks() {
         });
         let explained = fleet.rows(&["explain", &image], 0);
         for row in &explained {
-            let (left, entries) = (row["pull"]["next_attempt_ms"].as_u64(), row["backoff"].as_array().unwrap());
+            // The back-off and the budget are waited for one after the other.
+            let left = row["pull"]["next_attempt_ms"].as_u64().max(row["pull"]["budget_wait_ms"].as_u64());
+            let entries = row["backoff"].as_array().unwrap();
             let is_listed = |left: u64| {
                 entries.iter().filter_map(|entry| entry["next_attempt_ms"].as_u64()).any(|next_attempt| next_attempt.abs_diff(left) < 2_000)
             };
