@@ -277,8 +277,8 @@ fn step(standing: &[&Received]) -> u32 {
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
 }
 
-/// The delay until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node reports the failure. If both
-/// newest reporters state one and it is over for the older, the longer of both counts, up to the delay without it.
+/// The delay until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node reports the failure. If the
+/// two newest reporters each state one, the longer counts, up to the delay without it.
 fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received, before: Option<&&Received>) -> Duration {
     let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
     let unasked = cadence::delay(backoff_key, step, None).max(least);
