@@ -1,4 +1,6 @@
-//! Writes to the bus: reports under the node's own name, and released leases, one after the other.
+//! Writes to the bus: reports under the node's own name, clears, and released leases.
+
+mod stored_values;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,19 +8,25 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::KeyValue;
-use contract::FailureClass;
-use contract::know::{AboutKind, AttemptKey, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, encode_as};
+use contract::know::{KnowError, StoredClear};
 use contract::version::FIRST;
+use futures::StreamExt as _;
+use futures::stream::{FuturesOrdered, FuturesUnordered};
 use lease::{LeaseStore, Owned};
 use tokio::sync::mpsc;
 
-use crate::core::knowledge::{About, FailureDetails, Finding, LONGEST_KEPT, LeaseName, Report, keep_for};
+use self::stored_values::{Stored, WriteTime};
+use crate::core::knowledge::Report;
 use crate::dating::Dating;
+
+pub(crate) use self::stored_values::{lease_key, milliseconds};
 
 /// Writes that wait for the bus; a node publishes a few reports per second at most. Further writes are dropped, counted, and written again
 /// from the replica when the bus is back.
 pub(crate) const WRITES_WAITING: usize = 1_024;
-/// How long one write may take before the next one starts. A lost report is written again.
+/// Reports, or releases, that are on their way at the same time: as many as one pull makes, so that all of them take one round trip.
+const AT_ONCE: usize = 16;
+/// How long one write may take. A lost report is written again.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// The time between a report and the release of a lease: both go to every node, and nodes wait for the report. It is longer than 1,000
 /// nodes take to receive the report. Meanwhile no node asks for the lease, because it has the report.
@@ -27,26 +35,19 @@ const RELEASED_AFTER: Duration = Duration::from_millis(100);
 /// A write to the bus.
 #[derive(Debug)]
 pub(crate) enum Write {
-    /// A report of this node, and its date. Its age is computed when it is written.
-    Report { report: Arc<Report>, date: Duration },
-    /// What an operator cleared here, and when.
-    Clear { key: String, clear: StoredClear, date: Duration },
+    /// A value to store.
+    Store(Value),
     /// A lease of this node to release.
     Release(Owned),
 }
 
-/// A value as the bus takes it.
-struct Stored {
-    key: String,
-    value: Vec<u8>,
-    ttl: Duration,
-}
-
-/// The age of a report when it is written, and the server's time then.
-#[derive(Clone, Copy, Debug)]
-struct WriteTime {
-    age: Duration,
-    server_ms: Option<u64>,
+/// A value to store, and its date. Its age is computed when it is written.
+#[derive(Debug)]
+pub(crate) enum Value {
+    /// A report of this node.
+    Report { report: Arc<Report>, date: Duration },
+    /// What an operator cleared here, and when.
+    Clear { key: String, clear: StoredClear, date: Duration },
 }
 
 /// The state of the writer.
@@ -87,71 +88,96 @@ impl Written {
     }
 }
 
-/// A lease to release, and when.
+/// A lease to release.
 struct Due {
     owned: Owned,
-    at: Duration,
+    /// After this many reports have been written.
+    after: u64,
+    /// When it is released; none until the reports before it have been written.
+    at: Option<Duration>,
 }
 
-/// Writes until the actor ends, in the order of the actor's effects: a report before the release of its attempt's lease. Reports do not
-/// wait for leases.
-pub(crate) async fn write_all(
-    reports: Arc<dyn KeyValue>,
-    leases: Arc<LeaseStore>,
-    mut writes: mpsc::Receiver<Write>,
-    written: Arc<Written>,
-    clock: Dating,
-) {
-    let mut reported = Duration::ZERO;
+/// The part of the bus that is written to.
+pub(crate) struct Buckets {
+    pub(crate) reports: Arc<dyn KeyValue>,
+    pub(crate) leases: Arc<LeaseStore>,
+}
+
+/// Writes until the actor ends, in the order of the actor's effects: a report before the release of its attempt's lease, and two reports of
+/// one key one after the other. Other writes do not wait for each other.
+pub(crate) async fn write_all(buckets: Buckets, mut writes: mpsc::Receiver<Write>, written: Arc<Written>, clock: Dating) {
+    let Buckets { reports, leases } = buckets;
+    let (mut sending, mut releasing) = (FuturesOrdered::new(), FuturesUnordered::new());
+    // The keys of what is being sent, in the same order.
+    let mut keys: VecDeque<String> = VecDeque::new();
+    let (mut begun, mut ended, mut ended_at) = (0_u64, 0_u64, Duration::ZERO);
     let mut due: VecDeque<Due> = VecDeque::new();
+    let mut next: Option<Value> = None;
     loop {
         let now = clock.now().monotonic;
-        let wait = due.front().map_or(Duration::MAX, |next| next.at.saturating_sub(now));
-        let write = tokio::select! {
+        if let Some(stored) = next.as_ref().map(|value| stored(value, now, &written)) {
+            match stored {
+                Ok(stored) if keys.contains(&stored.key) => {}
+                Ok(stored) => {
+                    next = None;
+                    begun += 1;
+                    keys.push_back(stored.key.clone());
+                    sending.push_back(put(Arc::clone(&reports), stored, Arc::clone(&written)));
+                }
+                Err(error) => {
+                    next = None;
+                    tracing::warn!(%error, "a report or clear of this node was not published: its names are too long to store");
+                }
+            }
+        }
+        let release_in = due.front().and_then(|next| next.at).map(|at| at.saturating_sub(now));
+        tokio::select! {
             biased;
-            () = tokio::time::sleep(wait), if !due.is_empty() => None,
-            write = writes.recv(), if due.len() < WRITES_WAITING => match write {
-                Some(write) => Some(write),
+            () = tokio::time::sleep(release_in.unwrap_or_default()), if release_in.is_some() && releasing.len() < AT_ONCE => {
+                if let Some(next) = due.pop_front() {
+                    releasing.push(release(Arc::clone(&leases), next.owned));
+                }
+            }
+            Some(()) = sending.next(), if !sending.is_empty() => {
+                keys.pop_front();
+                (ended, ended_at) = (ended + 1, clock.now().monotonic);
+                let freed = due.iter_mut().filter(|due| due.at.is_none() && due.after <= ended);
+                freed.for_each(|due| due.at = Some(ended_at + RELEASED_AFTER));
+            }
+            Some(()) = releasing.next(), if !releasing.is_empty() => {}
+            write = writes.recv(), if next.is_none() && sending.len() < AT_ONCE && due.len() < WRITES_WAITING => match write {
+                Some(Write::Release(owned)) => {
+                    due.push_back(Due { owned, after: begun, at: (begun == ended).then_some(ended_at + RELEASED_AFTER) });
+                }
+                Some(Write::Store(value)) => next = Some(value),
                 None => break,
             },
-        };
-        let now = clock.now().monotonic;
-        let write_time = |date: Duration| WriteTime { age: now.saturating_sub(date), server_ms: written.server_ms(now) };
-        let version = written.version.load(Ordering::Relaxed);
-        let stored = match write {
-            Some(Write::Report { report, date }) => self::report(version, &report, write_time(date)),
-            Some(Write::Clear { key, clear, date }) => cleared(version, key, clear, write_time(date)),
-            Some(Write::Release(owned)) => {
-                due.push_back(Due { owned, at: reported + RELEASED_AFTER });
-                continue;
-            }
-            None => {
-                if let Some(next) = due.pop_front() {
-                    release(&leases, next).await;
-                }
-                continue;
-            }
-        };
-        match stored {
-            Ok(stored) => put(&*reports, stored, &written).await,
-            Err(error) => tracing::warn!(%error, "a report or clear of this node was not published: its names are too long to store"),
         }
-        reported = clock.now().monotonic;
     }
-    for last in due {
-        release(&leases, last).await;
+    while sending.next().await.is_some() {}
+    releasing.extend(due.into_iter().map(|last| release(Arc::clone(&leases), last.owned)));
+    while releasing.next().await.is_some() {}
+}
+
+/// What is stored for a value that is written now; an error if it is too large.
+fn stored(value: &Value, now: Duration, written: &Written) -> Result<Stored, KnowError> {
+    let write_time = |date: Duration| WriteTime { age: now.saturating_sub(date), server_ms: written.server_ms(now) };
+    let version = written.version.load(Ordering::Relaxed);
+    match value {
+        Value::Report { report, date } => stored_values::report(version, report, write_time(*date)),
+        Value::Clear { key, clear, date } => stored_values::clear(version, key, clear, write_time(*date)),
     }
 }
 
 /// Releases a lease. If its revision differs, another node holds it by now. If the bus does not answer, it expires by itself.
-async fn release(leases: &LeaseStore, Due { owned, .. }: Due) {
+async fn release(leases: Arc<LeaseStore>, owned: Owned) {
     let released = tokio::time::timeout(WRITE_LIMIT, leases.delete(&owned)).await;
     if let Ok(Err(error)) = released {
         tracing::debug!(%error, "a lease was not released; it expires by itself");
     }
 }
 
-async fn put(reports: &dyn KeyValue, Stored { key, value, ttl }: Stored, written: &Written) {
+async fn put(reports: Arc<dyn KeyValue>, Stored { key, value, ttl }: Stored, written: Arc<Written>) {
     let put = tokio::time::timeout(WRITE_LIMIT, reports.put(&key, value.into(), Some(ttl))).await;
     let count = if matches!(put, Ok(Ok(_))) { &written.sent } else { &written.unsent };
     count.fetch_add(1, Ordering::Relaxed);
@@ -160,101 +186,72 @@ async fn put(reports: &dyn KeyValue, Stored { key, value, ttl }: Stored, written
     }
 }
 
-fn cleared(version: u32, key: String, clear: StoredClear, time: WriteTime) -> Result<Stored, KnowError> {
-    let value = encode_as(version, &StoredClear { age_ms: milliseconds(time.age), written_ms: time.server_ms, ..clear })?;
-    Ok(Stored { key, value, ttl: LONGEST_KEPT })
-}
-
-/// A report as it is stored; an error if it is too large.
-fn report(version: u32, report: &Report, time: WriteTime) -> Result<Stored, KnowError> {
-    let nothing = FailureDetails::default();
-    let (found, details) = match &report.finding {
-        Finding::Succeeded => (Found::Succeeded, &nothing),
-        Finding::Failed(details) => (Found::Failed, details),
-        Finding::Unanswered(details) => (Found::Unanswered, details),
-    };
-    let stored = StoredReport {
-        view: report.backoff_key.view().clone(),
-        about: about(report.backoff_key.about()),
-        attempt: report.attempt,
-        trace: report.trace,
-        found,
-        message: details.message.clone(),
-        step: details.step,
-        retry_after_ms: details.retry_after.map(milliseconds),
-        repository: details.repository.clone(),
-        in_a_row: if details.in_a_row > 1 { details.in_a_row } else { 0 },
-        failing_for_ms: milliseconds(details.failing_for),
-        succeeded_ago_ms: details.succeeded_ago.map(milliseconds),
-        age_ms: milliseconds(time.age),
-        written_ms: time.server_ms,
-    };
-    let class: FailureClass = report.backoff_key.class();
-    let key = ReportKey { node: report.reporter.clone(), class: Some(class), backoff_key: report.backoff_key.id().0 }.text();
-    // Whole seconds, and 1 s longer than any node keeps it.
-    let ttl = Duration::from_secs(keep_for(report).as_secs() + 1);
-    Ok(Stored { key, value: encode_as(version, &stored)?, ttl })
-}
-
-/// The key of a lease.
-pub(crate) fn lease_key(name: LeaseName) -> String {
-    let (kind, backoff_key, which) = match name {
-        LeaseName::Probe(backoff_key, attempt) => ("probe", backoff_key, u128::from(attempt)),
-        LeaseName::Lead(backoff_key, number) => ("lead", backoff_key, u128::from(number)),
-        LeaseName::Slot(backoff_key, number) => ("slot", backoff_key, u128::from(number)),
-    };
-    AttemptKey { kind: kind.to_owned(), backoff_key: backoff_key.0, which }.text()
-}
-
-fn about(about: &About) -> StoredAbout {
-    let of = |kind| StoredAbout { kind, ..StoredAbout::default() };
-    match about.clone() {
-        About::BudgetOwner(owner) => StoredAbout { owner, ..of(AboutKind::BudgetOwner) },
-        About::Endpoint { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Endpoint) },
-        About::TokenServer { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::TokenServer) },
-        About::Blobs { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Blobs) },
-        About::Registry => of(AboutKind::Registry),
-        About::Repository(repository) => StoredAbout { repository, ..of(AboutKind::Repository) },
-        About::Reference { reference, scope, mirrored } => StoredAbout { reference, scope, mirrored, ..of(AboutKind::Reference) },
-        About::Login { repository, fingerprint, anonymous } => StoredAbout { repository, fingerprint, anonymous, ..of(AboutKind::Login) },
-        About::Platform { reference, platform } => StoredAbout { reference, platform, ..of(AboutKind::Platform) },
-        About::Content { reference, endpoint } => StoredAbout { reference, endpoint, ..of(AboutKind::Content) },
-        About::Signature { reference, policy } => StoredAbout { reference, policy, ..of(AboutKind::Signature) },
-    }
-}
-
-pub(crate) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use actors::bucket_spec;
+    use async_trait::async_trait;
     use bus::memory::MemoryBus;
-    use bus::{Messaging as _, SharedState as _};
+    use bus::{BucketStatus, Entry, KeyValueError, Messaging as _, SharedState as _, Snapshot};
+    use bytes::Bytes;
     use clock::Clock;
     use contract::know::{LEASES, REPORTS, SharedBucket};
     use contract::subject::Fleet;
     use contract::{AttemptId, View};
-    use futures::StreamExt as _;
-
     use lease::{LeaseParts, Taken};
 
     use super::*;
-    use crate::core::knowledge::{BackoffKey, PROBE_DEADLINE};
+    use crate::core::knowledge::{About, BackoffKey, FailureDetails, Finding, PROBE_DEADLINE};
 
     fn failure_of(image: &str) -> Write {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
         let backoff_key = Arc::new(BackoffKey::new(View::default(), about));
         let finding = Finding::Failed(FailureDetails { message: "404".to_owned(), step: 1, ..FailureDetails::default() });
         let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt: AttemptId::from(1), trace: None, finding };
-        Write::Report { report: Arc::new(report), date: Duration::ZERO }
+        Write::Store(Value::Report { report: Arc::new(report), date: Duration::ZERO })
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_is_released_after_its_report_and_no_report_waits_for_the_release() {
+    /// A bucket whose answers take a round trip.
+    struct SlowBucket(Arc<dyn KeyValue>);
+
+    const ROUND_TRIP: Duration = Duration::from_millis(400);
+
+    #[async_trait]
+    impl KeyValue for SlowBucket {
+        async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
+            self.0.get(key).await
+        }
+
+        async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+            let revision = self.0.put(key, value, ttl).await;
+            tokio::time::sleep(ROUND_TRIP).await;
+            revision
+        }
+
+        async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+            self.0.create(key, value, ttl).await
+        }
+
+        async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
+            self.0.update(key, value, revision, ttl).await
+        }
+
+        async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
+            self.0.delete(key, revision).await
+        }
+
+        async fn status(&self) -> Result<BucketStatus, KeyValueError> {
+            self.0.status().await
+        }
+
+        async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
+            self.0.snapshot(since).await
+        }
+    }
+
+    /// Writes the reports, and the release of a lease between the first two; returns the buckets that have changed, and when.
+    async fn written(slow: bool, images: &[&str]) -> Vec<(&'static str, Duration)> {
         let (fleet, clock) = (Fleet::default(), Clock::simulated(Duration::from_secs(1_000_000)));
         let bus = MemoryBus::new(clock.clone());
         let reports = bus.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.unwrap();
@@ -271,19 +268,36 @@ mod tests {
         let owned = leases.give_up("lead.1.0", None).unwrap();
         let arriving = bus.subscribe(&fleet.all_knowledge(), None).await.unwrap();
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
-        for write in [failure_of("a:1"), Write::Release(owned), failure_of("a:2")] {
-            writes.send(write).await.unwrap();
+        let mut images = images.iter();
+        writes.send(failure_of(images.next().unwrap())).await.unwrap();
+        writes.send(Write::Release(owned)).await.unwrap();
+        let changes = images.len() + 2;
+        for image in images {
+            writes.send(failure_of(image)).await.unwrap();
         }
-        drop(tokio::spawn(write_all(reports, leases, waiting, Arc::default(), Dating::by(clock.clone()))));
+        let reports = if slow { Arc::new(SlowBucket(reports)) } else { reports };
+        drop(tokio::spawn(write_all(Buckets { reports, leases }, waiting, Arc::default(), Dating::by(clock.clone()))));
         let began = clock.now().monotonic;
-        let arrived: Vec<(&str, Duration)> = arriving
-            .take(3)
+        arriving
+            .take(changes)
             .map(|message| {
                 let of = [REPORTS, LEASES].into_iter().find(|bucket| fleet.key_of(bucket, &message.subject).is_some()).unwrap();
                 (of, clock.now().monotonic - began)
             })
             .collect()
-            .await;
-        assert_eq!(arrived, [(REPORTS, Duration::ZERO), (REPORTS, Duration::ZERO), (LEASES, RELEASED_AFTER)]);
+            .await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_released_after_its_report_and_no_report_waits_for_the_release() {
+        let written = written(false, &["a:1", "a:2"]).await;
+        assert_eq!(written, [(REPORTS, Duration::ZERO), (REPORTS, Duration::ZERO), (LEASES, RELEASED_AFTER)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_of_different_keys_do_not_wait_for_each_others_answers() {
+        let written = written(true, &["a:1", "a:2", "a:3", "a:1"]).await;
+        let at_once = (REPORTS, Duration::ZERO);
+        assert_eq!(written, [at_once, at_once, at_once, (REPORTS, ROUND_TRIP), (LEASES, ROUND_TRIP + RELEASED_AFTER)]);
     }
 }

@@ -17,7 +17,7 @@ use metrics::Lease;
 use super::requests::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome, PROBE_DEADLINE};
-use crate::outbound::{self, Write};
+use crate::outbound::{self, Value, Write};
 
 /// tokio's timers count milliseconds: a shorter wait is none.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
@@ -149,7 +149,7 @@ impl BackoffTracker {
                 }
                 Effect::Publish(report, age) => {
                     if let Some(sharing) = &mut self.sharing {
-                        sharing.write(Write::Report { report, date: now.saturating_sub(age) });
+                        sharing.write(Write::Store(Value::Report { report, date: now.saturating_sub(age) }));
                     }
                 }
                 Effect::AcquireLease(name, _) => self.acquire(name, context),

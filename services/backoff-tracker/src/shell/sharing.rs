@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
 use crate::core::knowledge::{LONGEST_KEPT, LeaseName, PROBE_DEADLINE};
-use crate::outbound::{Write, Written};
+use crate::outbound::{Value, Write, Written};
 use crate::reader::Reader;
 
 /// Leases of other nodes remembered to show which node probes; each lasts 15 s.
@@ -130,14 +130,14 @@ impl Sharing {
         self.clears.retain(|(known, _, at)| *known != key && date < *at + LONGEST_KEPT);
         self.clears.truncate(CLEARS_REMEMBERED - 1);
         self.clears.push_front((key.clone(), clear.clone(), date));
-        self.write(Write::Clear { key, clear, date });
+        self.write(Write::Store(Value::Clear { key, clear, date }));
     }
 
     /// Publishes operators' clears again. Nodes that know them do nothing.
     pub(crate) fn clear_again(&mut self, now: Duration) {
         self.clears.retain(|(_, _, date)| now < *date + LONGEST_KEPT);
         for (key, clear, date) in self.clears.clone() {
-            self.write(Write::Clear { key, clear, date });
+            self.write(Write::Store(Value::Clear { key, clear, date }));
         }
     }
 

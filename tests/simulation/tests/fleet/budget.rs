@@ -1,6 +1,6 @@
 //! Checks that the fleet keeps to its budgets: separately for the permits of leaders and for nodes that reach no leader.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::checks::{Finding, Invariant};
@@ -18,8 +18,8 @@ const REACHES_AGAIN: Duration = Duration::from_secs(5);
 /// leader learns.
 const LOST_AGAIN: Duration = Duration::from_secs(3 + 3);
 
-/// The share of nodes assumed to be alive: a node's share of the budget is computed from the nodes that are alive.
-const FEWER_ALIVE: f64 = 0.5;
+/// How long before a pull a node may have heard how many nodes are alive.
+const HEARD_WITHIN: Duration = Duration::from_secs(60);
 
 /// The findings about the budgets of a run.
 pub fn check(story: &Story) -> Vec<Finding> {
@@ -105,15 +105,27 @@ fn at_once(asked: &[&PullRecord]) -> Worst {
 }
 
 /// Pulls without a leader that a node began while another of its pulls was running, before its share of the budget allowed it: beyond
-/// that share a node may run one at a time.
+/// that share a node may run one at a time. The share is computed from the nodes that are alive, as far as the node knows.
 fn overlapping_without_leader(story: &Story, asked: &[&PullRecord]) -> Worst {
-    let share = Duration::from_secs_f64(story.plan.nodes as f64 / story.budget.per_second).mul_f64(FEWER_ALIVE);
+    let share = |at: Duration| Duration::from_secs_f64(fewest_alive(story, at) as f64 / story.budget.per_second);
     let mut nodes: BTreeMap<usize, Vec<&&PullRecord>> = BTreeMap::new();
     for one in asked.iter().filter(|one| one.permit_from == PermitFrom::NoLeader) {
         nodes.entry(one.node).or_default().push(one);
     }
-    let early = |pair: &&[&&PullRecord]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share;
+    let early = |pair: &&[&&PullRecord]| pair[0].over.is_none_or(|over| over > pair[1].at) && pair[1].at < pair[0].at + share(pair[0].at);
     counted(nodes.values().flat_map(|asked| asked.windows(2).filter(early).map(|pair| pair[1])))
+}
+
+/// The fewest nodes alive at any time in [`HEARD_WITHIN`] before `at`: half of them at most, because some may have started late.
+fn fewest_alive(story: &Story, at: Duration) -> usize {
+    let (from, nodes) = (at.saturating_sub(HEARD_WITHIN), story.plan.nodes);
+    let away = |when: Duration| {
+        let away = story.plan.away.iter().filter(|(_, began, ended)| *began <= when && when < *ended);
+        away.map(|(node, ..)| *node).collect::<BTreeSet<_>>().len()
+    };
+    let changes = story.plan.away.iter().map(|(_, began, _)| *began).filter(|began| (from..=at).contains(began));
+    let most = changes.chain([from]).map(away).max().unwrap_or_default();
+    nodes.saturating_sub(most).clamp(1, nodes / 2)
 }
 
 /// Pulls without a leader's permit of nodes whose line was up long enough to reach a leader.

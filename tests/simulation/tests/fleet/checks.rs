@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::budget;
+use crate::faulty_bus::Line;
 use crate::floor;
 use crate::leases::WITHOUT_LEASE_WITHIN;
 use crate::plan::{Act, BASE, CALM_FROM, HEALS_AT, MISSPELT, Plan, TOOL};
@@ -171,7 +172,9 @@ fn held_by_full_budget(story: &Story, one: &PullRecord) -> bool {
     one.at <= asked + WITHOUT_LEASE_WITHIN + full(story.budget.at_once.saturating_sub(1), asked, one.at, story.asked.iter().filter(same))
 }
 
-/// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted.
+/// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted. Nodes
+/// that send and receive nothing take a lease without knowing it, so after the first term such a node may take the next one; nodes wait
+/// for no more than two terms (invariant 4).
 fn next_attempt(story: &Story) -> Finding {
     let whole = matches!(story.plan.outage, Behaviour::Limited | Behaviour::Refused | Behaviour::Hang);
     let of_outage = |one: &&PullRecord| (whole || one.image == story.plan.app) && one.got != Behaviour::Denied;
@@ -182,7 +185,9 @@ fn next_attempt(story: &Story) -> Finding {
     // The time after the last attempt counts too, because a fleet that gave up would not attempt again.
     let ends = attempts.iter().skip(1).map(|next| (next.at, next.node)).chain(attempts.last().map(|last| (heals, last.node)));
     let waits = attempts.iter().zip(ends).map(|(one, (until, node))| {
+        let unheard = story.plan.acts.iter().any(|(at, act)| matches!(act, Act::Line(_, Line::SendOnly)) && (one.at..until).contains(at));
         let without = if down.is_some_and(|(from, to)| one.at < to && from < until) { NO_SERVER } else { 0.0 };
+        let without = without + if unheard { PROBE_DEADLINE } else { 0.0 };
         ((until - one.at).as_secs_f64() - without, node, one.at)
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();

@@ -26,10 +26,19 @@ impl RateLimiter {
         rate_limiter
     }
 
-    /// Changes the rate.
+    /// Changes the rate. The next grant is due when it was before.
     pub fn set(&mut self, per_second: f64) {
         let per_second = if per_second > 0.0 { (per_second * SHARE_USED).clamp(0.001, 1_000_000.0) } else { 0.0 };
         self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / per_second) } else { Duration::ZERO };
+    }
+
+    /// Changes the rate as if it had been this one since the last grant.
+    pub fn set_since_last_grant(&mut self, per_second: f64) {
+        let before = self.spacing;
+        self.set(per_second);
+        if !self.next.is_zero() {
+            self.next = (self.next + self.spacing).saturating_sub(before);
+        }
     }
 
     /// Changes the cap: the next grant is at most one spacing of it away.
@@ -88,6 +97,17 @@ mod tests {
                 assert!(most <= rate as usize, "{most} in a second at {rate} a second, tried every {step:?}");
                 assert!(all as f64 >= f64::from(rate) * 10.0 * 0.85 - 1.0, "{all} in ten seconds at {rate} a second, tried every {step:?}");
             }
+        }
+    }
+
+    #[test]
+    fn rate_can_be_changed_since_the_last_grant() {
+        let (mut rate_limiter, now, spacing) = (RateLimiter::new(50.0), Duration::from_secs(5), Duration::from_secs(1).div_f64(SHARE_USED));
+        assert!(rate_limiter.take(now));
+        for (per_second, wait) in [(1.0, spacing), (0.5, spacing * 2), (10.0, spacing / 10)] {
+            rate_limiter.set_since_last_grant(per_second);
+            let ready_in = rate_limiter.ready_in(now, 0);
+            assert!(ready_in <= wait && wait <= ready_in + CATCH_UP, "{per_second} a second: {ready_in:?}");
         }
     }
 
