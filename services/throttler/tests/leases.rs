@@ -104,7 +104,7 @@ fn a_node_leads_although_the_bus_takes_two_seconds_to_elect_it_and_another_leade
 }
 
 #[test]
-fn a_lease_whose_answer_comes_too_late_makes_no_leader() {
+fn lease_with_a_late_answer_is_not_led() {
     let mut node = Node::new();
     node.want(1_000);
     node.elected(4_050, 1_050);
@@ -112,7 +112,7 @@ fn a_lease_whose_answer_comes_too_late_makes_no_leader() {
 }
 
 #[test]
-fn an_unused_leader_gives_the_lease_back_in_good_order_and_a_late_lease_otherwise() {
+fn unused_leader_releases_its_lease_and_a_late_lease_is_deleted() {
     let mut node = Node::new();
     node.want(1_000);
     node.elected(1_100, 1_000);

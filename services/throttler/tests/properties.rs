@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn a_node_that_keeps_asking_gets_its_turn(policy in policies(), images in proptest::collection::vec(0..3_u8, 1..5)) {
+    fn repeated_request_is_granted_in_its_turn(policy in policies(), images in proptest::collection::vec(0..3_u8, 1..5)) {
         let policy = ThrottlePolicy { on_exhausted: OnExhausted::Wait, queue: 5, ..policy };
         let mut node = Node::new(policy);
         for image in &images {

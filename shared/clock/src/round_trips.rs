@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_together_say_as_little_as_one() {
+    fn answers_received_together_count_as_one_sample() {
         let mut trips = RoundTrips::expected(ms(50));
         trips.saw(ms(20), ms(0));
         for asked in 30..100 {

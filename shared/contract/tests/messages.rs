@@ -267,7 +267,7 @@ const WORDS: [(&str, &str, &str); 9] = [
 ];
 
 #[test]
-fn a_word_of_a_newer_version_makes_no_message_unreadable() {
+fn word_of_a_newer_version_keeps_the_message_readable() {
     let (commands, examples) = (commands(), examples());
     for (message, path, shown) in WORDS {
         let example = examples.iter().find(|example| example.message == message && !example.is_request).expect("an example");

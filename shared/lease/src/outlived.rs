@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_outlives_its_term_when_it_is_the_same_for_two() {
+    fn unchanged_key_outlives_its_term_after_two_terms() {
         // Seconds, revision, value, and whether it has stayed for two terms of 10 s.
         let table = [
             (0, 5, "a", false),

@@ -93,7 +93,7 @@ fn pipes_folders_and_hard_links_are_refused() {
 }
 
 #[test]
-fn a_handle_stays_with_its_directory_when_its_name_is_taken() {
+fn handle_follows_its_directory_after_a_rename() {
     let (place, dir) = place();
     fs::rename(dir.path(), place.path().join("moved")).unwrap();
     symlink("..", dir.path()).unwrap();

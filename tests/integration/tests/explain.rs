@@ -23,7 +23,7 @@ async fn node() -> (TestNode, ScriptedRuntime) {
 }
 
 #[test]
-fn the_verdict_is_what_a_pull_then_does() {
+fn explained_verdict_equals_the_outcome_of_a_pull() {
     let pulled = "it would be pulled";
     let present = "it is on the node: nothing would be pulled";
     let never = "it would fail with ErrImageNeverPull: it is not on the node";

@@ -244,7 +244,7 @@ async fn a_pause_outlives_the_server_and_holds_for_nodes_that_join_later() {
 }
 
 #[actix::test]
-async fn a_server_that_dies_makes_no_node_worse_and_lost_reports_are_published_again() {
+async fn dead_server_leaves_kubelets_rule_and_lost_reports_are_published_again() {
     let Some((mut server, nodes)) = start(3).await else { return };
     nodes[0].fails(IMAGE).await;
     nodes[1].held(IMAGE).await;

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn is_held_exactly_as_client_go_holds() {
+    fn delay_equals_client_gos_at_each_second() {
         let mut delays = delays(1, 10);
         let mut free = Vec::new();
         for tick in 0..58 {

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_without_a_delay_are_bounded_and_the_oldest_goes() {
+    fn full_list_of_causes_forgets_its_oldest() {
         let mut node = Node::new();
         for number in 0..MAX_KEYS as u64 + 3 {
             let attempt = AttemptId::random(&mut node.random);

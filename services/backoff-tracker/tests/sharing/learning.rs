@@ -232,7 +232,7 @@ async fn an_attempt_that_hangs_while_others_are_answered_is_restarted() {
 }
 
 #[actix::test]
-async fn a_pull_that_waits_for_its_permit_reports_nothing_of_the_registry() {
+async fn pull_waiting_for_its_permit_publishes_no_report_of_the_registry() {
     tokio::time::pause();
     let fleet = Nodes::start(30).await;
     let lead = &fleet.nodes[0];
@@ -259,7 +259,7 @@ async fn a_pull_that_waits_for_its_permit_reports_nothing_of_the_registry() {
 }
 
 #[actix::test]
-async fn a_leader_that_waits_for_its_permit_reports_nothing_of_the_registry_either() {
+async fn leader_waiting_for_its_permit_publishes_no_report_of_the_registry() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     let lead = &fleet.nodes[0];

@@ -111,7 +111,7 @@ async fn a_pause_is_of_its_registry_and_can_be_ended() {
 }
 
 #[actix::test]
-async fn a_clear_reaches_every_node_and_its_own_back_off() {
+async fn clear_removes_shared_and_own_back_off_on_every_node() {
     tokio::time::pause();
     let fleet = Nodes::start(3).await;
     fleet.nodes[0].fails(1, IMAGE, not_found()).await;

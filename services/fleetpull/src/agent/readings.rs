@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_without_a_limit_is_not_shown_as_nothing_allowed() {
+    fn unlimited_rate_is_not_exported_as_zero() {
         let budget = BudgetState { per_second: 0.0, ..led("s|hub.example|||anonymous|e", &[]) };
         let text = text(&Counts::default(), &OfFleet { entries: None, budgets: vec![budget] });
         assert!(!text.contains("budget_rate") && !text.contains("quota") && text.contains("fleetpull_budget_in_flight"), "{text}");

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn root_keeps_nothing_where_others_may_write() {
+    fn root_refuses_a_state_directory_that_others_may_write() {
         let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
         let required = if is_root { Ok(()) } else { Err("a directory of another user needs root".to_owned()) };
         let Some(()) = support::requirement::met(required) else { return };

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
+    fn colour_follows_option_terminal_and_environment() {
         let none: &[(&str, &str)] = &[];
         for (choice, is_terminal, environment, expected) in [
             (ColourChoice::Auto, true, none, true),

@@ -179,7 +179,7 @@ mod tests {
     const COLUMNS: [Column; 2] = [Column::new("NAME"), Column::wide("NEXT ATTEMPT")];
 
     #[test]
-    fn more_lines_than_there_is_room_for_are_counted() {
+    fn excess_lines_are_counted_in_the_last_line() {
         let lines = ["a", "b", "c", "d"].map(str::to_owned);
         assert_eq!(as_many(&lines, 4), lines);
         assert_eq!(as_many(&lines, 3), ["a", "b", "and 2 more lines: make the terminal higher, or leave out --watch"]);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_hangs_loses_nothing_that_was_found_before() {
+    fn hanging_source_keeps_completions_found_before() {
         let hangs: Find = |_, found| {
             let _ = found.send(vec!["n1".to_owned()]);
             std::thread::park();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_read_is_a_node_all_the_same() {
+    fn unreadable_member_record_still_names_its_node() {
         let labels = Some(BTreeMap::from([("zone".to_owned(), "a".to_owned())]));
         let record = StoredMember { instance: "i".to_owned(), labels: labels.clone(), gone_after_ms: 60_000 };
         let known = member(&aged("n1_2eexample", &encode(&record).unwrap())).unwrap();

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn node_is_known_at_once_and_for_gone_after_once_it_is_dead() {
+    fn node_is_listed_at_its_start_and_for_gone_after_when_dead() {
         paused(async {
             let world = World::new();
             let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_was_made_anew_has_every_record_again_within_the_fleets_spread() {
+    fn recreated_bucket_gets_every_record_within_the_fleets_spread() {
         paused(async {
             for (alive, within) in [(3, 1), (10_000, 31)] {
                 let world = World::new();

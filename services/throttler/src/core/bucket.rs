@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn going_backwards_gives_nothing() {
+    fn backward_clock_adds_no_tokens() {
         let mut bucket = TokenBucket::full(5.0, 1);
         assert!(bucket.take(Duration::from_secs(10)));
         assert!(!bucket.take(Duration::from_secs(5)));

@@ -50,7 +50,7 @@ fn lose(bus: &MemoryBus) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_answer_was_lost_is_taken_anew_by_its_process_alone() {
+async fn lease_with_a_lost_answer_is_taken_again_only_by_its_process() {
     let clock = Clock::simulated(WALL);
     let bus = MemoryBus::new(clock.clone());
     let (a, b, double) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"), of(&bus, &clock, "a", "3"));
@@ -101,7 +101,7 @@ async fn a_lease_that_is_not_renewed_and_does_not_end_is_deleted_after_two_terms
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_lost_bucket_no_node_leads_for_one_lease_and_the_next_leader_learns() {
+async fn lost_bucket_delays_the_next_leader_by_one_lease_and_it_learns() {
     // After how many seconds the node asks, whether it leads, and whether it has nothing to learn.
     for (waited, leads, first) in [(0, false, false), (2, false, false), (3, true, false), (5, true, false), (6, true, true)] {
         let clock = Clock::simulated(WALL);
@@ -137,7 +137,7 @@ async fn new_node_after_a_lost_bucket_learns_if_another_node_knew_that_bucket() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn epochs_go_on_when_revisions_start_over() {
+async fn epochs_rise_although_revisions_restart() {
     let clock = Clock::simulated(WALL);
     let bus = MemoryBus::new(clock.clone());
     let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));

@@ -57,7 +57,7 @@ fn a_quota_counts_for_the_nodes_behind_one_address() {
 
 /// No leader knows what a node without a leader uses of a quota: one pull that is granted for it is refused, and no other for the same.
 #[test]
-fn a_leader_grants_no_more_than_are_left_although_a_node_alone_has_taken_some() {
+fn leader_stays_within_the_quota_if_a_node_without_leader_used_some() {
     let (quota, requested_within) = (Some((15, Duration::from_secs(600))), Duration::from_secs(50));
     let plan = Plan { nodes: 24, requested_within, first_cut_for: Duration::from_secs(80), quota, ..Plan::default() };
     let seen: Vec<Seen> = (0..20).map(|seed| World::run(plan.clone(), seed)).collect();
@@ -215,7 +215,7 @@ fn holds(seeds: std::ops::Range<u64>, plan: &Plan) -> Vec<Seen> {
 
 /// The leaders' settings are 1, 20 or 500 a second, or no limit, but each uses the policy, and so do nodes without a leader.
 #[test]
-fn the_fleet_policy_counts_whatever_the_settings_of_nodes_say() {
+fn fleet_policy_applies_with_any_settings_of_nodes() {
     holds(0..12, &Plan { by_policy: true, ..troubled(None) });
     holds(0..4, &Plan { by_policy: true, ..rush(None) });
 }
@@ -289,7 +289,7 @@ fn lets_go(node: &mut Budgets, from: u64) -> usize {
 
 /// A leader knows from nodes' reports that nothing is left, and no node reports that twice.
 #[test]
-fn a_repeated_election_message_makes_no_leader_forget() {
+fn repeated_election_keeps_what_the_leader_knows() {
     let (mut node, mut random) = elected();
     for other in ["n1", "n2"] {
         node.step(at(1_000), asks(&mut random, other, 0));

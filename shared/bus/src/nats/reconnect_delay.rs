@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_is_tried_soon_however_large_the_fleet() {
+    fn another_server_is_tried_soon_in_a_fleet_of_any_size() {
         let spread = spread(10_000);
         let delays: Vec<bool> = (1..7).map(|attempts| after(attempts, 3).delay(spread, 0.5) < Duration::from_secs(1)).collect();
         assert_eq!(delays, [true, true, false, true, true, false]);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_shows_what_it_takes_to_change_it() {
+    fn difference_states_if_the_setting_can_be_changed() {
         let wanted = bucket_config(&spec());
         for (setting, found, change) in [
             ("storage", json!("memory"), Change::Impossible),

@@ -149,7 +149,7 @@ async fn event_refused_by_a_busy_stream_reaches_a_subscriber_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_keeps_nobody_waiting() {
+async fn hanging_server_times_out_each_operation() {
     let server = server!(NatsConfig::default());
     let bus = NatsBus::connect(urls(server.url())).await.unwrap();
     bus.wait_connected(LIMIT).await.unwrap();

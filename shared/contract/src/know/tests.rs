@@ -60,7 +60,7 @@ fn a_value_states_its_version_and_an_older_reader_gets_that_error() {
 }
 
 #[test]
-fn a_later_lease_has_a_higher_epoch_whatever_becomes_of_its_bucket() {
+fn later_lease_has_a_higher_epoch_even_after_a_lost_bucket() {
     let made_s = 1_790_000_000;
     let epochs = [
         lease_epoch(made_s, 1),

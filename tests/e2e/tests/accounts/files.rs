@@ -104,7 +104,7 @@ fn invalid_names_are_refused_before_any_file_is_written() {
 }
 
 #[test]
-fn a_seed_that_others_may_read_or_that_is_none_is_not_used() {
+fn seed_that_is_damaged_or_readable_by_others_is_refused() {
     let place = Workplace::new();
     let make = || place.run(&["nats-setup", "--accounts", "acc", "--node", "n1", "--force"]);
     make().expect(0);

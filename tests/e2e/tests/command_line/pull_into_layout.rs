@@ -155,7 +155,7 @@ fn a_store_that_is_damaged_is_put_right_by_the_next_pull() {
 }
 
 #[test]
-fn text_is_one_line_an_image_and_quiet_is_no_more_than_that() {
+fn text_output_has_one_line_per_image_and_quiet_only_these() {
     let (registry, place) = (Registry::new(), Workplace::new().with("FLEETPULL_NODE_NAME", "n1"));
     let added = registry.add_image("shop/web", "v1", &small());
     let image = registry.image("shop/web:v1");

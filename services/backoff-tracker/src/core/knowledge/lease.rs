@@ -121,7 +121,7 @@ impl Leases {
         if now < from {
             return Standing::Wait(from);
         }
-        self.has_room(now);
+        self.make_room(now);
         self.put(name, Lease::Asked { by, at: now });
         Standing::Ask(now + self.answer_within())
     }
@@ -153,7 +153,8 @@ impl Leases {
     /// Another node holds it, for this long at most.
     pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
         let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
-        if !mine && (self.known.contains_key(&name) || self.has_room(now)) {
+        self.make_room(now);
+        if !mine && (self.known.contains_key(&name) || self.known.len() < LEASES_REMEMBERED) {
             self.put(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
         }
     }
@@ -223,13 +224,12 @@ impl Leases {
         late
     }
 
-    /// Whether one more lease may be remembered. If there are too many, forgets those that expired or were released a while ago.
-    pub(super) fn has_room(&mut self, now: Duration) -> bool {
+    /// If there are too many, forgets those that expired or were released a while ago.
+    fn make_room(&mut self, now: Duration) {
         if self.known.len() >= LEASES_REMEMBERED && now >= self.swept + SWEPT_EVERY {
             self.swept = now;
             self.forget_expired(now);
         }
-        self.known.len() < LEASES_REMEMBERED
     }
 
     fn forget_expired(&mut self, now: Duration) {

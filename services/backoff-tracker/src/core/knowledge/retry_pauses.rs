@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_take_one_second_and_then_two_and_begin_anew_after_a_success_or_ten_minutes() {
+    fn retry_pause_is_1_s_then_2_s_and_resets_after_success_or_10_min() {
         let mut pauses = RetryPauses::default();
         let mut now = Duration::from_secs(100);
         let mut fail = |pauses: &mut RetryPauses, after: u64| {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_fits_what_the_layout_holds() {
+    fn suggested_command_matches_the_stored_manifest_type() {
         let entry = |media_type: &str, name: &str| Entry {
             media_type: media_type.to_owned(),
             digest: "sha256:abc".to_owned(),

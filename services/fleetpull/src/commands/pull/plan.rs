@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn with_standing_pulls_it_pauses_until_the_image_is_there() {
+    fn plan_with_standing_pulls_pauses_until_the_image_is_pulled() {
         let mut plan = Plan::new(nodes(3), 2, 0, true);
         let first = plan.begin(&images()).expect("one may begin");
         plan.see_standing_pull(&first.node, "a", Some(FailureClass::NotFound));

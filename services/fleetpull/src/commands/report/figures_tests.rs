@@ -152,7 +152,7 @@ fn waits_are_split_by_their_cause() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_cut_is_counted() {
+fn report_memory_is_bounded_and_dropped_names_are_counted() {
     let mut figures = Figures::default();
     for number in 0..120_000_u64 {
         // All at the same time, so that no span ends.
@@ -165,7 +165,7 @@ fn memory_is_bounded_and_what_is_cut_is_counted() {
 }
 
 #[test]
-fn beyond_the_most_entries_the_oldest_are_forgotten_and_counted() {
+fn excess_entries_are_dropped_oldest_first_and_counted() {
     let most = KNOWN_MOST as u64;
     let of_registry = |number: u64, reason, at_s| Seen {
         entry: Some(format!("e{number}")),
@@ -205,7 +205,7 @@ fn excess_open_entries_that_end_first_are_dropped_and_counted() {
 }
 
 #[test]
-fn events_of_other_nodes_count_for_entries_alone() {
+fn events_of_unselected_nodes_count_only_for_entries() {
     let mut figures = Figures::default();
     figures.take(&about_entry(EventReason::BackoffOpened, 1, 10, Some("r.example/a:1")), false);
     figures.take(&failed(5, "n2"), true);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeats_are_spread_evenly_and_none_is_lost() {
+    fn repeats_of_an_event_are_spread_evenly_over_its_time() {
         let of = |count: Value, first_at: Value| {
             let event = json!({ "time": "1970-01-01T00:00:10Z",
                 "data": { "reason": "Failed", "node": "n1", "count": count, "first_at": first_at } });

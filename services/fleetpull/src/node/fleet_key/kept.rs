@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_an_operator_put_there_is_taken_up() {
+    async fn key_stored_by_an_operator_is_used() {
         let hub = hub();
         let _first = keep(&hub, 1);
         tokio::time::sleep(Duration::from_secs(1)).await;

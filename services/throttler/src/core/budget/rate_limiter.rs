@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sliding_second_holds_more_than_the_rate_and_most_of_it_is_used() {
+    fn any_second_has_at_most_the_rate_and_most_of_it_is_used() {
         for rate in [1_u32, 2, 3, 7, 20, 200, 999] {
             for step in [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(13)] {
                 let (most, all) = tried(f64::from(rate), step);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stated_wait_is_when_the_grant_can_be_had() {
+    fn grant_is_possible_exactly_after_the_stated_wait() {
         let mut rate_limiter = RateLimiter::new(10.0);
         let now = Duration::from_secs(5);
         assert!(rate_limiter.take(now));

@@ -139,7 +139,7 @@ fn only_failures_of_several_nodes_cut_rate() {
 }
 
 #[test]
-fn nodes_that_fail_again_and_again_while_others_are_served_move_nothing() {
+fn repeated_failures_of_few_nodes_keep_the_rate_while_others_are_served() {
     let mut rate = at_cap();
     for second in 1..300 {
         let now = Duration::from_secs(second);
@@ -168,7 +168,7 @@ fn few_failing_probes_change_nothing_while_others_are_served() {
 }
 
 #[test]
-fn a_cut_that_nobody_can_judge_is_taken_back() {
+fn cut_without_later_answers_is_undone() {
     let mut rate = at_cap();
     let cut_at = Duration::from_secs(1);
     for number in 0..4 {
@@ -199,7 +199,7 @@ fn pulls_granted_before_a_cut_do_not_count_after_it() {
 }
 
 #[test]
-fn a_registry_that_was_down_and_a_budget_that_was_idle_begin_anew() {
+fn rate_starts_over_after_an_outage_or_idle_time() {
     let mut rate = at_cap();
     for number in 0..100 {
         rate.answered(Duration::from_millis(number * 200), &node(number as usize % 7), None, RegistryAnswer::Failed);
