@@ -103,7 +103,9 @@ fn explain_refusal(explanation: &mut Explanation, refusal: Refusal, entries: &[B
 fn explain_unenforced(explanation: &mut Explanation, list: &BackoffList) {
     let Some(view) = &explanation.view else { return };
     let paused = |pause: &Pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry);
-    let binds = |entry: &&BackoffEntry| entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_attempt_ms > 0;
+    let binds = |entry: &&BackoffEntry| {
+        entry.view.as_ref() == Some(view) && ["everybody", "unconfirmed"].contains(&entry.binds.as_str()) && entry.next_attempt_ms > 0
+    };
     let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_attempt_ms) else { return };
     if list.share == "observe" || list.pauses.iter().any(paused) {
         let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());

@@ -2,7 +2,7 @@
 //!
 //! Contracts: a leader uses the policy's cap, whatever its own settings are, and so does a node without a leader. A changed policy applies
 //! at once and takes no permit back. A node whose own settings are lower keeps to them, for itself alone. If the policy sets no cap, the
-//! leader's settings apply.
+//! median of the settings of the nodes that ask applies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -58,6 +58,37 @@ fn a_leader_with_any_settings_grants_what_the_policy_allows() {
         let state = node.core.list(Now { monotonic: node.now, wall: Duration::ZERO }).budgets.remove(0);
         assert_eq!((state.per_second, state.per_second_by_policy), (counts, of_policy.is_some()));
     }
+}
+
+#[test]
+fn leader_with_a_low_cap_grants_what_most_nodes_settings_allow() {
+    // The leader's cap in pulls a second, that of the nodes that ask it, and the fleet's.
+    for (of_leader, of_others, counts) in [(1.0, 100.0, 100.0), (100.0, 20.0, 20.0), (0.0, 20.0, 20.0), (20.0, 20.0, 20.0)] {
+        let mut node = Node::leading(200, settings(of_leader, per_second(of_leader)));
+        node.others_state = Caps { pulls_per_second: Some(of_others), pulls_at_once: Some(0) };
+        let let_go = node.lets_go_in_a_second() as f64;
+        assert!(
+            let_go <= counts && let_go >= counts * USED,
+            "{let_go} of {counts}: the leader's settings are {of_leader}, those of others {of_others}"
+        );
+        let state = node.core.list(Now { monotonic: node.now, wall: Duration::ZERO }).budgets.remove(0);
+        let own = Some(of_leader).filter(|own| *own > 0.0 && *own < counts);
+        assert_eq!((state.per_second, state.per_second_by_policy, state.per_second_of_node), (counts, false, own));
+    }
+}
+
+#[test]
+fn node_with_a_lower_cap_than_most_keeps_to_it_alone() {
+    let mut node = Node::leading(200, settings(2.0, per_second(2.0)));
+    node.others_state = Caps { pulls_per_second: Some(100.0), pulls_at_once: Some(0) };
+    assert!(node.lets_go_in_a_second() as f64 >= 100.0 * USED, "others go by the median");
+    let (from, mine) = (node.now, node.granted.len());
+    for _ in 0..20 {
+        node.want();
+    }
+    node.until(from + 8 * SECOND);
+    let times: Vec<Duration> = node.granted[mine..].iter().map(|(at, ..)| *at).collect();
+    assert!(most_in_a_second(&times) <= 2 && times.len() >= 12, "{times:?}");
 }
 
 #[test]
@@ -209,7 +240,7 @@ proptest! {
                 }
                 Act::Asked(node) => {
                     let (node, permit) = (format!("other{node}").parse().unwrap(), PermitId::random(&mut random));
-                    let ask = GrantBudget { owner: owner.clone(), node, permit, known: KnownLimits::default() };
+                    let ask = GrantBudget { owner: owner.clone(), node, permit, known: KnownLimits::default(), caps: Caps::NONE };
                     Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
                 }
                 Act::Release if mine.is_empty() => Input::Tick,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::PermitId;
 use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit, ReturnBudget};
+use contract::policy::Caps;
 use throttler::core::budget::{
     ALONE_AFTER, ALONE_AFTER_UNUSABLE, Alone, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, KNOWN_FOR, Term,
 };
@@ -28,12 +29,21 @@ pub(crate) struct Node {
     pub(crate) granted: Vec<(Duration, PermitId, bool)>,
     /// When a node was called by this one as the leader: a permit was granted then.
     called: Vec<Duration>,
+    /// The caps that other nodes state when they ask this one.
+    pub(crate) others_state: Caps,
 }
 
 impl Node {
     pub(crate) fn new(number: u64, policy: BudgetPolicy) -> Self {
         let core = Budgets::new(format!("n{number}").parse().unwrap(), policy, Random::seeded(number));
-        Self { core, random: Random::seeded(1_000 + number), now: SECOND, granted: Vec::new(), called: Vec::new() }
+        Self {
+            core,
+            random: Random::seeded(1_000 + number),
+            now: SECOND,
+            granted: Vec::new(),
+            called: Vec::new(),
+            others_state: Caps::NONE,
+        }
     }
 
     /// One of `alive` nodes, without a bus from the beginning; 0 if it does not know how many there are.
@@ -96,7 +106,7 @@ impl Node {
         let (owner, node) = (OWNER.to_owned(), format!("other{by}").parse().unwrap());
         // The registry has stated no quota to any node, so that only the rate and pulls at once limit grants.
         let known = KnownLimits { none_stated: true, limits: Vec::new() };
-        let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known };
+        let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known, caps: self.others_state };
         let replies = self.give(Input::Called { token: 1, call: BudgetRequest::Grant(ask.clone()) });
         match &replies[..] {
             [BudgetReply::Granted(answer)] => (ask, answer.clone()),

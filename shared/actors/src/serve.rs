@@ -284,7 +284,12 @@ mod tests {
         type Result = MessageResult<Ask<GrantBudget>>;
 
         fn handle(&mut self, _: Ask<GrantBudget>, _: &mut Self::Context) -> Self::Result {
-            MessageResult(Ok(BudgetAnswer::Granted { epoch: 1, lease_ms: 1, known: KnownLimits::default() }))
+            MessageResult(Ok(BudgetAnswer::Granted {
+                epoch: 1,
+                lease_ms: 1,
+                known: KnownLimits::default(),
+                caps: contract::policy::Caps::NONE,
+            }))
         }
     }
 
@@ -294,7 +299,13 @@ mod tests {
         let wiring = Wiring { bus: Arc::clone(&bus), fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
         let served = serve::<GrantBudget>(&wiring, Generous.start().recipient()).await.unwrap();
         let permit = PermitId::random(&mut Random::seeded(1));
-        let body = GrantBudget { owner: "owner".to_owned(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default() };
+        let body = GrantBudget {
+            owner: "owner".to_owned(),
+            node: "n2".parse().unwrap(),
+            permit,
+            known: KnownLimits::default(),
+            caps: contract::policy::Caps::NONE,
+        };
         let envelope = Envelope { meta: Meta::root(&mut Random::seeded(1)), body };
         let limit = Duration::from_secs(10);
         let granted = Sender::<GrantBudget>::remote(wiring.clone()).call(envelope.clone(), limit).await.unwrap();

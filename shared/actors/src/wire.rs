@@ -169,7 +169,13 @@ mod tests {
     fn command_is_accepted_only_from_the_sender_in_its_subject() {
         let permit = PermitId::random(&mut Random::seeded(1));
         let sender = "n.2".parse().expect("a name");
-        let body = GrantBudget { owner: "owner".to_owned(), node: sender, permit, known: KnownLimits::default() };
+        let body = GrantBudget {
+            owner: "owner".to_owned(),
+            node: sender,
+            permit,
+            known: KnownLimits::default(),
+            caps: contract::policy::Caps::NONE,
+        };
         let envelope = Envelope { meta: Meta::root(&mut Random::seeded(1)), body };
         let own = "fleetpull.v1.cmd.n1.throttler.grant-budget";
         for (subject, taken) in [("n_2e2", true), ("n1", false), ("n.2", false), ("*", false), ("", false)] {

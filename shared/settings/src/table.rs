@@ -189,13 +189,13 @@ static KEYS: [Key; 57] = [
     key(
         "budget.pulls_per_second",
         Kind::Rate { max: 100_000.0 },
-        "Pulls that the whole fleet starts at one registry, per second, for each login and address. 0: no limit. The fleet policy (fleetpull policy) has precedence; if this is less than the policy allows, only this node keeps to the lower value. A value that the policy does not give should be the same on every node.",
+        "Pulls that the whole fleet starts at one registry, per second, for each login and address. 0: no limit. The fleet policy (fleetpull policy) has precedence; without it, the median of the nodes' values applies. If this is less than what applies, only this node keeps to the lower value.",
     )
     .kubelet("none; each node has its own registryPullQPS", "a thousand nodes with 5 a second each send the registry 5,000 a second"),
     key(
         "budget.pulls_at_once",
         Kind::Count { min: 0, max: 1_000_000 },
-        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. One node has at most three quarters of them, so that it cannot stop the others from pulling. The fleet policy has precedence, as for budget.pulls_per_second. A value that the policy does not give should be the same on every node.",
+        "Pulls of the whole fleet at one registry at a time, for each login and address. 0: no limit. One node has at most three quarters of them, so that it cannot stop the others from pulling. The fleet policy and the median have precedence, as for budget.pulls_per_second.",
     )
     .kubelet("none; each node has its own maxParallelImagePulls", ""),
     key(

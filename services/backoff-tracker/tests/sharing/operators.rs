@@ -195,7 +195,10 @@ async fn clear_of_an_image_removes_every_cause_of_its_refusal() {
             for (number, node) in fleet.nodes.iter().enumerate() {
                 assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "{name}, by key: {by_key}, n{}", number + 1);
                 let left = node.put(listed.clone()).await.entries;
-                assert!(left.iter().all(|entry| entry.binds != "everybody"), "{name}, by key: {by_key}: {left:?}");
+                assert!(
+                    left.iter().all(|entry| !["everybody", "unconfirmed"].contains(&entry.binds.as_str())),
+                    "{name}, by key: {by_key}: {left:?}"
+                );
             }
         }
     }
@@ -266,11 +269,11 @@ async fn known_failures_can_be_listed() {
     let list = fleet.nodes[1].put(ListBackoffs::default()).await;
     let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.to_string(), entry.binds.as_str())).collect();
     let seen: Vec<_> = seen.iter().map(|(about, binds)| (about.as_str(), *binds)).collect();
-    assert!(seen.contains(&("image r.example/a:1", "everybody")), "{seen:?}");
+    assert!(seen.contains(&("image r.example/a:1", "unconfirmed")), "{seen:?}");
     assert!(seen.contains(&("registry r.example:443 from zone z", "reporters")), "{seen:?}");
     assert!(seen.contains(&("image r.example/c:1 on this node", "this node")), "{seen:?}");
     assert_eq!((list.share.as_str(), list.alone), ("enforce", false));
-    let key = &list.entries.iter().find(|entry| entry.binds == "everybody").unwrap().key;
+    let key = &list.entries.iter().find(|entry| entry.binds == "unconfirmed").unwrap().key;
     let cleared = fleet.nodes[2].put(ClearBackoff { what: key.clone(), by: "ops@desk".to_owned() }).await;
     assert_eq!(cleared.cleared, ["image r.example/a:1"]);
 }

@@ -59,7 +59,8 @@ Examples:
 WAITING is the number of nodes that an entry holds back. BY is the node that
 probes for all, or the node whose own back-off it is. With -o wide, KEY names
 the entry in `backoff explain` and `backoff clear` (its beginning is enough;
--o name prints it alone), BINDS is the nodes that it holds back (everybody; its
+-o name prints it alone), BINDS is the nodes that it holds back (everybody;
+unconfirmed: the one node that reports it, and others wait 4 s at most; its
 reporters alone, until other nodes report the same; or this node), and VIEW is
 the scope and the route to the registry: nodes with another view know nothing of
 it. With -o json each line has a kind: entry, budget, pause, or node for one
@@ -199,8 +200,8 @@ Examples:
 RATE is what is let go now and CAP the most, in pulls a second; QUOTA, LEFT and
 RESETS are of the window of which the least is left, as the registry reports it.
 CAPS BY is `policy` if the cap is the fleet policy's (`fleetpull policy get`),
-or `settings` if it is from the settings of the leader's node. Nodes that use
-lower caps or another policy than the leader are named; with -o json they are
+or `settings` if it is the median of the nodes' settings. Nodes that use lower
+caps or another policy than the leader are named; with -o json they are
 `differences`.
 
 Exit status: 1 when a node did not answer.")]

@@ -194,7 +194,7 @@ impl Known {
         }
         line("error:", one_line(&entry.cause));
         let held = if self.is_shared() { format!("; {} it", nodes_hold(&self.nodes)) } else { String::new() };
-        line("binds:", format!("{}{held}", entry.binds));
+        line("binds:", format!("{}{held}", binds_in_words(&entry.binds)));
         let ((soonest, _), (latest, latest_node)) = self.span();
         let next = match (self.prober(), soonest) {
             (Some(prober), _) => format!("{prober} tries now, for all"),
@@ -275,6 +275,10 @@ fn first_named(nodes: &[NodeName], most: usize) -> String {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
+}
+
+fn binds_in_words(binds: &str) -> &str {
+    if binds == "unconfirmed" { "unconfirmed: 1 node reports it, others wait 4s at most" } else { binds }
 }
 
 fn nodes_hold(nodes: &[NodeName]) -> String {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetAnswer, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
+use contract::policy::Caps;
 use contract::{NodeName, PermitId};
 use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug, Term};
 use world::{Plan, Seen, World};
@@ -277,7 +278,7 @@ fn in_term() -> Input {
 fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
     let known = KnownLimits { none_stated: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
     let permit = PermitId::random(random);
-    let ask = GrantBudget { owner: world::OWNER.to_owned(), node: node.parse().unwrap(), permit, known };
+    let ask = GrantBudget { owner: world::OWNER.to_owned(), node: node.parse().unwrap(), permit, known, caps: Caps::NONE };
     Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
 }
 
@@ -357,7 +358,7 @@ fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize
 /// The leader's connection is slow, or it has many requests to answer.
 #[test]
 fn node_that_is_queued_late_waits_and_asks_no_more_often() {
-    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
+    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default(), caps: Caps::NONE };
     for late_ms in [1_000, 3_000] {
         let (asked, went) = with_a_late_leader(late_ms, queued);
         assert_eq!(went, [0; 0]);
@@ -367,7 +368,7 @@ fn node_that_is_queued_late_waits_and_asks_no_more_often() {
 
 #[test]
 fn node_whose_grants_all_come_too_late_goes_alone() {
-    let granted = || BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() };
+    let granted = || BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default(), caps: Caps::NONE };
     let (_, went) = with_a_late_leader(2_600, granted);
     assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
 }
@@ -408,7 +409,7 @@ fn used_up() -> RegistryLimit {
 /// were cut off one after the other.
 #[test]
 fn successor_of_a_silent_leader_is_found_soon() {
-    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default() };
+    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default(), caps: Caps::NONE };
     let asked = |leads_from| {
         let call = first_call_to_the_next(leads_from, |ms, _| (ms == 0).then(|| BudgetReply::Granted(queued())));
         call.map_or(u64::MAX, |(ms, _)| ms)
@@ -426,7 +427,7 @@ fn node_that_used_up_a_quota_reports_it_to_the_next_leader() {
     let answer = |ms, call: &BudgetRequest| match call {
         _ if ms > 0 => None,
         BudgetRequest::Grant(_) => {
-            Some(BudgetReply::Granted(BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default() }))
+            Some(BudgetReply::Granted(BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default(), caps: Caps::NONE }))
         }
         BudgetRequest::Renew(_) => None,
         BudgetRequest::Return(_) => Some(BudgetReply::Returned(BudgetReturned { epoch: 7 })),

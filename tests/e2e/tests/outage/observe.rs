@@ -25,7 +25,7 @@ fn an_observing_node_shows_why_it_would_have_waited_and_asks_all_the_same() {
     let entry = until("the observer hears of it", || shared_entries(&observer).pop());
     let trace_id = entry.trace.map(|trace| trace.trace_id_hex()).unwrap_or_default();
     assert_eq!((entry.reporters.as_slice(), trace_id.as_str()), (&["n01".to_owned()][..], found["trace_id"].as_str().unwrap()));
-    assert_eq!((entry.class, entry.binds.as_str()), (FailureClass::NotFound, "everybody"));
+    assert_eq!((entry.class, entry.binds.as_str()), (FailureClass::NotFound, "unconfirmed"));
     for command in [["backoff", "explain", &image], ["explain", &image, "--policy=always"]] {
         let explained = observer.asked(&command).expect(0);
         for part in ["found by:", "n01", "404", "next attempt:", "by one node for all", "view:", found["trace_id"].as_str().unwrap()] {

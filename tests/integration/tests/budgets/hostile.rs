@@ -12,6 +12,7 @@ use contract::know::SharedBucket;
 use contract::messages::throttler::{
     BudgetAnswer, BudgetTurn, GrantBudget, KnownLimits, PermitAnswer, PermitLimits, RegistryLimit, RenewBudget, ReturnBudget,
 };
+use contract::policy::Caps;
 use integration::paused;
 use throttler::core::budget::BudgetPolicy;
 
@@ -26,7 +27,7 @@ fn liar() -> NodeName {
 }
 
 fn asks(node: NodeName, permit: u64) -> GrantBudget {
-    GrantBudget { owner: OWNER.to_owned(), node, permit: id(permit), known: KnownLimits::default() }
+    GrantBudget { owner: OWNER.to_owned(), node, permit: id(permit), known: KnownLimits::default(), caps: Caps::NONE }
 }
 
 /// Deletes every lease, as any writer of the bucket can.

@@ -14,6 +14,7 @@ use contract::messages::throttler::{
     AcquirePermit, BudgetTurn, CountPermits, GrantBudget, KnownLimits, ListBudgets, PermitLimits, RegistryLimit, ReleasePermit,
     RenewBudget, ReportLimits, ReturnBudget,
 };
+use contract::policy::Caps;
 use contract::subject::Fleet;
 use contract::{AttemptId, ClearanceId, Command, EventReason, FailureClass, MessageId, PermitId, PullEvent, Stage, TraceContext, headers};
 use integration::{Plan, TestNode, ask, pod, real};
@@ -96,7 +97,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&CancelStandingPull { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
         sample(&ReportLimits { permit, limits: limits() }),
         sample(&ListBudgets {}),
-        sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default() }),
+        sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default(), caps: Caps::NONE }),
         sample(&RenewBudget {
             owner: owner(),
             node: "n2".parse().unwrap(),

@@ -18,8 +18,8 @@ const REACHES_AGAIN: Duration = Duration::from_secs(5);
 /// leader learns.
 const LOST_AGAIN: Duration = Duration::from_secs(3 + 3);
 
-/// How long before a pull a node may have heard how many nodes are alive.
-const HEARD_WITHIN: Duration = Duration::from_secs(60);
+/// How long before a pull a node may have learned how many nodes are alive.
+const LEARNED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The findings about the budgets of a run.
 pub fn check(story: &Story) -> Vec<Finding> {
@@ -116,9 +116,9 @@ fn overlapping_without_leader(story: &Story, asked: &[&PullRecord]) -> Worst {
     counted(nodes.values().flat_map(|asked| asked.windows(2).filter(early).map(|pair| pair[1])))
 }
 
-/// The fewest nodes alive at any time in [`HEARD_WITHIN`] before `at`: half of them at most, because some may have started late.
+/// The fewest nodes alive at any time in [`LEARNED_WITHIN`] before `at`: half of them at most, because some may have started late.
 fn fewest_alive(story: &Story, at: Duration) -> usize {
-    let (from, nodes) = (at.saturating_sub(HEARD_WITHIN), story.plan.nodes);
+    let (from, nodes) = (at.saturating_sub(LEARNED_WITHIN), story.plan.nodes);
     let away = |when: Duration| {
         let away = story.plan.away.iter().filter(|(_, began, ended)| *began <= when && when < *ended);
         away.map(|(node, ..)| *node).collect::<BTreeSet<_>>().len()

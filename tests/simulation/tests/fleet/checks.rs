@@ -185,9 +185,9 @@ fn next_attempt(story: &Story) -> Finding {
     // The time after the last attempt counts too, because a fleet that gave up would not attempt again.
     let ends = attempts.iter().skip(1).map(|next| (next.at, next.node)).chain(attempts.last().map(|last| (heals, last.node)));
     let waits = attempts.iter().zip(ends).map(|(one, (until, node))| {
-        let unheard = story.plan.acts.iter().any(|(at, act)| matches!(act, Act::Line(_, Line::SendOnly)) && (one.at..until).contains(at));
+        let one_way = story.plan.acts.iter().any(|(at, act)| matches!(act, Act::Line(_, Line::SendOnly)) && (one.at..until).contains(at));
         let without = if down.is_some_and(|(from, to)| one.at < to && from < until) { NO_SERVER } else { 0.0 };
-        let without = without + if unheard { PROBE_DEADLINE } else { 0.0 };
+        let without = without + if one_way { PROBE_DEADLINE } else { 0.0 };
         ((until - one.at).as_secs_f64() - without, node, one.at)
     });
     let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();

@@ -15,6 +15,7 @@ use clock::Random;
 use contract::know::{AttemptKey, SharedBucket, StoredLease, decode, encode};
 use contract::messages::registrar::REGISTRAR_LEASE;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, RenewBudget};
+use contract::policy::Caps;
 use contract::subject::Fleet;
 use contract::{Command, NodeName, PermitId, headers};
 
@@ -123,7 +124,8 @@ impl Hostile {
             let permits = self.claimed.entry(owner.clone()).or_insert_with(fresh).clone();
             for permit in permits.iter().take(ASKED) {
                 let known = KnownLimits::default();
-                self.send(&leader, &GrantBudget { owner: owner.clone(), node: name.clone(), permit: *permit, known }).await;
+                self.send(&leader, &GrantBudget { owner: owner.clone(), node: name.clone(), permit: *permit, known, caps: Caps::NONE })
+                    .await;
             }
             let renew = |node: NodeName, permits: Vec<PermitId>| RenewBudget {
                 owner: owner.clone(),

@@ -130,7 +130,7 @@ impl Knowledge {
             about: entry.backoff_key.entry_about(),
             view: Some(entry.backoff_key.view().clone()),
             class: entry.backoff_key.class(),
-            binds: if entry.binding == Binding::Everybody { "everybody" } else { "reporters" }.to_owned(),
+            binds: binds(entry).to_owned(),
             reporters: newest.chain(others).take(REPORTERS_NAMED).collect(),
             reporter_count: entry.reporters as u64,
             step: entry.step,
@@ -218,5 +218,14 @@ impl Knowledge {
             });
         }
         ids
+    }
+}
+
+/// Whom an entry refuses, as it is listed.
+fn binds(entry: &Entry) -> &'static str {
+    match entry.binding {
+        Binding::Reporters => "reporters",
+        Binding::Everybody if entry.reporters == 1 => "unconfirmed",
+        Binding::Everybody => "everybody",
     }
 }

@@ -17,6 +17,7 @@ use contract::{NodeName, PermitId};
 use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::claims::Claims;
 use super::planted_bug::PlantedBug;
+use super::policies::lower_than;
 use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
 use super::{
@@ -41,7 +42,11 @@ const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct BudgetClient {
     owner: String,
     node: NodeName,
+    /// The caps by this node's settings, for the leader.
+    settings: Caps,
     policy: BudgetPolicy,
+    /// The fleet's caps in force, as the leader stated them last; before that, as this node's settings and the fleet policy say.
+    in_force: Caps,
     pub(super) leader: Option<(NodeName, u64)>,
     /// The highest epoch of a leader, and when that leader answered last.
     fence: (u64, Duration),
@@ -88,6 +93,8 @@ pub(super) struct BudgetClient {
 pub(super) struct Membership {
     pub(super) owner: String,
     pub(super) node: NodeName,
+    /// The caps by this node's settings.
+    pub(super) settings: Caps,
     pub(super) policy: BudgetPolicy,
     pub(super) alive: u64,
     pub(super) stagger: f64,
@@ -101,11 +108,13 @@ pub(super) struct Membership {
 impl BudgetClient {
     /// `since`: when the bus answered last, so that a node without a bus does not have to find that out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
-        let Membership { owner, node, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
+        let Membership { owner, node, settings, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
         Self {
             owner,
             node,
+            settings,
             policy,
+            in_force: policy.caps(),
             leader: None,
             fence: (0, now),
             leader_seen: since.min(now),
@@ -122,7 +131,7 @@ impl BudgetClient {
             renew_asked: None,
             campaign_at: None,
             rate_alone: RateLimiter::new(policy.per_second),
-            own_rate_limiter: RateLimiter::new(policy.own.pulls_per_second.unwrap_or_default()),
+            own_rate_limiter: RateLimiter::new(lower_than(policy.own, policy.caps()).pulls_per_second.unwrap_or_default()),
             went_alone: false,
             looked_first: None,
             last_step: now,
@@ -140,8 +149,27 @@ impl BudgetClient {
     /// Sets the caps in force.
     pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
         self.policy = policy;
-        self.own_rate_limiter.begin_anew(now, policy.own.pulls_per_second.unwrap_or_default());
+        self.set_caps_in_force(now, policy.caps());
         self.tick(now)
+    }
+
+    /// The fleet's caps have changed, and so may have the node's own ones that apply in addition.
+    pub(super) fn set_caps_in_force(&mut self, now: Duration, in_force: Caps) {
+        let before = self.own_caps();
+        self.in_force = in_force;
+        if self.own_caps() != before {
+            self.own_rate_limiter.begin_anew(now, self.own_caps().pulls_per_second.unwrap_or_default());
+        }
+    }
+
+    /// The fleet's caps, as far as this node knows.
+    pub(super) fn caps_in_force(&self) -> Caps {
+        self.in_force
+    }
+
+    /// The node's own caps where they are lower than the fleet's.
+    pub(super) fn own_caps(&self) -> Caps {
+        lower_than(self.policy.own, self.in_force)
     }
 
     /// `since`: when the bus became silent; now, if it did not.
@@ -267,7 +295,7 @@ impl BudgetClient {
             if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
                 self.claims.change(permit, |claim| claim.asked = Some(now));
                 let (owner, node) = (self.owner.clone(), self.node.clone());
-                let ask = GrantBudget { owner, node, permit, known: known.clone() };
+                let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.settings };
                 wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Grant(ask)));
             }
         }
@@ -328,7 +356,7 @@ impl BudgetClient {
     fn may_go(&self, now: Duration) -> Vec<PermitId> {
         let room = |most: usize| most.saturating_sub(self.claims.in_flight_count());
         let of_slots = if self.slots > 0 { room(self.slots) } else { usize::MAX };
-        let Caps { pulls_per_second, pulls_at_once } = self.policy.own;
+        let Caps { pulls_per_second, pulls_at_once } = self.own_caps();
         let of_own = pulls_at_once.map_or(usize::MAX, |most| room(usize::try_from(most).unwrap_or(usize::MAX)));
         let of_rate = match pulls_per_second {
             None => usize::MAX,

@@ -14,6 +14,7 @@ use contract::messages::throttler::{
     BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, BudgetWaiter, GrantBudget, KnownLimits, PermitLimits, RenewBudget,
     ReturnBudget,
 };
+use contract::policy::Caps;
 use contract::{NodeName, PermitId};
 
 use self::admission::PERMITS_MAX;
@@ -182,7 +183,7 @@ impl Leader {
         }
         let ahead = self.queue.ahead_of(ask.permit).unwrap_or_default();
         let wait_ms = self.wait(now, ahead, &ask.node).as_millis() as u64;
-        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node) }
+        BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node), caps: self.caps() }
     }
 
     /// Whether a permit that is fetched `after` its turn takes another one, so that late permits do not begin together.
@@ -341,7 +342,12 @@ impl Leader {
         }
         let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
         let wait_ms = self.rate_limiter.ready_in(now, ahead).as_millis() as u64;
-        BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node) }
+        BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node), caps: self.caps() }
+    }
+
+    /// The caps in force, whatever the registry turns out to sustain.
+    pub(super) fn caps(&self) -> Caps {
+        self.policy.caps()
     }
 
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
@@ -351,7 +357,7 @@ impl Leader {
                 self.permits.claim(ask.permit);
                 self.permits.refresh(now, ask.permit);
                 let known = self.limits_for(now, &ask.node);
-                BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known }
+                BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known, caps: self.caps() }
             }
             _ => BudgetAnswer::Refused { epoch, text: "another node holds this permit".to_owned() },
         }

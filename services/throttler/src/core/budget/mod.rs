@@ -93,8 +93,8 @@ pub enum Alone {
     Share,
 }
 
-/// The budget of one owner by a node's settings, which are the same for all owners. The fleet policy overrides them. The leader's values
-/// decide.
+/// The budget of one owner by a node's settings, which are the same for all owners. The fleet policy overrides them; without it the median
+/// of the nodes' settings applies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetPolicy {
     /// Pulls that the fleet may begin in a second; 0 for no limit.
@@ -103,8 +103,15 @@ pub struct BudgetPolicy {
     pub at_once: usize,
     /// What a node without a leader does about a quota.
     pub alone: Alone,
-    /// The two caps in the node's own file. If the fleet policy allows more, they bind this node alone.
+    /// The two caps in the node's own file. If the fleet's caps in force are higher, they bind this node alone.
     pub own: Caps,
+}
+
+impl BudgetPolicy {
+    /// The two caps of the fleet.
+    fn caps(&self) -> Caps {
+        Caps { pulls_per_second: Some(self.per_second), pulls_at_once: Some(self.at_once as u64) }
+    }
 }
 
 impl Default for BudgetPolicy {

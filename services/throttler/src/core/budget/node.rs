@@ -6,6 +6,7 @@ mod invariants;
 mod leading;
 mod listing;
 mod queries;
+mod stated_caps;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned,
 use contract::{NodeName, PermitId};
 use lease::{Lease, Terms};
 
+use self::stated_caps::StatedCaps;
 use super::claim::Wanted;
 use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
@@ -41,6 +43,7 @@ struct Lead {
     /// When a node called last. The own node's calls count only if they ask for a permit.
     used: Duration,
     reported: ReportedRate,
+    stated_caps: StatedCaps,
 }
 
 /// What remains to be done in a step.
@@ -182,6 +185,7 @@ impl Budgets {
             let membership = Membership {
                 owner: owner.clone(),
                 node: self.node.clone(),
+                settings: self.policies.settings().caps(),
                 policy: self.policies.of(&owner),
                 alive: self.alive.back().map_or(0, |(_, alive)| *alive),
                 stagger: self.random.fraction(),
@@ -267,6 +271,12 @@ impl Budgets {
         if of_others || matches!(call, BudgetRequest::Grant(_)) {
             lead.used = now;
         }
+        if let BudgetRequest::Grant(ask) = call
+            && lead.stated_caps.state(&ask.node, ask.caps)
+        {
+            self.set_caps(now, call.owner());
+        }
+        let Some(lead) = self.leads.get_mut(call.owner()) else { return BudgetReply::Granted(BudgetAnswer::NotLeading {}) };
         let reply = match call {
             BudgetRequest::Grant(ask) => BudgetReply::Granted(lead.core.ask(now, ask)),
             BudgetRequest::Renew(renew) => BudgetReply::Renewed(lead.core.renew(now, renew)),

@@ -43,26 +43,28 @@ impl Policies {
         self.fleet.caps_of(&(self.registry_of)(owner))
     }
 
-    /// The limits in force for an owner's budget. [`BudgetPolicy::own`] binds this node in addition to the fleet's caps.
+    /// The limits for an owner's budget, as far as this node knows. A leader may know of other nodes' settings.
     pub(super) fn of(&self, owner: &str) -> BudgetPolicy {
         let (fleet_caps, settings) = (self.fleet_caps_of(owner), self.settings);
-        let own = Caps {
-            pulls_per_second: lower(settings.own.pulls_per_second, fleet_caps.pulls_per_second),
-            pulls_at_once: lower(settings.own.pulls_at_once, fleet_caps.pulls_at_once),
-        };
         BudgetPolicy {
             per_second: fleet_caps.pulls_per_second.unwrap_or(settings.per_second),
             at_once: fleet_caps.pulls_at_once.map_or(settings.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
-            own,
             ..settings
         }
     }
 }
 
-/// A node's own cap if it is lower than the fleet policy's. A zero in the settings means no cap. If the policy sets no cap, the settings
-/// are the fleet's cap as this node sees it, and not its own.
-fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, of_fleet: Option<T>) -> Option<T> {
-    own.zip(of_fleet).filter(|(own, of_fleet)| *own > T::default() && own < of_fleet).map(|(own, _)| own)
+/// A node's own caps where they are lower than the fleet's in force. A zero means no cap.
+pub(super) fn lower_than(own: Caps, in_force: Caps) -> Caps {
+    Caps {
+        pulls_per_second: lower(own.pulls_per_second, in_force.pulls_per_second),
+        pulls_at_once: lower(own.pulls_at_once, in_force.pulls_at_once),
+    }
+}
+
+fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, in_force: Option<T>) -> Option<T> {
+    let is_lower = |(own, in_force): &(T, T)| *own > T::default() && (*in_force == T::default() || own < in_force);
+    own.zip(in_force).filter(is_lower).map(|(own, _)| own)
 }
 
 #[cfg(test)]
@@ -89,9 +91,9 @@ mod tests {
             let registry = BTreeMap::from([("a.example".to_owned(), caps)]);
             policies.follow(FleetPolicy { registry, ..FleetPolicy::default() }, 7);
         }
-        let BudgetPolicy { per_second, at_once, own, .. } = policies.of("owner of a.example");
-        assert_eq!(policies.of("owner of b.example"), BudgetPolicy { own: Caps::default(), ..settings }, "the policy does not mention it");
-        (per_second, at_once, own)
+        let policy = policies.of("owner of a.example");
+        assert_eq!(policies.of("owner of b.example"), settings, "the policy does not mention it");
+        (policy.per_second, policy.at_once, lower_than(policy.own, policy.caps()))
     }
 
     #[test]

@@ -118,8 +118,13 @@ mod tests {
         fn ask(&mut self, now: Duration) -> (GrantBudget, bool) {
             let permit = PermitId::random(&mut self.random);
             let node = format!("n{permit}").parse().expect("a name");
-            let ask =
-                GrantBudget { owner: "owner".to_owned(), node, permit, known: KnownLimits { none_stated: true, ..KnownLimits::default() } };
+            let ask = GrantBudget {
+                owner: "owner".to_owned(),
+                node,
+                permit,
+                known: KnownLimits { none_stated: true, ..KnownLimits::default() },
+                caps: contract::policy::Caps::NONE,
+            };
             let has_it = matches!(self.leader.ask(now, &ask), BudgetAnswer::Granted { .. });
             (ask, has_it)
         }

@@ -71,7 +71,8 @@ pub struct BackoffEntry {
     pub view: Option<View>,
     /// The class of the failure.
     pub class: FailureClass,
-    /// The binding: `everybody`, `reporters` (not corroborated yet), `this node`.
+    /// Whom it refuses: `everybody`; `unconfirmed`: its one reporter, and others wait 4 s at most; `reporters`: those alone, because too few
+    /// nodes report it; `this node`.
     pub binds: String,
     /// The nodes that report it, newest first; at most 10.
     pub reporters: Vec<String>,

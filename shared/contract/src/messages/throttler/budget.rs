@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{KnownLimits, PermitLimits, RegistryLimit};
 use crate::open::open_answer;
+use crate::policy::Caps;
 use crate::{Command, NodeName, PermitId, Service};
 
 /// To the leader of a budget: asks for a permit. A repeated request with the same id keeps the place in the queue, and gets the permit when
 /// it is granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GrantBudget {
     /// The budget's owner.
     pub owner: String,
@@ -19,6 +20,10 @@ pub struct GrantBudget {
     /// The asker's knowledge of the owner's limits, for a new leader.
     #[serde(default)]
     pub known: KnownLimits,
+    /// The caps by the asker's settings; 0: no limit; none: not stated. Without a fleet policy, the median of the nodes that asked last is
+    /// the fleet's cap.
+    #[serde(default)]
+    pub caps: Caps,
 }
 
 impl Command for GrantBudget {
@@ -29,7 +34,7 @@ impl Command for GrantBudget {
 }
 
 /// The answer to [`GrantBudget`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum BudgetAnswer {
     /// Granted. Renew it within the lease, counted from the request, and return it.
@@ -41,6 +46,9 @@ pub enum BudgetAnswer {
         /// The owner's limits.
         #[serde(default)]
         known: KnownLimits,
+        /// The fleet's caps in force; 0: no limit; none: not stated.
+        #[serde(default)]
+        caps: Caps,
     },
     /// Not yet: [`BudgetTurn`] tells when to ask again.
     Queued {
@@ -53,6 +61,9 @@ pub enum BudgetAnswer {
         /// The owner's limits.
         #[serde(default)]
         known: KnownLimits,
+        /// The fleet's caps in force; 0: no limit; none: not stated.
+        #[serde(default)]
+        caps: Caps,
     },
     /// Refused: too many wait, or this permit was returned.
     Refused {

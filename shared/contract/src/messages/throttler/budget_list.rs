@@ -41,9 +41,9 @@ pub struct BudgetState {
     pub learns: bool,
     /// The cap: pulls per second that the fleet may begin; 0: no limit.
     pub per_second: f64,
-    /// Whether the cap is from the fleet policy; else from the settings of the leading node.
+    /// Whether the cap is from the fleet policy; else it is the median of the settings of the nodes that asked last.
     pub per_second_by_policy: bool,
-    /// The lower cap of this node's own settings, which applies to this node in addition to the fleet policy; none: there is none.
+    /// The lower cap of this node's own settings, which applies to this node in addition to the fleet's cap; none: there is none.
     pub per_second_of_node: Option<f64>,
     /// The rate in force, as far as this node knows it; 0: no limit.
     pub per_second_in_force: f64,
@@ -51,7 +51,7 @@ pub struct BudgetState {
     pub rate_cause: String,
     /// The most pulls at once; 0: no limit.
     pub at_once: u64,
-    /// Whether that is from the fleet policy; else from the settings of the leading node.
+    /// As [`BudgetState::per_second_by_policy`].
     pub at_once_by_policy: bool,
     /// As [`BudgetState::per_second_of_node`].
     pub at_once_of_node: Option<u64>,

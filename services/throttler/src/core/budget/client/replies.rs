@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, RenewBudget};
+use contract::policy::Caps;
 use contract::{NodeName, PermitId};
 
 use super::BudgetClient;
@@ -96,7 +97,8 @@ impl BudgetClient {
             return;
         }
         match answer {
-            BudgetAnswer::Granted { lease_ms, known, .. } => {
+            BudgetAnswer::Granted { lease_ms, known, caps, .. } => {
+                self.leader_states(now, caps);
                 self.remembered.learn(now, &known);
                 self.informed_epoch = epoch;
                 let took = now.saturating_sub(asked);
@@ -116,7 +118,8 @@ impl BudgetClient {
                     wanted.push(Wanted::Granted { permit, alone: false });
                 }
             }
-            BudgetAnswer::Queued { ahead, wait_ms, known, .. } => {
+            BudgetAnswer::Queued { ahead, wait_ms, known, caps, .. } => {
+                self.leader_states(now, caps);
                 self.remembered.learn(now, &known);
                 self.informed_epoch = epoch;
                 let wait = Duration::from_millis(wait_ms);
@@ -132,6 +135,12 @@ impl BudgetClient {
                 }
             }
             BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => {}
+        }
+    }
+
+    fn leader_states(&mut self, now: Duration, caps: Caps) {
+        if caps != Caps::NONE && caps != self.in_force {
+            self.set_caps_in_force(now, caps);
         }
     }
 

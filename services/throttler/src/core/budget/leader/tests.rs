@@ -19,7 +19,13 @@ fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
 
 fn ask(leader: &mut Leader, now: Duration, name: &str, random: &mut Random) -> (PermitId, BudgetAnswer) {
     let permit = PermitId::random(random);
-    let ask = GrantBudget { owner: "owner".to_owned(), node: node(name), permit, known: KnownLimits::default() };
+    let ask = GrantBudget {
+        owner: "owner".to_owned(),
+        node: node(name),
+        permit,
+        known: KnownLimits::default(),
+        caps: contract::policy::Caps::NONE,
+    };
     (permit, leader.ask(now, &ask))
 }
 
@@ -94,7 +100,13 @@ fn invented_returns_of_one_node_leave_room_to_remember_others() {
     let (permit, _) = ask(&mut leader, now, "n1", &mut random);
     assert_eq!(leader.permits.held_by(&node("n1")), 1);
     leader.give_back(now, &return_of("n1", permit));
-    let late_copy = GrantBudget { owner: "owner".to_owned(), node: node("n1"), permit, known: KnownLimits::default() };
+    let late_copy = GrantBudget {
+        owner: "owner".to_owned(),
+        node: node("n1"),
+        permit,
+        known: KnownLimits::default(),
+        caps: contract::policy::Caps::NONE,
+    };
     let answer = leader.ask(now, &late_copy);
     assert!(matches!(answer, BudgetAnswer::Refused { .. }), "{answer:?}");
 }

@@ -13,22 +13,33 @@ impl Budgets {
     /// Sets each budget to the limits in force. Permits that are out stay out.
     pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Work>) {
         self.policies.follow(policy, revision);
-        let (silent, known) = self.silent();
-        for owner in self.leads.keys().cloned().collect::<Vec<_>>() {
-            let policy = self.policy_of_leader(&owner);
-            let Some(lead) = self.leads.get_mut(&owner) else { continue };
-            lead.core.set_policy(now, policy);
-            lead.core.reserve(silent, known);
-            lead.core.tick(now);
-            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
-        }
         for (owner, (_, client)) in &mut self.clients {
             let wanted = client.set_policy(now, self.policies.of(owner));
             work.extend(wanted.into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }
+        for owner in self.leads.keys().cloned().collect::<Vec<_>>() {
+            self.set_caps(now, &owner);
+            let Some(lead) = self.leads.get_mut(&owner) else { continue };
+            lead.core.tick(now);
+            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+        }
     }
 
-    /// The limits in force for a budget that this node leads.
+    /// Sets the caps in force of a budget that this node leads.
+    pub(super) fn set_caps(&mut self, now: Duration, owner: &str) {
+        let ((silent, known), policy) = (self.silent(), self.policy_of_leader(owner));
+        let by_policy = self.policies.fleet_caps_of(owner);
+        let Some(lead) = self.leads.get_mut(owner) else { return };
+        let policy = lead.stated_caps.in_force(policy, by_policy);
+        lead.core.set_policy(now, policy);
+        lead.core.reserve(silent, known);
+        let in_force = lead.core.caps();
+        if let Some((_, client)) = self.clients.get_mut(owner) {
+            client.set_caps_in_force(now, in_force);
+        }
+    }
+
+    /// The limits for a budget that this node leads, as long as no other node has stated its own.
     pub(super) fn policy_of_leader(&self, owner: &str) -> BudgetPolicy {
         if self.planted_bug == Some(PlantedBug::PolicyIgnored) { self.policies.settings() } else { self.policies.of(owner) }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::NodeName;
 use lease::{Answer, Lease};
 
+use super::stated_caps::StatedCaps;
 use super::{Budgets, Lead, TERMS, Work};
 use crate::core::budget::LEADER_LEASE;
 use crate::core::budget::client::BudgetClient;
@@ -55,7 +56,9 @@ impl Budgets {
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
         let reported = ReportedRate::of(core.rate());
         self.reserve(&mut core);
-        self.leads.insert(owner.clone(), Lead { core, used: now, reported });
+        let mut stated_caps = StatedCaps::default();
+        stated_caps.state(&self.node, self.policies.settings().caps());
+        self.leads.insert(owner.clone(), Lead { core, used: now, reported, stated_caps });
         self.client(now, &owner, |client| client.elected(now, term.epoch), work);
     }
 

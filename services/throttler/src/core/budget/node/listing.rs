@@ -22,21 +22,23 @@ impl Budgets {
 
     fn state(&self, now: Duration, owner: &str, client: &BudgetClient) -> BudgetState {
         let lead = self.leads.get(owner);
-        let (policy, fleet_caps) = (self.policies.of(owner), self.policies.fleet_caps_of(owner));
+        let (fleet_caps, in_force, own) = (self.policies.fleet_caps_of(owner), client.caps_in_force(), client.own_caps());
+        let in_force = lead.map_or(in_force, |lead| lead.core.caps());
+        let per_second = in_force.pulls_per_second.unwrap_or_default();
         BudgetState {
             owner: owner.to_owned(),
             leader: client.leader.as_ref().map(|(node, _)| node.clone()),
             epoch: client.leader.as_ref().map_or(0, |(_, epoch)| *epoch),
             leads: lead.is_some(),
             learns: lead.is_some_and(|lead| lead.core.learns(now)),
-            per_second: policy.per_second,
+            per_second,
             per_second_by_policy: fleet_caps.pulls_per_second.is_some(),
-            per_second_of_node: policy.own.pulls_per_second,
-            per_second_in_force: lead.map_or(policy.per_second, |lead| lead.core.in_force()),
+            per_second_of_node: own.pulls_per_second,
+            per_second_in_force: lead.map_or(per_second, |lead| lead.core.in_force()),
             rate_cause: lead.map(|lead| lead.core.cause().as_str().to_owned()).unwrap_or_default(),
-            at_once: policy.at_once as u64,
+            at_once: in_force.pulls_at_once.unwrap_or_default(),
             at_once_by_policy: fleet_caps.pulls_at_once.is_some(),
-            at_once_of_node: policy.own.pulls_at_once,
+            at_once_of_node: own.pulls_at_once,
             policy_revision: self.policies.revision(),
             in_flight: lead.map_or(client.in_flight(), |lead| lead.core.in_flight()),
             waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
