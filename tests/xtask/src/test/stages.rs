@@ -13,8 +13,9 @@ use super::lanes::{Job, Phase};
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
-/// Tests of these modules that are quick, and measure seconds. They run alone.
-const QUICK: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
+/// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether an
+/// answer comes in time; and those that are quick and measure seconds.
+const ALONE: [(&str, &str); 3] = [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1")];
 /// Modules that keep both cores busy: one writes a million keys, one kills and starts agents. They run last, one after the other.
 const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
 /// How many tests of the waiting modules run at once: each runs up to 20 fleets of its own at the same time.
@@ -34,18 +35,21 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
             ("simulation", "test") => simulated.push(background(executable, tree)),
             ("e2e", "test") => {
                 let mut outages = executable.command(false);
-                outages.args(WAITING).args(QUICK.iter().flat_map(|quick| ["--skip", quick])).args(["--test-threads", WAITING_AT_ONCE]);
+                outages
+                    .args(WAITING)
+                    .args(ALONE.iter().flat_map(|(module, _)| ["--skip", module]))
+                    .args(["--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
                 let mut rest = executable.command(false);
                 rest.args(WAITING.iter().chain(&BUSY).flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
-                let alone = |stage: &str, module: &str| {
+                let alone = |stage: &str, module: &str, at_once: &str| {
                     let mut job = executable.command(false);
-                    job.args([module, "--test-threads", "1"]);
+                    job.args([module, "--test-threads", at_once]);
                     Job::new(stage, job)
                 };
-                waiting.extend(QUICK.map(|module| alone("outages", module)));
-                program.extend(BUSY.map(|module| alone("program", module)));
+                waiting.extend(ALONE.map(|(module, at_once)| alone("outages", module, at_once)));
+                program.extend(BUSY.map(|module| alone("program", module, "1")));
             }
             (_, "test") => {
                 let mut all = executable.command(true);
@@ -104,7 +108,8 @@ mod tests {
             planned,
             [
                 vec![
-                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::observe --skip outage::overload::an_overloaded --test-threads 6".to_owned(),
+                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --test-threads 6".to_owned(),
+                    "outages: all-0 outage::slow --test-threads 2".to_owned(),
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                 ],
