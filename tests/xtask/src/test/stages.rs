@@ -14,10 +14,11 @@ const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
 /// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether an
-/// answer comes in time; and those that are quick and measure seconds.
-const ALONE: [(&str, &str); 3] = [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1")];
-/// Modules that keep both cores busy: one writes a million keys, one kills and starts agents. They run last, one after the other.
-const BUSY: [&str; 2] = ["nonsense::flood", "chaos::"];
+/// answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both cores for its agents.
+const ALONE: [(&str, &str); 4] =
+    [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1"), ("nonsense::flood", "1")];
+/// A module that keeps both cores busy: it kills and starts agents. It runs last.
+const BUSY: &str = "chaos::";
 /// How many tests of the waiting modules run at once: each runs up to 20 fleets of its own at the same time.
 const WAITING_AT_ONCE: &str = "6";
 /// How many tests of single crates run at once: they wait for servers and for time as often as for a core.
@@ -41,7 +42,8 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
                     .args(["--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
                 let mut rest = executable.command(false);
-                rest.args(WAITING.iter().chain(&BUSY).flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
+                let elsewhere = WAITING.into_iter().chain(ALONE.map(|(module, _)| module)).chain([BUSY]);
+                rest.args(elsewhere.flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
                 let alone = |stage: &str, module: &str, at_once: &str| {
                     let mut job = executable.command(false);
@@ -49,7 +51,7 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
                     Job::new(stage, job)
                 };
                 waiting.extend(ALONE.map(|(module, at_once)| alone("outages", module, at_once)));
-                program.extend(BUSY.map(|module| alone("program", module, "1")));
+                program.push(alone("program", BUSY, "1"));
             }
             (_, "test") => {
                 let mut all = executable.command(true);
@@ -103,20 +105,20 @@ mod tests {
             jobs.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let planned: Vec<Vec<String>> = planned.collect();
-        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip transcripts:: --skip nonsense::flood --skip chaos:: --test-threads 8";
+        let skips = "--skip outage:: --skip cluster:: --skip behind_cri:: --skip transcripts:: --skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --skip nonsense::flood --skip chaos:: --test-threads 8";
         assert_eq!(
             planned,
             [
                 vec![
-                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --test-threads 6".to_owned(),
+                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --skip nonsense::flood --test-threads 6".to_owned(),
                     "outages: all-0 outage::slow --test-threads 2".to_owned(),
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
+                    "outages: all-0 nonsense::flood --test-threads 1".to_owned(),
                 ],
                 vec![],
                 vec![
                     format!("program: all-0 {skips}"),
-                    "program: all-0 nonsense::flood --test-threads 1".to_owned(),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
                 ],
                 vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
