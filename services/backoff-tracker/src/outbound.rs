@@ -24,7 +24,7 @@ pub(crate) use self::stored_values::{lease_key, milliseconds};
 /// Writes that wait for the bus; a node publishes a few reports per second at most. Further writes are dropped, counted, and written again
 /// from the replica when the bus is back.
 pub(crate) const WRITES_WAITING: usize = 1_024;
-/// Reports, or releases, that are on their way at the same time: as many as one pull makes, so that all of them take one round trip.
+/// Reports, or releases, that are on their way at the same time: more than one pull makes, so that all of them take one round trip.
 const AT_ONCE: usize = 16;
 /// How long one write may take. A lost report is written again.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);

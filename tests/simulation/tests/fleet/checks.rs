@@ -173,7 +173,7 @@ fn held_by_full_budget(story: &Story, one: &PullRecord) -> bool {
 }
 
 /// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted. Nodes
-/// that send and receive nothing take a lease without knowing it, so after the first term such a node may take the next one; nodes wait
+/// that can send and do not receive take a lease without knowing it, so after the first term such a node may take the next one; nodes wait
 /// for no more than two terms (invariant 4).
 fn next_attempt(story: &Story) -> Finding {
     let whole = matches!(story.plan.outage, Behaviour::Limited | Behaviour::Refused | Behaviour::Hang);

@@ -221,7 +221,7 @@ impl Knowledge {
     }
 }
 
-/// Whom an entry refuses, as it is listed.
+/// The nodes that an entry refuses, in one word.
 fn binds(entry: &Entry) -> &'static str {
     match entry.binding {
         Binding::Reporters => "reporters",

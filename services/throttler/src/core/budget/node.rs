@@ -261,6 +261,11 @@ impl Budgets {
 
     /// Answers a call as the budget leader.
     fn serve(&mut self, now: Duration, call: &BudgetRequest, of_others: bool, work: &mut VecDeque<Work>) -> BudgetReply {
+        if let BudgetRequest::Grant(ask) = call
+            && self.leads.get_mut(&ask.owner).is_some_and(|lead| lead.stated_caps.state(&ask.node, ask.caps))
+        {
+            self.set_caps(now, &ask.owner);
+        }
         let Some(lead) = self.leads.get_mut(call.owner()) else {
             return match call {
                 BudgetRequest::Grant(_) => BudgetReply::Granted(BudgetAnswer::NotLeading {}),
@@ -271,12 +276,6 @@ impl Budgets {
         if of_others || matches!(call, BudgetRequest::Grant(_)) {
             lead.used = now;
         }
-        if let BudgetRequest::Grant(ask) = call
-            && lead.stated_caps.state(&ask.node, ask.caps)
-        {
-            self.set_caps(now, call.owner());
-        }
-        let Some(lead) = self.leads.get_mut(call.owner()) else { return BudgetReply::Granted(BudgetAnswer::NotLeading {}) };
         let reply = match call {
             BudgetRequest::Grant(ask) => BudgetReply::Granted(lead.core.ask(now, ask)),
             BudgetRequest::Renew(renew) => BudgetReply::Renewed(lead.core.renew(now, renew)),

@@ -10,8 +10,8 @@ use crate::core::budget::BudgetPolicy;
 /// How many nodes are remembered, those that asked last. Sixteen of them have to agree before the median is theirs.
 const NODES_MAX: usize = 31;
 
-/// The caps of the nodes that have asked for a permit last, this node's own included. If the fleet policy sets no cap, the median is the
-/// fleet's cap: a leader whose settings differ from those of most nodes does not impose them.
+/// The caps of the nodes that have asked for a permit last; a new leader begins with its own. If the fleet policy sets no cap, the median is
+/// the fleet's cap: a leader whose settings differ from those of most nodes does not impose them.
 #[derive(Debug, Default)]
 pub(super) struct StatedCaps {
     nodes: VecDeque<(NodeName, Caps)>,
@@ -24,14 +24,13 @@ impl StatedCaps {
         if caps == Caps::NONE {
             return false;
         }
-        if let Some((_, known)) = self.nodes.iter_mut().find(|(known, _)| known == node) {
-            return std::mem::replace(known, caps) != caps;
-        }
+        let known = self.nodes.iter().position(|(known, _)| known == node).and_then(|place| self.nodes.remove(place));
         if self.nodes.len() == NODES_MAX {
             self.nodes.pop_front();
         }
+        let changes = known.is_none_or(|(_, before)| before != caps);
         self.nodes.push_back((node.clone(), caps));
-        true
+        changes
     }
 
     /// The limits with the median of the caps, where `by_policy` sets none.
