@@ -34,11 +34,21 @@ pub struct Failing {
 }
 
 impl BackoffPolicy {
+    /// The delay after one more failure: the first one if there was no `last` delay, else twice the last one up to `most`.
+    pub(super) fn delay_after(self, last: Option<Duration>, most: Duration) -> Duration {
+        last.map_or(self.initial, |last| (last * 2).min(most))
+    }
+
+    /// Whether a failure of this time is forgotten, so that the delay starts over: after twice the longest delay, as in client-go.
+    pub(super) fn is_forgotten(self, failed: Duration, now: Duration) -> bool {
+        now.saturating_sub(failed) > self.max * 2
+    }
+
     /// The delay and its end at `now`, if an attempt was made each time that one was due.
     fn of(self, Failing { since, took }: Failing, now: Duration) -> (Duration, Duration) {
         let (mut delay, mut due) = (self.initial, since + took + self.initial);
         while due <= now {
-            delay = (delay * 2).min(self.max);
+            delay = self.delay_after(Some(delay), self.max);
             due += took + delay.max(SHORTEST_STEP);
         }
         (delay, due)
@@ -116,7 +126,7 @@ impl<K: Ord + Clone> Delays<K> {
     {
         let delay = self.entries.get(key)?;
         let since = now.saturating_sub(delay.updated);
-        (!self.expired(delay.updated, now) && since < delay.hold).then(|| delay.hold - since)
+        (!self.policy.is_forgotten(delay.updated, now) && since < delay.hold).then(|| delay.hold - since)
     }
 
     /// True if the last failure of the key made this rule refuse it.
@@ -147,7 +157,7 @@ impl<K: Ord + Clone> Delays<K> {
     /// Forgets the expired keys and returns them.
     pub fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
         let mut forgotten = Vec::new();
-        while self.by_age.first().is_some_and(|(updated, _)| self.expired(*updated, now))
+        while self.by_age.first().is_some_and(|(updated, _)| self.policy.is_forgotten(*updated, now))
             && let Some((_, key)) = self.by_age.pop_first()
         {
             self.entries.remove(&key);
@@ -185,12 +195,10 @@ impl<K: Ord + Clone> Delays<K> {
         self.entries.is_empty()
     }
 
-    /// The delay after one more failure: the first, or twice the last one up to `most`.
+    /// The delay of a key after one more failure; `most` as in [`BackoffPolicy::delay_after`].
     fn grown(&self, key: &K, now: Duration, most: Duration) -> Duration {
-        match self.entries.get(key) {
-            Some(delay) if !self.expired(delay.updated, now) => (delay.backoff * 2).min(most),
-            _ => self.policy.initial,
-        }
+        let known = self.entries.get(key).filter(|delay| !self.policy.is_forgotten(delay.updated, now));
+        self.policy.delay_after(known.map(|delay| delay.backoff), most)
     }
 
     fn insert(&mut self, key: K, delay: Delay) {
@@ -198,10 +206,6 @@ impl<K: Ord + Clone> Delays<K> {
             self.by_age.remove(&(before.updated, key.clone()));
         }
         self.by_age.insert((delay.updated, key));
-    }
-
-    fn expired(&self, updated: Duration, now: Duration) -> bool {
-        now.saturating_sub(updated) > self.policy.max * 2
     }
 }
 

@@ -11,8 +11,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, TraceContext};
 
-use super::delays::BackoffPolicy;
-use super::delays::MAX_KEYS;
+use super::delays::{BackoffPolicy, MAX_KEYS};
 use super::knowledge::BackoffKeyId;
 
 /// The last failure of a local key.
@@ -72,15 +71,14 @@ impl Floors {
     /// An attempt for a key has failed. A repeated call for the same attempt changes nothing.
     pub(super) fn failed(&mut self, key: &LocalKey, failed: FailedAttempt) {
         let FailedAttempt { attempt, began, exempt, backoff_keys, failure } = failed;
-        let (now, lasts) = (failure.at, self.lasts());
-        let known = self.floors.get(key).filter(|floor| now.saturating_sub(floor.failure.at) <= lasts);
+        let now = failure.at;
+        let known = self.floors.get(key).filter(|floor| !self.policy.is_forgotten(floor.failure.at, now));
         if known.is_some_and(|floor| floor.attempt == attempt) {
             return;
         }
         let delay = match known {
-            None => self.policy.initial,
             Some(floor) if exempt => floor.delay,
-            Some(floor) => (floor.delay * 2).min(self.policy.max),
+            _ => self.policy.delay_after(known.map(|floor| floor.delay), self.policy.max),
         };
         self.floors.insert(key.clone(), Floor { attempt, began, delay, backoff_keys, failure });
         self.make_room(now);
@@ -103,17 +101,12 @@ impl Floors {
         self.floors.remove(key);
     }
 
-    /// How long a failure counts: twice the longest delay, as in kubelet.
-    fn lasts(&self) -> Duration {
-        self.policy.max * 2
-    }
-
     fn make_room(&mut self, now: Duration) {
         if self.floors.len() <= MAX_KEYS {
             return;
         }
-        let lasts = self.lasts();
-        self.floors.retain(|_, floor| now.saturating_sub(floor.failure.at) <= lasts);
+        let policy = self.policy;
+        self.floors.retain(|_, floor| !policy.is_forgotten(floor.failure.at, now));
         while self.floors.len() > MAX_KEYS {
             let oldest = self.floors.iter().min_by_key(|(_, floor)| floor.failure.at).map(|(key, _)| key.clone());
             let Some(oldest) = oldest else { return };
