@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::messages::backoff_tracker::EntryKind;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation};
-use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit};
+use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit, all_used_up};
 use contract::{NodeName, registry_of_budget};
 use serde::Serialize;
 
@@ -131,19 +131,15 @@ fn quota_wait(state: &BudgetState) -> Option<u64> {
     hold(state)?.wait_ms
 }
 
-/// The quota that stops every source: a used-up common one, or if each source has used up its own, the first that resets.
+/// The quota that stops every source, as the budget leader judges it too: see [`all_used_up`]. Of several that reset at the same time, the
+/// last one of the first source.
 pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
-    let empty = |limit: &&RegistryLimit| limit.remaining == 0;
-    if let Some(common) = limits.iter().filter(|limit| limit.source.is_none()).filter(empty).max_by_key(|limit| limit.reset_ms) {
-        return Some(common);
-    }
-    let sources: BTreeSet<&str> = limits.iter().filter_map(|limit| limit.source.as_deref()).collect();
-    let of_source = |source: &str| {
-        let of_source = limits.iter().filter(move |limit| limit.source.as_deref() == Some(source));
-        of_source.filter(empty).max_by_key(|limit| limit.reset_ms)
-    };
-    let longest: Option<Vec<&RegistryLimit>> = sources.into_iter().map(of_source).collect();
-    longest?.into_iter().min_by_key(|limit| limit.reset_ms)
+    let resets = limits.iter().enumerate().map(|(place, limit)| {
+        let source = limit.source.as_deref();
+        (source, (limit.remaining == 0).then_some((limit.reset_ms, source, place)))
+    });
+    let (_, _, place) = all_used_up(resets)?;
+    limits.get(place)
 }
 
 /// The quota that runs out first: a used-up one, else the one with the smallest part left.

@@ -12,5 +12,5 @@ pub use budget::{
 };
 pub use budget_list::{BudgetList, BudgetState, BudgetWaiter, ListBudgets};
 pub use fleet::{FleetNoted, SeeFleet};
-pub use limits::{KnownLimits, LimitsReported, PermitLimits, RegistryLimit, ReportLimits};
+pub use limits::{KnownLimits, LimitsReported, PermitLimits, RegistryLimit, ReportLimits, all_used_up};
 pub use permits::{AcquirePermit, CountPermits, PermitAnswer, PermitCounts, PermitReleased, ReleasePermit};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::NodeName;
-use contract::messages::throttler::{KnownLimits, RegistryLimit};
+use contract::messages::throttler::{KnownLimits, RegistryLimit, all_used_up};
 
 use super::planted_bug::PlantedBug;
 
@@ -126,13 +126,8 @@ impl Quota {
 
     /// Whether the registry has stated that nothing is left of a quota, for all sources that it distinguishes.
     pub(super) fn is_spent(&self) -> bool {
-        let spent = |window: &Window| window.remaining == 0;
-        let mut sources: BTreeMap<Option<&String>, bool> = BTreeMap::new();
-        for ((source, _), window) in &self.windows {
-            *sources.entry(source.as_ref()).or_default() |= spent(window);
-        }
-        let common = sources.remove(&None).unwrap_or_default();
-        common || (!sources.is_empty() && sources.values().all(|spent| *spent))
+        let spent = |window: &Window| (window.remaining == 0).then_some(window.resets);
+        all_used_up(self.windows.iter().map(|((source, _), window)| (source.as_deref(), spent(window)))).is_some()
     }
 
     /// Whether a quota is known.

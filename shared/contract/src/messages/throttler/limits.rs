@@ -1,5 +1,7 @@
 //! The limits that a registry states.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, PermitId, Service};
@@ -18,6 +20,22 @@ pub struct RegistryLimit {
     pub window_ms: u64,
     /// Milliseconds until the window begins anew or the registry may be asked again, if stated.
     pub reset_ms: Option<u64>,
+}
+
+/// Whether used-up limits stop all pulls; if so, when they allow one again. A limit without a source concerns all pulls, any other one the
+/// pulls of its source. `limits`: the source of each, and when it resets if it is used up.
+///
+/// A used-up limit without a source stops all pulls. Otherwise each source must have used up one of its own: then the source that resets
+/// first decides.
+#[must_use]
+pub fn all_used_up<'a, T: Ord>(limits: impl IntoIterator<Item = (Option<&'a str>, Option<T>)>) -> Option<T> {
+    let mut by_source: BTreeMap<Option<&str>, Option<T>> = BTreeMap::new();
+    for (source, resets) in limits {
+        let last = by_source.entry(source).or_default();
+        *last = last.take().max(resets);
+    }
+    let common = by_source.remove(&None).flatten();
+    common.or_else(|| by_source.into_values().min().flatten())
 }
 
 /// A node's knowledge of an owner's limits, from its own pulls and from the leader.
@@ -59,3 +77,27 @@ impl Command for ReportLimits {
 /// The answer to [`ReportLimits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsReported {}
+
+#[cfg(test)]
+mod tests {
+    use super::all_used_up;
+
+    /// The source of a limit, and when it resets if it is used up.
+    type Limit = (Option<&'static str>, Option<u64>);
+
+    #[test]
+    fn all_pulls_stop_if_a_common_limit_or_one_of_each_source_is_used_up() {
+        let table: [(&[Limit], Option<u64>); 7] = [
+            (&[], None),
+            (&[(None, None)], None),
+            (&[(None, Some(5)), (None, Some(9)), (None, None)], Some(9)),
+            (&[(Some("a"), Some(5)), (Some("b"), None)], None),
+            (&[(Some("a"), Some(5)), (Some("a"), None), (Some("a"), Some(9)), (Some("b"), Some(7))], Some(7)),
+            (&[(Some("a"), Some(5)), (None, None)], Some(5)),
+            (&[(Some("a"), Some(9)), (None, Some(3))], Some(3)),
+        ];
+        for (limits, expected) in table {
+            assert_eq!(all_used_up(limits.iter().copied()), expected, "{limits:?}");
+        }
+    }
+}
