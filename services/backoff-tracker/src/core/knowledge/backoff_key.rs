@@ -303,6 +303,11 @@ pub fn hash128(words: &[&str]) -> u128 {
     hasher.finalize().iter().take(16).fold(0, |hash, byte| (hash << 8) | u128::from(*byte))
 }
 
+/// A hash as a number, uniform in `[0, 1)`. A number has 53 bits, so the lowest 11 bits of the hash do not count.
+pub(super) fn fraction(hash: u64) -> f64 {
+    (hash >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::backoff_key::{About, BackoffKey};
+use super::backoff_key::{About, BackoffKey, fraction};
 use contract::FailureClass;
 
 /// The longest time between two attempts, apart from `Retry-After`.
@@ -55,7 +55,7 @@ fn share(backoff_key: &BackoffKey, step: u32) -> f64 {
     let mut bits = (id as u64) ^ ((id >> 64) as u64) ^ u64::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    fraction(bits ^ (bits >> 31))
 }
 
 #[cfg(test)]

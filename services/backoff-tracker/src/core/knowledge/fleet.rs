@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use contract::NodeName;
 
-use super::backoff_key::BackoffKeyId;
-use super::target::place;
+use super::backoff_key::{BackoffKeyId, fraction, hash128};
 
 /// Pulls per second that a registry's budget allows by default.
 pub const BUDGET_PER_SECOND: u32 = 200;
@@ -97,13 +96,18 @@ impl Fleet {
                 let first = usize::try_from(purpose % alive as u128).unwrap_or_default();
                 ((rank + first) % alive) as f64 / alive as f64
             }
-            _ => place(node.as_str(), &purpose.to_string()),
+            _ => hashed_place(node.as_str(), &purpose.to_string()),
         }
     }
 
     fn ranked(&self) -> bool {
         self.rank.is_some_and(|rank| rank < self.alive)
     }
+}
+
+/// A node's place for one purpose when it has no rank: uniform in `[0, 1)`, stable.
+fn hashed_place(node: &str, purpose: &str) -> f64 {
+    fraction((hash128(&[node, purpose]) >> 64) as u64)
 }
 
 /// A number for each key and step, from which a node's turn is derived.
@@ -171,5 +175,12 @@ mod tests {
         assert_eq!(alone.publishes_after(&node, 5), Duration::ZERO);
         let out_of_range = Fleet { alive: 3, rank: Some(9), in_zone: None };
         assert!(out_of_range.turn(&node, 5) <= LONGEST_TURN, "a rank beyond the fleet is no rank");
+    }
+
+    #[test]
+    fn places_are_even_and_stable() {
+        let places: Vec<f64> = (0..1_000).map(|node| hashed_place(&node.to_string(), "x")).collect();
+        let mean = places.iter().sum::<f64>() / 1_000.0;
+        assert!(places.iter().all(|place| (0.0..1.0).contains(place)) && (0.45..0.55).contains(&mean), "{mean}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Stage, Target};
 
-use super::backoff_key::{About, BackoffKey, BackoffKeyId, hash128};
+use super::backoff_key::{About, BackoffKey, BackoffKeyId};
 
 /// How an attempt failed, classified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,12 +210,6 @@ impl TargetAbouts for Target {
     }
 }
 
-/// A node's place among the others for one purpose when it has no rank: uniform in `[0, 1)`, stable.
-pub(super) fn place(node: &str, purpose: &str) -> f64 {
-    let high = u64::try_from(hash128(&[node, purpose]) >> 64).unwrap_or_default();
-    (high >> 11) as f64 / (1_u64 << 53) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use contract::View;
@@ -312,12 +306,5 @@ mod tests {
                 assert!(target_keys.backoff_keys_of(&failure).iter().all(|backoff_key| target_keys.touches(backoff_key.id())), "{class}");
             }
         }
-    }
-
-    #[test]
-    fn places_are_even_and_stable() {
-        let places: Vec<f64> = (0..1_000).map(|node| place(&node.to_string(), "x")).collect();
-        let mean = places.iter().sum::<f64>() / 1_000.0;
-        assert!(places.iter().all(|place| (0.0..1.0).contains(place)) && (0.45..0.55).contains(&mean), "{mean}");
     }
 }
