@@ -53,13 +53,13 @@ impl Default for Fleet {
 impl Fleet {
     /// How much later than the first node this node asks for a lease.
     pub(super) fn turn(&self, node: &NodeName, purpose: u128) -> Duration {
-        let all = BETWEEN_TURNS.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).min(LONGEST_TURN);
+        let all = self.of_all(BETWEEN_TURNS).min(LONGEST_TURN);
         all.mul_f64(self.place(node, purpose))
     }
 
     /// How much later than the first node this node continues when all waiting nodes are released.
     pub(super) fn release(&self, node: &NodeName, purpose: u128) -> Duration {
-        let all = BETWEEN_RELEASED.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX)).min(LONGEST_RELEASE);
+        let all = self.of_all(BETWEEN_RELEASED).min(LONGEST_RELEASE);
         all.mul_f64(self.place(node, purpose))
     }
 
@@ -84,8 +84,12 @@ impl Fleet {
         if self.alive <= 1 {
             return Duration::ZERO;
         }
-        let of_all = |between: Duration| between.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX));
-        of_all(BETWEEN_PUBLISHING).min(PUBLISHING).max(of_all(BETWEEN_PUBLISHING_LEAST)).min(LONGEST_PUBLISHING)
+        self.of_all(BETWEEN_PUBLISHING).min(PUBLISHING).max(self.of_all(BETWEEN_PUBLISHING_LEAST)).min(LONGEST_PUBLISHING)
+    }
+
+    /// How long it takes until each node alive has had its turn, if this much time lies between two turns.
+    fn of_all(&self, between: Duration) -> Duration {
+        between.saturating_mul(u32::try_from(self.alive).unwrap_or(u32::MAX))
     }
 
     /// This node's place in `[0, 1)`. The order differs for each purpose, so that no node is always first.
