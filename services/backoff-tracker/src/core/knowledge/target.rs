@@ -1,6 +1,5 @@
 //! A pull's target, how an attempt failed, and the back-off keys that concern it.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +48,10 @@ pub(super) struct TargetKeys {
 
 impl TargetKeys {
     pub(super) fn new(target: Target) -> Self {
-        let ids: Vec<BackoffKeyId> = backoff_keys(&target).map(|backoff_key| backoff_key.id()).collect();
-        let (owner, endpoint, blobs, image, content) = (ids[OWNER], ids[ENDPOINT], ids[BLOBS], ids[IMAGE], ids[CONTENT]);
+        let keys = NamedKeys::of(&target);
+        let (owner, endpoint, blobs, image, content) =
+            (keys.owner.id(), keys.endpoint.id(), keys.blobs.id(), keys.image.id(), keys.content.id());
+        let ids = keys.broadest_first().iter().map(BackoffKey::id).collect();
         Self { target, owner, endpoint, blobs, content, image, ids }
     }
 
@@ -60,7 +61,7 @@ impl TargetKeys {
 
     /// The back-off keys that can refuse it, broadest first.
     pub(super) fn backoff_keys(&self) -> Vec<Arc<BackoffKey>> {
-        backoff_keys(&self.target).map(Arc::new).collect()
+        NamedKeys::of(&self.target).broadest_first().into_iter().map(Arc::new).collect()
     }
 
     /// The key that reports on a stage of the registry are about; for [`Stage::Whole`] that of the blobs.
@@ -129,37 +130,48 @@ impl Failure {
     }
 }
 
-/// The place of a target's budget among its back-off keys.
-const OWNER: usize = 0;
-/// The place of its endpoint.
-const ENDPOINT: usize = 1;
-/// The place of the registry's blobs.
-const BLOBS: usize = 3;
-/// The place of its image.
-const IMAGE: usize = 7;
-/// The place of the image's content.
-const CONTENT: usize = 9;
+/// The back-off keys that can refuse a target.
+struct NamedKeys {
+    owner: BackoffKey,
+    endpoint: BackoffKey,
+    token_server: BackoffKey,
+    blobs: BackoffKey,
+    registry: BackoffKey,
+    repository: BackoffKey,
+    login: BackoffKey,
+    image: BackoffKey,
+    platform: BackoffKey,
+    content: BackoffKey,
+    /// Those of the target's other endpoints, and that of its signature.
+    others: Vec<BackoffKey>,
+}
 
-/// The back-off keys that can refuse a target, broadest first.
-fn backoff_keys(target: &Target) -> impl Iterator<Item = BackoffKey> {
-    let mut abouts = vec![
-        target.at_endpoint(&target.endpoint),
-        target.at_stage(Stage::Token),
-        target.at_stage(Stage::Blob),
-        About::Registry,
-        About::Repository(target.repository.clone()),
-        target.login(),
-        target.image(),
-        target.for_platform(),
-        target.content(&target.endpoint),
-    ];
-    for other in &target.other_endpoints {
-        abouts.extend([target.at_endpoint(other), target.content(other)]);
+impl NamedKeys {
+    fn of(target: &Target) -> Self {
+        let owner = BackoffKey::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
+        let key = |about: About| owner.in_same_view(about);
+        let of_other = |endpoint: &String| [target.at_endpoint(endpoint), target.content(endpoint)];
+        let others = target.other_endpoints.iter().flat_map(of_other).chain(target.signature());
+        Self {
+            endpoint: key(target.at_endpoint(&target.endpoint)),
+            token_server: key(target.at_stage(Stage::Token)),
+            blobs: key(target.at_stage(Stage::Blob)),
+            registry: key(About::Registry),
+            repository: key(About::Repository(target.repository.clone())),
+            login: key(target.login()),
+            image: key(target.image()),
+            platform: key(target.for_platform()),
+            content: key(target.content(&target.endpoint)),
+            others: others.map(key).collect(),
+            owner,
+        }
     }
-    abouts.extend(target.signature());
-    let owner = BackoffKey::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
-    let others: Vec<BackoffKey> = abouts.into_iter().map(|about| owner.in_same_view(about)).collect();
-    iter::once(owner).chain(others)
+
+    fn broadest_first(self) -> Vec<BackoffKey> {
+        let Self { owner, endpoint, token_server, blobs, registry, repository, login, image, platform, content, others } = self;
+        let named = [owner, endpoint, token_server, blobs, registry, repository, login, image, platform, content];
+        named.into_iter().chain(others).collect()
+    }
 }
 
 /// What failures of a target can be about.
