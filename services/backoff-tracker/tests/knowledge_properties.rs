@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Entry, FailureDetails, Finding, Input, Knowledge, LONGEST, LONGEST_RETRY_AFTER, Report, UNCONFIRMED_FOR,
-    View,
+    About, BackoffKey, Binding, Entry, FailureDetails, Finding, Input, Knowledge, LONGEST, Report, UNCONFIRMED_FOR, View,
 };
 use clock::Random;
-use contract::AttemptId;
+use contract::{AttemptId, RETRY_AFTER_MAX};
 use proptest::prelude::*;
 
 /// When all reports have been received.
@@ -115,7 +114,7 @@ fn asked_for(reports: &[(Arc<Report>, Duration)], backoff_key: &BackoffKey) -> D
         .iter()
         .filter(|(report, _)| report.backoff_key.id() == backoff_key.id())
         .filter_map(|(report, _)| report.finding.details()?.retry_after);
-    asked.map(|asked| asked.min(LONGEST_RETRY_AFTER) + Duration::from_secs(2)).max().unwrap_or_default()
+    asked.map(|asked| asked.min(RETRY_AFTER_MAX) + Duration::from_secs(2)).max().unwrap_or_default()
 }
 
 /// All of an entry that decisions depend on.

@@ -2,10 +2,15 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::open::{UnknownText, open_text};
+
+/// The longest `Retry-After` of a registry that is obeyed; a registry that states a longer one is asked once an hour, because its mistake
+/// must not stop a fleet for a day.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 /// The class of a failure. It decides how far the knowledge of it is shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

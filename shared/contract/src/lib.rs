@@ -23,7 +23,7 @@ pub mod version;
 pub use budget_owner::{BudgetOwner, budget_in_words, registry_of_budget};
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats};
-pub use failure::{ClassCounts, FailureClass, Reason, Stage};
+pub use failure::{ClassCounts, FailureClass, RETRY_AFTER_MAX, Reason, Stage};
 pub use ids::{AttemptId, ClearanceId, MessageId, NodeName, NodeNameError, PermitId, PodRef, StandingPullId};
 pub use open::UnknownText;
 pub use target::{Target, View};

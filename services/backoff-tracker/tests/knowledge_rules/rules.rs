@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, LONGEST_RETRY_AFTER, LeaseName, MAX_KEYS_OF_ONE,
-    MAX_REQUESTS, Report, RequestId, Target, UNCONFIRMED_FOR, View,
+    About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, LeaseName, MAX_KEYS_OF_ONE, MAX_REQUESTS, Report,
+    RequestId, Target, UNCONFIRMED_FOR, View,
 };
-use contract::{AttemptId, FailureClass, Stage};
+use contract::{AttemptId, FailureClass, RETRY_AFTER_MAX, Stage};
 
 use super::node::{Node, endpoint, failed, image, key, limited, target, view};
 
@@ -244,7 +244,7 @@ fn retry_after_is_obeyed_when_two_nodes_report_it_and_for_an_hour_at_most() {
         node.receive("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
         let next_attempt = node.held().next_attempt;
         assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");
-        assert!(next_attempt <= LONGEST_RETRY_AFTER + Duration::from_secs(2));
+        assert!(next_attempt <= RETRY_AFTER_MAX + Duration::from_secs(2));
     }
 }
 

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use super::backoff_key::{About, BackoffKey, fraction};
-use contract::FailureClass;
+use contract::{FailureClass, RETRY_AFTER_MAX};
 
 /// The longest time between two attempts, apart from `Retry-After`.
 pub const LONGEST: Duration = Duration::from_secs(300);
-/// The longest `Retry-After` that is obeyed; a registry that asks for more is asked once an hour.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// The most that jitter changes a delay, as a share of it. It makes delays shorter, so that a waiting caller learns within the longest step
 /// that an image is there; only the delays of a login are made longer.
 const JITTER: f64 = 0.1;
@@ -26,7 +24,7 @@ const RATE_LIMITED_S: [u64; 4] = [10, 20, 40, 60];
 pub fn delay(backoff_key: &BackoffKey, step: u32, retry_after: Option<Duration>) -> Duration {
     let share = share(backoff_key, step);
     if let Some(asked) = retry_after {
-        return asked.min(LONGEST_RETRY_AFTER) + RETRY_AFTER_SPREAD.mul_f64(share);
+        return asked.min(RETRY_AFTER_MAX) + RETRY_AFTER_SPREAD.mul_f64(share);
     }
     let table = table(backoff_key);
     let index = usize::try_from(step.max(1) - 1).unwrap_or(usize::MAX).min(table.len() - 1);
@@ -118,7 +116,7 @@ mod tests {
         let backoff_key = BackoffKey::new(View::default(), About::BudgetOwner("o".to_owned()));
         let after = |seconds| delay(&backoff_key, 1, Some(Duration::from_secs(seconds)));
         assert!(after(20) >= Duration::from_secs(20) && after(20) <= Duration::from_secs(22));
-        assert!(after(u64::MAX) <= LONGEST_RETRY_AFTER + RETRY_AFTER_SPREAD, "ten years are an hour");
+        assert!(after(u64::MAX) <= RETRY_AFTER_MAX + RETRY_AFTER_SPREAD, "ten years are an hour");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::{AttemptId, NodeName};
+use contract::{AttemptId, NodeName, RETRY_AFTER_MAX};
 
 use super::backoff_key::{BackoffKey, Reach};
 use super::cadence;
@@ -298,5 +298,5 @@ fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
 }
 
 fn clamp(received: &Received, asked: Duration) -> Duration {
-    received.date + asked.min(cadence::LONGEST_RETRY_AFTER)
+    received.date + asked.min(RETRY_AFTER_MAX)
 }

@@ -55,7 +55,7 @@ mod without_bus;
 use std::time::Duration;
 
 pub use backoff_key::{About, BackoffKey, BackoffKeyId, Reach, hash128};
-pub use cadence::{LONGEST, LONGEST_RETRY_AFTER, delay};
+pub use cadence::{LONGEST, delay};
 pub use contract::{Target, View};
 pub use counts::KnowledgeCounts;
 pub use entry::{Binding, Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use contract::FailureClass;
 use contract::messages::throttler::RegistryLimit;
+use contract::{FailureClass, RETRY_AFTER_MAX};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -22,8 +22,6 @@ const ERROR_BODY_MAX_BYTES: u64 = 64 * 1024;
 const MESSAGE_MAX_BYTES: usize = 300;
 /// The longest error code that is quoted, in bytes; the standard's longest has 21.
 const CODE_MAX_BYTES: usize = 64;
-/// The longest `Retry-After` that is respected: a registry's mistake must not stop a fleet for a day.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 /// The header that identifies registries.
 const REGISTRY_HEADER: &str = "docker-distribution-api-version";
 
@@ -227,7 +225,7 @@ fn classify(status: StatusCode, code: Option<&str>, authoritative: bool) -> Fail
     }
 }
 
-/// `Retry-After` in seconds or as a date, an hour at most.
+/// `Retry-After` in seconds or as a date, [`RETRY_AFTER_MAX`] at most.
 fn retry_after(value: &str, wall: Duration) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

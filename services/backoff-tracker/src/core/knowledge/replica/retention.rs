@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use contract::RETRY_AFTER_MAX;
+
 use super::{Replica, kind};
 use crate::core::knowledge::backoff_key::BackoffKeyId;
-use crate::core::knowledge::cadence;
 use crate::core::knowledge::entry::Received;
 use crate::core::knowledge::report::Report;
 use crate::core::knowledge::reporters::ReporterId;
@@ -14,7 +15,7 @@ pub const KEPT_FOR: Duration = Duration::from_secs(600);
 /// A report is kept this much longer than the registry's `Retry-After`.
 const KEPT_BEYOND_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The longest that any report is kept.
-pub const LONGEST_KEPT: Duration = Duration::from_secs(cadence::LONGEST_RETRY_AFTER.as_secs() + KEPT_BEYOND_RETRY_AFTER.as_secs());
+pub const LONGEST_KEPT: Duration = Duration::from_secs(RETRY_AFTER_MAX.as_secs() + KEPT_BEYOND_RETRY_AFTER.as_secs());
 /// The oldest age with which a report is taken. Older ones are replays or come from a broken clock, and count as this old. The
 /// clock of this core begins no later than here, so that a report from before the node started has a date.
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
@@ -27,8 +28,7 @@ pub const MAX_REPORTS: usize = 32_768;
 
 impl Replica {
     pub(super) fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
-        let asks_for_years =
-            report.finding.details().and_then(|details| details.retry_after).is_some_and(|asked| asked > cadence::LONGEST_RETRY_AFTER);
+        let asks_for_years = report.finding.details().and_then(|details| details.retry_after).is_some_and(|asked| asked > RETRY_AFTER_MAX);
         if age > OLDEST || asks_for_years {
             self.counts.clamped_total += 1;
         }
@@ -102,5 +102,5 @@ pub fn keep_for(report: &Report) -> Duration {
 }
 
 fn kept_for(asked: Option<Duration>) -> Duration {
-    KEPT_FOR.max(asked.unwrap_or_default().min(cadence::LONGEST_RETRY_AFTER) + KEPT_BEYOND_RETRY_AFTER)
+    KEPT_FOR.max(asked.unwrap_or_default().min(RETRY_AFTER_MAX) + KEPT_BEYOND_RETRY_AFTER)
 }

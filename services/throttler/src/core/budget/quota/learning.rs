@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use contract::NodeName;
 use contract::messages::throttler::RegistryLimit;
+use contract::{NodeName, RETRY_AFTER_MAX};
 
 use super::{Out, Quota, Stated, Window};
 
 /// The longest that a quota's window is taken to last.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// The longest `Retry-After` of a registry that is obeyed.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 /// A registry that does not state its window's length is asked again after this.
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 /// Added to the end of a window, because registries count in whole seconds.
@@ -188,6 +186,7 @@ impl Quota {
 }
 
 fn stated_length(limit: &RegistryLimit) -> Duration {
+    // A limit without a size states only when the registry may be asked again, as `Retry-After` does.
     let most = if limit.limit == 0 { RETRY_AFTER_MAX } else { WINDOW_MAX };
     let stated = match (limit.reset_ms, limit.window_ms) {
         (Some(reset_ms), _) => Duration::from_millis(reset_ms),
