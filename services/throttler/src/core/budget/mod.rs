@@ -83,6 +83,9 @@ pub const ALONE_AFTER_UNUSABLE: Duration = Duration::from_millis(1_500);
 /// A node that was not seen for this long does not count as part of the fleet any more.
 pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::registrar::KNOWN_FOR_MS);
 
+/// The longest that a quota's window is taken to last, by a leader and by a node that remembers it for the next leader.
+const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
+
 /// What a node that reaches no leader does about a quota that is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Alone {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
 
-/// The longest time for which a window is remembered.
-const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
+use super::WINDOW_MAX;
+
 /// The most windows that are remembered; real registries state one or two.
 const WINDOWS_MAX: usize = 8;
 

@@ -7,9 +7,8 @@ use contract::messages::throttler::RegistryLimit;
 use contract::{NodeName, RETRY_AFTER_MAX};
 
 use super::{Out, Quota, Stated, Window};
+use crate::core::budget::WINDOW_MAX;
 
-/// The longest that a quota's window is taken to last.
-const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// A registry that does not state its window's length is asked again after this.
 const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 /// Added to the end of a window, because registries count in whole seconds.
