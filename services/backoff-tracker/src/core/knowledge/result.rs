@@ -16,7 +16,7 @@ use super::own_failures::own_failure;
 use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
-use super::target::Failure;
+use super::target::{Failure, TargetKeys};
 use crate::core::delays::{Failing, milliseconds};
 
 impl Knowledge {
@@ -72,17 +72,31 @@ impl Knowledge {
         let Some((target_keys, running)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
         let backoff_keys = target_keys.backoff_keys_of(failure);
         let running = RunningAttempt { begun: now, ..running };
+        let touched = self.publish_failure(now, &target_keys, &running, failure, &backoff_keys, effects);
+        self.recent_attempts.failed(attempt, &target_keys, backoff_keys, &running);
+        touched
+    }
+
+    /// Publishes a failure on each of its keys, unless this node keeps it to itself; returns the requests that it touches.
+    fn publish_failure(
+        &mut self,
+        now: Duration,
+        target_keys: &TargetKeys,
+        running: &RunningAttempt,
+        failure: &Failure,
+        backoff_keys: &[Arc<BackoffKey>],
+        effects: &mut Vec<Effect>,
+    ) -> Vec<RequestId> {
         let mut touched = Vec::new();
-        for backoff_key in &backoff_keys {
+        for backoff_key in backoff_keys {
             if self.is_kept_back(now, backoff_key.id()) {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.details(&target_keys, &running, backoff_key, failure));
-            self.publish(now, &running, Arc::clone(backoff_key), finding, effects);
+            let finding = Finding::Failed(self.details(target_keys, running, backoff_key, failure));
+            self.publish(now, running, Arc::clone(backoff_key), finding, effects);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
-        self.recent_attempts.failed(attempt, &target_keys, backoff_keys, &running);
         touched
     }
 
@@ -171,16 +185,8 @@ impl Knowledge {
         let mut touched = BTreeSet::new();
         let late = running.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
-        for backoff_key in backoff_keys.iter().filter(|_| !late) {
-            if self.is_kept_back(now, backoff_key.id()) {
-                self.counts.kept_to_itself_total += 1;
-                continue;
-            }
-            let finding = Finding::Failed(self.details(&request.target_keys, running, backoff_key, failure));
-            self.publish(now, running, Arc::clone(backoff_key), finding, effects);
-            touched.extend(self.requests.touching(backoff_key.id()));
-        }
         if !late {
+            touched.extend(self.publish_failure(now, &request.target_keys, running, failure, backoff_keys, effects));
             self.note_probe(now, running, backoff_keys, effects);
         }
         if failure.shows_reachable() && !late {
