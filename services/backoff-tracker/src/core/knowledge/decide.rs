@@ -29,19 +29,13 @@ impl Knowledge {
             .filter(|_| !exempt)
             .and_then(|without_bus| self.still_held(now, request.asked_at, without_bus, &request.target_keys))
         {
-            request.state = State::Delayed;
-            request.wake = Some(refusal.next_attempt);
-            return Decision::Refused(refusal);
+            return request.refuse(refusal);
         }
         let pause = self.retry_pauses.until(now, request.target_keys.owner, &request.key);
         if let Some((until, failure)) = pause.filter(|_| !exempt) {
-            request.state = State::Delayed;
-            request.wake = Some(until);
             // A short pause delays the request and does not refuse it.
-            return Decision::Refused(Refusal {
-                unconfirmed: until <= now + UNCONFIRMED_FOR,
-                ..self.refusal_by_own_rule(now, &failure, until)
-            });
+            let unconfirmed = until <= now + UNCONFIRMED_FOR;
+            return request.refuse(Refusal { unconfirmed, ..self.refusal_by_own_rule(now, &failure, until) });
         }
         if exempt || without_bus.is_some() {
             let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
@@ -50,9 +44,7 @@ impl Knowledge {
         let binding = self.binding(now, request.asked_at, &request.target_keys);
         if let Some(entry) = not_due(now, &binding) {
             self.lease_waits.pause(now, &request.target_keys.ids);
-            request.state = State::Delayed;
-            request.wake = Some(entry.next_attempt);
-            return Decision::Refused(refusal_by(now, entry));
+            return request.refuse(refusal_by(now, entry));
         }
         if let Some(decision) = self.by_local_rule(now, request, &binding) {
             return decision;
@@ -148,9 +140,7 @@ impl Knowledge {
         // Without a bus the node's own rule is kubelet's, counted from when the image began to fail for any node.
         let without_fleet = self.is_without_bus() || self.is_exempt(now, &request.target_keys.target.view);
         if let Some(refusal) = self.under_the_floor(now, request).filter(|_| !elected && !released && !without_fleet) {
-            request.state = State::Delayed;
-            request.wake = Some(refusal.next_attempt);
-            return Decision::Refused(refusal);
+            return request.refuse(refusal);
         }
         self.lease_waits.forget(&request.target_keys.ids);
         let steps = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {

@@ -8,7 +8,7 @@ use contract::{AttemptId, Stage, TraceContext};
 
 use super::UNANSWERED_AFTER;
 use super::backoff_key::BackoffKeyId;
-use super::input::{Decision, Duty};
+use super::input::{Decision, Duty, Refusal};
 use super::target::TargetKeys;
 
 /// A request for clearance and its state.
@@ -149,6 +149,13 @@ impl Request {
             (self.key, self.other_keys) = (key, other_keys);
         }
         !same
+    }
+
+    /// Refuses it until the next attempt is due; then it is looked at again.
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> Decision {
+        self.state = State::Delayed;
+        self.wake = Some(refusal.next_attempt);
+        Decision::Refused(refusal)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &LocalKey> {
