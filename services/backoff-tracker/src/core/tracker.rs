@@ -176,7 +176,7 @@ impl Tracker {
 
     fn failed(&mut self, now: Duration, key: LocalKey, mut cause: Cause) {
         self.counts.failures_total += 1;
-        shorten(&mut cause.failure.cause);
+        shorten(&mut cause.failure.cause, MAX_CAUSE_BYTES);
         self.causes.insert(key, cause);
         if self.delays.len() > MAX_KEYS {
             self.collect_garbage(now);
@@ -213,10 +213,11 @@ impl Tracker {
     }
 }
 
-fn shorten(cause: &mut String) {
-    if cause.len() > MAX_CAUSE_BYTES {
-        let end = (0..=MAX_CAUSE_BYTES).rev().find(|end| cause.is_char_boundary(*end)).unwrap_or(0);
-        cause.truncate(end);
+/// Shortens a text to at most this many bytes, at the boundary of a character.
+pub(super) fn shorten(text: &mut String, most_bytes: usize) {
+    if text.len() > most_bytes {
+        let end = (0..=most_bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
     }
 }
 

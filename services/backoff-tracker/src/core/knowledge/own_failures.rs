@@ -9,11 +9,12 @@ use contract::{AttemptId, TraceContext};
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::cadence;
 use super::node::Knowledge;
-use super::report::FailureDetails;
+use super::report::MAX_MESSAGE_BYTES;
 use super::request::{Request, RunningAttempt};
 use super::target::Failure;
 use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
+use crate::core::tracker::shorten;
 
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -109,6 +110,7 @@ impl Knowledge {
 
 /// A failure as this node's own back-off keeps it.
 pub(super) fn own_failure(now: Duration, failure: &Failure, trace: Option<TraceContext>) -> Arc<OwnFailure> {
-    let FailureDetails { message: cause, .. } = FailureDetails { message: failure.cause.clone(), ..FailureDetails::default() }.bounded();
+    let mut cause = failure.cause.clone();
+    shorten(&mut cause, MAX_MESSAGE_BYTES);
     Arc::new(OwnFailure { at: now, class: failure.class, cause, trace })
 }

@@ -7,6 +7,7 @@ use contract::{AttemptId, NodeName, TraceContext};
 
 use super::backoff_key::BackoffKey;
 use super::replica::{KEPT_FOR, OLDEST};
+use crate::core::tracker::shorten;
 
 /// The most bytes of a message that are shared; the reporter's own node keeps all of it.
 pub const MAX_MESSAGE_BYTES: usize = 1_024;
@@ -64,10 +65,7 @@ impl FailureDetails {
     #[must_use]
     pub fn bounded(mut self) -> Self {
         for text in [&mut self.message, &mut self.repository] {
-            if text.len() > MAX_MESSAGE_BYTES {
-                let end = (0..=MAX_MESSAGE_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-                text.truncate(end);
-            }
+            shorten(text, MAX_MESSAGE_BYTES);
         }
         self.step = self.step.clamp(1, MAX_STEP);
         self.in_a_row = self.in_a_row.clamp(1, MAX_STEP);
