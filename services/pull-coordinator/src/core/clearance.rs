@@ -44,13 +44,12 @@ impl Coordinator {
         fleet.until = RegistryStage::Manifest;
         fleet.answer_by = None;
         fleet.begin_waiting(now.monotonic);
-        let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
         self.alarms.clear(Alarm::Manifest(id));
-        self.request_clearance(now, id, patience, effects);
+        self.request_clearance(now, id, effects);
         self.arm_patience(now, id);
     }
 
-    fn request_clearance(&mut self, now: Now, id: FlightId, patience: Duration, effects: &mut Vec<Effect>) {
+    fn request_clearance(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
         let standing = flight.callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.standing);
         let keys = self.keys_of(flight);
@@ -62,6 +61,7 @@ impl Coordinator {
         fleet.asking = true;
         fleet.asked_at = now.monotonic;
         fleet.asked_for = keys;
+        let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
         let patience = patience.min(self.policy.clearance_within.unwrap_or_default() / 2);
         fleet.answer_due = now.monotonic + patience;
         let ask = RequestClearance {
@@ -98,9 +98,8 @@ impl Coordinator {
         if keys.is_empty() || keys == fleet.asked_for {
             return;
         }
-        let patience = if fleet.has_permit { PATIENCE_WITH_PERMIT } else { PATIENCE };
         fleet.set_refusal(now.monotonic, None);
-        self.request_clearance(now, id, patience, effects);
+        self.request_clearance(now, id, effects);
     }
 
     pub(super) fn clearance_answered(&mut self, now: Now, id: FlightId, turn: u64, answer: Option<Clearance>, effects: &mut Vec<Effect>) {
@@ -137,7 +136,7 @@ impl Coordinator {
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return };
         match fleet.asked_at + every {
             soon if soon > now.monotonic => self.alarms.set(Alarm::Clearance(id), soon),
-            _ => self.request_clearance(now, id, PATIENCE, effects),
+            _ => self.request_clearance(now, id, effects),
         }
     }
 
@@ -273,7 +272,7 @@ impl Coordinator {
         if flight.fleet.as_ref().is_none_or(|fleet| fleet.asking || fleet.resolve_sent) {
             return;
         }
-        self.request_clearance(now, id, PATIENCE, effects);
+        self.request_clearance(now, id, effects);
     }
 
     /// Ends an attempt without a report and requests clearance for the next. The reason is that the attempt hangs while other nodes are

@@ -110,7 +110,7 @@ pub(super) struct FleetState {
     pub(super) answer_due: Duration,
     /// The tracker answered the last request in time.
     pub(super) answered: bool,
-    /// Clearance was granted, but is no longer valid.
+    /// It got its permit after its clearance had lapsed, and keeps it until clearance is answered again.
     pub(super) has_permit: bool,
     /// Clearance was granted, but holds no more.
     pub(super) lapsed: bool,
