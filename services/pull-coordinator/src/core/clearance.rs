@@ -113,9 +113,8 @@ impl Coordinator {
                 self.clearance_decided(now, id, answer, effects);
             }
             (FlightStage::Verifying(_), _) => {}
-            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.resolve_sent && resolved => {
-                self.continue_without_clearance(id, effects)
-            }
+            // The fleet gave the attempt up, but the runtime may have the manifest without showing it: the pull goes on.
+            (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.resolve_sent && resolved => self.give_clearance_back(id, effects),
             (FlightStage::Pulling, Some(Clearance::Abandoned)) if !fleet.resolve_sent => self.restart_attempt(now, id, effects),
             (FlightStage::Pulling, _) if fleet.resolve_sent => {}
             // Other nodes have failed meanwhile. The flight leaves the queue: if flights kept their places and asked again with a permit in
@@ -228,15 +227,22 @@ impl Coordinator {
 
     /// Withdraws the clearance. The next request has another id, so that messages which overtake each other do no harm.
     fn withdraw_clearance(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
+        self.give_clearance_back(id, effects);
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(fleet) = &mut flight.fleet else { return };
+        fleet.clearance = ClearanceId::random(&mut self.random);
+        flight.attempt = AttemptId::random(&mut self.random);
+    }
+
+    /// Gives the clearance back: it does not hold any more, and no answer about it counts.
+    fn give_clearance_back(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let Some(fleet) = &mut flight.fleet else { return };
         effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
-        fleet.clearance = ClearanceId::random(&mut self.random);
         fleet.is_known = false;
         fleet.lapsed = true;
         fleet.asking = false;
         fleet.answer_by = None;
-        flight.attempt = AttemptId::random(&mut self.random);
         self.alarms.clear(Alarm::Clearance(id));
         self.alarms.clear(Alarm::Manifest(id));
     }
@@ -287,18 +293,5 @@ impl Coordinator {
         flight.turn_since = None;
         (flight.resolved, flight.seen, flight.awaits_blob) = (false, false, false);
         self.await_clearance(now, id, effects);
-    }
-
-    /// Gives clearance back but goes on with the pull: the fleet gave the attempt up, but the runtime may have the manifest without showing
-    /// it.
-    fn continue_without_clearance(&mut self, id: FlightId, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        let Some(fleet) = &mut flight.fleet else { return };
-        effects.push(Effect::Withdraw { flight: id, clearance: fleet.clearance, trace: flight.trace });
-        fleet.is_known = false;
-        fleet.lapsed = true;
-        fleet.answer_by = None;
-        self.alarms.clear(Alarm::Manifest(id));
-        self.alarms.clear(Alarm::Clearance(id));
     }
 }
