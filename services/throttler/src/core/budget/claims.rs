@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use contract::PermitId;
 
+use super::COUNTED_ANEW;
 use super::claim::{Claim, Stage};
-
-/// Up to this many are counted again after each step, if assertions are on.
-const COUNTED_ANEW: usize = 64;
 
 /// All claims of a node.
 #[derive(Debug, Default)]

@@ -6,6 +6,8 @@ use std::time::Duration;
 use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
 use contract::{NodeName, PermitId};
 
+use super::COUNTED_ANEW;
+
 /// How long a request waits if it is not repeated. Nodes repeat theirs at least every [`super::ASK_AGAIN`].
 const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
 /// The most requests that may wait for one budget: every node of a large fleet, twice. Further ones are refused.
@@ -14,9 +16,6 @@ pub(super) const WAITING_MAX: usize = 20_000;
 /// The most waiting requests of one node: as many as the permits that it may hold. A node asks for no more than it has slots, and
 /// `pull.parallel` allows as many.
 const WAITING_MAX_OF_NODE: usize = BUDGET_PERMITS_PER_NODE;
-
-/// Up to this many are counted again after each step, if assertions are on.
-pub(super) const COUNTED_ANEW: usize = 64;
 
 /// How many places of one round are counted together: about the square root of the most that wait.
 const BLOCK: u64 = 128;

@@ -85,6 +85,8 @@ pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::regist
 
 /// The longest that a quota's window is taken to last, by a leader and by a node that remembers it for the next leader.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// Up to this many permits, places or claims are counted again after each step, if assertions are on.
+const COUNTED_ANEW: usize = 64;
 
 /// What a node that reaches no leader does about a quota that is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

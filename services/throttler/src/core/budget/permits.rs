@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use contract::{NodeName, PermitId};
 
-use super::FLEET_PERMIT_LEASE;
-use super::fair_queue::{COUNTED_ANEW, Place, Waiter};
+use super::fair_queue::{Place, Waiter};
 use super::quota::Out;
+use super::{COUNTED_ANEW, FLEET_PERMIT_LEASE};
 
 /// How long an offered permit waits to be fetched. On a slow bus the offer takes up to 1 s, and so does the answer.
 const CALLED_FOR: Duration = Duration::from_secs(2);
