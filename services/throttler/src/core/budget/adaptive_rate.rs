@@ -124,8 +124,15 @@ struct Judgement {
     failed: u32,
 }
 
+impl Judgement {
+    /// Before the first cut of a rate at which this share failed.
+    fn first(now: Duration, rate: f64, share: f64) -> Self {
+        Self { since: now, before: rate, share, cuts: 0, served: 0, failed: 0 }
+    }
+}
+
 /// Counts since the rate was last checked.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Step {
     since: Duration,
     granted: u32,
@@ -134,6 +141,10 @@ struct Step {
 }
 
 impl Step {
+    fn new(now: Duration) -> Self {
+        Self { since: now, granted: 0, answered: 0, failed: 0 }
+    }
+
     fn is_clean(self) -> bool {
         f64::from(self.failed) <= f64::from(self.answered) * CLEAN_SHARE
     }
@@ -143,14 +154,12 @@ impl AdaptiveRate {
     /// `cap`: above 0, in pulls a second.
     #[must_use]
     pub fn new(now: Duration, cap: f64) -> Self {
-        let step = Step { since: now, ..Step::default() };
-        let phase = Phase::Doubling { served: false };
         Self {
             cap,
             rate: start(cap),
-            phase,
+            phase: Phase::Doubling { served: false },
             recent: VecDeque::with_capacity(RECENT),
-            step,
+            step: Step::new(now),
             served: Served::default(),
             granted_last: None,
             no_chance_until: Duration::ZERO,
@@ -228,7 +237,7 @@ impl AdaptiveRate {
             && let Some(share) = self.failing_share()
         {
             let left = if matches!(self.phase, Phase::Doubling { .. }) { CUT_FIRST } else { CUT };
-            self.cut(now, left, Judgement { since: now, before: self.rate, share, cuts: 0, served: 0, failed: 0 });
+            self.cut(now, left, Judgement::first(now, self.rate, share));
         }
         self.pass(now);
     }
@@ -253,11 +262,7 @@ impl AdaptiveRate {
                 let failing = f64::from(failed) / f64::from(answered.max(1));
                 if answered >= CHANCE_JUDGED_BY && failing > share + (1.0 - share) * MORE_FAILING {
                     self.no_chance_until = now + CHANCE_FOR;
-                    return self.cut(
-                        now,
-                        CUT_FIRST,
-                        Judgement { since: now, before: self.rate, share: failing, cuts: 0, served: 0, failed: 0 },
-                    );
+                    return self.cut(now, CUT_FIRST, Judgement::first(now, self.rate, failing));
                 }
                 self.step_up(now, DOUBLES_EVERY, 2.0, |_| true);
             }
@@ -278,7 +283,7 @@ impl AdaptiveRate {
     fn enter(&mut self, now: Duration, phase: Phase) {
         tracing::debug!(pulls_per_second = self.rate, was = ?self.phase, is = ?phase, "the rate of a budget is adapted");
         self.phase = phase;
-        self.step = Step { since: now, ..Step::default() };
+        self.step = Step::new(now);
     }
 
     /// Whether enough of the rate was asked for in this step to show something.
@@ -294,7 +299,7 @@ impl AdaptiveRate {
             return None;
         }
         let used = self.is_used(now);
-        let step = std::mem::replace(&mut self.step, Step { since: now, ..Step::default() });
+        let step = std::mem::replace(&mut self.step, Step::new(now));
         let is_good = is_good(step);
         if used && is_good {
             self.rate = (self.rate * by).min(self.cap);
