@@ -21,7 +21,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
         let (mut entries, others, left_out) = select(entries, &list.body);
         for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
             let (LeaseName::Probe(backoff_key, _) | LeaseName::Lead(backoff_key, _) | LeaseName::Slot(backoff_key, _)) = name;
-            let key = format!("{:032x}", backoff_key.0);
+            let key = backoff_key.to_string();
             entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
         }
         let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };

@@ -18,7 +18,7 @@ impl BackoffTracker {
             EntryNewsKind::Probed => (EventReason::BackoffProbed, None),
             EntryNewsKind::Released => (EventReason::BackoffReleased, Some(EventReason::RegistryRecovered)),
         };
-        let entry = format!("{:032x}", news.backoff_key.id().0);
+        let entry = news.backoff_key.id().to_string();
         tracing::info!(fleetpull.entry.id = entry, what = news.backoff_key.in_words(), attempt = %news.attempt, "{}", log_text(news.kind));
         let holds_all = is_whole_registry(news.backoff_key.about());
         for reason in [Some(reason), of_registry.filter(|_| holds_all)].into_iter().flatten() {
@@ -60,7 +60,7 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
         class: Some(news.backoff_key.class()),
         attempt: Some(news.attempt),
         next_attempt_ms: news.next_attempt.map(|next| milliseconds(next.saturating_sub(now))),
-        entry: Some(format!("{:032x}", news.backoff_key.id().0)),
+        entry: Some(news.backoff_key.id().to_string()),
         details: Some(details),
         ..event
     }

@@ -86,7 +86,7 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
 impl BackoffTracker {
     fn clear(&mut self, clearing: Clearing, by: &str, context: &mut Context<Self>) {
         let Clearing { image, backoff_keys } = clearing;
-        let keys: Vec<String> = backoff_keys.iter().map(|backoff_key| format!("{:032x}", backoff_key.0)).collect();
+        let keys: Vec<String> = backoff_keys.iter().map(ToString::to_string).collect();
         let what = hash128(&[image.as_deref().unwrap_or_default(), &keys.join(" ")]);
         let now = self.clock.now().monotonic;
         let clear = StoredClear { image: image.clone(), backoff_keys: keys, by: by.to_owned(), ..StoredClear::default() };

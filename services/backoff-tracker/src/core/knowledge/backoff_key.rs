@@ -1,5 +1,6 @@
 //! Back-off keys: what a failure is about, and when it refuses other nodes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
@@ -98,6 +99,13 @@ pub enum Reach {
 /// The stable id of a back-off key, the same on every node and in every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackoffKeyId(pub u128);
+
+impl fmt::Display for BackoffKeyId {
+    /// 32 hexadecimal digits, as in answers, events and stored clears.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:032x}", self.0)
+    }
+}
 
 /// The key of reports and of a back-off entry: a view, and what fails within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,7 +327,7 @@ mod tests {
     #[test]
     fn an_id_never_changes_between_versions() {
         let about = About::Reference { reference: "registry.example/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-        assert_eq!(format!("{:032x}", BackoffKey::new(view(), about).id().0), "316e2d029ab1c464307b9b74a4007f6a");
+        assert_eq!(BackoffKey::new(view(), about).id().to_string(), "316e2d029ab1c464307b9b74a4007f6a");
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Knowledge {
             learned_ms_ago: u64::try_from(refusal.learned_ago.as_millis()).unwrap_or(u64::MAX),
             learned_trace: refusal.trace,
             unconfirmed: refusal.unconfirmed,
-            entry: refusal.entry.map(|backoff_key| format!("{:032x}", backoff_key.0)),
+            entry: refusal.entry.map(|backoff_key| backoff_key.to_string()),
         }
     }
 
@@ -126,7 +126,7 @@ impl Knowledge {
         others.retain(|name| *name != entry.newest.reporter.as_str());
         others.sort_unstable();
         BackoffEntry {
-            key: format!("{:032x}", entry.backoff_key.id().0),
+            key: entry.backoff_key.id().to_string(),
             about: entry.backoff_key.entry_about(),
             view: Some(entry.backoff_key.view().clone()),
             class: entry.backoff_key.class(),

@@ -47,7 +47,7 @@ impl Knowledge {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 self.local.report_shared(now, report, backoff_keys, failing);
                 let left = entry.next_attempt.saturating_sub(now);
-                AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(format!("{:032x}", entry.backoff_key.id().0)) }
+                AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(entry.backoff_key.id().to_string()) }
             }
             None => {
                 let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pauses.until(now, backoff_key.id(), &report.key));
