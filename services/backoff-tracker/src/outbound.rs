@@ -212,43 +212,7 @@ mod tests {
         Write::Store(Value::Report { report: Arc::new(report), date: Duration::ZERO })
     }
 
-    /// A bucket whose answers take a round trip.
-    struct SlowBucket(Arc<dyn KeyValue>);
-
     const ROUND_TRIP: Duration = Duration::from_millis(400);
-
-    #[async_trait]
-    impl KeyValue for SlowBucket {
-        async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
-            self.0.get(key).await
-        }
-
-        async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-            let revision = self.0.put(key, value, ttl).await;
-            tokio::time::sleep(ROUND_TRIP).await;
-            revision
-        }
-
-        async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-            self.0.create(key, value, ttl).await
-        }
-
-        async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-            self.0.update(key, value, revision, ttl).await
-        }
-
-        async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
-            self.0.delete(key, revision).await
-        }
-
-        async fn status(&self) -> Result<BucketStatus, KeyValueError> {
-            self.0.status().await
-        }
-
-        async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
-            self.0.snapshot(since).await
-        }
-    }
 
     /// Writes the reports, and the release of a lease between the first two; returns the buckets that have changed, and when.
     async fn written(slow: bool, images: &[&str]) -> Vec<(&'static str, Duration)> {
@@ -275,7 +239,7 @@ mod tests {
         for image in images {
             writes.send(failure_of(image)).await.unwrap();
         }
-        let reports = if slow { Arc::new(SlowBucket(reports)) } else { reports };
+        bus.set_delay(if slow { ROUND_TRIP } else { Duration::ZERO });
         drop(tokio::spawn(write_all(Buckets { reports, leases }, waiting, Arc::default(), Dating::by(clock.clone()))));
         let began = clock.now().monotonic;
         arriving

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actors::bucket_spec;
 use bus::{BucketStatus, BusError, BusRef, KeyValue, KeyValueError};
-use clock::Clock;
+use clock::{Clock, RoundTrips};
 use contract::NodeName;
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
@@ -14,7 +14,9 @@ use lease::{Held, LeaseParts, LeaseStore, Looked};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{BUCKET_ANSWERS_WITHIN, CAMPAIGN_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term};
+use crate::core::budget::{
+    BUCKET_ANSWERS_WITHIN, BUCKET_ANSWERS_WITHIN_MOST, CAMPAIGN_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term,
+};
 
 /// How long the bucket remembers that a budget was led, much longer than permits last. The record is renewed at a third of this.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
@@ -23,6 +25,8 @@ const LED_REMEMBERED: Duration = Duration::from_secs(600);
 const REPLACES_ANOTHER: &str = "budget.replaced";
 /// How long permits of a lost bucket may be out: until its leader's lease is over, and then the last permits that it granted.
 const LOST_PERMITS_LAST: Duration = Duration::from_secs(LEADER_LEASE.as_secs() + FLEET_PERMIT_LEASE.as_secs());
+/// How soon an answer of the bucket is expected before it has answered.
+const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// The most owners whose keys are remembered: as many as a node has budgets.
 const KEYS_MAX: usize = 1_000;
 
@@ -35,6 +39,8 @@ pub(crate) struct Leases {
     keys: Mutex<BTreeMap<String, Keys>>,
     /// When the record that a budget is led was last written, by owner; as many as [`Leases::keys`].
     remembered: Mutex<BTreeMap<String, Duration>>,
+    /// How long the bucket takes to answer.
+    round_trips: Mutex<RoundTrips>,
 }
 
 /// The keys of an owner's lease.
@@ -59,20 +65,20 @@ impl Leases {
     pub(crate) fn new(bus: BusRef, fleet: &Fleet, node: NodeName, instance: String, clock: Clock) -> Self {
         let bucket = bucket_spec(SharedBucket::leaders(fleet));
         let store = LeaseStore::new(LeaseParts { state: bus, bucket, holder: node, instance, term: LEADER_LEASE, clock: clock.clone() });
-        Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default() }
+        let round_trips = Mutex::new(RoundTrips::expected(ANSWER_EXPECTED));
+        Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default(), round_trips }
     }
 
     /// Reads once, when the bus is found, which bucket exists. Another one later shows that this one was lost.
     pub(crate) async fn found(&self) -> Option<&str> {
         let look = || async {
             let status = async { self.store.bucket().await?.status().await };
-            match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, status).await {
-                Ok(Ok(status)) => Some(status.created),
-                Ok(Err(error)) => {
+            match self.in_time(status).await {
+                Ok(status) => Some(status.created),
+                Err(error) => {
                     tracing::debug!(%error, "the bucket of leaders cannot be identified");
                     None
                 }
-                Err(_) => None,
             }
         };
         self.found.get_or_init(look).await.as_deref()
@@ -103,14 +109,11 @@ impl Leases {
         Input::LeaseUnknown { owner, asked }
     }
 
-    /// Renews a lease.
+    /// Renews a lease. A late answer counts as well, as long as the term lasts that it renews: the core renews again meanwhile.
     pub(crate) async fn keep(&self, owner: String, epoch: u64) -> Input {
         let (asked, keys) = (self.now(), self.keys(&owner));
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.renew(&keys.lead, &owner, epoch)).await {
-            Ok(Ok(Some(held))) => {
-                self.remember(&owner, epoch).await;
-                Input::LeaseKept { owner, epoch, until: held.asked + LEADER_LEASE }
-            }
+        match tokio::time::timeout(LEADER_LEASE, self.store.renew(&keys.lead, &owner, epoch)).await {
+            Ok(Ok(Some(held))) => Input::LeaseKept { owner, epoch, until: held.asked + LEADER_LEASE },
             Ok(Ok(None)) => Input::LeaseLost { owner, epoch },
             Ok(Err(error)) => {
                 tracing::debug!(owner, %error, "the lease of this budget was not renewed");
@@ -131,13 +134,13 @@ impl Leases {
             }
             self.store.delete(&owned).await
         };
-        if let Ok(Err(error)) = tokio::time::timeout(BUCKET_ANSWERS_WITHIN, release).await {
+        if let Err(error) = self.in_time(release).await {
             tracing::debug!(owner, %error, "the lease of a budget was not given back; it expires by itself");
         }
     }
 
     /// Records that there is a leader, unless that was done lately. If it fails, the next renewal repeats it.
-    async fn remember(&self, owner: &str, epoch: u64) {
+    pub(crate) async fn remember(&self, owner: &str, epoch: u64) {
         let asked = self.now();
         if locked(&self.remembered).get(owner).is_some_and(|at| asked < *at + LED_REMEMBERED / 3) {
             return;
@@ -146,16 +149,15 @@ impl Leases {
             let value = self.store.record(owner, epoch);
             self.store.bucket().await?.put(&self.keys(owner).past, value, Some(LED_REMEMBERED)).await
         };
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, write).await {
-            Ok(Ok(_)) => {
+        match self.in_time(write).await {
+            Ok(_) => {
                 let mut remembered = locked(&self.remembered);
                 if remembered.len() >= KEYS_MAX {
                     remembered.clear();
                 }
                 remembered.insert(owner.to_owned(), asked);
             }
-            Ok(Err(error)) => tracing::debug!(owner, %error, "the record that this budget is led is not written yet"),
-            Err(_) => tracing::debug!(owner, "the record that this budget is led is not written yet: the bucket does not answer"),
+            Err(error) => tracing::debug!(owner, %error, "the record that this budget is led is not written yet"),
         }
     }
 
@@ -167,7 +169,7 @@ impl Leases {
             Some(answer) => return Ok(answer),
         }
         let (status, past, replaced) =
-            within_its_time(async { futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER)) }).await?;
+            self.in_time(async { futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER)) }).await?;
         let lost_for = self.lost_for(&status).await;
         if replaced.is_none() && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST) {
             self.mark_replaced(&bucket).await;
@@ -175,7 +177,7 @@ impl Leases {
         if lost_for.is_some_and(|age| age < LEADER_LEASE) {
             return Ok(Campaign::Undecided);
         }
-        match within_its_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
+        match self.in_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
             Some(held) => {
                 // A revision that starts over shows that the bucket was lost just now.
                 let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && held.revision > status.sequence;
@@ -190,13 +192,13 @@ impl Leases {
     /// nobody to ask, so it is left to expire, like one that cannot be read.
     async fn look(&self, owner: &str, leads: bool) -> Result<Option<Campaign>, KeyValueError> {
         let keys = self.keys(owner);
-        Ok(match within_its_time(self.store.look(&keys.lead, owner)).await? {
+        Ok(match self.in_time(self.store.look(&keys.lead, owner)).await? {
             Looked::Free => None,
             Looked::Mine { .. } if leads => Some(Campaign::Led(None)),
             Looked::Mine { revision } => {
                 let bucket = self.store.bucket().await?;
-                let made_s = within_its_time(bucket.status()).await?.made_at.as_secs();
-                let regained = within_its_time(self.store.regain(&keys.lead, owner, revision, made_s)).await?;
+                let made_s = self.in_time(bucket.status()).await?.made_at.as_secs();
+                let regained = self.in_time(self.store.regain(&keys.lead, owner, revision, made_s)).await?;
                 Some(regained.map_or(Campaign::Led(None), |held| self.elected(owner, held, false)))
             }
             Looked::Theirs { holder, .. } if holder == *self.store.holder() => Some(Campaign::Undecided),
@@ -240,15 +242,22 @@ impl Leases {
         fresh
     }
 
+    /// The answer of the bucket, or an error if it does not come in time.
+    async fn in_time<T>(&self, asking: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
+        let asked = self.now();
+        let timeout = locked(&self.round_trips).within(BUCKET_ANSWERS_WITHIN, BUCKET_ANSWERS_WITHIN_MOST);
+        let late = |_| Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout }.into());
+        let answer = tokio::time::timeout(timeout, asking).await.unwrap_or_else(late);
+        // An error without an answer comes at once and shows nothing; a missing answer takes at least this long.
+        if answer.is_ok() || matches!(answer, Err(KeyValueError::Bus(BusError::TimedOut { .. }))) {
+            locked(&self.round_trips).saw(self.now(), asked);
+        }
+        answer
+    }
+
     fn now(&self) -> Duration {
         self.clock.now().monotonic
     }
-}
-
-/// The answer of the bucket, or an error if it does not come in time.
-async fn within_its_time<T>(asking: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
-    let late = |_| Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout: BUCKET_ANSWERS_WITHIN }.into());
-    tokio::time::timeout(BUCKET_ANSWERS_WITHIN, asking).await.unwrap_or_else(late)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -227,6 +227,12 @@ impl Throttler {
         match &answer {
             Input::Elected { .. } => self.counting.lease_taken(),
             Input::LeaseLost { owner, epoch } if leads(owner, *epoch) => self.counting.lease_lost(),
+            Input::LeaseKept { owner, epoch, .. } => {
+                if let Some(sharing) = &self.sharing {
+                    let (leases, owner, epoch) = (Arc::clone(&sharing.leases), owner.clone(), *epoch);
+                    context.spawn(wrap_future(async move { leases.remember(&owner, epoch).await }));
+                }
+            }
             _ => {}
         }
         self.share(answer, context);

@@ -70,6 +70,11 @@ impl MemoryBus {
         self.hub.set_full(full);
     }
 
+    /// Sets how long buckets take to answer, like a server that is far away. What is written is there at once; the answer comes late.
+    pub fn set_delay(&self, delay: Duration) {
+        self.hub.set_delay(delay);
+    }
+
     fn check(&self, message: &Message) -> Result<(), BusError> {
         self.hub.check_open(self.connection)?;
         rules::check_message(message, MAX_PAYLOAD_BYTES)

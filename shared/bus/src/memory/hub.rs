@@ -47,6 +47,8 @@ struct State {
     buckets: BTreeMap<String, Bucket>,
     /// Buckets refuse all values.
     full: bool,
+    /// How long buckets take to answer.
+    delay: Duration,
 }
 
 struct Subscriber {
@@ -172,6 +174,18 @@ impl Hub {
 
     pub(super) fn set_full(&self, full: bool) {
         self.state().full = full;
+    }
+
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    /// Waits for as long as an answer takes.
+    pub(super) async fn delay(&self) {
+        let delay = self.state().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -47,35 +47,48 @@ impl MemoryKeyValue {
 impl KeyValue for MemoryKeyValue {
     async fn get(&self, key: &str) -> Result<Option<Entry>, KeyValueError> {
         self.check(key)?;
-        Ok(self.hub.get(&self.spec, key))
+        let entry = self.hub.get(&self.spec, key);
+        self.hub.delay().await;
+        Ok(entry)
     }
 
     async fn put(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.store(key, value, Condition::Always, ttl)
+        let stored = self.store(key, value, Condition::Always, ttl);
+        self.hub.delay().await;
+        stored
     }
 
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.store(key, value, Condition::Absent, ttl)
+        let stored = self.store(key, value, Condition::Absent, ttl);
+        self.hub.delay().await;
+        stored
     }
 
     async fn update(&self, key: &str, value: Bytes, revision: u64, ttl: Option<Duration>) -> Result<u64, KeyValueError> {
-        self.store(key, value, Condition::Revision(revision), ttl)
+        let stored = self.store(key, value, Condition::Revision(revision), ttl);
+        self.hub.delay().await;
+        stored
     }
 
     async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), KeyValueError> {
         self.check(key)?;
         let condition = revision.map_or(Condition::Always, Condition::Revision);
-        self.hub.write(&self.spec, |bucket, now| bucket.delete(key, condition, now))?;
-        Ok(())
+        let deleted = self.hub.write(&self.spec, |bucket, now| bucket.delete(key, condition, now));
+        self.hub.delay().await;
+        deleted.map(|_| ())
     }
 
     async fn status(&self) -> Result<BucketStatus, KeyValueError> {
         self.hub.check_open(self.connection)?;
-        Ok(self.hub.status(&self.spec))
+        let status = self.hub.status(&self.spec);
+        self.hub.delay().await;
+        Ok(status)
     }
 
     async fn snapshot(&self, since: Option<&BucketStatus>) -> Result<Snapshot, KeyValueError> {
         self.hub.check_open(self.connection)?;
-        Ok(self.hub.snapshot(&self.spec, since))
+        let snapshot = self.hub.snapshot(&self.spec, since);
+        self.hub.delay().await;
+        Ok(snapshot)
     }
 }

@@ -54,12 +54,14 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(1);
 pub const LEADER_LEASE: Duration = Duration::from_secs(3);
 /// How often a leader renews its lease.
 pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
-/// How long the bucket of leases may take to answer: a third of [`LEADER_LEASE`], so that a leader can ask three times while its lease
-/// lasts.
+/// The shortest time for which an answer of the bucket of leases is awaited. Otherwise it is awaited for twice as long as it usually takes,
+/// up to [`BUCKET_ANSWERS_WITHIN_MOST`].
 pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// How long it may take to find the leader of a budget, or to become it: up to five answers of the bucket in sequence, and less than
-/// [`LEADER_LEASE`].
-pub const CAMPAIGN_WITHIN: Duration = Duration::from_millis(2_500);
+/// The longest time for which an answer of that bucket is awaited: if it usually takes half as long, a leader still renews its lease in time.
+pub const BUCKET_ANSWERS_WITHIN_MOST: Duration = Duration::from_secs(2);
+/// How long it may take to find the leader of a budget, or to become it: up to five answers of the bucket in sequence. A lease that is won
+/// counts from when it was asked for, which comes last.
+pub const CAMPAIGN_WITHIN: Duration = Duration::from_secs(5);
 /// The shortest time for which a leader's answer is awaited. Otherwise it is awaited for twice as long as it usually takes, up to 2 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 const ANSWER_WITHIN_MOST: Duration = Duration::from_secs(2);
