@@ -26,4 +26,6 @@ pub use health::{BusHealth, HealthChanges};
 pub use message::{Headers, MAX_PAYLOAD_BYTES, Message};
 pub use messaging::{DEADLINE_HEADER, Messaging, MessagingRef, SUBSCRIPTION_CAPACITY, Subscription};
 pub use port::{Bus, BusRef};
-pub use shared_state::{AgedEntry, BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, SharedState, SharedStateRef, Snapshot};
+pub use shared_state::{
+    AgedEntry, BucketServers, BucketSpec, BucketStatus, Entry, KeyValue, KeyValueError, SharedState, SharedStateRef, Snapshot,
+};

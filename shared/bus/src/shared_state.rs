@@ -109,6 +109,25 @@ pub struct BucketStatus {
     pub made_at: Duration,
     /// How long it has existed by the same clock, independently of this process's clock; zero if the server does not report it.
     pub age: Duration,
+    /// The servers that hold it; none if the bus does not report them.
+    pub servers: Option<BucketServers>,
+}
+
+/// The servers that hold a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketServers {
+    /// How many there are.
+    pub total: u64,
+    /// The names of those that are down.
+    pub down: Vec<String>,
+}
+
+impl BucketServers {
+    /// How many are up.
+    #[must_use]
+    pub fn up(&self) -> u64 {
+        self.total.saturating_sub(self.down.len() as u64)
+    }
 }
 
 /// All values of a bucket, or those stored after `since`.

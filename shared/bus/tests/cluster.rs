@@ -72,6 +72,20 @@ async fn put_at_last(state: &Arc<dyn KeyValue>, key: &str, value: &'static str) 
     revision
 }
 
+/// Waits until the status of the bucket names three servers, of which so many are down.
+async fn until_down(state: &Arc<dyn KeyValue>, count: usize) {
+    let seen = async {
+        loop {
+            let servers = state.status().await.ok().and_then(|status| status.servers);
+            if servers.is_some_and(|servers| servers.total == 3 && servers.down.len() == count) {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, seen).await.expect("it is reported in time");
+}
+
 #[tokio::test]
 async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() {
     if met(current_program()).is_none() {
@@ -87,6 +101,7 @@ async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() 
     let first = state.create("lease", "me".into(), None).await.unwrap();
     let before = state.status().await.unwrap();
     let mut health = bus.health_changes();
+    until_down(&state, 0).await;
 
     cluster.kill(leader);
     while !matches!(health.next().await, Some(BusHealth::Disconnected { .. })) {}
@@ -100,9 +115,11 @@ async fn a_bucket_is_kept_on_three_servers_and_outlives_the_one_that_leads_it() 
     let conflict = KeyValueError::Conflict { key: "lease".to_owned() };
     assert_eq!(leases.create("lease", "you".into(), None).await, Err(conflict));
     let second = put_at_last(&state, "lease", "me").await;
+    until_down(&state, 1).await;
 
     cluster.restart(leader);
     cluster.until_whole();
+    until_down(&state, 0).await;
     assert_eq!(at_last(|| leases.get("lease")).await.unwrap().revision, second);
     assert_eq!(at_last(|| leases.snapshot(None)).await.entries.len(), 1);
 }

@@ -17,8 +17,9 @@ Examples:
 
 At most 40 lines, whatever the size of the fleet; the worst comes first, and
 what is well is not listed. WAITING counts the nodes that wait with a pull or a
-standing pull, and their images. Where the bus is lost, --agent shows what one
-node knows.
+standing pull, and their images. BUS counts the NATS servers that hold the
+fleet's list of nodes, and says how long an agent takes to answer. If the bus is
+lost, --agent shows what one node knows.
 
 Exit status: 1 when a node that was asked did not answer.")]
 pub struct StatusArgs {

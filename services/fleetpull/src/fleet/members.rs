@@ -1,11 +1,11 @@
-//! The members of the fleet: the agents that answer, and the nodes that are known but silent.
+//! The members of the fleet: the agents that answer, the nodes that are known but silent, and the servers that hold their records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use actors::{Sender, bucket_spec};
 use anyhow::{Result, anyhow};
-use bus::{AgedEntry, BusRef, KeyValueError};
+use bus::{AgedEntry, BucketServers, BusRef, KeyValueError};
 use contract::NodeName;
 use contract::know::{SharedBucket, StoredMember, decode, member_of};
 use contract::messages::agent::NodeDescription;
@@ -30,6 +30,16 @@ pub struct Members {
     pub answering: Vec<NodeDescription>,
     /// The nodes that are known but do not answer, by name. With a selector: those that it selects, and those with unknown labels.
     pub silent: Vec<Silent>,
+    /// The NATS servers that hold the records of the members. None if they are unknown, or if one agent is asked through its socket.
+    pub servers: Option<BucketServers>,
+}
+
+/// The records of the members.
+#[derive(Default)]
+struct Records {
+    /// Each member as it is reported if it is silent.
+    members: BTreeMap<NodeName, Silent>,
+    servers: Option<BucketServers>,
 }
 
 impl FleetClient {
@@ -41,7 +51,7 @@ impl FleetClient {
         let mut answering = self.nodes().await?;
         self.check_socket(&answering)?;
         let names: Vec<NodeName> = answering.iter().map(|node| node.node.clone()).collect();
-        let mut silent = self.silent(&names).await;
+        let (mut silent, servers) = self.silent(&names).await;
         if answering.is_empty() && silent.is_empty() {
             return Err(self.nobody_answers());
         }
@@ -53,7 +63,7 @@ impl FleetClient {
                 return Err(no_node_has(selector, answered, known_silent));
             }
         }
-        Ok(Members { answering, silent })
+        Ok(Members { answering, silent, servers })
     }
 
     /// Selected nodes that the fleet knows but that are not in `answering`. Empty if nodes were given by name.
@@ -61,18 +71,19 @@ impl FleetClient {
         if !args.nodes.is_empty() {
             return Vec::new();
         }
-        let mut silent = self.silent(answering).await;
+        let (mut silent, _) = self.silent(answering).await;
         if let Some(selector) = &args.question.fleet.selector {
             silent.retain(|silent| silent.labels.as_ref().is_some_and(|labels| selector.matches(labels)));
         }
         silent
     }
 
-    /// Nodes that the fleet knows but that are not in `answering`, by name. Warns if the records of the members cannot be read.
-    async fn silent(&self, answering: &[NodeName]) -> Vec<Silent> {
+    /// Nodes that the fleet knows but that are not in `answering`, by name, and the servers that hold the records of the members. Warns if
+    /// the records cannot be read.
+    async fn silent(&self, answering: &[NodeName]) -> (Vec<Silent>, Option<BucketServers>) {
         // An agent behind a socket answers only for itself.
-        let Some(bus) = self.bus() else { return Vec::new() };
-        let (mut known, last_seen) = futures::join!(self.recorded(bus), self.last_seen(answering.first()));
+        let Some(bus) = self.bus() else { return (Vec::new(), None) };
+        let (Records { members: mut known, servers }, last_seen) = futures::join!(self.recorded(bus), self.last_seen(answering.first()));
         // The registrar's times are newer than the records, and it also knows agents of a version that writes no record.
         for (node, ago) in last_seen {
             let silent = known.entry(node.clone());
@@ -80,17 +91,20 @@ impl FleetClient {
             silent.ago = silent.ago.min(ago);
         }
         let answering: BTreeSet<&NodeName> = answering.iter().collect();
-        known.into_values().filter(|silent| !answering.contains(&silent.node)).collect()
+        (known.into_values().filter(|silent| !answering.contains(&silent.node)).collect(), servers)
     }
 
-    /// The members according to their records.
-    async fn recorded(&self, bus: &BusRef) -> BTreeMap<NodeName, Silent> {
+    /// The records of the members. Empty if they cannot be read.
+    async fn recorded(&self, bus: &BusRef) -> Records {
         let reading = async {
             let members = bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
             members.snapshot(None).await
         };
         let why = match tokio::time::timeout(RECORDS_WITHIN, reading).await {
-            Ok(Ok(snapshot)) => return snapshot.entries.iter().filter_map(member).map(|silent| (silent.node.clone(), silent)).collect(),
+            Ok(Ok(snapshot)) => {
+                let members = snapshot.entries.iter().filter_map(member).map(|silent| (silent.node.clone(), silent)).collect();
+                return Records { members, servers: snapshot.status.servers };
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => {
                 let limit = units::milliseconds(milliseconds(RECORDS_WITHIN));
@@ -98,7 +112,7 @@ impl FleetClient {
             }
         };
         output::warn(&format!("nodes that are down may be missing: the list of the fleet's members cannot be read: {why}"));
-        BTreeMap::new()
+        Records::default()
     }
 
     /// How long ago the registrar last received something from each node. It is reached through the wiring of `any`. Empty if there is no registrar.

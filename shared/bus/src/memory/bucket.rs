@@ -83,7 +83,7 @@ impl Bucket {
     /// Which bucket it is and how far it has come.
     pub(super) fn status(&self, now: Duration) -> BucketStatus {
         let age = now.saturating_sub(self.made.monotonic);
-        BucketStatus { created: self.created.to_string(), sequence: self.revision, made_at: self.made.wall, age }
+        BucketStatus { created: self.created.to_string(), sequence: self.revision, made_at: self.made.wall, age, servers: None }
     }
 
     /// All values with their ages, or those stored after `since`, in the order in which they were stored.

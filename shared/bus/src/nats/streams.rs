@@ -13,7 +13,7 @@ use super::refusals::Act;
 use super::replicas;
 use crate::error::BusError;
 use crate::event_log::{StreamSpec, StreamStatus, SubjectTransform};
-use crate::shared_state::{BucketSpec, BucketStatus};
+use crate::shared_state::{BucketServers, BucketSpec, BucketStatus};
 
 /// The server's default window for message ids; a bucket does not use it.
 const BUCKET_DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
@@ -30,6 +30,8 @@ pub(super) struct Existing {
     pub(super) subjects: u64,
     /// Whether JetStream is a cluster, in which each server may lag behind the stream's leader.
     pub(super) clustered: bool,
+    /// The servers that hold it, if JetStream names them.
+    servers: Option<BucketServers>,
     config: Value,
 }
 
@@ -49,6 +51,7 @@ impl Existing {
             sequence: self.last_sequence,
             made_at: made_at.unwrap_or_default(),
             age: age.unwrap_or_default(),
+            servers: self.servers.clone(),
         }
     }
 }
@@ -183,9 +186,10 @@ fn existing(jetstream: &JetStream, name: &str, mut found: Value) -> Result<Exist
     if clustered && found["cluster"]["leader"].as_str().is_none_or(str::is_empty) {
         return Err(other(format!("the stream {name}: its servers have no leader now: start those that are down")));
     }
+    let servers = replicas::servers(&found["cluster"]);
     let config = found["config"].take();
     replicas::grow_later(jetstream, name, &config);
-    Ok(Existing { created, last_sequence, server_time, subjects, clustered, config })
+    Ok(Existing { created, last_sequence, server_time, subjects, clustered, servers, config })
 }
 
 /// Changes some settings and leaves all others, including unknown ones, unchanged.

@@ -98,7 +98,7 @@ async fn nodes_and_late(args: &PullArgs, client: &FleetClient) -> Result<(Vec<No
     if !args.nodes.is_empty() {
         return Ok((client.named_or_answering(&args.nodes, None).await?, Late::new(Vec::new(), None)));
     }
-    let Members { answering, silent } = client.members(selector).await?;
+    let Members { answering, silent, .. } = client.members(selector).await?;
     Ok((answering.into_iter().map(|node| node.node).collect(), Late::new(silent, selector)))
 }
 

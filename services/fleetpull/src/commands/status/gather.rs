@@ -16,7 +16,7 @@ use crate::fleet::{ANSWER_WITHIN, FleetClient, Members};
 
 /// Asks the fleet, or the one agent behind a socket. The exit status says whether all asked nodes answered.
 pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Result<(Answers, Exit)> {
-    let Members { answering: nodes, silent } = client.members(selector).await?;
+    let Members { answering: nodes, silent, servers } = client.members(selector).await?;
     let involved = involved(&nodes);
     let answered_in_ms = round_trip(client, involved.first()).await;
     let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
@@ -27,7 +27,9 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     budgets.delay(&mut known);
     let waits = waits(client, &nodes).await;
     let (fleet, of_one_node) = (client.fleet().name().to_owned(), client.bus().is_none());
-    Ok((Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms }, exit))
+    let answers =
+        Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, servers, answered_in_ms };
+    Ok((answers, exit))
 }
 
 /// The nodes with back-off entries or waiting pulls, and a few others that may have entries that delay no pull.

@@ -40,7 +40,7 @@ fn a_registry_that_answers_503() {
 registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images,
     next attempt in 3s
 FLEET    prod-eu, 5 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    5: 5 ready, version 0.1.0
 PULLS    0 running, 8 waiting, oldest wait 4m
 ID    WHAT                         STATE        CAUSE     SINCE  NEXT    WAITING
@@ -50,7 +50,7 @@ ID    WHAT                         STATE        CAUSE     SINCE  NEXT    WAITING
             r"
 registry.example: unavailable for 4m12s, 503 (n1), 5 nodes wait for 2 images, next attempt in 3s
 FLEET    prod-eu, 5 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    5: 5 ready, version 0.1.0
 PULLS    0 running, 8 waiting, oldest wait 4m
 ID    WHAT                          SCOPE   STATE        CAUSE     SINCE  NEXT ATTEMPT  WAITING
@@ -72,7 +72,7 @@ fn a_tag_that_is_missing() {
 registry.example/team/app:v9: not found for 11m, 404 (n1),
     2 nodes wait for 1 image, next attempt in 41s
 FLEET    prod-eu, 3 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0
 PULLS    0 running, 2 waiting, oldest wait 11m
 ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
@@ -81,7 +81,7 @@ ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
             r"
 registry.example/team/app:v9: not found for 11m, 404 (n1), 2 nodes wait for 1 image, next attempt in 41s
 FLEET    prod-eu, 3 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0
 PULLS    0 running, 2 waiting, oldest wait 11m
 ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
@@ -108,7 +108,7 @@ fn a_429_with_a_quota_spent() {
 registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image,
     next attempt in 134m
 FLEET    prod-eu, 3 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0
 PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
@@ -118,7 +118,7 @@ ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
             r"
 registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next attempt in 134m
 FLEET    prod-eu, 3 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0
 PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              SCOPE  STATE       CAUSE                    SINCE  NEXT ATTEMPT  WAITING
@@ -135,7 +135,7 @@ fn nats_that_is_dead_as_one_node_sees_it() {
     let sample = || {
         Sample::of(1).knowing(&missing("0be1", APP)).waiting(1, APP, 60_000).with(|answers| {
             answers.of_one_node = true;
-            answers.answered_in_ms = None;
+            (answers.servers, answers.answered_in_ms) = (None, None);
             let described = NodeDescription { state: state.to_owned(), since_ms: 252_000, oldest_unsent_ms: 250_000, ..description(1) };
             let bus_loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
             answers.nodes[0] = NodeDescription { waiting: 1, bus_loss: Some(bus_loss), ..described };
@@ -149,7 +149,7 @@ fn nats_that_is_dead_as_one_node_sees_it() {
 n1 has no bus for 4m12s: connection refused (os error 111),
     it uses kubelet's back-off and reconnects automatically,
     1 node waits for 1 image, next attempt in 41s
-BUS      lost for 4m12s, oldest unsent event 4m10s
+BUS      lost for 4m12s; oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
 PULLS    0 running, 1 waiting, oldest wait 60s
@@ -159,7 +159,7 @@ ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
             r"
 n1 has no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically,
     1 node waits for 1 image, next attempt in 41s
-BUS      lost for 4m12s, oldest unsent event 4m10s
+BUS      lost for 4m12s; oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41
 NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
 PULLS    0 running, 1 waiting, oldest wait 60s
@@ -182,7 +182,7 @@ n3 is silent for 4m12s: is its agent running,
     and its bus connected? 2 of 3 nodes go on without it,
     an agent that runs connects again by itself
 FLEET    prod-eu, 2 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
 PULLS    0 running, 0 waiting
 ",
@@ -190,7 +190,7 @@ PULLS    0 running, 0 waiting
 n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it,
     an agent that runs connects again by itself
 FLEET    prod-eu, 2 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
 PULLS    0 running, 0 waiting
 ",
@@ -211,7 +211,7 @@ fn fleet_without_problems_is_shown_as_well() {
     let expected = "\
 all is well: 3 of 3 nodes are ready, nothing is held back
 FLEET    prod-eu, 3 enforce, policy r41
-BUS      connected, an agent answers in 4 ms
+BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0
 PULLS    0 running, 0 waiting";
     assert_eq!(text, expected);
@@ -220,6 +220,37 @@ PULLS    0 running, 0 waiting";
     let one = Sample::of(1).with(|answers| answers.of_one_node = true);
     assert!(
         shown(one, 80).starts_with("all is well on n1: nothing is held back\nFLEET    prod-eu, as n1 knows it, 1 enforce, policy r41\n")
+    );
+}
+
+#[test]
+fn bus_line_counts_the_servers_that_are_up() {
+    let servers = |total, down: &[&str]| {
+        let down = down.iter().map(|name| (*name).to_owned()).collect();
+        Some(BucketServers { total, down })
+    };
+    for (servers, answered_in_ms, oldest_unsent_ms, expected) in [
+        (servers(3, &[]), Some(4), 0, "3 of 3 servers, 4 ms"),
+        (servers(3, &[]), Some(4), 3_000, "3 of 3 servers, 4 ms; oldest unsent event 3s"),
+        (servers(3, &["nats-2"]), Some(4), 0, "2 of 3 servers (nats-2 is down), 4 ms"),
+        (servers(5, &["nats-2", "nats-4"]), None, 3_000, "3 of 5 servers (nats-2, nats-4 are down); oldest unsent event 3s"),
+        (servers(1, &[]), Some(4), 999, "1 server, 4 ms"),
+        (None, Some(4), 0, "connected, 4 ms"),
+        (None, None, 0, "connected"),
+    ] {
+        assert_eq!(bus(&BusState { lost: None, servers, answered_in_ms, oldest_unsent_ms }), expected);
+    }
+}
+
+#[test]
+fn server_that_is_down_is_the_first_line_if_nothing_else_is_wrong() {
+    let down = || Some(BucketServers { total: 3, down: vec!["nats-2".to_owned()] });
+    let text = shown(Sample::of(3).with(|answers| answers.servers = down()), 80);
+    assert!(text.starts_with("NATS: nats-2 is down; 3 of 3 nodes are ready, nothing is held back\n"), "{text}");
+    let text = shown(Sample::of(3).knowing(&unavailable()).with(|answers| answers.servers = down()), 80);
+    assert!(
+        text.starts_with("registry.example: unavailable") && text.contains("\nBUS      2 of 3 servers (nats-2 is down), 4 ms\n"),
+        "{text}"
     );
 }
 
@@ -279,6 +310,7 @@ fn any_terminal_shows_any_text_in_whole_lines() {
         let huge = BackoffEntry { since_ms: u64::MAX, next_attempt_ms: u64::MAX, about: EntryAbout::default(), ..missing("0be3", "") };
         Sample::of(2).knowing(&hostile).knowing(&long).knowing(&huge).waiting(2, &image, u64::MAX).with(|answers| {
             answers.fleet = bad.to_owned();
+            answers.servers = Some(BucketServers { total: u64::MAX, down: vec![bad.to_owned(), name.clone()] });
             answers.nodes[0].state = format!("degraded: {bad}");
             answers.nodes[1].version = bad.to_owned();
             answers.pauses = vec![Pause { registry: Some(bad.to_owned()), left_ms: u64::MAX, by: bad.to_owned() }];

@@ -1,5 +1,6 @@
 //! The status as one JSON object. The names and their meaning are an interface.
 
+use bus::BucketServers;
 use contract::NodeName;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -80,6 +81,10 @@ fn unwell(unwell: &Unwell) -> JsonUnwell<'_> {
     JsonUnwell { node, state, reason: reason.as_deref(), since_ms: *since_ms }
 }
 
+fn servers(servers: &BucketServers) -> Value {
+    json!({ "total": servers.total, "up": servers.up(), "down": servers.down })
+}
+
 /// The status as one JSON object.
 pub(super) fn object(status: &Status) -> Value {
     let Status { fleet, of_node, sharing, bus, nodes, pulls, rows, left_out } = status;
@@ -102,6 +107,7 @@ pub(super) fn object(status: &Status) -> Value {
             "state": if bus.lost.is_some() { "lost" } else { "connected" },
             "since_ms": bus.lost.as_ref().map(|lost| lost.since_ms),
             "cause": bus.lost.as_ref().map(|lost| &lost.reason),
+            "servers": bus.servers.as_ref().map(servers),
             "answered_in_ms": bus.answered_in_ms,
             "oldest_unsent_ms": bus.oldest_unsent_ms,
         },

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use bus::BucketServers;
 use contract::NodeName;
 use contract::messages::agent::{BusLoss, NodeDescription};
 use contract::messages::backoff_tracker::Pause;
@@ -36,6 +37,8 @@ pub(super) struct Answers {
     pub(super) pauses: Vec<Pause>,
     pub(super) budgets: Budgets,
     pub(super) waits: Waits,
+    /// The NATS servers that hold the fleet's list of nodes. None if they are unknown.
+    pub(super) servers: Option<BucketServers>,
     /// How long one agent took to answer, in milliseconds.
     pub(super) answered_in_ms: Option<u64>,
 }
@@ -70,6 +73,9 @@ pub(super) struct Sharing {
 pub(super) struct BusState {
     /// The loss of the bus, as the one asked node reports it.
     pub(super) lost: Option<BusLoss>,
+    /// The NATS servers that hold the fleet's list of nodes. None if they are unknown.
+    pub(super) servers: Option<BucketServers>,
+    /// How long an agent took to answer through the bus.
     pub(super) answered_in_ms: Option<u64>,
     /// How long the oldest event of any node has waited for the stream, in milliseconds.
     pub(super) oldest_unsent_ms: u64,
@@ -112,7 +118,8 @@ pub(super) struct Pulls {
 impl Status {
     /// Computes the status from the answers.
     pub(super) fn of(answers: Answers) -> Self {
-        let Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, answered_in_ms } = answers;
+        let Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, servers, answered_in_ms } =
+            answers;
         let sum = |of: fn(&NodeDescription) -> u64| nodes.iter().map(of).sum::<u64>();
         let takes_part = |share: &str| nodes.iter().filter(|node| node.share == share).count() as u64;
         let lost = nodes.first().filter(|_| of_one_node).and_then(|node| node.bus_loss.clone());
@@ -127,6 +134,7 @@ impl Status {
             },
             bus: BusState {
                 lost,
+                servers,
                 answered_in_ms,
                 oldest_unsent_ms: nodes.iter().map(|node| node.oldest_unsent_ms).max().unwrap_or_default(),
             },

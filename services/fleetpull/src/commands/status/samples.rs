@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bus::BucketServers;
 use contract::messages::agent::NodeDescription;
 use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
 use contract::messages::pull_coordinator::{PullState, PullStatus};
@@ -159,6 +160,7 @@ impl Sample {
             pauses: Vec::new(),
             budgets: Budgets::default(),
             waits: Waits::default(),
+            servers: Some(BucketServers { total: 3, down: Vec::new() }),
             answered_in_ms: Some(4),
         };
         Self { answers, failures: known_failures::Merger::default(), budgets: Merger::default() }

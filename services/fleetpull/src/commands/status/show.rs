@@ -1,5 +1,6 @@
 //! The status as lines: a sentence on the worst problem, four lines on the fleet, and a table of the rows.
 
+use bus::BucketServers;
 use contract::NodeName;
 use contract::messages::agent::BusLoss;
 
@@ -93,7 +94,13 @@ fn sentence(status: &Status) -> String {
         }
         (Some(Unwell { node, reason: Some(reason), since_ms }), _) => format!("{node} is degraded for {}: {reason}", units::age(*since_ms)),
         (None, Some(node)) => format!("all is well on {node}: nothing is held back"),
-        (None, None) => format!("all is well: {} of {} nodes are ready, nothing is held back", nodes.ready, nodes.total),
+        (None, None) => {
+            let well = format!("{} of {} nodes are ready, nothing is held back", nodes.ready, nodes.total);
+            match bus.servers.as_ref().and_then(down) {
+                Some(down) => format!("NATS: {down}; {well}"),
+                None => format!("all is well: {well}"),
+            }
+        }
     }
 }
 
@@ -153,15 +160,35 @@ fn fleet(status: &Status) -> String {
 }
 
 fn bus(bus: &BusState) -> String {
-    let state = match (&bus.lost, bus.answered_in_ms) {
+    let state = match (&bus.lost, &bus.servers) {
         // The sentence already says why.
         (Some(lost), _) => format!("lost for {}", units::age(lost.since_ms)),
-        (None, Some(answered_in_ms)) => format!("connected, an agent answers in {answered_in_ms} ms"),
+        (None, Some(servers)) => counted_servers(servers),
         (None, None) => "connected".to_owned(),
     };
-    match bus.oldest_unsent_ms {
-        ..UNSENT_FROM_MS => state,
-        oldest_ms => format!("{state}, oldest unsent event {}", units::age(oldest_ms)),
+    let answered = bus.answered_in_ms.map(|answered_in_ms| format!(", {answered_in_ms} ms")).unwrap_or_default();
+    let unsent = match bus.oldest_unsent_ms {
+        ..UNSENT_FROM_MS => String::new(),
+        oldest_ms => format!("; oldest unsent event {}", units::age(oldest_ms)),
+    };
+    format!("{state}{answered}{unsent}")
+}
+
+/// `3 of 3 servers`, `2 of 3 servers (nats-2 is down)`, or `1 server`.
+fn counted_servers(servers: &BucketServers) -> String {
+    match (servers.total, down(servers)) {
+        (1, None) => "1 server".to_owned(),
+        (total, None) => format!("{total} of {total} servers"),
+        (total, Some(down)) => format!("{} of {total} servers ({down})", servers.up()),
+    }
+}
+
+/// The servers that are down, as the end of a sentence. None if all are up.
+fn down(servers: &BucketServers) -> Option<String> {
+    match servers.down.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one} is down")),
+        several => Some(format!("{} are down", several.join(", "))),
     }
 }
 
