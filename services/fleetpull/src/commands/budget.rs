@@ -20,7 +20,7 @@ use crate::output::known_failures::named;
 use crate::output::listing::Listing;
 use crate::output::silent::{self, Silent};
 use crate::output::table::Look;
-use crate::output::{self, json_line, units};
+use crate::output::{self, json_line};
 use differences::{Difference, NodeCaps, differences, names};
 
 /// One budget as JSON, with its leader's values if the leader answers. The names and their meaning are an interface.
@@ -252,21 +252,6 @@ pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
 /// The owner of a budget, in words.
 fn in_words(state: &BudgetState) -> String {
     output::one_line(&budget_in_words(&state.owner))
-}
-
-/// A quota in words.
-pub(super) fn quota(limit: &RegistryLimit) -> String {
-    let mut text = match limit.limit {
-        0 => format!("{} left", limit.remaining),
-        all => format!("{} of {all} left", limit.remaining),
-    };
-    if limit.window_ms > 0 {
-        text.push_str(&format!(" per {}", units::seconds(limit.window_ms)));
-    }
-    if let Some(reset) = limit.reset_ms {
-        text.push_str(&format!(", anew in {}", units::seconds(reset)));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Finds the budgets and quotas that delay pulls, from each budget's leader. Used by `status`, `explain`, `pulls`, `backoff list`,
-//! `backoff clear` and `pull --dry-run`.
+//! `backoff clear`, `pull --dry-run` and the screen of `pull --wait`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,10 @@ use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, Regist
 use contract::{NodeName, registry_of_budget};
 use serde::Serialize;
 
-use super::budget::{self, Budget, Merger};
+use super::budget::{Budget, Merger};
 use crate::fleet::FleetClient;
 use crate::output::known_failures::Known;
+use crate::output::quota::{self, SpentQuota};
 use crate::output::units;
 
 /// The known budgets, with their leaders' values.
@@ -65,16 +66,16 @@ impl Budgets {
     /// Makes the next attempt of each entry about a budget wait for the quota of the budget, if that is used up.
     pub(super) fn delay(&self, known: &mut [Known]) {
         for known in known.iter_mut().filter(|known| known.entry.about.kind == EntryKind::Budget) {
-            let wait_ms = self.by_owner.get(&known.entry.about.owner).and_then(|budget| quota_wait(&budget.state));
-            known.wait_for_quota(wait_ms.unwrap_or_default());
+            let spent = self.by_owner.get(&known.entry.about.owner).and_then(|budget| spent_quota(&budget.state));
+            known.wait_for_quota(spent.map(|spent| spent.wait_ms).unwrap_or_default());
         }
     }
 
-    /// The milliseconds until a budget of the registry has quota again. None if one has.
-    pub(super) fn quota_wait(&self, registry: &str) -> Option<u64> {
+    /// The used-up quota of the registry; of several budgets, that of the one that has quota again first. None if one of them has quota.
+    pub(super) fn spent_quota(&self, registry: &str) -> Option<SpentQuota> {
         let of_registry = self.by_owner.iter().filter(|(owner, _)| registry_of_budget(owner) == registry);
-        let waits: Option<Vec<u64>> = of_registry.map(|(_, budget)| quota_wait(&budget.state)).collect();
-        waits?.into_iter().min()
+        let spent: Option<Vec<SpentQuota>> = of_registry.map(|(_, budget)| spent_quota(&budget.state)).collect();
+        spent?.into_iter().min_by_key(|spent| spent.wait_ms)
     }
 
     /// Each budget that delays pulls, for this registry or for all.
@@ -89,7 +90,7 @@ impl Budgets {
 
 /// A line about a budget that delays pulls.
 pub(super) fn line(owner: &str, hold: &BudgetHold) -> String {
-    format!("held: pulls from {} wait for its budget: {}", registry_of_budget(owner), hold.cause)
+    format!("held by the budget of {}: {}", registry_of_budget(owner), hold.cause)
 }
 
 /// A budget that delays pulls, as JSON.
@@ -115,7 +116,7 @@ pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
         count => Some(format!("{count} pulls wait")),
     };
     if let Some(used_up) = used_up(&state.known.limits) {
-        let quota = budget::quota(used_up);
+        let quota = quota::in_words(used_up);
         let cause = waiting.map_or_else(|| quota.clone(), |waiting| format!("{quota}; {waiting}"));
         return Some(BudgetHold { wait_ms: used_up.reset_ms.max(longest_wait), cause });
     }
@@ -125,10 +126,10 @@ pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
     Some(BudgetHold { wait_ms, cause: format!("{cause}{last}") })
 }
 
-/// The milliseconds until one more pull has quota. None if there is quota, or if the time is unknown.
-fn quota_wait(state: &BudgetState) -> Option<u64> {
-    used_up(&state.known.limits)?;
-    hold(state)?.wait_ms
+/// The used-up quota of a budget. None if there is quota, or if it is unknown when there will be.
+fn spent_quota(state: &BudgetState) -> Option<SpentQuota> {
+    let limit = used_up(&state.known.limits)?.clone();
+    Some(SpentQuota { limit, wait_ms: hold(state)?.wait_ms? })
 }
 
 /// The quota that stops every source, as the budget leader judges it too: see [`all_used_up`]. Of several that reset at the same time, the
@@ -183,16 +184,16 @@ mod tests {
         let table: [(BudgetState, Option<Expected>); 7] = [
             (budget(vec![], &[]), None),
             (budget(vec![limit(None, 1, 52_000)], &[]), None),
-            (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "0 of 100 left per 1m0s, anew in 52.0 s"))),
+            (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "quota 0 of 100 left per 60s, resets in 52s"))),
             (
                 budget(vec![limit(None, 0, 52_000)], &[1_000, 60_000]),
-                Some((Some(60_000), "0 of 100 left per 1m0s, anew in 52.0 s; 2 pulls wait")),
+                Some((Some(60_000), "quota 0 of 100 left per 60s, resets in 52s; 2 pulls wait")),
             ),
             (budget(vec![], &[2_500]), Some((Some(2_500), "1 pull waits, the last for 2.5 s"))),
             (budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 7, 1_000)], &[]), None),
             (
                 budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 0, 1_000)], &[]),
-                Some((Some(1_000), "0 of 100 left per 1m0s, anew in 1.0 s")),
+                Some((Some(1_000), "quota 0 of 100 left per 60s, resets in 1s")),
             ),
         ];
         for (state, expected) in table {
@@ -216,8 +217,9 @@ mod tests {
             merger.add(&node("n1"), BudgetList { budgets: vec![state], ..BudgetList::default() });
             let budgets = Budgets::from_merged(merger);
             budgets.delay(&mut known);
-            assert_eq!((known[0].due_ms(), known[0].prober(), budgets.quota_wait("registry.example")), (expected, prober, of_registry));
-            assert_eq!(budgets.quota_wait("other.example"), None);
+            let spent = |registry: &str| budgets.spent_quota(registry).map(|spent| spent.wait_ms);
+            assert_eq!((known[0].due_ms(), known[0].prober(), spent("registry.example")), (expected, prober, of_registry));
+            assert_eq!(spent("other.example"), None);
         }
     }
 
@@ -232,12 +234,12 @@ mod tests {
         let budgets = Budgets::from_merged(merger);
         let mut explanation = Explanation { present: Some(false), budget: Some(OWNER.to_owned()), ..Explanation::default() };
         budgets.complete(&mut explanation);
-        assert_eq!(explanation.verdict, "it would wait for its registry's budget for 52.0 s: 0 of 100 left per 1m0s, anew in 52.0 s");
+        assert_eq!(explanation.verdict, "it would wait for its registry's budget for 52.0 s: quota 0 of 100 left per 60s, resets in 52s");
         let mut other = Explanation { present: Some(false), budget: Some("other".to_owned()), ..Explanation::default() };
         budgets.complete(&mut other);
         assert_eq!(other.verdict, "it would be pulled");
         let lines = |registry| budgets.held(registry).map(|(owner, hold)| line(owner, &hold)).collect::<Vec<_>>();
-        assert_eq!(lines(None), ["held: pulls from registry.example wait for its budget: 0 of 100 left per 1m0s, anew in 52.0 s"]);
+        assert_eq!(lines(None), ["held by the budget of registry.example: quota 0 of 100 left per 60s, resets in 52s"]);
         assert_eq!((lines(Some("registry.example")).len(), lines(Some("docker.io")).len()), (1, 0));
     }
 }

@@ -103,8 +103,8 @@ async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
     let budgets = Budgets::of(client, &limited).await;
     for status in answered.iter_mut().flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
         let registry = Reference::parse(&status.image).map(|reference| reference.registry().to_owned());
-        let wait_ms = registry.ok().and_then(|registry| budgets.quota_wait(&registry));
-        status.next_attempt_ms = status.next_attempt_ms.map(|left_ms| left_ms.max(wait_ms.unwrap_or_default()));
+        let wait_ms = registry.ok().and_then(|registry| budgets.spent_quota(&registry)).map_or(0, |spent| spent.wait_ms);
+        status.next_attempt_ms = status.next_attempt_ms.map(|left_ms| left_ms.max(wait_ms));
     }
 }
 

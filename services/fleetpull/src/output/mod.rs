@@ -8,6 +8,7 @@ pub mod listing;
 pub mod live;
 pub mod outcome;
 pub mod progress;
+pub mod quota;
 pub mod refusal;
 pub mod screen;
 pub mod silent;

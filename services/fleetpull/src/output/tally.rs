@@ -4,7 +4,7 @@ mod causes;
 mod eta;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bus::BusHealth;
@@ -15,6 +15,7 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullState, PullStatus, S
 use super::contact::Contact;
 use super::known_failures::named_few;
 use super::outcome::Row;
+use super::quota::SpentQuota;
 use super::{layout, one_line, units};
 use causes::{Cause, Hold, counted};
 use eta::Eta;
@@ -44,6 +45,9 @@ pub struct Tally {
     failing: BTreeMap<Cause, Vec<NodeName>>,
     /// The pulls in progress on each node.
     in_progress: BTreeMap<NodeName, Vec<InProgress>>,
+    /// The used-up quotas by registry, and when they were reported, in milliseconds since 1970-01-01.
+    quotas: BTreeMap<String, SpentQuota>,
+    quotas_ms: u64,
     /// Nodes that have not begun.
     not_begun: usize,
     /// Nodes that are known but do not answer.
@@ -161,6 +165,24 @@ impl Tally {
         }
     }
 
+    /// The nodes with pulls that were refused for too many requests, and the registries that refused them.
+    #[must_use]
+    pub fn rate_limited(&self) -> (Vec<NodeName>, BTreeSet<String>) {
+        let (mut nodes, mut registries) = (BTreeSet::new(), BTreeSet::new());
+        for (node, Hold { cause, .. }) in self.holds() {
+            if let Cause::Failed { subject, is_rate_limited: true, .. } = cause {
+                nodes.insert(node.clone());
+                registries.insert(subject.clone());
+            }
+        }
+        (nodes.into_iter().collect(), registries)
+    }
+
+    /// Takes the used-up quotas by registry, as reported at `now_ms`, in milliseconds since 1970-01-01.
+    pub fn see_quotas(&mut self, quotas: BTreeMap<String, SpentQuota>, now_ms: u64) {
+        (self.quotas, self.quotas_ms) = (quotas, now_ms);
+    }
+
     /// Removes the pulls in progress of a node that has ended.
     pub fn forget(&mut self, node: &NodeName) {
         self.in_progress.remove(node);
@@ -168,6 +190,11 @@ impl Tally {
 
     fn all(&self) -> impl Iterator<Item = (&NodeName, &InProgress)> {
         self.in_progress.iter().flat_map(|(node, in_progress)| in_progress.iter().map(move |in_progress| (node, in_progress)))
+    }
+
+    /// What holds pulls, with the node of each.
+    fn holds(&self) -> impl Iterator<Item = (&NodeName, &Hold)> {
+        self.all().filter_map(|(node, in_progress)| if let What::Held(hold) = &in_progress.what { Some((node, hold)) } else { None })
     }
 
     /// The fetched and the total bytes that nodes have reported. Fetched bytes stay in the sums, so that these only grow.
@@ -251,9 +278,10 @@ impl Tally {
 
     /// Why pulls wait: each cause once, with the number of nodes that it holds.
     fn reasons(&self) -> Vec<String> {
-        let held =
-            self.all().filter_map(|(node, in_progress)| if let What::Held(hold) = &in_progress.what { Some((node, hold)) } else { None });
-        causes::lines(held, self.now_ms, REASONS_SHOWN)
+        let elapsed_ms = self.now_ms.saturating_sub(self.quotas_ms);
+        let quotas: BTreeMap<&str, SpentQuota> =
+            self.quotas.iter().filter_map(|(registry, spent)| Some((registry.as_str(), spent.after(elapsed_ms)?))).collect();
+        causes::lines(self.holds(), &quotas, self.now_ms, REASONS_SHOWN)
     }
 
     /// The final failures, the most frequent first.

@@ -162,7 +162,7 @@ fn a_clear_of_a_registrys_answer_succeeds_or_names_what_still_blocks() {
         if blocked {
             assert!(cleared.stdout.contains("0 of 100 left"), "{cleared}");
             let listed = fleet.run(&["backoff", "list", "--registry", registry.host()]).expect(0);
-            assert!(listed.stdout.contains("held: pulls from ") && listed.stdout.contains("0 of 100 left"), "{listed}");
+            assert!(listed.stdout.contains("held by the budget of ") && listed.stdout.contains("0 of 100 left"), "{listed}");
             let explained = fleet.run(&["explain", &image, "--node", "n2"]).expect(0);
             assert!(explained.stdout.contains("it would wait for its registry's budget"), "{explained}");
             registry.reset_counts();

@@ -8,6 +8,7 @@ mod late;
 mod node_pull;
 mod place;
 mod plan;
+mod quotas;
 mod remote;
 mod size_estimate;
 mod withdraw;

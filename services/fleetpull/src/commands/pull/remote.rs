@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::late::Late;
 use super::node_pull::{self, Job, News};
 use super::plan::Plan;
+use super::quotas::{Quotas, SpentQuotas};
 use super::{NotBegun, digests, dry_run, withdraw};
 use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
@@ -116,6 +117,7 @@ struct PullCommand<'a> {
     plan: Plan,
     tally: Tally,
     screen: Screen,
+    quotas: Quotas,
     rows: Vec<Row>,
     /// The number of selected nodes that have answered.
     answering: usize,
@@ -129,7 +131,8 @@ impl<'a> PullCommand<'a> {
         let reached_through = if job.client.bus().is_some() { "NATS" } else { "the agent" };
         let (answering, tally) = (nodes.len(), Tally::of(nodes.len() + late.selected_count(), args.images.len(), reached_through));
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
-        Self { job, plan, tally, screen: Screen::new(!args.output.quiet), rows: Vec::new(), answering, late }
+        let (screen, quotas) = (Screen::new(!args.output.quiet), Quotas::default());
+        Self { job, plan, tally, screen, quotas, rows: Vec::new(), answering, late }
     }
 
     async fn carry_out(&mut self) {
@@ -137,6 +140,7 @@ impl<'a> PullCommand<'a> {
         let mut work: FuturesUnordered<LocalBoxFuture<'_, NodeName>> = FuturesUnordered::new();
         let mut draw = tokio::time::interval(DRAW_EVERY);
         let mut look = self.late.look(self.job.client);
+        let mut quota_look: Option<LocalBoxFuture<'_, SpentQuotas>> = None;
         let mut links = self.job.client.messaging().health_changes();
         loop {
             self.begin_more(&mut work, &news_sender);
@@ -157,7 +161,16 @@ impl<'a> PullCommand<'a> {
                     look = self.late.look(self.job.client);
                 }
                 Some(health) = links.next(), if !over => self.tally.see_bus(&health, self.job.lasts()),
-                _ = draw.tick(), if !over => self.draw(),
+                Some(spent) = OptionFuture::from(quota_look.as_mut()), if quota_look.is_some() && !over => {
+                    self.tally.see_quotas(spent, self.job.client.clock().now().wall_ms());
+                    quota_look = None;
+                }
+                _ = draw.tick(), if !over => {
+                    self.draw();
+                    if quota_look.is_none() && !self.job.args.output.quiet {
+                        quota_look = self.quotas.look(self.job.client, &self.tally, self.job.lasts());
+                    }
+                }
                 else => break,
             }
         }

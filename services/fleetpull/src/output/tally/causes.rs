@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::{FailureClass, NodeName};
 use image::Reference;
 
+use crate::output::quota::{self, SpentQuota};
 use crate::output::refusal::result_in_words;
 use crate::output::{one_line, units};
 
 /// The cause of a wait or failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// A registry or an image, and the result of an attempt.
-    Failed { subject: String, result: String },
+    /// A registry or an image, and the result of an attempt. If it was refused for too many requests, the subject is the registry.
+    Failed { subject: String, result: String, is_rate_limited: bool },
     /// Without a failure: the reason for waiting, as the agent describes it.
     Described(String),
 }
@@ -31,7 +32,7 @@ impl Cause {
             | FailureClass::NodeLocal
             | FailureClass::Unknown => image.to_owned(),
         };
-        Self::Failed { subject, result: result_in_words(class, message) }
+        Self::Failed { subject, result: result_in_words(class, message), is_rate_limited: class == FailureClass::RateLimited }
     }
 
     /// The cause as an agent describes it. Times, which differ between nodes, follow a comma and are cut off.
@@ -41,7 +42,7 @@ impl Cause {
 
     pub(super) fn in_words(&self) -> String {
         match self {
-            Self::Failed { subject, result } => one_line(&format!("{subject} {result}")),
+            Self::Failed { subject, result, .. } => one_line(&format!("{subject} {result}")),
             Self::Described(description) => one_line(description),
         }
     }
@@ -62,8 +63,14 @@ struct Held<'a> {
     next_ms: Option<u64>,
 }
 
-/// A line for each cause, sorted by the number of nodes: `4 nodes: registry.example 503, next attempt 19:05:16Z`.
-pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, now_ms: u64, most: usize) -> Vec<String> {
+/// A line for each cause, sorted by the number of nodes: `4 nodes: registry.example 503, next attempt 19:05:16Z`. A pull that was refused
+/// for too many requests also waits for the quota of its registry, if that is in `quotas`, the used-up quotas by registry.
+pub(super) fn lines<'a>(
+    holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>,
+    quotas: &BTreeMap<&str, SpentQuota>,
+    now_ms: u64,
+    most: usize,
+) -> Vec<String> {
     let mut causes: BTreeMap<&Cause, Held<'_>> = BTreeMap::new();
     for (node, Hold { cause, next_ms }) in holds {
         let held = causes.entry(cause).or_default();
@@ -73,7 +80,12 @@ pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, n
     let mut causes: Vec<(&Cause, Held<'_>)> = causes.into_iter().collect();
     causes.sort_by_key(|(cause, held)| (Reverse(held.nodes.len()), *cause));
     let line = |(cause, held): &(&Cause, Held<'_>)| {
-        let next = match held.next_ms {
+        let spent = match cause {
+            Cause::Failed { subject, is_rate_limited: true, .. } => quotas.get(subject.as_str()),
+            _ => None,
+        };
+        let quota = spent.map(|spent| format!(", {}", quota::in_words(&spent.limit))).unwrap_or_default();
+        let next = match held.next_ms.max(spent.map(|spent| now_ms.saturating_add(spent.wait_ms))) {
             None => String::new(),
             Some(next_ms) if next_ms <= now_ms => ", the next attempt is due".to_owned(),
             Some(next_ms) => format!(", next attempt {}", units::time_of_day(next_ms)),
@@ -83,7 +95,7 @@ pub(super) fn lines<'a>(holds: impl Iterator<Item = (&'a NodeName, &'a Hold)>, n
             (Cause::Described(_), 1) => " waits",
             (Cause::Described(_), _) => " wait",
         };
-        format!("  {}{wait}: {}{next}", counted(held.nodes.len()), cause.in_words())
+        format!("  {}{wait}: {}{quota}{next}", counted(held.nodes.len()), cause.in_words())
     };
     some(&causes, most, line)
 }
@@ -109,7 +121,7 @@ mod tests {
 
     fn shown(holds: &[(&str, Hold)], most: usize) -> Vec<String> {
         let holds: Vec<(NodeName, &Hold)> = holds.iter().map(|(node, hold)| (node.parse().expect("a name"), hold)).collect();
-        lines(holds.iter().map(|(node, hold)| (node, *hold)), 1_769_860_800_000, most)
+        lines(holds.iter().map(|(node, hold)| (node, *hold)), &BTreeMap::new(), 1_769_860_800_000, most)
     }
 
     #[test]

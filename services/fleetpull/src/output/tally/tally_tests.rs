@@ -1,5 +1,6 @@
 use contract::FailureClass;
 use contract::messages::pull_coordinator::PullOutcome;
+use contract::messages::throttler::RegistryLimit;
 
 use super::*;
 
@@ -49,6 +50,40 @@ fn three_nodes_are_shown_one_by_one() {
     );
     tally.see_row(&row(2, OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
     assert_eq!(tally.lines(usize::MAX).last().map(String::as_str), Some("  1 failed: a:1 node_local: n0002"));
+}
+
+#[test]
+fn pull_that_waits_for_a_used_up_quota_says_when_the_quota_resets() {
+    let limited = || StandingPullStatus {
+        image: "r.example/a:1".to_owned(),
+        cause: "ErrImagePull: r.example: 429 Too Many Requests for manifest v1".to_owned(),
+        class: Some(FailureClass::RateLimited),
+        next_attempt_ms: Some(13_000),
+        ..held()
+    };
+    let down = StandingPullStatus { image: "r.example/b:1".to_owned(), next_attempt_ms: Some(5_000), ..held() };
+    let mut tally = Tally::of(2, 2, "NATS");
+    tally.see_node(&node(1), &[], &[limited(), down], 0);
+    tally.see_node(&node(2), &[], &[limited()], 0);
+    assert_eq!(tally.rate_limited(), (vec![node(1), node(2)], BTreeSet::from(["r.example".to_owned()])));
+    let limit = RegistryLimit { limit: 3, window_ms: 3_600_000, reset_ms: Some(180_000), ..RegistryLimit::default() };
+    let quotas = BTreeMap::from([("r.example".to_owned(), SpentQuota { limit, wait_ms: 181_000 })]);
+    let quota = "  2 nodes: r.example 429, quota 0 of 3 left per 60m, resets in";
+    for (now_ms, expected) in [
+        (1_000, format!("{quota} 3m, next attempt 00:03:02Z")),
+        (61_000, format!("{quota} 2m, next attempt 00:03:02Z")),
+        (182_000, "  2 nodes: r.example 429, the next attempt is due".to_owned()),
+    ] {
+        tally.see_time(Duration::ZERO, 1_000);
+        if now_ms == 1_000 {
+            assert_eq!(tally.lines(usize::MAX)[1], "  2 nodes: r.example 429, next attempt 00:00:13Z", "no budget was asked yet");
+        }
+        tally.see_quotas(quotas.clone(), 1_000);
+        tally.see_time(Duration::ZERO, now_ms);
+        let lines = tally.lines(usize::MAX);
+        assert_eq!(lines[1], expected);
+        assert!(lines[2].starts_with("  1 node: r.example 503, ") && !lines[2].contains("quota"), "{lines:#?}");
+    }
 }
 
 #[test]
@@ -142,6 +177,9 @@ fn extreme_texts_and_figures_of_a_node_stay_in_their_line() {
     tally.see_node(&node(2), &[], &[held_by(bad, None)], u64::MAX);
     tally.see_node(&node(3), &[], &[held_by(bad, Some(FailureClass::Unknown))], u64::MAX);
     tally.see_row(&Row { image: bad.to_owned(), ..row(4, OutcomeKind::Failed, Some(FailureClass::Denied)) });
+    tally.see_node(&node(5), &[], &[held_by(bad, Some(FailureClass::RateLimited))], u64::MAX);
+    let limit = RegistryLimit { limit: u64::MAX, window_ms: u64::MAX, reset_ms: Some(u64::MAX), ..RegistryLimit::default() };
+    tally.see_quotas(BTreeMap::from([("r.example".to_owned(), SpentQuota { limit, wait_ms: u64::MAX })]), u64::MAX);
     for second in [0, 100] {
         tally.see_time(Duration::from_secs(second), u64::MAX);
         for width in [1, 19, 20, 79, 139, usize::MAX] {

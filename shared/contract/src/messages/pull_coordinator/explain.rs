@@ -74,7 +74,7 @@ pub struct EndpointLogins {
 pub struct BudgetHold {
     /// For how long, in milliseconds, if known.
     pub wait_ms: Option<u64>,
-    /// In words: `0 of 100 left, anew in 52.0 s`.
+    /// In words: `quota 0 of 100 left per 6h, resets in 52s`.
     pub cause: String,
 }
 

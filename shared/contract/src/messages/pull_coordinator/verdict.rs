@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn verdict_names_whatever_stops_a_pull() {
         let free = Explanation { policy: PullPolicy::IfNotPresent.to_string(), present: Some(false), ..Explanation::default() };
-        let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "0 of 100 left, anew in 52.0 s".to_owned() });
+        let budget_hold = Some(BudgetHold { wait_ms: Some(52_000), cause: "quota 0 of 100 left, resets in 52s".to_owned() });
         let refusal = Explanation { next_attempt_ms: Some(12_400), class: Some(FailureClass::NotFound), ..free.clone() };
         let table = [
             (free.clone(), "it would be pulled"),
@@ -56,7 +56,7 @@ mod tests {
             ),
             (
                 Explanation { budget_hold: budget_hold.clone(), ..free.clone() },
-                "it would wait for its registry's budget for 52.0 s: 0 of 100 left, anew in 52.0 s",
+                "it would wait for its registry's budget for 52.0 s: quota 0 of 100 left, resets in 52s",
             ),
             (
                 Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
@@ -64,7 +64,7 @@ mod tests {
             ),
             (
                 Explanation { budget_hold, ..refusal.clone() },
-                "it would be refused with ImagePullBackOff for another 12.4 s; then it would wait for its registry's budget: 0 of 100 left, anew in 52.0 s",
+                "it would be refused with ImagePullBackOff for another 12.4 s; then it would wait for its registry's budget: quota 0 of 100 left, resets in 52s",
             ),
             (
                 Explanation { waits: true, ..refusal.clone() },
