@@ -295,7 +295,7 @@ fn about_in_words(about: &EntryAbout) -> String {
 
 fn full_view(view: &View) -> String {
     let boot = if view.boot.is_empty() { String::new() } else { format!(", on the host booted as {}", view.boot) };
-    format!("scope {}, registry {}, route {}{boot}; nodes with another view know nothing of it", view.scope, view.registry, view.route)
+    format!("scope {}, registry {}, route {}{boot}; nodes with another view do not have this entry", view.scope, view.registry, view.route)
 }
 
 #[cfg(test)]
@@ -392,7 +392,7 @@ mod tests {
                 "  error:        ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:        everybody; 2 nodes hold it",
                 "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
-                "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view know nothing of it",
+                "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view do not have this entry",
             ]
         );
     }

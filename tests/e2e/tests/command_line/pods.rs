@@ -52,7 +52,8 @@ fn a_pod_is_explained_by_all_images_that_it_waits_for() {
     }
     let unknown = fleet.run(&["explain", "pod", "shop/web-7"]).expect(1);
     assert!(
-        unknown.stderr.contains("nothing is known of the pod shop/web-7") && unknown.stderr.contains("--for pod/web-7 -n shop"),
+        unknown.stderr.contains("has a pull or a back-off entry for the pod shop/web-7")
+            && unknown.stderr.contains("--for pod/web-7 -n shop"),
         "{unknown}"
     );
     assert_eq!(unknown.stdout, "");

@@ -96,10 +96,10 @@ fn one_node_is_cut_off() {
     fleet.bus_link.cut();
     let incident = fleet.wanting(image);
     let status = Names {
-        cause: "is its agent running, and its bus connected",
-        since: r"n3 is silent for \d+",
-        affected: "2 of 3 nodes go on without it",
-        next: "connects again by itself",
+        cause: "is its agent running, and is its bus connected",
+        since: r"n3 has been silent for \d+",
+        affected: "2 of 3 nodes continue without it",
+        next: "reconnects automatically",
     };
     take("node-cut-off", &incident, &status, &status);
 }

@@ -72,17 +72,22 @@ fn remarks(gathered: &GatheredEntries) -> Vec<String> {
         (!nodes.is_empty()).then(|| known_failures::named(&nodes))
     };
     let kinds = [
-        (of(&|member| member.alone), "go by kubelet's rule alone: their bus is lost, or too slow"),
-        (of(&|member| member.share == "observe"), "only observe: they count what shared knowledge would refuse, and refuse nothing"),
-        (of(&|member| member.share == "off"), "share nothing: no bus is set there, or fleet.share = off"),
+        (of(&|member| member.alone), "use kubelet's back-off alone: their bus is lost, or too slow"),
+        (
+            of(&|member| member.share == "observe"),
+            "only observe: they count the pulls that shared entries would refuse, and refuse none of them",
+        ),
+        (of(&|member| member.share == "off"), "share nothing: they have no bus set, or fleet.share = off"),
     ];
     let mut remarks: Vec<String> = kinds.into_iter().filter_map(|(nodes, what)| Some(format!("{}: {what}", nodes?))).collect();
     if gathered.most_left_out() > 0 {
         let more = gathered.most_left_out();
-        remarks.push(format!("up to {more} more are held back on a node: --limit N lists more of each, --registry R fewer"));
+        remarks.push(format!(
+            "up to {more} more entries of a node are not listed: --limit N lists more, --registry R only those of one registry"
+        ));
     }
     if gathered.left_out > 0 {
-        remarks.push(format!("{} more are held back: one list has room for no more", gathered.left_out));
+        remarks.push(format!("{} more entries are not listed: there is no room for them in one list", gathered.left_out));
     }
     remarks
 }

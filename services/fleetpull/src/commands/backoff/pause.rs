@@ -76,7 +76,9 @@ async fn send_pause(client: &FleetClient, nodes: &[NodeName], command: PauseShar
         match client.ask(node, command.clone(), ANSWER_WITHIN).await {
             Ok(paused) => {
                 if let Some(why) = paused.only_here {
-                    output::remark(&format!("only {node} has it: {why}; it publishes it to the other nodes when its bus is back"));
+                    output::remark(&format!(
+                        "only {node} has the pause: {why}; {node} publishes it to the other nodes when its bus is back"
+                    ));
                 }
                 return Ok(paused.pauses);
             }

@@ -204,8 +204,8 @@ fn show(client: &FleetClient, args: &ExplainArgs, wanted: &Wanted, reference: &R
 fn nothing_known(pod: &PodRef) -> String {
     let PodRef { namespace, name, .. } = pod;
     format!(
-        "nothing is known of the pod {pod}: no agent that answers pulls for it or holds it back; agents know of pulls that were asked for with \
-         --pod {pod}, and `fleetpull events --for pod/{name} -n {namespace} --since 24h` shows what became of those that are over"
+        "no agent that answers has a pull or a back-off entry for the pod {pod}: agents know the pod of a pull if it was requested with \
+         --pod {pod}, and `fleetpull events --for pod/{name} -n {namespace} --since 24h` shows the pulls that have ended"
     )
 }
 

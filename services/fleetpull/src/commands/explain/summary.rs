@@ -65,7 +65,7 @@ fn names_or_none(held: &[NodeName]) -> String {
 fn budget(explanations: &[(&NodeName, &Explanation)]) -> Option<String> {
     let hold = budget_hold(explanations)?;
     let held = nodes_of(explanations, |explanation| explanation.budget_hold.is_some());
-    let next = hold.wait_ms.map(|wait_ms| format!(", the next may go in {}", units::age(wait_ms))).unwrap_or_default();
+    let next = hold.wait_ms.map(|wait_ms| format!(", next attempt in {}", units::age(wait_ms))).unwrap_or_default();
     Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, names_or_none(&held)))
 }
 
@@ -82,5 +82,5 @@ fn of_silent(first: &Silent, missing: &[Silent], answering: usize) -> String {
     let more = missing.len() - 1;
     let others = if more > 0 { format!("{more} more are silent, ") } else { String::new() };
     let total = missing.len() + answering;
-    silent(&first.node, milliseconds(first.ago), &format!("{others}{answering} of {total} nodes go on without it"))
+    silent(&first.node, milliseconds(first.ago), &format!("{others}{answering} of {total} nodes continue without it"))
 }

@@ -45,9 +45,9 @@ fn print_reference(reference: &Reference) {
 /// The logins that an endpoint would get, so that a missing and a wrong login can be distinguished before a registry refuses.
 fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins) -> String {
     match (logins.is_empty(), none_because) {
-        (false, _) => format!("login: {endpoint} is shown the {}", logins.join(", then the ")),
-        (true, Some(why)) => format!("login: {endpoint} is shown none ({why})"),
-        (true, None) => format!("login: {endpoint} is shown none"),
+        (false, _) => format!("login: {endpoint} gets the {}", logins.join(", then the ")),
+        (true, Some(why)) => format!("login: {endpoint} gets none ({why})"),
+        (true, None) => format!("login: {endpoint} gets none"),
     }
 }
 

@@ -195,12 +195,17 @@ fn spared(figures: &Figures) {
     }
     let (by_rule, made, spared) = (figures.spared.by_rule, figures.spared.made, figures.spared.spared());
     output::fact("");
-    output::fact(&match spared {
-        0.. => format!("registries were spared {spared} failing attempts: kubelet's rule makes {by_rule}, the fleet made {made}"),
-        _ => {
-            format!("registries had {} failing attempts more: kubelet's rule makes {by_rule}, the fleet made {made}", spared.unsigned_abs())
-        }
-    });
+    output::fact(&failing_attempts(made, by_rule, spared));
+}
+
+/// The sentence on the failing attempts that were made, and on those that kubelet's back-off makes on each node by itself.
+fn failing_attempts(made: u64, by_rule: u64, spared: i64) -> String {
+    let difference = match spared {
+        0 => format!("as many as with kubelet's back-off alone ({by_rule})"),
+        1.. => format!("{spared} fewer than with kubelet's back-off alone ({by_rule})"),
+        _ => format!("{} more than with kubelet's back-off alone ({by_rule})", spared.unsigned_abs()),
+    };
+    format!("failing attempts: {made}, {difference}")
 }
 
 fn observed(figures: &Figures) {
@@ -211,14 +216,30 @@ fn observed(figures: &Figures) {
     }
     output::fact("");
     output::fact(&format!(
-        "attempts begun while a back-off entry held: {refused}; fleet.share = enforce refuses {} of them rightly (they failed), {} wrongly \
-         (they pulled)",
+        "attempts while a back-off entry was open: {refused}; fleet.share = enforce would have refused {} of them rightly (they failed) and \
+         {} wrongly (they succeeded)",
         observed.failed, observed.pulled
     ));
     if observed.entries_not_compared > 0 {
         output::fact(&format!(
-            "entries of a repository or a login: {}; events do not tell which attempts these concern",
+            "back-off entries about a repository or a login: {}; they are not compared, because events do not say which attempts they concern",
             observed.entries_not_compared
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failing_attempts_are_compared_with_kubelets_back_off() {
+        for (made, by_rule, spared, sentence) in [
+            (3, 9, 6, "failing attempts: 3, 6 fewer than with kubelet's back-off alone (9)"),
+            (9, 9, 0, "failing attempts: 9, as many as with kubelet's back-off alone (9)"),
+            (12, 9, -3, "failing attempts: 12, 3 more than with kubelet's back-off alone (9)"),
+        ] {
+            assert_eq!(failing_attempts(made, by_rule, spared), sentence);
+        }
     }
 }

@@ -175,20 +175,20 @@ fn one_node_that_is_silent() {
     let sample = || Sample::of(2).with(|answers| answers.silent = vec![silent(3, 252)]);
     assert_shown(
         sample,
-        &["n3 is silent for 4m12s", "is its agent running", "2 of 3 nodes go on without it", "connects again by itself"],
+        &["n3 has been silent for 4m12s", "is its agent running", "2 of 3 nodes continue without it", "reconnects automatically"],
         [
             r"
-n3 is silent for 4m12s: is its agent running,
-    and its bus connected? 2 of 3 nodes go on without it,
-    an agent that runs connects again by itself
+n3 has been silent for 4m12s: is its agent running,
+    and is its bus connected? 2 of 3 nodes continue without it,
+    a running agent reconnects automatically
 FLEET    prod-eu, 2 enforce, policy r41
 BUS      3 of 3 servers, 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
 PULLS    0 running, 0 waiting
 ",
             r"
-n3 is silent for 4m12s: is its agent running, and its bus connected? 2 of 3 nodes go on without it,
-    an agent that runs connects again by itself
+n3 has been silent for 4m12s: is its agent running, and is its bus connected? 2 of 3 nodes continue without it,
+    a running agent reconnects automatically
 FLEET    prod-eu, 2 enforce, policy r41
 BUS      3 of 3 servers, 4 ms
 NODES    3: 2 ready, 1 silent (n3 for 4m12s), version 0.1.0
@@ -201,8 +201,8 @@ PULLS    0 running, 0 waiting
 #[test]
 fn nodes_that_do_not_report_their_entries_are_counted() {
     let text = shown(Sample::of(9).with(|answers| answers.unanswered = (1..=6).map(node).collect()), 140);
-    assert!(text.starts_with("6 nodes did not report in time what holds pulls back, n1 first: is the agent busy"), "{text}");
-    assert!(text.contains("9: 9 ready, 6 did not report their entries (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
+    assert!(text.starts_with("n1, n2, n3, n4 and 2 more did not list back-off entries in time: is the agent busy"), "{text}");
+    assert!(text.contains("9: 9 ready, 6 did not list back-off entries (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
 }
 
 #[test]

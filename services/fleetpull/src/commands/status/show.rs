@@ -83,16 +83,18 @@ fn sentence(status: &Status) -> String {
     if let Some(row) = rows.first() {
         return sentence_of(row);
     }
-    if let (Some(node), true) = (nodes.unanswered.first(), nodes.unwell.is_empty()) {
-        let count = counted(nodes.unanswered.len() as u64, "node");
-        return format!("{count} did not report in time what holds pulls back, {node} first: is the agent busy, or of another version?");
+    if !nodes.unanswered.is_empty() && nodes.unwell.is_empty() {
+        let names = named_few(&nodes.unanswered);
+        return format!("{names} did not list back-off entries in time: is the agent busy, or of another version?");
     }
     match (nodes.unwell.first(), of_node) {
         (Some(Unwell { node, reason: None, since_ms }), _) => {
-            let others = format!("{} of {} nodes go on without it", nodes.total - nodes.silent, nodes.total);
+            let others = format!("{} of {} nodes continue without it", nodes.total - nodes.silent, nodes.total);
             silent(node, *since_ms, &others)
         }
-        (Some(Unwell { node, reason: Some(reason), since_ms }), _) => format!("{node} is degraded for {}: {reason}", units::age(*since_ms)),
+        (Some(Unwell { node, reason: Some(reason), since_ms }), _) => {
+            format!("{node} has been degraded for {}: {reason}", units::age(*since_ms))
+        }
         (None, Some(node)) => format!("all is well on {node}: nothing is held back"),
         (None, None) => {
             let well = format!("{} of {} nodes are ready, nothing is held back", nodes.ready, nodes.total);
@@ -110,11 +112,11 @@ pub(in crate::commands) fn without_a_bus(node: &NodeName, lost: &BusLoss) -> Str
     format!("{node} has no bus for {since}: {}, it uses kubelet's back-off and reconnects automatically", lost.reason)
 }
 
-/// The sentence on a silent node, on the other nodes, and how it reconnects.
+/// The sentence on a silent node: what to check, how the other nodes do, and how it reconnects.
 pub(in crate::commands) fn silent(node: &NodeName, since_ms: u64, others: &str) -> String {
     let since = units::age(since_ms);
     format!(
-        "{node} is silent for {since}: is its agent running, and its bus connected? {others}, an agent that runs connects again by itself"
+        "{node} has been silent for {since}: is its agent running, and is its bus connected? {others}, a running agent reconnects automatically"
     )
 }
 
@@ -203,8 +205,9 @@ fn nodes(nodes: &Nodes) -> String {
     let mut parts = vec![format!("{total}: {ready} ready")];
     parts.extend((*silent > 0).then(|| format!("{silent} silent ({})", named(true, *silent))));
     parts.extend((*degraded > 0).then(|| format!("{degraded} degraded ({})", named(false, *degraded))));
-    parts
-        .extend((!unanswered.is_empty()).then(|| format!("{} did not report their entries ({})", unanswered.len(), named_few(unanswered))));
+    parts.extend(
+        (!unanswered.is_empty()).then(|| format!("{} did not list back-off entries ({})", unanswered.len(), named_few(unanswered))),
+    );
     let mut versions: Vec<(&String, &u64)> = versions.iter().collect();
     versions.sort_by_key(|(version, count)| (std::cmp::Reverse(**count), *version));
     match versions.as_slice() {
