@@ -191,10 +191,8 @@ async fn put(reports: Arc<dyn KeyValue>, Stored { key, value, ttl }: Stored, wri
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use actors::bucket_spec;
-    use async_trait::async_trait;
     use bus::memory::MemoryBus;
-    use bus::{BucketStatus, Entry, KeyValueError, Messaging as _, SharedState as _, Snapshot};
-    use bytes::Bytes;
+    use bus::{Messaging as _, SharedState as _};
     use clock::Clock;
     use contract::know::{LEASES, REPORTS, SharedBucket};
     use contract::subject::Fleet;
