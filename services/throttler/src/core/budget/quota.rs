@@ -8,6 +8,7 @@ use std::time::Duration;
 use contract::NodeName;
 use contract::messages::throttler::{KnownLimits, RegistryLimit, all_used_up};
 
+pub(super) use self::learning::stated_length;
 use super::planted_bug::PlantedBug;
 
 /// The check waits until another node has been in contact for this long. A leader may have been elected while most nodes were cut off, and

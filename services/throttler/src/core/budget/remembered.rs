@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
 
-use super::WINDOW_MAX;
+use super::quota::stated_length;
 
 /// The most windows that are remembered; real registries state one or two.
 const WINDOWS_MAX: usize = 8;
@@ -41,8 +41,7 @@ impl Remembered {
         self.none_stated = false;
         self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|stated| stated.window_ms != limit.window_ms));
         for limit in known.limits.iter().take(WINDOWS_MAX.saturating_sub(self.limits.len())) {
-            let length = Duration::from_millis(limit.reset_ms.unwrap_or(limit.window_ms)).min(WINDOW_MAX);
-            self.limits.push((limit.clone(), now + length));
+            self.limits.push((limit.clone(), now + stated_length(limit)));
         }
     }
 
@@ -66,5 +65,39 @@ impl Remembered {
 
     pub(super) fn is_empty(&self) -> bool {
         !self.none_stated && self.limits.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::quota::{Out, Quota};
+    use super::*;
+
+    const HOUR: u64 = 3_600;
+    const YEAR: u64 = 365 * 24 * HOUR;
+
+    #[test]
+    fn node_and_leader_remember_a_limit_for_the_same_time() {
+        // The limit, its window and its reset in seconds, and how long it counts.
+        for (limit, window, reset, counts) in [
+            (100, 6 * HOUR, None, 6 * HOUR),
+            (100, 6 * HOUR, Some(30), 30),
+            (100, 0, Some(30), 30),
+            (100, 0, None, 60),
+            (0, 0, None, 60),
+            (100, 0, Some(YEAR), 24 * HOUR),
+            (100, YEAR, None, 24 * HOUR),
+            (0, 0, Some(YEAR), HOUR),
+        ] {
+            let stated =
+                RegistryLimit { limit, window_ms: window * 1_000, reset_ms: reset.map(|reset| reset * 1_000), ..RegistryLimit::default() };
+            let (mut node, mut leader) = (Remembered::default(), Quota::new(None));
+            node.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![stated.clone()] });
+            leader.learn(Duration::ZERO, &"n1".parse().expect("a name"), None, std::slice::from_ref(&stated), Out::default());
+            let left = |known: KnownLimits| known.limits.iter().map(|limit| limit.reset_ms).collect::<Vec<_>>();
+            let expected = vec![Some(counts * 1_000)];
+            assert_eq!(left(node.known(Duration::ZERO)), expected, "node: {stated:?}");
+            assert_eq!(left(leader.known(Duration::ZERO, Out::default())), expected, "leader: {stated:?}");
+        }
     }
 }

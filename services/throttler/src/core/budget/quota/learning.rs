@@ -184,7 +184,8 @@ impl Quota {
     }
 }
 
-fn stated_length(limit: &RegistryLimit) -> Duration {
+/// How long a limit counts from when it was stated, for a leader and for a node that remembers it for the next leader.
+pub(in crate::core::budget) fn stated_length(limit: &RegistryLimit) -> Duration {
     // A limit without a size states only when the registry may be asked again, as `Retry-After` does.
     let most = if limit.limit == 0 { RETRY_AFTER_MAX } else { WINDOW_MAX };
     let stated = match (limit.reset_ms, limit.window_ms) {
