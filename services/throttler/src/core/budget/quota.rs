@@ -43,7 +43,12 @@ enum Stated {
 }
 
 /// The source that the registry counts as one, if it names one, and the window's length as it states it, in milliseconds.
-type WindowKey = (Option<String>, u64);
+pub(super) type WindowKey = (Option<String>, u64);
+
+/// The window that a limit is about.
+pub(super) fn window_key(limit: &RegistryLimit) -> WindowKey {
+    (limit.source.clone(), limit.window_ms)
+}
 
 #[derive(Clone, Debug)]
 struct Window {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
 
-use super::quota::stated_length;
+use super::quota::{stated_length, window_key};
 
-/// The most windows that are remembered; real registries state one or two.
+/// The most windows that are remembered; real registries state one or two. For one more, the oldest is forgotten.
 const WINDOWS_MAX: usize = 8;
 
 /// The limits of one owner.
@@ -22,10 +22,7 @@ impl Remembered {
     /// knows of other nodes' pulls.
     pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
         let less = |limit: &RegistryLimit| {
-            let known = self
-                .limits
-                .iter()
-                .find(|(known, over)| (&known.source, known.window_ms) == (&limit.source, limit.window_ms) && now < *over);
+            let known = self.limits.iter().find(|(known, over)| window_key(known) == window_key(limit) && now < *over);
             known.filter(|(known, _)| known.remaining < limit.remaining).map_or(limit.remaining, |(known, _)| known.remaining)
         };
         let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
@@ -39,10 +36,10 @@ impl Remembered {
             return;
         }
         self.none_stated = false;
-        self.limits.retain(|(limit, over)| now < *over && known.limits.iter().all(|stated| stated.window_ms != limit.window_ms));
-        for limit in known.limits.iter().take(WINDOWS_MAX.saturating_sub(self.limits.len())) {
-            self.limits.push((limit.clone(), now + stated_length(limit)));
-        }
+        self.limits.retain(|(limit, over)| now < *over && !is_replaced(limit, &known.limits));
+        let stated = known.limits.iter().take(WINDOWS_MAX);
+        self.limits.drain(..(self.limits.len() + stated.len()).saturating_sub(WINDOWS_MAX));
+        self.limits.extend(stated.map(|limit| (limit.clone(), now + stated_length(limit))));
     }
 
     pub(super) fn known(&self, now: Duration) -> KnownLimits {
@@ -68,6 +65,14 @@ impl Remembered {
     }
 }
 
+/// True if newer limits state the same window, or name sources and not this one: the registry then counts this node as another source.
+fn is_replaced(known: &RegistryLimit, stated: &[RegistryLimit]) -> bool {
+    let same_window = stated.iter().any(|limit| window_key(limit) == window_key(known));
+    let mut sources = stated.iter().filter_map(|limit| limit.source.as_ref()).peekable();
+    let other_source = known.source.as_ref().is_some_and(|source| sources.peek().is_some() && sources.all(|other| other != source));
+    same_window || other_source
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::quota::{Out, Quota};
@@ -75,6 +80,59 @@ mod tests {
 
     const HOUR: u64 = 3_600;
     const YEAR: u64 = 365 * 24 * HOUR;
+
+    #[test]
+    fn limit_replaces_what_is_known_of_the_same_window_and_of_other_sources() {
+        const MINUTE: u64 = 60_000;
+        type Window = (Option<&'static str>, u64);
+        let (common, of_a, of_b, of_a_short) =
+            ((None, 360 * MINUTE), (Some("A"), 360 * MINUTE), (Some("B"), 360 * MINUTE), (Some("A"), MINUTE));
+        // What is known, what is stated then, and what is known after that.
+        let table: [(&[Window], &[Window], &[Window]); 7] = [
+            (&[common], &[common], &[common]),
+            (&[common], &[of_a], &[common, of_a]),
+            (&[of_a], &[common], &[of_a, common]),
+            (&[of_a], &[of_a_short], &[of_a, of_a_short]),
+            // A leader that does not know the node's source sends the windows of all sources. The node's next pull states its own.
+            (&[common, of_a, of_b], &[of_b], &[common, of_b]),
+            // The node is behind another address now.
+            (&[of_a, of_a_short], &[of_b], &[of_b]),
+            (&[of_a], &[of_a, of_b], &[of_a, of_b]),
+        ];
+        let limits = |windows: &[Window]| {
+            let limit = |(source, window_ms): &Window| RegistryLimit {
+                source: source.map(str::to_owned),
+                limit: 100,
+                remaining: 9,
+                window_ms: *window_ms,
+                reset_ms: None,
+            };
+            windows.iter().map(limit).collect::<Vec<_>>()
+        };
+        for (known, stated, after) in table {
+            for first_hand in [true, false] {
+                let mut remembered = Remembered::default();
+                remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(known) });
+                if first_hand {
+                    remembered.learn_first_hand(Duration::ZERO, &limits(stated));
+                } else {
+                    remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(stated) });
+                }
+                let found: Vec<_> = remembered.known(Duration::ZERO).limits.iter().map(window_key).collect();
+                assert_eq!(found, limits(after).iter().map(window_key).collect::<Vec<_>>(), "{known:?}, then {stated:?}, {first_hand}");
+            }
+        }
+    }
+
+    #[test]
+    fn limit_is_remembered_although_a_leader_has_sent_those_of_many_sources() {
+        let of_source = |number: u64| RegistryLimit { source: Some(format!("s{number}")), window_ms: 60_000, ..RegistryLimit::default() };
+        let mut remembered = Remembered::default();
+        remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: (0..64).map(of_source).collect() });
+        remembered.learn_first_hand(Duration::ZERO, &[RegistryLimit { source: None, ..of_source(0) }]);
+        let known = remembered.known(Duration::ZERO).limits;
+        assert_eq!((known.len(), known.last().map(|last| last.source.clone())), (WINDOWS_MAX, Some(None)));
+    }
 
     #[test]
     fn node_and_leader_remember_a_limit_for_the_same_time() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::throttler::RegistryLimit;
 use contract::{NodeName, RETRY_AFTER_MAX};
 
-use super::{Out, Quota, Stated, Window};
+use super::{Out, Quota, Stated, Window, window_key};
 use crate::core::budget::WINDOW_MAX;
 
 /// A registry that does not state its window's length is asked again after this.
@@ -125,7 +125,7 @@ impl Quota {
             reporters: BTreeSet::from([node.clone()]),
             alone_for: LONE_REPORT_COUNTS_FOR,
         };
-        let key = (limit.source.clone(), limit.window_ms);
+        let key = window_key(limit);
         let Some(window) = self.windows.get_mut(&key) else {
             if limit.remaining == 0 && self.distrusted.contains_key(node) {
                 return;
