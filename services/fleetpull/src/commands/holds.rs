@@ -132,8 +132,8 @@ fn spent_quota(state: &BudgetState) -> Option<SpentQuota> {
     Some(SpentQuota { limit, wait_ms: hold(state)?.wait_ms? })
 }
 
-/// The quota that stops every source, as the budget leader judges it too: see [`all_used_up`]. Of several that reset at the same time, the
-/// last one of the first source.
+/// The quota that stops every source for the longest time, as the budget leader judges it too: see [`all_used_up`]. Of several quotas of a
+/// source that reset at the same time, the last one.
 pub(super) fn used_up(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
     let resets = limits.iter().enumerate().map(|(place, limit)| {
         let source = limit.source.as_deref();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn budget_delays_by_its_quota_and_its_queue() {
-        let table: [(BudgetState, Option<Expected>); 7] = [
+        let table: [(BudgetState, Option<Expected>); 8] = [
             (budget(vec![], &[]), None),
             (budget(vec![limit(None, 1, 52_000)], &[]), None),
             (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "quota 0 of 100 left per 60s, resets in 52s"))),
@@ -194,6 +194,10 @@ mod tests {
             (
                 budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 0, 1_000)], &[]),
                 Some((Some(1_000), "quota 0 of 100 left per 60s, resets in 1s")),
+            ),
+            (
+                budget(vec![limit(None, 0, 1_000), limit(Some("a"), 0, 52_000)], &[]),
+                Some((Some(52_000), "quota 0 of 100 left per 60s, resets in 52s")),
             ),
         ];
         for (state, expected) in table {

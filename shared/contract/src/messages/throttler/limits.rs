@@ -25,8 +25,8 @@ pub struct RegistryLimit {
 /// Whether used-up limits stop all pulls; if so, when they allow one again. A limit without a source concerns all pulls, any other one the
 /// pulls of its source. `limits`: the source of each, and when it resets if it is used up.
 ///
-/// A used-up limit without a source stops all pulls. Otherwise each source must have used up one of its own: then the source that resets
-/// first decides.
+/// A used-up limit without a source stops all pulls. So do limits of all sources, until the source that resets first allows a pull. Of the
+/// two, the one that resets later is returned.
 #[must_use]
 pub fn all_used_up<'a, T: Ord>(limits: impl IntoIterator<Item = (Option<&'a str>, Option<T>)>) -> Option<T> {
     let mut by_source: BTreeMap<Option<&str>, Option<T>> = BTreeMap::new();
@@ -35,7 +35,7 @@ pub fn all_used_up<'a, T: Ord>(limits: impl IntoIterator<Item = (Option<&'a str>
         *last = last.take().max(resets);
     }
     let common = by_source.remove(&None).flatten();
-    common.or_else(|| by_source.into_values().min().flatten())
+    common.max(by_source.into_values().min().flatten())
 }
 
 /// A node's knowledge of an owner's limits, from its own pulls and from the leader.
@@ -87,14 +87,17 @@ mod tests {
 
     #[test]
     fn all_pulls_stop_if_a_common_limit_or_one_of_each_source_is_used_up() {
-        let table: [(&[Limit], Option<u64>); 7] = [
+        let table: [(&[Limit], Option<u64>); 10] = [
             (&[], None),
             (&[(None, None)], None),
             (&[(None, Some(5)), (None, Some(9)), (None, None)], Some(9)),
             (&[(Some("a"), Some(5)), (Some("b"), None)], None),
             (&[(Some("a"), Some(5)), (Some("a"), None), (Some("a"), Some(9)), (Some("b"), Some(7))], Some(7)),
             (&[(Some("a"), Some(5)), (None, None)], Some(5)),
-            (&[(Some("a"), Some(9)), (None, Some(3))], Some(3)),
+            (&[(Some("a"), Some(9)), (None, Some(3))], Some(9)),
+            (&[(Some("a"), Some(3)), (None, Some(9))], Some(9)),
+            (&[(Some("a"), Some(9)), (Some("b"), Some(7)), (None, Some(3))], Some(7)),
+            (&[(Some("a"), Some(9)), (Some("b"), None), (None, Some(3))], Some(3)),
         ];
         for (limits, expected) in table {
             assert_eq!(all_used_up(limits.iter().copied()), expected, "{limits:?}");
