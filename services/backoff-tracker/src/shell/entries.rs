@@ -7,7 +7,6 @@ use actix::{Context, Handler, Message};
 use contract::FailureClass;
 
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::Binding;
 
 /// Asks how many entries refuse all nodes. Sent only by the agent of this process.
 #[derive(Clone, Copy, Debug, Message)]
@@ -30,7 +29,7 @@ impl Handler<CountEntries> for BackoffTracker {
         let now = self.clock.now().monotonic;
         let Core::Sharing(knowledge) = &self.core else { return actix::MessageResult(OpenEntries::default()) };
         let mut open = OpenEntries::default();
-        for entry in knowledge.entries(now).iter().filter(|entry| entry.binding == Binding::Everybody) {
+        for entry in knowledge.entries(now).iter().filter(|entry| entry.refuses_all()) {
             let key = (entry.backoff_key.view().registry.clone(), entry.backoff_key.class());
             *open.by_registry.entry(key).or_default() += 1;
             open.oldest = open.oldest.max(now.saturating_sub(entry.failing_since));

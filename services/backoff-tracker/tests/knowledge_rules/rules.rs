@@ -67,6 +67,18 @@ fn a_missing_image_binds_at_once_but_briefly_if_one_node_reports_it() {
 }
 
 #[test]
+fn reporter_and_others_list_an_unconfirmed_entry_alike_although_it_refuses_only_the_reporter() {
+    for (reporter, unconfirmed) in [("me", false), ("n1", true)] {
+        let mut node = Node::of(1_000);
+        node.receive(reporter, image(), failed(1));
+        node.ask();
+        assert_eq!(node.held().unconfirmed, unconfirmed, "reported by {reporter}");
+        let listed = node.core.list(node.now);
+        assert_eq!(listed.iter().map(|entry| entry.binds.as_str()).collect::<Vec<_>>(), ["unconfirmed"], "reported by {reporter}");
+    }
+}
+
+#[test]
 fn when_an_entry_is_due_its_lease_decides_who_probes() {
     let mut node = Node::of(1_000);
     node.receive("n1", image(), failed(1));

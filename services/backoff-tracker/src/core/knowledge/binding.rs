@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::View;
 
 use super::backoff_key::BackoffKeyId;
-use super::entry::{Binding, Entry, UNCONFIRMED_FOR, Viewpoint};
+use super::entry::{Entry, UNCONFIRMED_FOR, Viewpoint};
 use super::node::Knowledge;
 use super::planted_bug::PlantedBug;
 use super::target::TargetKeys;
@@ -23,7 +23,7 @@ impl Knowledge {
         if self.is_without_bus() {
             return 0;
         }
-        let holds = |entry: &Entry| entry.binding == Binding::Everybody && !self.exemptions.holds(now, entry.backoff_key.view());
+        let holds = |entry: &Entry| entry.refuses_all() && !self.exemptions.holds(now, entry.backoff_key.view());
         self.entries(now).iter().filter(|entry| holds(entry)).count()
     }
 
@@ -43,7 +43,7 @@ impl Knowledge {
     /// they are and however often their reporters repeat them.
     pub(super) fn binding(&self, now: Duration, asked_at: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
         let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
-        let entries = target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(binds);
+        let entries = target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(Entry::refuses_all);
         let bounded = |mut entry: Entry| {
             if entry.is_unconfirmed() && !believes_anyone {
                 entry.next_attempt = entry.next_attempt.min(asked_at + UNCONFIRMED_FOR);
@@ -55,7 +55,7 @@ impl Knowledge {
 
     /// The first entry of these keys that this node reports and that refuses all nodes.
     pub(super) fn binding_of(&self, now: Duration, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> Option<Entry> {
-        let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.binding == Binding::Everybody);
+        let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.refuses_all());
         if self.is_without_bus() { None } else { backoff_keys.find_map(shared) }
     }
 
@@ -63,10 +63,6 @@ impl Knowledge {
     pub(super) fn is_exempt(&self, now: Duration, view: &View) -> bool {
         self.exemptions.holds(now, view)
     }
-}
-
-fn binds(entry: &Entry) -> bool {
-    entry.binding == Binding::Everybody
 }
 
 /// Of the entries that refuse a request, the one that does so the longest.

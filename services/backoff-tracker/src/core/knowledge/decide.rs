@@ -7,7 +7,7 @@ use contract::Stage;
 use super::backoff_key::BackoffKeyId;
 use super::binding::not_due;
 use super::clearance_leases::Clearance;
-use super::entry::{Binding, Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
+use super::entry::{Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
 use super::fleet::purpose;
 use super::input::{Decision, Duty, Effect, Refusal};
 use super::lease::{LeaseName, RequestId};
@@ -145,7 +145,7 @@ impl Knowledge {
         self.lease_waits.forget(&request.target_keys.ids);
         let steps = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
             // An entry that does not refuse all nodes yet is the same first failure, seen by one more node.
-            let step = if entry.binding == Binding::Everybody { entry.step + 1 } else { entry.step };
+            let step = if entry.refuses_all() { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
         });
         let (duty, until) = (running.duty, running.until);

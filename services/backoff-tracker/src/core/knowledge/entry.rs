@@ -147,6 +147,12 @@ impl Entry {
         self.succeeded.unwrap_or(self.newest.attempt)
     }
 
+    /// Whether it refuses all nodes until the next attempt.
+    #[must_use]
+    pub fn refuses_all(&self) -> bool {
+        self.binding == Binding::Everybody
+    }
+
     /// Whether one other node alone reports it. Such an entry delays attempts by [`UNCONFIRMED_FOR`] at most and refuses none: that node may
     /// itself be the cause.
     pub(super) fn is_unconfirmed(&self) -> bool {

@@ -103,7 +103,7 @@ impl Knowledge {
             .iter()
             .filter(|backoff_key| !self.is_exempt(now, backoff_key.view()))
             .filter_map(|backoff_key| self.entry(now, backoff_key.id()));
-        let binding = entries.filter(|entry| entry.binding == Binding::Everybody && !self.is_without_bus());
+        let binding = entries.filter(|entry| entry.refuses_all() && !self.is_without_bus());
         binding.map(|entry| entry.next_attempt.saturating_sub(now)).max()
     }
 
@@ -156,7 +156,7 @@ impl Knowledge {
         let entry_query = EntryQuery::of(name);
         let mut named = self.entries(now);
         named.retain(|entry| entry_query.names(&self.listed(now, entry)));
-        named.sort_by_key(|entry| (entry.binding == Binding::Reporters, Reverse(entry.next_attempt)));
+        named.sort_by_key(|entry| (!entry.refuses_all(), Reverse(entry.next_attempt)));
         named.truncate(MAX_KEYS_CLEARED);
         let of_image = self
             .replica
@@ -221,7 +221,8 @@ impl Knowledge {
     }
 }
 
-/// The nodes that an entry refuses, in one word.
+/// The nodes that an entry refuses, in one word. All nodes list the same word, the reporter included, because a list of the fleet shows an
+/// entry as any one of its holders sends it.
 fn binds(entry: &Entry) -> &'static str {
     match entry.binding {
         Binding::Reporters => "reporters",
