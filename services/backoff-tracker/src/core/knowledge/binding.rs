@@ -39,18 +39,22 @@ impl Knowledge {
         Viewpoint { node: &self.node, now, alive_in_zone, alive, trusts_anyone, endless }
     }
 
-    /// The entries that refuse this node an attempt at the image. Unconfirmed ones delay a request by [`UNCONFIRMED_FOR`] in all, however many
-    /// they are and however often their reporters repeat them.
+    /// The entries that refuse this node an attempt at the image.
     pub(super) fn binding(&self, now: Duration, asked_at: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
+        let entries = target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
+        self.refusing(asked_at, entries).collect()
+    }
+
+    /// Those of these entries that refuse this node an attempt for a request of the time `asked_at`. Unconfirmed ones delay a request by
+    /// [`UNCONFIRMED_FOR`] in all, however many they are and however often their reporters repeat them.
+    pub(super) fn refusing(&self, asked_at: Duration, entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = Entry> {
         let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
-        let entries = target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).filter(Entry::refuses_all);
-        let bounded = |mut entry: Entry| {
+        entries.filter(Entry::refuses_all).map(move |mut entry| {
             if entry.is_unconfirmed() && !believes_anyone {
                 entry.next_attempt = entry.next_attempt.min(asked_at + UNCONFIRMED_FOR);
             }
             entry
-        };
-        entries.map(bounded).collect()
+        })
     }
 
     /// The first entry of these keys that this node reports and that refuses all nodes.

@@ -98,13 +98,15 @@ impl Knowledge {
 
     /// How long entries refuse a pull that failed by a cause; none if the node's own rule decides.
     fn decided(&self, now: Duration, cause: &Cause) -> Option<Duration> {
+        if self.is_without_bus() {
+            return None;
+        }
         let entries = cause
             .backoff_keys
             .iter()
             .filter(|backoff_key| !self.is_exempt(now, backoff_key.view()))
             .filter_map(|backoff_key| self.entry(now, backoff_key.id()));
-        let binding = entries.filter(|entry| entry.refuses_all() && !self.is_without_bus());
-        binding.map(|entry| entry.next_attempt.saturating_sub(now)).max()
+        self.refusing(now, entries).map(|entry| entry.next_attempt.saturating_sub(now)).max()
     }
 
     /// Whether the fleet policy makes nodes only observe.
