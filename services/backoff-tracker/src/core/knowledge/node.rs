@@ -40,6 +40,8 @@ pub struct Knowledge {
     pub(super) leases: Leases,
     pub(super) lease_waits: LeaseWaits,
     pub(super) local: Tracker,
+    /// The policy of the node's own rule.
+    pub(super) policy: BackoffPolicy,
     pub(super) floors: Floors,
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
@@ -68,6 +70,7 @@ impl Knowledge {
             leases: Leases::default(),
             lease_waits: LeaseWaits::default(),
             local: Tracker::new(policy),
+            policy,
             floors: Floors::new(policy),
             retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),

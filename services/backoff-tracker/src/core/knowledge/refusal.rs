@@ -8,7 +8,6 @@ use super::entry::Entry;
 use super::input::Refusal;
 use super::node::{Knowledge, MAX_REQUESTS};
 use super::planted_bug::PlantedBug;
-use crate::core::delays::BackoffPolicy;
 use crate::core::floor::OwnFailure;
 
 impl Knowledge {
@@ -35,7 +34,7 @@ impl Knowledge {
             learned_by: self.node.clone(),
             learned_ago: Duration::ZERO,
             trace: None,
-            next_attempt: now + BackoffPolicy::default().initial,
+            next_attempt: now + self.policy.initial,
             unconfirmed: false,
             entry: None,
         }
@@ -53,5 +52,20 @@ pub(super) fn refusal_by(now: Duration, entry: &Entry) -> Refusal {
         next_attempt: entry.next_attempt,
         unconfirmed: entry.is_unconfirmed(),
         entry: Some(entry.backoff_key.id()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::BackoffPolicy;
+
+    #[test]
+    fn request_too_many_is_refused_for_the_first_delay_of_the_nodes_policy() {
+        let second = Duration::from_secs(1);
+        for policy in [BackoffPolicy::default(), BackoffPolicy { initial: 3 * second, max: 60 * second }] {
+            let knowledge = Knowledge::new("me".parse().expect("a name"), policy);
+            assert_eq!(knowledge.no_room(100 * second).next_attempt, 100 * second + policy.initial);
+        }
     }
 }
