@@ -45,6 +45,13 @@ struct Pause {
     backoff_keys: Vec<BackoffKeyId>,
 }
 
+impl Pause {
+    /// Whether its failures still count.
+    fn counts(&self, now: Duration) -> bool {
+        now < self.until + FORGOTTEN_AFTER
+    }
+}
+
 impl RetryPauses {
     /// The registry has sent `Retry-After` with a failure. The latest end counts.
     pub(super) fn stay_away(&mut self, budget: BackoffKeyId, until: Duration, failure: &Arc<OwnFailure>) {
@@ -64,17 +71,25 @@ impl RetryPauses {
         let now = failure.at;
         let failures = self.failures(now, key) + 1;
         let until = now + if failures == 1 { FIRST } else { FURTHER };
-        if self.keys.len() >= MAX_KEYS {
-            self.keys.retain(|_, pause| now < pause.until);
+        if self.keys.len() >= MAX_KEYS && !self.keys.contains_key(key) {
+            self.make_room(now);
         }
-        if self.keys.len() < MAX_KEYS {
-            self.keys.insert(key.clone(), Pause { until, failure: Arc::clone(failure), failures, backoff_keys });
+        self.keys.insert(key.clone(), Pause { until, failure: Arc::clone(failure), failures, backoff_keys });
+    }
+
+    /// Drops the images whose failures no longer count; if there are none, the image whose last failure is the oldest.
+    fn make_room(&mut self, now: Duration) {
+        self.keys.retain(|_, pause| pause.counts(now));
+        if self.keys.len() >= MAX_KEYS
+            && let Some(oldest) = self.keys.iter().min_by_key(|(_, pause)| pause.failure.at).map(|(key, _)| key.clone())
+        {
+            self.keys.remove(&oldest);
         }
     }
 
     /// How often in a row an image has failed while others were served.
     pub(super) fn failures(&self, now: Duration, key: &LocalKey) -> u32 {
-        self.keys.get(key).filter(|pause| now < pause.until + FORGOTTEN_AFTER).map_or(0, |pause| pause.failures)
+        self.keys.get(key).filter(|pause| pause.counts(now)).map_or(0, |pause| pause.failures)
     }
 
     /// Until when an image on this budget is not attempted, and because of which failure.
@@ -132,6 +147,33 @@ mod tests {
         assert_eq!(fail(&mut pauses, 1), Some(1));
         assert_eq!(until(&pauses, now, BUDGET, "b"), None);
         assert_eq!(until(&pauses, now + Duration::from_secs(2), BUDGET, "a"), None);
+    }
+
+    #[test]
+    fn full_memory_forgets_what_no_longer_counts_then_the_oldest() {
+        // Neither the first nor the last by name.
+        const OLDEST: usize = MAX_KEYS / 2;
+        // At which second that image failed, and the others; when one more fails; and how many are forgotten then.
+        for (oldest, others, one_more, forgotten) in [(100, 102, 103, 1), (100, 110, 400, 1), (100, 110, 702, 1), (100, 100, 702, MAX_KEYS)]
+        {
+            let (mut pauses, second) = (RetryPauses::default(), Duration::from_secs(1));
+            let fail = |pauses: &mut RetryPauses, image: usize, at_second: u32| {
+                pauses.failed(&key(&format!("a{image}")), vec![BUDGET], &at(at_second * second));
+            };
+            fail(&mut pauses, OLDEST, oldest);
+            for image in (0..MAX_KEYS).filter(|image| *image != OLDEST) {
+                fail(&mut pauses, image, others);
+            }
+            fail(&mut pauses, MAX_KEYS, one_more);
+            let now = one_more * second;
+            let failures = |image: usize| pauses.failures(now, &key(&format!("a{image}")));
+            assert_eq!((0..MAX_KEYS).filter(|image| failures(*image) == 0).count(), forgotten, "one more at {one_more} s");
+            assert_eq!((failures(OLDEST), failures(MAX_KEYS)), (0, 1), "one more at {one_more} s");
+            // An image that is remembered takes no more room.
+            fail(&mut pauses, MAX_KEYS, one_more + 1);
+            assert_eq!(pauses.failures(now, &key(&format!("a{MAX_KEYS}"))), 2);
+            assert!(pauses.keys.len() <= MAX_KEYS);
+        }
     }
 
     #[test]
