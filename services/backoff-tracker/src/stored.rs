@@ -90,8 +90,7 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) ->
 
 fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
     let clear: StoredClear = decode(value).ok()?;
-    let backoff_key = |text: &String| u128::from_str_radix(text, 16).ok().map(BackoffKeyId);
-    let backoff_keys = clear.backoff_keys.iter().take(MAX_KEYS_CLEARED).filter_map(backoff_key).collect();
+    let backoff_keys = clear.backoff_keys.iter().take(MAX_KEYS_CLEARED).filter_map(|text| BackoffKeyId::parse(text)).collect();
     Some(Input::Cleared { image: clear.image, backoff_keys, age: stored.age_of(clear.age_ms, clear.written_ms) })
 }
 
@@ -172,6 +171,16 @@ fn about(stored: StoredAbout) -> Option<About> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clear_of_ids_that_cannot_be_read_clears_the_others() {
+        let id = BackoffKeyId(7);
+        let unreadable = ["", "7", "not hexadecimal"].map(str::to_owned);
+        let backoff_keys = unreadable.into_iter().chain([id.to_string(), format!("0{id}")]).collect();
+        let value = contract::know::encode(&StoredClear { backoff_keys, ..StoredClear::default() }).expect("it is small");
+        let input = cleared(&value, Stored { age: Duration::ZERO, at: None });
+        assert!(matches!(&input, Some(Input::Cleared { backoff_keys, .. }) if *backoff_keys == [id]), "{input:?}");
+    }
 
     #[test]
     fn the_time_that_a_report_waited_in_a_connection_counts_as_age() {

@@ -100,6 +100,15 @@ pub enum Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackoffKeyId(pub u128);
 
+impl BackoffKeyId {
+    /// Reads an id as it is displayed; none if the text is not 32 hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(Self)
+    }
+}
+
 impl fmt::Display for BackoffKeyId {
     /// 32 hexadecimal digits, as in answers, events and stored clears.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -328,6 +337,19 @@ mod tests {
     fn an_id_never_changes_between_versions() {
         let about = About::Reference { reference: "registry.example/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
         assert_eq!(BackoffKey::new(view(), about).id().to_string(), "316e2d029ab1c464307b9b74a4007f6a");
+    }
+
+    #[test]
+    fn only_32_hex_digits_are_an_id() {
+        let id = BackoffKey::new(view(), About::Registry).id();
+        assert_eq!(BackoffKeyId::parse(&id.to_string()), Some(id));
+        assert_eq!(BackoffKeyId::parse(&id.to_string().to_uppercase()), Some(id), "an operator may type it so");
+        assert_eq!(BackoffKeyId::parse(&"0".repeat(32)), Some(BackoffKeyId(0)));
+        let digits = |count: usize| "1".repeat(count);
+        let others = [digits(0), digits(1), digits(31), digits(33), format!("+{}", digits(31)), digits(31) + "g", "é".repeat(16)];
+        for text in others {
+            assert_eq!(BackoffKeyId::parse(&text), None, "{text:?}");
+        }
     }
 
     #[test]

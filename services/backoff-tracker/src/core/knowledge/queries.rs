@@ -148,8 +148,8 @@ impl Knowledge {
     /// What a clear applies to, given a key as listed or an image; of an image, all its listed entries. None if the text is neither.
     #[must_use]
     pub fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
-        let backoff_key = u128::from_str_radix(what, 16).ok().filter(|_| what.len() == 32).map(BackoffKeyId);
-        if let Some(backoff_key) = backoff_key.filter(|backoff_key| self.replica.backoff_keys().any(|known| known == *backoff_key)) {
+        let is_known = |backoff_key: &BackoffKeyId| self.replica.backoff_keys().any(|known| known == *backoff_key);
+        if let Some(backoff_key) = BackoffKeyId::parse(what).filter(is_known) {
             return Some(Clearing { image: None, backoff_keys: vec![backoff_key] });
         }
         // Other nodes may refuse an image that this node knows nothing about.
