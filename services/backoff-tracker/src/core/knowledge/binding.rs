@@ -31,6 +31,11 @@ impl Knowledge {
         self.replica.entry(backoff_key, self.viewpoint(now))
     }
 
+    /// The entries of all keys that can refuse a target, broadest first.
+    pub(super) fn entries_of(&self, now: Duration, target_keys: &TargetKeys) -> impl Iterator<Item = Entry> {
+        target_keys.ids.iter().filter_map(move |backoff_key| self.entry(now, *backoff_key))
+    }
+
     pub(super) fn viewpoint(&self, now: Duration) -> Viewpoint<'_> {
         let trusts_anyone = self.has(PlantedBug::TrustsEveryReporter);
         let known = |nodes: usize| if self.fleet.in_zone.is_some() { nodes.max(1) } else { usize::MAX };
@@ -41,8 +46,7 @@ impl Knowledge {
 
     /// The entries that refuse this node an attempt at the image.
     pub(super) fn binding(&self, now: Duration, asked_at: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
-        let entries = target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
-        self.refusing(asked_at, entries).collect()
+        self.refusing(asked_at, self.entries_of(now, target_keys)).collect()
     }
 
     /// Those of these entries that refuse this node an attempt for a request of the time `asked_at`. Unconfirmed ones delay a request by

@@ -145,7 +145,7 @@ impl Knowledge {
     pub(super) fn waits_until(&mut self, now: Duration, request: &Request, backoff_key: BackoffKeyId, quiet: Option<Stage>) -> Duration {
         let backoff_key =
             if backoff_key == request.target_keys.endpoint && quiet == Some(Stage::Blob) { request.target_keys.blobs } else { backoff_key };
-        let entries = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key));
+        let entries = self.entries_of(now, &request.target_keys);
         let failures = entries.flat_map(|entry| [Some((entry.failed_at, entry.newest.reporter.clone())), entry.before]).flatten();
         let results: Vec<_> = failures.chain(self.replica.newest_successes(backoff_key)).collect();
         self.lease_waits.until(now, backoff_key, &results)

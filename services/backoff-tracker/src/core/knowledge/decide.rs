@@ -143,7 +143,7 @@ impl Knowledge {
             return request.refuse(refusal);
         }
         self.lease_waits.forget(&request.target_keys.ids);
-        let steps = request.target_keys.ids.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| {
+        let steps = self.entries_of(now, &request.target_keys).map(|entry| {
             // An entry that does not refuse all nodes yet is the same first failure, seen by one more node.
             let step = if entry.refuses_all() { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
