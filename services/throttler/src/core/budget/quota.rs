@@ -154,18 +154,29 @@ impl Quota {
         }
     }
 
+    /// The value of each source: of its windows, the value with the highest rank. The first one is that of the windows without a source,
+    /// which apply to all.
+    fn by_source<T, R: Ord>(&self, of_window: impl Fn(&Window) -> T, rank: impl Fn(&T) -> R) -> (Option<T>, BTreeMap<&String, T>) {
+        let mut common: Option<T> = None;
+        let mut of_sources: BTreeMap<&String, Option<T>> = BTreeMap::new();
+        for ((source, _), window) in &self.windows {
+            let value = of_window(window);
+            let known = match source {
+                None => &mut common,
+                Some(source) => of_sources.entry(source).or_insert(None),
+            };
+            if known.as_ref().is_none_or(|known| rank(&value) > rank(known)) {
+                *known = Some(value);
+            }
+        }
+        (common, of_sources.into_iter().filter_map(|(source, value)| Some((source, value?))).collect())
+    }
+
     /// Each source has its own windows, and windows without a source apply to all. Nodes of a source without room are passed over. A node
     /// whose source is not known may be granted a permit while any source has room.
     fn room_by_sources(&self, now: Duration, out: Out) -> Allowance {
-        let mut rooms: BTreeMap<Option<&String>, Allowance> = BTreeMap::new();
-        for ((source, _), window) in &self.windows {
-            let room = self.room_in(now, window, out);
-            let known = rooms.entry(source.as_ref()).or_insert(Allowance::Yes);
-            if severity(&room) > severity(known) {
-                *known = room;
-            }
-        }
-        let common = rooms.remove(&None).unwrap_or(Allowance::Yes);
+        let (common, rooms) = self.by_source(|window| self.room_in(now, window, out), severity);
+        let common = common.unwrap_or(Allowance::Yes);
         let all_full = !rooms.is_empty() && rooms.values().all(|room| matches!(room, Allowance::No(_)));
         if common != Allowance::Yes || all_full {
             let soonest = rooms.into_values().min_by_key(severity).unwrap_or(Allowance::Yes);
@@ -176,9 +187,7 @@ impl Quota {
             match room {
                 Allowance::Yes => {}
                 Allowance::Except(reporters) => passed_over.extend(reporters),
-                Allowance::No(_) => {
-                    passed_over.extend(self.sources.iter().filter(|(_, of)| Some(*of) == source).map(|(node, _)| node.clone()))
-                }
+                Allowance::No(_) => passed_over.extend(self.sources.iter().filter(|(_, of)| *of == source).map(|(node, _)| node.clone())),
             }
         }
         if passed_over.is_empty() { Allowance::Yes } else { Allowance::Except(passed_over) }
@@ -221,15 +230,9 @@ impl Quota {
             let windows = (ahead - left).checked_div(window.limit).unwrap_or(0);
             window.resets.saturating_sub(now).saturating_add(window.length.saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX)))
         };
-        let own = self.sources.get(node);
-        let mut waits: BTreeMap<Option<&String>, Duration> = BTreeMap::new();
-        for ((source, _), window) in &self.windows {
-            let wait = waits.entry(source.as_ref()).or_default();
-            *wait = (*wait).max(wait_in(window));
-        }
-        let common = waits.remove(&None).unwrap_or_default();
-        let in_source = own.and_then(|own| waits.get(&Some(own)).copied()).or_else(|| waits.into_values().min());
-        common.max(in_source.unwrap_or_default())
+        let (common, waits) = self.by_source(wait_in, |wait: &Duration| *wait);
+        let in_source = self.sources.get(node).and_then(|own| waits.get(own).copied()).or_else(|| waits.into_values().min());
+        common.max(in_source).unwrap_or_default()
     }
 
     /// A permit ended whose pull the registry may have counted, and no answer was reported.
