@@ -5,7 +5,7 @@ mod waiting;
 
 use std::time::Duration;
 
-use clock::Now;
+use clock::{Now, Random};
 use contract::messages::backoff_tracker::{
     CLEARANCE_LAPSES_AFTER_MS, CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance,
 };
@@ -187,12 +187,10 @@ impl Coordinator {
     /// corroborated; while it is unconfirmed, the caller waits as long as the policy allows.
     fn clearance_withheld(&mut self, now: Now, id: FlightId, refusal: Option<Refusal>, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
-        let Some(fleet) = &mut flight.fleet else { return };
-        if std::mem::take(&mut fleet.has_permit) {
-            effects.push(Effect::Release { flight: id, permit: flight.permit, feedback: RegistryFeedback::default(), trace: flight.trace });
-            flight.permit = PermitId::random(&mut self.random);
-            flight.turn_since = None;
+        if flight.fleet.as_mut().is_some_and(|fleet| std::mem::take(&mut fleet.has_permit)) {
+            return_permit(id, flight, &mut self.random, effects);
         }
+        let Some(fleet) = &mut flight.fleet else { return };
         let news = refusal.as_ref().is_some_and(|refusal| fleet.is_new_refusal(now.monotonic, refusal));
         let callers = flight.callers.clone();
         fleet.set_refusal(now.monotonic, refusal.clone());
@@ -286,12 +284,17 @@ impl Coordinator {
     fn restart_attempt(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         effects.push(Effect::Cancel { flight: id });
-        effects.push(Effect::Release { flight: id, permit: flight.permit, feedback: RegistryFeedback::default(), trace: flight.trace });
-        flight.permit = PermitId::random(&mut self.random);
+        return_permit(id, flight, &mut self.random, effects);
         flight.attempt = AttemptId::random(&mut self.random);
         flight.trace = flight.trace.child(&mut self.random);
-        flight.turn_since = None;
         (flight.resolved, flight.seen, flight.awaits_blob) = (false, false, false);
         self.await_clearance(now, id, effects);
     }
+}
+
+/// Returns a flight's permit without feedback about the registry. The flight's next permit has another id.
+fn return_permit(id: FlightId, flight: &mut Flight, random: &mut Random, effects: &mut Vec<Effect>) {
+    effects.push(Effect::Release { flight: id, permit: flight.permit, feedback: RegistryFeedback::default(), trace: flight.trace });
+    flight.permit = PermitId::random(random);
+    flight.turn_since = None;
 }
