@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
 use contract::{NodeName, PermitId};
 
-use super::COUNTED_ANEW;
+use super::{COUNTED_ANEW, count_down};
 
 /// How long a request waits if it is not repeated. Nodes repeat theirs at least every [`super::ASK_AGAIN`].
 const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
@@ -70,7 +70,7 @@ pub(super) struct FairQueue {
     /// How many wait in each block of places, so that the requests before one are counted without a look at all.
     blocks: BTreeMap<(u64, u64), u64>,
     /// How many places each node has.
-    of_nodes: BTreeMap<NodeName, usize>,
+    of_nodes: BTreeMap<NodeName, u64>,
     /// The round of each node's last place, until that round is over.
     last_rounds: BTreeMap<NodeName, u64>,
     /// Ordered by the time of the last repetition, so that silent requests are found without a look at all.
@@ -91,7 +91,7 @@ impl FairQueue {
             "each place is known by its permit and its time"
         );
         if waiting <= COUNTED_ANEW {
-            debug_assert_eq!(self.of_nodes.values().sum::<usize>(), waiting, "places are counted for each node");
+            debug_assert_eq!(self.of_nodes.values().sum::<u64>(), waiting as u64, "places are counted for each node");
             debug_assert_eq!(self.blocks.values().sum::<u64>(), waiting as u64, "places are counted for each block");
         }
     }
@@ -111,7 +111,7 @@ impl FairQueue {
             self.by_last_seen.insert((now, permit));
             return Ok(());
         }
-        if self.of_nodes.get(node).is_some_and(|places| *places >= WAITING_MAX_OF_NODE) {
+        if self.of_nodes.get(node).is_some_and(|places| *places >= WAITING_MAX_OF_NODE as u64) {
             return Err(Full::Node);
         }
         if self.waiters.len() >= WAITING_MAX {
@@ -187,18 +187,8 @@ impl FairQueue {
         let waiter = self.waiters.remove(&place)?;
         self.places.remove(&waiter.permit);
         self.by_last_seen.remove(&(waiter.last_seen, waiter.permit));
-        if let Some(places) = self.of_nodes.get_mut(&waiter.node) {
-            *places -= 1;
-            if *places == 0 {
-                self.of_nodes.remove(&waiter.node);
-            }
-        }
-        if let Some(count) = self.blocks.get_mut(&place.block()) {
-            *count -= 1;
-            if *count == 0 {
-                self.blocks.remove(&place.block());
-            }
-        }
+        count_down(&mut self.of_nodes, &waiter.node);
+        count_down(&mut self.blocks, &place.block());
         Some(waiter)
     }
 }

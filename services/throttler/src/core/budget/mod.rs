@@ -33,6 +33,7 @@ mod remembered;
 mod silence;
 mod step;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::policy::Caps;
@@ -124,5 +125,28 @@ impl BudgetPolicy {
 impl Default for BudgetPolicy {
     fn default() -> Self {
         Self { per_second: 200.0, at_once: 0, alone: Alone::Open, own: Caps::NONE }
+    }
+}
+
+/// Counts one less of a key, and forgets the key at zero.
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
+    let Some(count) = counts.get_mut(key) else { return };
+    *count = count.saturating_sub(1);
+    if *count == 0 {
+        counts.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn count_that_falls_to_zero_is_forgotten() {
+        let mut counts = BTreeMap::from([("a", 2), ("b", 1)]);
+        for (key, left) in [("a", vec![("a", 1), ("b", 1)]), ("b", vec![("a", 1)]), ("b", vec![("a", 1)]), ("a", vec![])] {
+            count_down(&mut counts, &key);
+            assert_eq!(counts.iter().map(|(key, count)| (*key, *count)).collect::<Vec<_>>(), left);
+        }
     }
 }

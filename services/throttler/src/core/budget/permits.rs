@@ -8,7 +8,7 @@ use contract::{NodeName, PermitId};
 
 use super::fair_queue::{Place, Waiter};
 use super::quota::Out;
-use super::{COUNTED_ANEW, FLEET_PERMIT_LEASE};
+use super::{COUNTED_ANEW, FLEET_PERMIT_LEASE, count_down};
 
 /// How long an offered permit waits to be fetched. On a slow bus the offer takes up to 1 s, and so does the answer.
 const CALLED_FOR: Duration = Duration::from_secs(2);
@@ -129,12 +129,7 @@ impl Permits {
         let permit = self.permits.remove(&id)?;
         self.open.remove(&(permit.granted, id));
         self.lapses.remove(&(permit.lapses(), id));
-        if let Some(held) = self.held.get_mut(&permit.node) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(&permit.node);
-            }
-        }
+        count_down(&mut self.held, &permit.node);
         Some(permit)
     }
 
