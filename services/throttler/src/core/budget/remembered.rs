@@ -145,7 +145,9 @@ mod tests {
             (0, 0, None, 60),
             (100, 0, Some(YEAR), 24 * HOUR),
             (100, YEAR, None, 24 * HOUR),
-            (0, 0, Some(YEAR), HOUR),
+            // Some registries state a remainder without the limit.
+            (0, 0, Some(5 * HOUR), 5 * HOUR),
+            (0, 0, Some(YEAR), 24 * HOUR),
         ] {
             let stated =
                 RegistryLimit { limit, window_ms: window * 1_000, reset_ms: reset.map(|reset| reset * 1_000), ..RegistryLimit::default() };

@@ -18,7 +18,7 @@ pub struct RegistryLimit {
     pub remaining: u64,
     /// The length of the window in milliseconds; 0: not stated.
     pub window_ms: u64,
-    /// Milliseconds until the window begins anew or the registry may be asked again, if stated.
+    /// Milliseconds until the window begins anew, if stated.
     pub reset_ms: Option<u64>,
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use contract::NodeName;
 use contract::messages::throttler::RegistryLimit;
-use contract::{NodeName, RETRY_AFTER_MAX};
 
 use super::{Out, Quota, Stated, Window, window_key};
 use crate::core::budget::WINDOW_MAX;
@@ -61,7 +61,8 @@ impl Quota {
         }
     }
 
-    /// Counts a pull in the windows that its answer did not state, because a refusal states only when to come again.
+    /// Counts a pull in the windows that its answer did not state: a registry may state fewer windows in a refusal than in other answers,
+    /// or only that nothing is left.
     fn count_in_others(&mut self, node: &NodeName, stated: &[RegistryLimit]) {
         let own = self.sources.get(node);
         for ((source, window_ms), window) in &mut self.windows {
@@ -186,12 +187,10 @@ impl Quota {
 
 /// How long a limit counts from when it was stated, for a leader and for a node that remembers it for the next leader.
 pub(in crate::core::budget) fn stated_length(limit: &RegistryLimit) -> Duration {
-    // A limit without a size states only when the registry may be asked again, as `Retry-After` does.
-    let most = if limit.limit == 0 { RETRY_AFTER_MAX } else { WINDOW_MAX };
     let stated = match (limit.reset_ms, limit.window_ms) {
         (Some(reset_ms), _) => Duration::from_millis(reset_ms),
         (None, 0) => WINDOW_UNSTATED,
         (None, window_ms) => Duration::from_millis(window_ms),
     };
-    stated.min(most)
+    stated.min(WINDOW_MAX)
 }

@@ -95,7 +95,8 @@ fn pull_of_an_earlier_leader_shows_no_new_window() {
     assert_eq!(quota.allows(at(12), OUT), Allowance::Yes);
 }
 
-/// A node without a leader has used the last pull: the next one that is granted is refused, and no other is granted for the same.
+/// A node without a leader has used the last pull: the next one that is granted is refused, and no other is granted for the same. The
+/// refusal states a remainder and a reset, and neither the limit nor its window.
 #[test]
 fn refused_pull_counts_as_granted() {
     let mut quota = Quota::new(None);
@@ -168,9 +169,9 @@ fn each_source_has_a_quota_of_its_own_and_binds_the_nodes_behind_it() {
 fn limit_without_a_source_binds_all_nodes() {
     let mut quota = Quota::new(None);
     quota.learn(at(10), &node("b"), Some(at(9)), &[left_to("B", 50)], OUT);
-    let retry_after = RegistryLimit { reset_ms: Some(20_000), ..RegistryLimit::default() };
+    let spent = RegistryLimit { reset_ms: Some(20_000), ..RegistryLimit::default() };
     for name in ["a", "b"] {
-        quota.learn(at(11), &node(name), Some(at(10)), std::slice::from_ref(&retry_after), OUT);
+        quota.learn(at(11), &node(name), Some(at(10)), std::slice::from_ref(&spent), OUT);
     }
     assert!(matches!(quota.allows(at(12), OUT), Allowance::No(Some(_))));
     quota.expire(at(40));
