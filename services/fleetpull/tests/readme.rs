@@ -29,7 +29,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The lines that begin with `fleetpull `, in shell blocks and in help texts, without what stands behind them.
+/// The lines that begin with `fleetpull `, in shell blocks and in help texts, without what follows them.
 fn command_lines(text: &str) -> Vec<String> {
     // A backslash at the end of a line continues it.
     let text = text.split("\\\n").map(str::trim_start).collect::<String>();
@@ -41,7 +41,7 @@ fn command_lines(text: &str) -> Vec<String> {
     lines.map(command).collect()
 }
 
-/// What stands between ```sh and ```.
+/// The text between ```sh and ```.
 fn shell_blocks(text: &str) -> String {
     text.split("```sh").skip(1).filter_map(|rest| rest.split("```").next()).collect()
 }

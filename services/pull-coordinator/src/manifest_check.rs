@@ -1,4 +1,4 @@
-//! Side-channel checks: a HEAD for the manifest beside a pull, if the runtime shows little of the pull. The check shows the registry's limits,
+//! Side-channel checks: a HEAD for the manifest during a pull, if the runtime shows little of the pull. The check shows the registry's limits,
 //! and that the registry answers. A failed check is not reported, because the runtime's own request may succeed.
 
 use std::cell::RefCell;
@@ -59,7 +59,7 @@ impl RecentChecks {
 /// Whether the registry has answered the HEAD with the manifest.
 type Head = Shared<LocalBoxFuture<'static, bool>>;
 
-/// A pull, and what a check beside it needs.
+/// A pull, and what a check during it needs.
 #[derive(Clone)]
 pub(crate) struct ManifestCheck {
     pub(crate) runtime: RuntimeRef,

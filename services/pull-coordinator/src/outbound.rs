@@ -43,7 +43,7 @@ pub struct Neighbours {
     pub record: Sender<RecordEvent>,
 }
 
-/// The commands that a pull needs besides if the node shares.
+/// The additional commands that a pull needs if the node shares.
 #[derive(Clone, Debug)]
 pub struct FleetNeighbours {
     /// The back-off tracker's `clearance`.

@@ -180,8 +180,8 @@ impl Model {
                     assert!(self.over.insert(flight), "{permit:?} is given back once");
                     let open_before = self.open.len();
                     self.open.retain(|open| flight_of(open) != Some(flight));
-                    let stood_open = self.open.len() < open_before;
-                    assert_eq!(stood_open, self.cancelled.contains(&flight), "what is under way is cancelled, and nothing else");
+                    let was_under_way = self.open.len() < open_before;
+                    assert_eq!(was_under_way, self.cancelled.contains(&flight), "what is under way is cancelled, and nothing else");
                 }
                 Effect::Answer { request, outcome } => self.check_answer(*request, outcome),
                 Effect::FindTarget { .. }

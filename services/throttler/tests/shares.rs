@@ -230,10 +230,10 @@ fn node_without_leader_obeys_a_used_up_quota_if_alone_is_share() {
 fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
     let at_once = BudgetPolicy { per_second: 0.0, at_once: 20, alone: Alone::Open, ..BudgetPolicy::default() };
     let rate = BudgetPolicy { per_second: 20.0, at_once: 0, alone: Alone::Open, ..BudgetPolicy::default() };
-    let (mut slots, mut paced) = (Node::leading(10, at_once), Node::leading(10, rate));
-    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "all, less what the rate leaves free");
+    let (mut slots, mut limited) = (Node::leading(10, at_once), Node::leading(10, rate));
+    assert_eq!((slots.lets_go_at_once(), limited.lets_go_in_a_second()), (20, 18), "all, less what the rate leaves free");
     let silent = slots.now;
-    for node in [&mut slots, &mut paced] {
+    for node in [&mut slots, &mut limited] {
         node.now = silent + 10 * SECOND;
         // Each digest repeats the number.
         for after in [10, 60, 300, 590] {
@@ -241,12 +241,12 @@ fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
             node.give(Input::Fleet { alive: 5 });
         }
     }
-    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (10, 9), "half of the nodes are silent");
-    for node in [&mut slots, &mut paced] {
+    assert_eq!((slots.lets_go_at_once(), limited.lets_go_in_a_second()), (10, 9), "half of the nodes are silent");
+    for node in [&mut slots, &mut limited] {
         node.until(silent + KNOWN_FOR + 10 * SECOND);
         node.give(Input::Fleet { alive: 5 });
     }
-    assert_eq!((slots.lets_go_at_once(), paced.lets_go_in_a_second()), (20, 18), "no share is kept for them any more");
+    assert_eq!((slots.lets_go_at_once(), limited.lets_go_in_a_second()), (20, 18), "no share is kept for them any more");
 }
 
 #[test]

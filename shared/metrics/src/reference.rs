@@ -12,7 +12,7 @@ pub fn render_reference() -> String {
         Every instrument of an agent, at `/metrics` of `metrics.address` and by `fleetpull nodes NAME --metrics`. An agent exports at most\n\
         {SERIES_MAX} series: no label names an image, a pod or a node, and `registry` is one of the first {} registries that the agent asked, or `{}`.\n\
         Durations and waits carry the trace of one observation as exemplar. Sizes and times are in bytes and seconds.\n\
-        `fleetpull nodes NAME --counters` has the same number under the name in the last column; an instrument without one stands there under its own\n\
+        `fleetpull nodes NAME --counters` has the same number under the name in the last column; an instrument without one is listed there under its own\n\
         name without `fleetpull_` and with its labels, unless it is 0.\n",
         registries::NAMED,
         registries::OTHER,

@@ -255,7 +255,7 @@ const REST: &str = "\
 # then use the reports that they have received, and write what is new. It can neither make, change, delete or purge a bucket, nor command
 # another node, publish a report, digest or event in its name, or receive requests to others.
 #
-# Every user has an nkey of its own: the seed stays with the user (nats.nkey, mode 0600), the public key stands here. Answers arrive
-# on inboxes, and each user has a prefix of its own for them, so that nobody reads another's: it stands in the user's context of the
+# Every user has an nkey of its own: the seed stays with the user (nats.nkey, mode 0600), the public key is here. Answers arrive
+# on inboxes, and each user has a prefix of its own for them, so that nobody reads another's: it is in the user's context of the
 # nats CLI (nats.context), which `fleetpull nats-setup --accounts` writes too.
 ";

@@ -24,7 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use panics::report;
 pub use panics::{Panic, PanicGuard, Panics, panics};
 #[cfg(debug_assertions)]
-pub use planted::{break_planted, panic_on_purpose, plant_panic};
+pub use planted::{panic_on_purpose, panic_planted, plant_panic};
 
 /// Spawns a task on the current tokio runtime. If it panics, that is reported under `name`.
 pub fn spawn<T: Send + 'static>(name: &'static str, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
@@ -79,7 +79,7 @@ pub fn blocking<T: Send + 'static>(name: &'static str, work: impl FnOnce() -> T 
 
 async fn reported<T>(name: &'static str, task: impl Future<Output = T>) -> T {
     #[cfg(debug_assertions)]
-    let task = planted::breakable(name, task);
+    let task = planted::with_planted_panic(name, task);
     // Nothing of the task is used after its panic.
     let done = AssertUnwindSafe(task).catch_unwind().await;
     done.unwrap_or_else(|panic| {
@@ -90,7 +90,7 @@ async fn reported<T>(name: &'static str, task: impl Future<Output = T>) -> T {
 
 async fn logged<T>(name: &'static str, task: impl Future<Output = T>) -> T {
     #[cfg(debug_assertions)]
-    let task = planted::breakable(name, task);
+    let task = planted::with_planted_panic(name, task);
     let done = AssertUnwindSafe(task).catch_unwind().await;
     done.unwrap_or_else(|panic| {
         tracing::error!(task = name, "a task panicked; what waits for it fails; report this as a bug");

@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for Once {
         let mut all = serde_json::Map::new();
         while let Some((key, Checked(value))) = fields.next_entry::<String, Checked>()? {
             if all.insert(key.clone(), value).is_some() {
-                return Err(de::Error::custom(format!("the key {key} stands twice")));
+                return Err(de::Error::custom(format!("the key {key} occurs twice")));
             }
         }
         Ok(all.into())

@@ -22,7 +22,7 @@ pub enum Signal {
     /// SIGCONT: go on after a stop.
     Continue,
     /// Make an actor panic, in a debug build.
-    Break,
+    Panic,
 }
 
 impl Signal {
@@ -33,7 +33,7 @@ impl Signal {
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Continue => libc::SIGCONT,
-            Self::Break => libc::SIGUSR2,
+            Self::Panic => libc::SIGUSR2,
         }
     }
 }

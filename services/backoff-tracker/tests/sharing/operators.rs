@@ -54,7 +54,7 @@ async fn a_pause_reaches_every_node_survives_restarts_and_ends_by_itself() {
     for name in ["n2", "late"] {
         let node = fleet.join(name, Share::Enforce);
         pass(5).await;
-        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "{name} starts anew and hears of it");
+        assert_eq!(node.check(IMAGE).await, BackoffAnswer::Allowed, "{name} starts anew and receives the pause");
         assert_eq!(node.counts().await.shared.entries, 1, "{name} knows what is paused");
         fleet.nodes.push(node);
     }

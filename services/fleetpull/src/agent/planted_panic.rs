@@ -11,12 +11,12 @@ const PLANTED: &str = "PLANTED_PANIC";
 /// Makes the agent's actor panic.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Break;
+pub(super) struct Panic;
 
-impl Handler<Break> for Agent {
+impl Handler<Panic> for Agent {
     type Result = ();
 
-    fn handle(&mut self, _: Break, _: &mut Self::Context) {
+    fn handle(&mut self, _: Panic, _: &mut Self::Context) {
         tasks::panic_on_purpose("SIGUSR2 asked this debug build to");
     }
 }
@@ -29,15 +29,15 @@ pub(super) fn plant() {
 }
 
 /// On SIGUSR2, panics in the task that has the planted panic, or else in the agent's actor.
-pub(super) fn break_by_signal(agent: Addr<Agent>) {
+pub(super) fn panic_on_signal(agent: Addr<Agent>) {
     let Ok(mut asked) = signal(SignalKind::user_defined2()) else { return };
-    let breaking = async move {
+    let signals = async move {
         while asked.recv().await.is_some() {
-            if !tasks::break_planted() {
+            if !tasks::panic_planted() {
                 // The panicking actor does not answer; its panic guard reports the panic.
-                let _ = agent.send(Break).await;
+                let _ = agent.send(Panic).await;
             }
         }
     };
-    tasks::spawn_local("break-by-signal", breaking);
+    tasks::spawn_local("panic-on-signal", signals);
 }

@@ -131,7 +131,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     });
     let agent = agent.start();
     #[cfg(debug_assertions)]
-    super::planted_panic::break_by_signal(agent.clone());
+    super::planted_panic::panic_on_signal(agent.clone());
     let name_responder = NameResponder::new(name_requests, agent.clone().recipient(), PanicGuard::of("name-responder")).start();
     let serving = Serving::begin(&node, &local, &agent, &name_responder, &identity, &clock).await;
     let serving = serving.context("the agent cannot be reached through the bus")?;

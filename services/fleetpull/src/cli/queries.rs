@@ -178,7 +178,7 @@ pub struct ExplainArgs {
     /// The pod, behind the word `pod`.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub pod: Option<String>,
-    /// The namespace of the pod, if its name stands alone.
+    /// The namespace of the pod, if NAMESPACE/NAME has none.
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// The policy to assume: Always, IfNotPresent or Never.

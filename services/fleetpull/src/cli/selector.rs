@@ -131,7 +131,7 @@ impl<'t> Parser<'t> {
         if self.takes("!") {
             return Ok(Condition { key: self.key("after `!`")?, is: Wanted::NotThere });
         }
-        let key = self.key("where a condition begins")?;
+        let key = self.key("at the start of a condition")?;
         let is = match self.tokens.peek().copied() {
             None | Some(Token::Sign(",")) => Wanted::There,
             Some(sign @ Token::Sign("=" | "==" | "!=")) => {
@@ -142,7 +142,7 @@ impl<'t> Parser<'t> {
             Some(sign @ Token::Sign(">" | "<")) => {
                 self.tokens.next();
                 let value = self.value(sign)?;
-                let number = value.parse().map_err(|_| format!("after {sign} stands a whole number, not `{value}`"))?;
+                let number = value.parse().map_err(|_| format!("a whole number was expected after {sign}, not `{value}`"))?;
                 if sign == Token::Sign(">") { Wanted::Above(number) } else { Wanted::Below(number) }
             }
             Some(word @ Token::Word("in" | "notin")) => {
@@ -159,8 +159,8 @@ impl<'t> Parser<'t> {
         match self.tokens.next() {
             // As in Kubernetes these are no keys: in `in (a)` the key is missing.
             Some(Token::Word(word)) if !matches!(word, "in" | "notin") => key(word),
-            Some(token) => Err(format!("{place} stands a label's key, not {token}")),
-            None => Err(format!("{place} stands a label's key, but it ends there")),
+            Some(token) => Err(format!("a label key was expected {place}, not {token}")),
+            None => Err(format!("the selector ends where a label key was expected, {place}")),
         }
     }
 
@@ -172,14 +172,14 @@ impl<'t> Parser<'t> {
                 self.tokens.next();
                 value(word)
             }
-            Some(token) => Err(format!("after {sign} stands a value, not {token}")),
+            Some(token) => Err(format!("a value was expected after {sign}, not {token}")),
         }
     }
 
     /// Values in brackets. Nothing between two commas is an empty value.
     fn list(&mut self, key: &str, word: Token<'_>) -> Result<BTreeSet<String>, String> {
         if !self.takes("(") || self.tokens.peek() == Some(&Token::Sign(")")) {
-            return Err(format!("after {word} stand values in brackets, as in `{key} in (a, b)`"));
+            return Err(format!("values in brackets were expected after {word}, as in `{key} in (a, b)`"));
         }
         let mut values = BTreeSet::new();
         loop {
@@ -209,7 +209,7 @@ fn key(word: &str) -> Result<String, String> {
     if word.chars().all(|character| character.is_ascii_alphanumeric() || "-_./".contains(character)) {
         return Ok(word.to_owned());
     }
-    Err(format!("`{word}` is no label's key: letters, digits and - _ . /"))
+    Err(format!("`{word}` is not a label key: letters, digits and - _ . /"))
 }
 
 /// Checks the value of a label. An invalid value would never match.
@@ -217,7 +217,7 @@ fn value(word: &str) -> Result<String, String> {
     if word.len() <= VALUE_MAX_CHARS && word.chars().all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character)) {
         return Ok(word.to_owned());
     }
-    Err(format!("`{word}` is no label's value: at most {VALUE_MAX_CHARS} letters, digits and - _ ."))
+    Err(format!("`{word}` is not a label value: at most {VALUE_MAX_CHARS} letters, digits and - _ ."))
 }
 
 #[cfg(test)]
@@ -280,39 +280,39 @@ mod tests {
         let table = [
             ("", "it is empty: without it every node is meant"),
             (" ", "it is empty"),
-            (",", "where a condition begins stands a label's key, not `,`"),
-            ("zone=a,", "where a condition begins stands a label's key, but it ends there"),
-            ("zone=a,,disk", "where a condition begins stands a label's key, not `,`"),
-            ("=a", "where a condition begins stands a label's key, not `=`"),
-            ("!", "after `!` stands a label's key, but it ends there"),
-            ("!=a", "where a condition begins stands a label's key, not `!=`"),
+            (",", "a label key was expected at the start of a condition, not `,`"),
+            ("zone=a,", "the selector ends where a label key was expected, at the start of a condition"),
+            ("zone=a,,disk", "a label key was expected at the start of a condition, not `,`"),
+            ("=a", "a label key was expected at the start of a condition, not `=`"),
+            ("!", "the selector ends where a label key was expected, after `!`"),
+            ("!=a", "a label key was expected at the start of a condition, not `!=`"),
             ("!zone=a", "`=` is out of place after a whole condition"),
-            ("!!zone", "after `!` stands a label's key, not `!`"),
-            ("in (a)", "where a condition begins stands a label's key, not `in`"),
-            ("zone in a", "after `in` stand values in brackets, as in `zone in (a, b)`"),
-            ("zone notin", "after `notin` stand values in brackets, as in `zone in (a, b)`"),
-            ("zone in ()", "after `in` stand values in brackets"),
+            ("!!zone", "a label key was expected after `!`, not `!`"),
+            ("in (a)", "a label key was expected at the start of a condition, not `in`"),
+            ("zone in a", "values in brackets were expected after `in`, as in `zone in (a, b)`"),
+            ("zone notin", "values in brackets were expected after `notin`, as in `zone in (a, b)`"),
+            ("zone in ()", "values in brackets were expected after `in`"),
             ("zone in (a", "the bracket after `in` is not closed"),
             ("zone in (a b)", "`b` is out of place in the list after `in`"),
             ("zone in (a=b)", "`=` is out of place in the list after `in`"),
             ("zone notin (a, (b))", "`(` is out of place in the list after `notin`"),
             ("zone in (a) (b)", "`(` is out of place after a whole condition"),
             ("zone in (a)b", "`b` is out of place after a whole condition"),
-            ("zone=(a)", "after `=` stands a value, not `(`"),
-            ("zone=!a", "after `=` stands a value, not `!`"),
-            ("zone===a", "after `==` stands a value, not `=`"),
+            ("zone=(a)", "a value was expected after `=`, not `(`"),
+            ("zone=!a", "a value was expected after `=`, not `!`"),
+            ("zone===a", "a value was expected after `==`, not `=`"),
             ("zone=a=b", "`=` is out of place after a whole condition"),
             ("zone=a b", "`b` is out of place after a whole condition"),
             ("a b", "`b` is out of place after `a`"),
             ("zone Notin (a)", "`Notin` is out of place after `zone`"),
-            ("cores>many", "after `>` stands a whole number, not `many`"),
-            ("cores<", "after `<` stands a whole number, not ``"),
-            ("cores>=4", "after `>` stands a value, not `=`"),
-            ("zone:a", "`zone:a` is no label's key: letters, digits and - _ . /"),
-            ("zone=a/b", "`a/b` is no label's value: at most 63 letters"),
-            ("zone in (a, b;c)", "`b;c` is no label's value"),
-            ("zöne=a", "is no label's key"),
-            (long.as_str(), "is no label's value: at most 63"),
+            ("cores>many", "a whole number was expected after `>`, not `many`"),
+            ("cores<", "a whole number was expected after `<`, not ``"),
+            ("cores>=4", "a value was expected after `>`, not `=`"),
+            ("zone:a", "`zone:a` is not a label key: letters, digits and - _ . /"),
+            ("zone=a/b", "`a/b` is not a label value: at most 63 letters"),
+            ("zone in (a, b;c)", "`b;c` is not a label value"),
+            ("zöne=a", "is not a label key"),
+            (long.as_str(), "is not a label value: at most 63"),
         ];
         for (text, why) in table {
             let error = text.parse::<Selector>().expect_err(text);

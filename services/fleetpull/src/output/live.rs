@@ -35,7 +35,7 @@ impl Live {
         self.lines.iter().map(|line| console::measure_text_width(line).div_ceil(width.max(1)).max(1)).sum()
     }
 
-    fn take_off(&self, width: usize, out: &mut impl Write) -> io::Result<()> {
+    fn erase_lines(&self, width: usize, out: &mut impl Write) -> io::Result<()> {
         if self.lines.is_empty() { Ok(()) } else { write!(out, "{}", erase(self.rows(width))) }
     }
 
@@ -52,7 +52,7 @@ impl Live {
         if lines == self.lines {
             return Ok(());
         }
-        self.take_off(width, out)?;
+        self.erase_lines(width, out)?;
         self.lines = lines;
         self.draw(out)
     }
@@ -60,7 +60,7 @@ impl Live {
     /// Writes something above the lines.
     fn above<T>(&self, width: usize, out: &mut impl Write, write: impl FnOnce() -> T) -> T {
         // An error on stderr is ignored, because facts go to stdout.
-        let _ = self.take_off(width, out).and_then(|()| out.flush());
+        let _ = self.erase_lines(width, out).and_then(|()| out.flush());
         let written = write();
         let _ = self.draw(out);
         written

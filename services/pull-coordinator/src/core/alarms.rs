@@ -43,7 +43,7 @@ impl Alarms {
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Alarm> {
-        debug_assert_eq!(self.by_time.len(), self.times.len(), "each alarm stands at one time");
+        debug_assert_eq!(self.by_time.len(), self.times.len(), "each alarm has one time");
         self.times.keys()
     }
 

@@ -332,7 +332,7 @@ pub enum Effect {
         fleet_waits: bool,
         /// Whether to request one blob alone until its first byte arrives, because no node is known to have received a blob lately.
         one_blob_first: bool,
-        /// Whether the route to the registry is known, so that a side-channel check may run beside a runtime that shows little.
+        /// Whether the route to the registry is known, so that a side-channel check may run if the runtime shows little of the pull.
         route_known: bool,
         /// Whether [`Input::Sized`] is wanted.
         report_size: bool,

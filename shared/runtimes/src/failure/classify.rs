@@ -1,7 +1,7 @@
 //! Derives the failure class from a runtime's error text.
 //!
 //! The links of the error chain are read from the outermost to the cause; the first one that is known decides. A registry's own message
-//! stands after its status or code, so it decides nothing.
+//! comes after its status or code, so it decides nothing.
 
 use contract::FailureClass;
 use contract::FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, SignatureInvalid, Unknown};

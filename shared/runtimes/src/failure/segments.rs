@@ -12,13 +12,13 @@ const QUOTED_PAGE: &str = "\"<\"";
 /// Go's spellings of the space before a page.
 const QUOTED_SPACE: [&str; 5] = [" ", r"\n", r"\r", r"\t", r"\ufeff"];
 /// CRI-O's separator (since 1.33) between the failure as an image and the second one as an artifact.
-const SECOND_TRY: &str = "; artifact err: ";
+const SECOND_ATTEMPT: &str = "; artifact err: ";
 /// Words with a slash that are no names.
 const WORDS_WITH_SLASH: [&str; 2] = ["i/o", "input/output"];
 
 /// The links of an error's chain, in lower case, outermost first, without names.
 pub(super) fn links(text: &str) -> Vec<String> {
-    let unquoted = without_brackets(&without_quotes(text)).replace(SECOND_TRY, ": ");
+    let unquoted = without_brackets(&without_quotes(text)).replace(SECOND_ATTEMPT, ": ");
     let links = unquoted.lines().flat_map(|line| line.split(": "));
     let plain = |link: &str| without_exit_status(&without_names(link.trim_start_matches(QUOTED))).to_lowercase().replace('_', " ");
     links.map(plain).filter(|link| !link.is_empty()).collect()

@@ -38,7 +38,7 @@ fn an_agent_whose_task_panics_names_the_task_and_ends_as_for_a_service() {
         let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
         // The agent publishes reports once the fleet's buckets are open.
         agent.until_state("the agent is well", |state| state == "ok");
-        agent.signal(Signal::Break);
+        agent.signal(Signal::Panic);
         let (status, _, log) = agent.wait();
         assert_eq!(status, 1, "{task}: {log}");
         let ends = format!("the task {task} panicked; the log above shows where. The agent exits, so that its supervisor starts it again");
@@ -63,7 +63,7 @@ fn a_download_that_panics_fails_its_pull_and_not_the_agent() {
     let arguments = ["pull", "--node", "n1", &image];
     let waiting = agent.asked_meanwhile(&arguments);
     until("the download runs", || (agent.described()["pulling"].as_u64() == Some(1)).then_some(()));
-    agent.signal(Signal::Break);
+    agent.signal(Signal::Panic);
     let done = e2e::Finished::of(&arguments, waiting).expect(1);
     assert!(done.output().contains("the download ended by itself") && done.output().contains("report this as a bug"), "{done}");
     let _ = agent.log_with("a task panicked; what waits for it fails");
@@ -79,7 +79,7 @@ fn an_agent_whose_service_panics_logs_it_and_ends_so_that_it_is_restarted() {
     }
     let place = Workplace::new();
     let agent = Agent::start(&place, "n1", &[]).ready();
-    agent.signal(Signal::Break);
+    agent.signal(Signal::Panic);
     let (status, _, log) = agent.wait();
     assert_eq!(status, 1, "{log}");
     assert!(log.contains("an actor panicked; its service has ended"), "{log}");

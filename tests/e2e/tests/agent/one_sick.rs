@@ -15,7 +15,8 @@ const HEALTHY: [&str; 3] = ["n1", "n2", "n3"];
 const IMAGES: usize = 20;
 /// How many images the sick node requests during the whole test.
 const WANTED_BY_SICK: usize = 4;
-const STANDS: Duration = Duration::from_secs(600);
+/// How long the sick node keeps each of its standing pulls.
+const STANDING_PULL_FOR: Duration = Duration::from_secs(600);
 
 fn image(registry: &Registry, number: usize) -> String {
     registry.image(&format!("shop/app{number}:v1"))
@@ -55,7 +56,7 @@ fn a_sick_node_refuses_nobody(action: FaultAction) {
     let (sick, healthy) = (start("sick"), HEALTHY.map(start));
     let (sick, healthy) = (sick.ready(), healthy.map(Agent::ready));
     for number in 0..WANTED_BY_SICK {
-        let wait_ms = u64::try_from(STANDS.as_millis()).ok();
+        let wait_ms = u64::try_from(STANDING_PULL_FOR.as_millis()).ok();
         sick.ask_within(trace, &EnsureImage { wait_ms, detach: true, ..plain(image(&registry, number)) });
     }
     until("the sick node has failed with each", || (registry.counts().failing >= WANTED_BY_SICK as u64).then_some(()));

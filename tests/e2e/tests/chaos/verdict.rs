@@ -83,7 +83,7 @@ fn gaps(events: &[Event]) -> Vec<String> {
     for (source, mut numbers) in by_source {
         numbers.sort_unstable();
         let first = numbers.iter().zip(1..).find(|(number, expected)| *number != expected);
-        wrong.extend(first.map(|(number, expected)| format!("{source}: {number} stands where {expected} is expected")));
+        wrong.extend(first.map(|(number, expected)| format!("{source}: number {number} where {expected} is expected")));
     }
     wrong
 }

@@ -71,7 +71,7 @@ fn waiting_pulls_are_listed_with_causes_and_names_for_other_commands() {
         assert!(nothing.stdout.is_empty() && nothing.stderr.lines().count() == 1, "a sentence explains that there is nothing: {nothing}");
     }
     let _ = fleet.run(&["pull", &image, "--node", "n1", "--detach", "--wait", "10m"]).expect(0);
-    let pulls = until("it stands and is held", || {
+    let pulls = until("the standing pull waits", || {
         let pulls = fleet.run(&["pulls", "--no-headers"]).expect(0);
         pulls.stdout.contains("404").then_some(pulls)
     });

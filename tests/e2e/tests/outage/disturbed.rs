@@ -22,7 +22,7 @@ fn standing_pulls_outlive_the_command_all_agents_and_the_server() {
 
 #[test]
 fn without_the_bus_nodes_do_at_least_as_well_as_by_kubelets_rule_and_know_the_same_when_it_is_back() {
-    all_at_once(&[("bus killed", bus_killed), ("bus stands still", bus_stands_still)], &Case::ALL);
+    all_at_once(&[("bus killed", bus_killed), ("bus stopped", bus_stopped)], &Case::ALL);
 }
 
 fn command_killed(case: Case) {
@@ -78,7 +78,7 @@ fn bus_killed(case: Case) {
 }
 
 /// Connections stay open without data, as in a partition.
-fn bus_stands_still(case: Case) {
+fn bus_stopped(case: Case) {
     without_the_bus(case, |outage| outage.server.pause(), |outage| outage.server.resume());
 }
 

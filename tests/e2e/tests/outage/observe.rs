@@ -22,7 +22,7 @@ fn an_observing_node_shows_why_it_would_have_waited_and_asks_all_the_same() {
     let observer = Agent::start(&observing, "n03", &["--nats", &server.url()]).ready();
 
     let found = finder.asked(&["pull", &image, "-o", "json"]).expect(1).object();
-    let entry = until("the observer hears of it", || shared_entries(&observer).pop());
+    let entry = until("the observer receives the report", || shared_entries(&observer).pop());
     let trace_id = entry.trace.map(|trace| trace.trace_id_hex()).unwrap_or_default();
     assert_eq!((entry.reporters.as_slice(), trace_id.as_str()), (&["n01".to_owned()][..], found["trace_id"].as_str().unwrap()));
     assert_eq!((entry.class, entry.binds.as_str()), (FailureClass::NotFound, "unconfirmed"));

@@ -22,7 +22,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     if met(current_program()).is_none() {
         return;
     }
-    let (place, server, registry) = (paced(), NatsServer::start(NatsConfig::default()), Registry::new());
+    let (place, server, registry) = (workplace(), NatsServer::start(NatsConfig::default()), Registry::new());
     registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
     let quota = Quota::new(PULLS, WINDOW.as_secs());
     registry.faults().add(Fault::new("/manifests/", FaultAction::Quota(quota.clone())));
@@ -65,7 +65,7 @@ fn a_quota_is_used_up_and_never_exceeded_although_its_leader_dies_in_mid_release
     drop((agents, dead));
 }
 
-fn paced() -> Workplace {
+fn workplace() -> Workplace {
     Workplace::new().with("FLEETPULL_BUDGET_PULLS_PER_SECOND", PULLS_PER_SECOND)
 }
 

@@ -42,7 +42,7 @@ impl Golden {
         let known = known.get(prompt).map_or("(nothing)", String::as_str);
         let path = path.display();
         format!(
-            "`{prompt}` does not show what stands in {path}\n--- known\n{known}\n--- shown last\n{shown}\n---\n\
+            "the output of `{prompt}` differs from {path}\n--- known\n{known}\n--- shown last\n{shown}\n---\n\
              If that is meant: {VARIABLE}=1 cargo xtask e2e transcripts, and read what has changed"
         )
     }

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_list_has_a_role_and_a_name_a_line() {
-        let users = listed("# the first rack\nnode n1.example # by the door\n\n viewer\tgrafana\n", "f").unwrap();
+        let users = listed("# the first rack\nnode n1.example # in the second row\n\n viewer\tgrafana\n", "f").unwrap();
         let users: Vec<_> = users.iter().map(|(role, name)| (*role, name.as_str())).collect();
         assert_eq!(users, [(Role::Node, "n1.example"), (Role::Viewer, "grafana")]);
         for (text, expected) in [

@@ -45,7 +45,7 @@ impl Span {
     }
 
     /// Takes a failed attempt: the same failure on a second node corroborates the entry.
-    fn hear_of_failure(&mut self, seen: &Seen) {
+    fn add_failure(&mut self, seen: &Seen) {
         let confirms = seen.node != self.node && seen.class == self.class && seen.first_ms < self.until_ms;
         if confirms && self.confirmed_ms.is_none() {
             self.confirmed_ms = Some(seen.first_ms);
@@ -162,7 +162,7 @@ impl Observed {
         }
         if seen.reason == EventReason::Failed {
             for key in keys.iter().flatten() {
-                self.spans.get_mut(key).into_iter().flatten().for_each(|span| span.hear_of_failure(seen));
+                self.spans.get_mut(key).into_iter().flatten().for_each(|span| span.add_failure(seen));
             }
         }
         match seen.reason {

@@ -76,7 +76,7 @@ mod tests {
         RouteOptions { config_path: config_path.to_owned(), plain_http: false, tls_verify: true, own_proxies: false }
     }
 
-    fn way_to(image: &str, hosts: &str) -> Option<RouteSummary> {
+    fn summary_of(image: &str, hosts: &str) -> Option<RouteSummary> {
         let reference = Reference::parse(image).unwrap();
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join(reference.registry());
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn equal_files_give_equal_summaries() {
         let hosts = "[host.\"https://b.example\"]\n[host.\"http://a.example:5000\"]\n";
-        let one = way_to("registry.example/app:1", hosts).unwrap();
+        let one = summary_of("registry.example/app:1", hosts).unwrap();
         assert_eq!(one.endpoints, ["b.example:443", "a.example:5000", "registry.example:443"]);
         let audience = |repository: &str, address: &str| Audience::endpoint(repository, &Url::parse(address).unwrap());
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
             ]
         );
         assert_eq!(one.hash.len(), 2 * HASH_BYTES);
-        assert_eq!(Some(one), way_to("registry.example/app:2", hosts), "the tag makes no difference");
+        assert_eq!(Some(one), summary_of("registry.example/app:2", hosts), "the tag makes no difference");
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
             "[host.\"https://a.example\"]\ncapabilities = [\"pull\"]\n[host.\"https://b.example\"]\n",
             "[host.\"https://a.example/team\"]\n[host.\"https://b.example\"]\n",
         ];
-        let mut hashes: Vec<_> = variants.iter().map(|hosts| way_to("registry.example/app", hosts).unwrap().hash).collect();
+        let mut hashes: Vec<_> = variants.iter().map(|hosts| summary_of("registry.example/app", hosts).unwrap().hash).collect();
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), variants.len());
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn unreadable_route_has_no_summary() {
-        assert_eq!(way_to("registry.example/app", "not toml"), None);
+        assert_eq!(summary_of("registry.example/app", "not toml"), None);
     }
 
     #[test]
