@@ -20,12 +20,12 @@ use crate::core::budget::{
 
 /// How long the bucket remembers that a budget was led, much longer than permits last. The record is renewed at a third of this.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
-/// A key that exists for a while in a bucket that replaces a lost one, because a node that has just started cannot know that there was
-/// another.
+/// This key marks a bucket that replaces a lost one, for a while: a node that has just started cannot know that there was another bucket.
 const REPLACES_ANOTHER: &str = "budget.replaced";
-/// How long permits of a lost bucket may be out: until its leader's lease is over, and then the last permits that it granted.
+/// How long permits may be in use after a bucket was lost: as long as the lease of its leader, and then as long as the last permits that
+/// this leader granted.
 const LOST_PERMITS_LAST: Duration = Duration::from_secs(LEADER_LEASE.as_secs() + FLEET_PERMIT_LEASE.as_secs());
-/// How soon an answer of the bucket is expected before it has answered.
+/// The bucket is assumed to answer in this time until it has answered once.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// The most owners whose keys are remembered: as many as a node has budgets.
 const KEYS_MAX: usize = 1_000;
@@ -109,7 +109,7 @@ impl Leases {
         Input::LeaseUnknown { owner, asked }
     }
 
-    /// Renews a lease. A late answer counts as well, as long as the term lasts that it renews: the core renews again meanwhile.
+    /// Renews a lease. A late answer counts while the renewed term lasts; the core renews again meanwhile.
     pub(crate) async fn keep(&self, owner: String, epoch: u64) -> Input {
         let (asked, keys) = (self.now(), self.keys(&owner));
         match tokio::time::timeout(LEADER_LEASE, self.store.renew(&keys.lead, &owner, epoch)).await {
@@ -187,9 +187,9 @@ impl Leases {
         }
     }
 
-    /// Returns the leader; none if there is none. This process's own lease that it does not know of, because an answer was lost, is taken
-    /// again, under a new epoch and by a leader that learns first. A lease of another process of the same node name, living or dead, names
-    /// nobody to ask, so it is left to expire, like one that cannot be read.
+    /// Returns the leader; none if there is none. A lease of this process that the process does not know of, because an answer was lost, is
+    /// taken again with a new epoch, and the leader learns first. A lease of another process with the same node name, alive or dead, names
+    /// no node that can be asked. It is left to expire, and so is a lease that cannot be read.
     async fn look(&self, owner: &str, leads: bool) -> Result<Option<Campaign>, KeyValueError> {
         let keys = self.keys(owner);
         Ok(match self.in_time(self.store.look(&keys.lead, owner)).await? {
@@ -222,7 +222,7 @@ impl Leases {
         }
     }
 
-    /// At most how long ago the bucket that this node has known was lost; none if, as far as it knows, there was no other than this one.
+    /// The longest time since the bucket that this node knew was lost; none if this node knows of no bucket before the present one.
     async fn lost_for(&self, status: &BucketStatus) -> Option<Duration> {
         (self.found().await != Some(status.created.as_str())).then_some(status.age)
     }

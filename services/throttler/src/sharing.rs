@@ -19,8 +19,8 @@ use crate::core::budget::{
 };
 use crate::lease::Leases;
 
-/// How long a node that does not know the fleet policy yet leaves it to other nodes to lead. If the bucket of leases answers, which leading
-/// needs, the bucket of policies mostly does as well.
+/// How long a node that does not know the fleet policy yet leads no budget. Leading needs the bucket of leases, and if that answers, the
+/// bucket of policies mostly answers as well.
 const POLICY_AWAITED: Duration = Duration::from_secs(5);
 
 /// The parts of a throttler in a fleet, in addition to the node's own.

@@ -18,7 +18,7 @@ pub enum EventReason {
     Pulling,
     /// The image is present: just pulled, or there before.
     Pulled,
-    /// Not tried, because the last failure is too recent.
+    /// Not attempted, because the last failure is too recent.
     BackOff,
     /// A pull failed.
     Failed,

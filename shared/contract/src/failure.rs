@@ -171,7 +171,7 @@ impl PartialOrd for Stage {
 pub enum Reason {
     /// The pull was tried and failed.
     ErrImagePull,
-    /// Not tried, because the last failure of the image is too recent.
+    /// Not attempted, because the last failure of the image is too recent.
     ImagePullBackOff,
     /// The image is absent, and the policy is Never.
     ErrImageNeverPull,

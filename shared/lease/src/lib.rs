@@ -4,7 +4,7 @@
 //! - The registrar's: one, for 10 s, renewed every 3 s. A node requests it when no digest comes, and releases it at a stop. It ends on the
 //!   node before it ends on the server.
 //! - A budget leader's: one for each owner, for 3 s, renewed every second. Clients learn which node leads. Epochs rise even if the
-//!   bucket is lost. A second process with the node's name is a different holder. A lease whose taking got no answer is a new leadership.
+//!   bucket is lost. A second process with the node's name is a different holder. A lease taken without an answer begins a new term.
 //! - A lead's or a slot's: up to three for each image or endpoint, for 15 s, never renewed. It takes one round trip to win, and is released
 //!   0.1 s after the result is reported. Its holder is known from what the bucket republishes.
 //! - A probe's: one for each failure that opened an entry, for 15 s, never renewed. It is won and released like a lead's; results decide

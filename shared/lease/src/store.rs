@@ -54,7 +54,7 @@ pub struct LeaseStore {
 pub struct Held {
     /// The epoch: higher than all before, including those of a lost bucket if the server states when it was made.
     pub epoch: u64,
-    /// The revision at which it stands.
+    /// The revision of its key.
     pub revision: u64,
     /// When it was requested, on this process's clock; its term counts from then.
     pub asked: Duration,

@@ -4,8 +4,8 @@
 
 use tokio::sync::Semaphore;
 
-/// The most calls at the same time; further ones wait. More bring a disk nothing, and a hanging file system occupies at most this many
-/// threads.
+/// The most calls at the same time; further ones wait. More do not make a disk faster, and a hanging file system occupies at most
+/// this many threads.
 const CALLS_MAX: usize = 16;
 
 static CALLS: Semaphore = Semaphore::const_new(CALLS_MAX);

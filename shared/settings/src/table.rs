@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 /// The longest age of events.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-/// The longest time-out of a pull: a whole image may take long on a slow line.
+/// The longest time-out of a pull: a whole image may take long over a slow connection.
 const DAY: Duration = Duration::from_secs(86_400);
 /// A shorter time-out is shorter than a round trip.
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);

@@ -39,8 +39,8 @@ const LAGS: [Duration; 6] = [
     Duration::from_millis(800),
 ];
 
-/// How many of these pauses are used if only new values are read. If the newest change is gone without a trace it never arrives, and then
-/// all keys are read, because only their total number is known.
+/// How many of these pauses are used if only new values are read. A newest change that the server has removed never arrives. Then all
+/// keys are read, because only their total number is known.
 const LAGS_OF_NEW: usize = 3;
 
 /// The messages read so far.
@@ -99,7 +99,7 @@ impl Read {
         Self { after, last: after, ..Self::default() }
     }
 
-    /// Whether the answering server had everything that the leader has: its last change or, if that is gone without a trace, the same
+    /// Whether the answering server had everything that the leader has: its last change or, if the server has removed that, the same
     /// number of keys.
     fn is_whole(&self, existing: &Existing) -> bool {
         self.last >= existing.last_sequence || (self.after == 0 && self.newest.len() as u64 >= existing.subjects)

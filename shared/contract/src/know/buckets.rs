@@ -8,7 +8,7 @@ use crate::subject::Fleet;
 pub const REPORTS: &str = "reports";
 /// The bucket of leases, and the token below which it is republished.
 pub const LEASES: &str = "leases";
-/// The bucket of the leases of budget leaders and of the registrar, and of the records that it was made in place of a lost one. Never
+/// The bucket of the leases of budget leaders and of the registrar, and of the records that it replaces a lost bucket. Never
 /// republished, because the leases are renewed every few seconds: only a node that wants a permit asks for the leader, and a registrar is
 /// known by its digests.
 pub const LEADERS: &str = "leaders";

@@ -55,7 +55,7 @@ fn is_page(quoted: &str) -> bool {
     start.starts_with('<') && !start.starts_with("<?xml")
 }
 
-/// Empties brackets: containerd's `[manifests <tag>]`, and CRI-O's `(Mirrors also failed: [...])` with the mirrors' errors, which stands
+/// Empties brackets: containerd's `[manifests <tag>]`, and CRI-O's `(Mirrors also failed: [...])` with the mirrors' errors, which comes
 /// before the registry's own.
 fn without_brackets(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());

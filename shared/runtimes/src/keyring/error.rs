@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contract::FailureClass;
 
-/// Why the logins for a registry cannot be found out. Pulling without them would hide the cause, so the pull fails.
+/// Why the logins for a registry cannot be determined. Pulling without them would hide the cause, so the pull fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
     /// A named file does not exist, or an existing file cannot be read.

@@ -1,7 +1,7 @@
 //! Reads the standard variables for the export of traces.
 //!
 //! An invalid value is refused with a warning, and the default is used. An invalid value for the endpoint or protocol disables the export,
-//! because a guess might send spans to a stranger. Neither ends a command.
+//! because a guess might send spans to an unknown host. Neither ends a command.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

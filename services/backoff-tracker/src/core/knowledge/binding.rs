@@ -49,8 +49,8 @@ impl Knowledge {
         self.refusing(asked_at, self.entries_of(now, target_keys)).collect()
     }
 
-    /// Those of these entries that refuse this node an attempt for a request of the time `asked_at`. Unconfirmed ones delay a request by
-    /// [`UNCONFIRMED_FOR`] in all, however many they are and however often their reporters repeat them.
+    /// Of these entries, those that refuse this node an attempt for a request made at `asked_at`. All unconfirmed entries together delay a
+    /// request by [`UNCONFIRMED_FOR`], however many they are and however often their reporters repeat them.
     pub(super) fn refusing(&self, asked_at: Duration, entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = Entry> {
         let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
         entries.filter(Entry::refuses_all).map(move |mut entry| {

@@ -104,8 +104,8 @@ impl Knowledge {
         self.wait(now, id, request, awaits, wake)
     }
 
-    /// The request waits until then, or for a lease about a key. If another request of this node waits for the same lease, that one has the lease
-    /// first, and this one is looked at when the other does not wait any more.
+    /// The request waits until then, or for a lease about a key. If another request of this node waits for the same lease, it gets the lease
+    /// first, and this one is decided when the other one no longer waits.
     fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Decision {
         if !matches!(request.state, State::Released { .. }) {
             request.state = State::Delayed;

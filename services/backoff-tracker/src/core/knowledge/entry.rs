@@ -164,7 +164,7 @@ impl Entry {
         now <= self.matters_until
     }
 
-    /// Derives an entry from the failures that stand, whether one of them is of this node, and the newest successes; none if nothing fails.
+    /// Derives an entry from the failures that count, whether one of them is this node's, and the newest successes; none if nothing fails.
     pub(super) fn derive<'a>(
         standing: impl Iterator<Item = &'a Received>,
         mine: bool,

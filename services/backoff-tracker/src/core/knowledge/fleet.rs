@@ -21,12 +21,12 @@ const OF_BUDGET_BY_CHANCE: f64 = 0.7;
 const BETWEEN_TURNS: Duration = Duration::from_millis(2);
 /// The turns of nodes without a bus are spread over at least this time, because no lease orders them.
 const LEAST_SPREAD_ALONE: Duration = Duration::from_secs(5);
-/// Reports that nodes kept while they had no bus are published in turns. On average two turns are this far apart, so that a node receives one
-/// report before the next node's turn, also on a slow bus,
+/// The average time between two turns to publish reports that nodes kept while they had no bus. A node receives one report before the next
+/// node's turn, also on a slow bus.
 const BETWEEN_PUBLISHING: Duration = Duration::from_millis(20);
-/// but all turns of some hundred nodes take no longer than this,
+/// All turns of some hundred nodes together take no longer than this; the time between two turns is then shorter.
 const PUBLISHING: Duration = Duration::from_secs(3);
-/// and in larger fleets the turns are at least this far apart.
+/// The shortest average time between two turns, in larger fleets.
 const BETWEEN_PUBLISHING_LEAST: Duration = Duration::from_micros(2_500);
 /// The longest that all turns take, in a fleet of any size.
 const LONGEST_PUBLISHING: Duration = Duration::from_secs(20);

@@ -32,7 +32,8 @@ impl NewestSuccesses {
         [self.first, self.second].into_iter().flatten().any(|(_, reporter)| reporter == by)
     }
 
-    /// Adds a reporter's success instead of its last one. False if that one was newer: then a third one may follow.
+    /// Replaces a reporter's last success by this one. False if the last one was newer: then a third reporter's success may be one of the
+    /// two newest.
     fn add(&mut self, success: (Duration, ReporterId)) -> bool {
         let last = |place: Option<(Duration, ReporterId)>| place.filter(|(_, by)| *by == success.1).map(|(date, _)| date);
         let (first, second) = (last(self.first), last(self.second));

@@ -37,7 +37,7 @@ impl Knowledge {
         self.requests.touching(backoff_key)
     }
 
-    /// Ends the local rule's delay of pulls that failed by this key, because another node has shown that it is in order.
+    /// Ends the local rule's delay of pulls that failed by this key, because another node has succeeded on it.
     pub(super) fn lift_own_delays(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let released = self.released_by(now, backoff_key, now);
         self.release(released);

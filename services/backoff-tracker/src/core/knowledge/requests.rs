@@ -1,4 +1,4 @@
-//! A node's requests. An event concerns few of a thousand: indexes find them without a look at the others.
+//! A node's requests. An event concerns few of a thousand: indexes find these without a scan of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -276,7 +276,7 @@ mod tests {
         wake.map(Duration::from_secs)
     }
 
-    /// What is known of a request without an index: its image, when to look at it again, and whether it waits for a lease.
+    /// A request as the model keeps it, without indexes: its image, when to look at it again, and whether it waits for a lease.
     type Known = (usize, Option<u64>, bool);
     type Model = BTreeMap<u64, Known>;
 

@@ -13,9 +13,10 @@ use super::backoff_key::BackoffKeyId;
 use crate::core::delays::MAX_KEYS;
 use crate::core::floor::OwnFailure;
 
-/// The pause after the first failure of an image,
+/// The pause after the first failure of an image.
 const FIRST: Duration = Duration::from_secs(1);
-/// and after each further one. An image that fails four times of five then takes 10 s; if 120 are wanted, the last one takes about a minute.
+/// The pause after each further failure. An image that fails four times out of five then takes 10 s; of 120 such images, the last one takes
+/// about a minute.
 const FURTHER: Duration = Duration::from_secs(2);
 /// After this long without a failure an image begins anew: longer than kubelet's longest delay.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
@@ -25,7 +26,7 @@ const MAX_BUDGETS: usize = 256;
 /// The pauses of one node.
 #[derive(Debug, Default)]
 pub(super) struct RetryPauses {
-    /// Until when the registry has asked this node to stay away, by the back-off key of the budget.
+    /// Until when the registry has asked this node to send no requests, by the back-off key of the budget.
     budgets: BTreeMap<BackoffKeyId, StayAway>,
     keys: BTreeMap<LocalKey, Pause>,
 }

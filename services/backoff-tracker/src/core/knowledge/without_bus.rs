@@ -15,8 +15,8 @@ use super::refusal::refusal_by;
 use super::target::TargetKeys;
 use crate::core::delays::Failing;
 
-/// If the bus is back within this time, nothing has changed. A budget leader is waited for as long, without which no permit is granted
-/// anyway.
+/// If the bus is back within this time, the node continues as before. It waits as long for a budget leader, and without a leader no permit
+/// is granted anyway.
 pub(super) const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node without a bus.

@@ -67,13 +67,13 @@ pub(super) struct FairQueue {
     numbers: u64,
     places: BTreeMap<PermitId, Place>,
     waiters: BTreeMap<Place, Waiter>,
-    /// How many wait in each block of places, so that the requests before one are counted without a look at all.
+    /// How many wait in each block of places, so that the requests before one are counted without a scan of all.
     blocks: BTreeMap<(u64, u64), u64>,
     /// How many places each node has.
     of_nodes: BTreeMap<NodeName, u64>,
     /// The round of each node's last place, until that round is over.
     last_rounds: BTreeMap<NodeName, u64>,
-    /// Ordered by the time of the last repetition, so that silent requests are found without a look at all.
+    /// Ordered by the time of the last repetition, so that silent requests are found without a scan of all.
     by_last_seen: BTreeSet<(Duration, PermitId)>,
 }
 

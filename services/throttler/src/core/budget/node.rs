@@ -40,7 +40,7 @@ const TERMS: Terms =
 #[derive(Debug)]
 struct Lead {
     core: Leader,
-    /// When a node called last. The own node's calls count only if they ask for a permit.
+    /// When a node called last. This node's own calls count only if they ask for a permit.
     used: Duration,
     reported: ReportedRate,
     stated_caps: StatedCaps,

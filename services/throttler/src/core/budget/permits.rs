@@ -1,4 +1,5 @@
-//! The permits that a leader has out. What each message needs is counted as permits change, not by a look at all.
+//! The permits that a leader has out. The counts that each message needs are updated when a permit changes, so no message
+//! needs a scan of all permits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,7 +32,7 @@ pub(super) struct Permit {
     pub(super) late: u8,
     last_seen: Duration,
     stage: Stage,
-    /// It is known what the registry stated in this pull.
+    /// The registry's answer to this pull is known.
     answered: bool,
     /// An earlier leader granted it, at an unknown time.
     inherited: bool,
@@ -45,7 +46,7 @@ pub(super) struct Permits {
     open: BTreeSet<(Duration, PermitId)>,
     /// How many permits each node has.
     held: BTreeMap<NodeName, u64>,
-    /// Ordered by the time when each lapses, so that lapsed ones are found without a look at all.
+    /// Ordered by the time when each lapses, so that lapsed ones are found without a scan of all.
     lapses: BTreeSet<(Duration, PermitId)>,
 }
 
@@ -133,8 +134,8 @@ impl Permits {
         Some(permit)
     }
 
-    /// Notes that it is known what the registry stated in this pull. Returns when the permit was granted, if that is known; none if this
-    /// node has no such permit, or has reported before.
+    /// Notes that the registry's answer to this pull is known. Returns when the permit was granted, if that is known; none if this node has
+    /// no such permit, or has reported before.
     pub(super) fn mark_answered(&mut self, node: &NodeName, id: PermitId) -> Option<Option<Duration>> {
         let permit = self.permits.get_mut(&id).filter(|permit| permit.node == *node && !permit.answered)?;
         permit.answered = true;

@@ -235,7 +235,7 @@ impl Quota {
         common.max(in_source).unwrap_or_default()
     }
 
-    /// A permit ended whose pull the registry may have counted, and no answer was reported.
+    /// A permit ended without a reported answer, and the registry may have counted its pull.
     pub(super) fn ended_unanswered(&mut self, now: Duration) {
         self.silent = self.silent.saturating_add(1);
         match self.stated {

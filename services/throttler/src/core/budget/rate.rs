@@ -21,7 +21,7 @@ pub struct Rate {
 /// What determines a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateCause {
-    /// The cap is set so.
+    /// The cap allows no more.
     Policy,
     /// The registry has stated that nothing is left of its quota.
     Quota,

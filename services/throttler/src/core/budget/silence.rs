@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A registry is silent if no answer came for as long as this many last answers took to come.
+/// A registry is silent if no answer has come for as long as this many answers took to come before.
 const ANSWERS: usize = 20;
 /// The silence must also last for this many times as long as an answer takes.
 const ANSWER_TIMES: u32 = 2;

@@ -93,7 +93,7 @@ pub enum OutcomeKind {
     /// The pull failed, or could not be tried.
     #[default]
     Failed,
-    /// Not tried, because the last failure is too recent.
+    /// Not attempted, because the last failure is too recent.
     Backoff,
     /// A kind of a newer version.
     Unknown(UnknownText),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use image::{Algorithm, Digest};
 use sha2::{Sha256, Sha384, Sha512};
 
-/// The bytes that are read or written at a time. Larger batches bring nothing but need more memory for each connection.
+/// The bytes that are read or written at a time. Larger batches are no faster and need more memory for each connection.
 pub(super) const BATCH_BYTES: usize = 256 * 1024;
 
 /// A digest being computed.

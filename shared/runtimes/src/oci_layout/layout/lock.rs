@@ -25,7 +25,7 @@ type Sign = Option<(u64, i64, i64)>;
 /// as it knows that the file still has its name.
 ///
 /// # Errors
-/// The lock cannot be had, or its holder shows no sign of life.
+/// The lock cannot be taken, or its holder shows no sign of life.
 pub(super) async fn lock(file: &File, path: &Path, waiting: impl FnMut(u64)) -> io::Result<()> {
     lock_by(File::try_lock, file, path, waiting).await
 }

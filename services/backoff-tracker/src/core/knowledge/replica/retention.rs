@@ -21,9 +21,10 @@ pub const LONGEST_KEPT: Duration = Duration::from_secs(RETRY_AFTER_MAX.as_secs()
 pub const OLDEST: Duration = Duration::from_secs(24 * 3_600);
 /// How often reports that are too old are looked for.
 const COLLECTED_EVERY: Duration = Duration::from_secs(10);
-/// How many keys one node may report: a bad registry with a few hundred images. For one more its oldest report goes.
+/// How many keys one node may report: a bad registry with a few hundred images. For one more its oldest report is forgotten.
 pub const MAX_KEYS_OF_ONE: usize = 512;
-/// How many reports are kept in all, 40 MiB at most. For one more the oldest report of the node with the most reports goes.
+/// How many reports are kept in all, 40 MiB at most. For one more the oldest report of the node with the most reports is
+/// forgotten.
 pub const MAX_REPORTS: usize = 32_768;
 
 impl Replica {

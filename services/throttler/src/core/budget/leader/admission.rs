@@ -61,7 +61,7 @@ impl Leader {
         }
     }
 
-    /// Whether the registry has answered until now, and answers no node any more.
+    /// Whether the registry answered before and now answers no node.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
         let Some(unanswered) = self.silence.unanswered(now) else { return false };
         self.permits.unanswered_of(unanswered).take(silence::PULLS).count() == silence::PULLS

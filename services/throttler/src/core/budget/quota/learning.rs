@@ -15,14 +15,14 @@ const WINDOW_UNSTATED: Duration = Duration::from_secs(60);
 const WINDOW_MARGIN: Duration = Duration::from_secs(1);
 /// If one node alone reports less than other nodes' pulls explain, its report counts for this long. Then another node's pull checks it.
 const LONE_REPORT_COUNTS_FOR: Duration = Duration::from_secs(4);
-/// The same if one node alone has it from an earlier leader, of a window that other nodes know too: it may be the only one that knows of
-/// the last granted pulls.
+/// The same if that node learned the number from an earlier leader, and other nodes know the window too: the node may be the only one that
+/// knows of the last granted pulls.
 const LONE_INHERITED_REPORT_COUNTS_FOR: Duration = Duration::from_secs(60);
 /// A node is distrusted for this long after other nodes refuted its report: its report alone does not count.
 const DISTRUSTED_FOR: Duration = Duration::from_secs(600);
 /// The most windows of one owner; further ones are ignored. Real registries state one or two for each address by which they know the fleet.
 const WINDOWS_MAX: usize = 64;
-/// The most of them that one node alone reports; for a further one, its oldest one goes.
+/// The most of them that one node alone reports; for a further one, its oldest one is forgotten.
 const WINDOWS_OF_ONE_MAX: usize = 4;
 /// The most nodes whose source is remembered: those of a large fleet.
 const SOURCES_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ const DISTRUSTED_MAX: usize = 1_000;
 
 impl Quota {
     /// Takes what the registry stated to `node` in a pull whose permit was granted at `granted`; none if the time is not known, because
-    /// another node or an earlier leader reports it. `out` is what else is out.
+    /// another node or an earlier leader reports it. `out`: the other outstanding permits.
     pub(in crate::core::budget) fn learn(
         &mut self,
         now: Duration,
@@ -77,8 +77,8 @@ impl Quota {
         }
     }
 
-    /// Learns the source of a node from its own pull; otherwise from its report, if that names only one, because leaders send a node only
-    /// of its own.
+    /// Learns the source of a node from its own pull. Otherwise from its report, if that names one source only: leaders send a node only
+    /// the windows of its own source.
     fn learn_source(&mut self, node: &NodeName, first_hand: bool, limits: &[RegistryLimit]) {
         let mut named = limits.iter().filter_map(|limit| limit.source.as_ref());
         let Some(source) = named.next().filter(|source| first_hand || named.all(|other| other == *source)) else { return };
