@@ -106,7 +106,7 @@ Examples:
   fleetpull backoff clear app:v2 --nats nats://nats:4222
   fleetpull backoff clear 316e2d02 --node n1 --node n2
 
-The nodes' own back-off for the image is cleared too; what waits is let go
+The nodes' own back-off for the image is cleared too; waiting pulls continue
 inside the registry's budget. What still holds the image back is printed. Each
 clear is an event: `fleetpull events --reason BackoffCleared` shows who cleared
 what and when.
@@ -197,7 +197,7 @@ Examples:
   fleetpull budget list --watch --sort-by resets
   fleetpull budget list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-RATE is what is let go now and CAP the most, in pulls a second; QUOTA, LEFT and
+RATE is the rate in force and CAP the most, in pulls a second; QUOTA, LEFT and
 RESETS are of the window of which the least is left, as the registry reports it.
 CAPS BY is `policy` if the cap is the fleet policy's (`fleetpull policy get`),
 or `settings` if it is the median of the nodes' settings. Nodes that use lower
