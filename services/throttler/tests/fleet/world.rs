@@ -1,6 +1,8 @@
 //! A small fleet in simulated time: nodes, a bus that loses, doubles, delays and cuts off messages, leases by compare-and-set, and a
 //! registry that counts.
 
+mod plan;
+mod pulls;
 mod server;
 mod troubles;
 
@@ -8,77 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetTurn, RegistryLimit};
+use contract::messages::throttler::BudgetTurn;
 use contract::policy::{Caps, FleetPolicy};
 use contract::{NodeName, PermitId};
+use pulls::Pull;
 use server::Lease;
-use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, FLEET_PERMIT_LEASE, Input, PlantedBug, Term};
+use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, Term};
+
+pub(crate) use plan::Plan;
 
 /// The owner of all requests.
 pub(crate) const OWNER: &str = "default/registry.example/anonymous";
-
-/// What goes wrong, and what is requested.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) nodes: usize,
-    pub(crate) policy: BudgetPolicy,
-    /// The fleet policy sets `policy`, and each node's settings differ from it.
-    pub(crate) by_policy: bool,
-    /// Pulls in a window, and the length of the window.
-    pub(crate) quota: Option<(u64, Duration)>,
-    /// The number of addresses by which the registry knows the fleet. It counts each apart, and names them if there are several.
-    pub(crate) sources: usize,
-    pub(crate) requests_per_node: usize,
-    /// The time over which the requests come.
-    pub(crate) requested_within: Duration,
-    pub(crate) pull_takes: Duration,
-    pub(crate) loss: f64,
-    pub(crate) doubling: f64,
-    pub(crate) delay_most: Duration,
-    /// The least time that each message of a far node takes, its messages to itself included, because they use the bus.
-    pub(crate) one_way: Duration,
-    /// How many nodes, counted from the last, are far from the server.
-    pub(crate) far_nodes: usize,
-    /// How many crashes, partitions and stalls there are in the first minute.
-    pub(crate) troubles: usize,
-    /// How long the first node is cut off from the beginning.
-    pub(crate) first_cut_for: Duration,
-    /// When the bucket of leases is wiped, so that revisions start over.
-    pub(crate) wiped_at: Option<Duration>,
-    /// How often the leader's lease is taken away in the first minute, so that there are two leaders.
-    pub(crate) thefts: usize,
-    /// How often a clock jumps by five minutes in the first minute.
-    pub(crate) jumps: usize,
-    pub(crate) lasts: Duration,
-    pub(crate) planted_bug: Option<PlantedBug>,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            nodes: 8,
-            policy: BudgetPolicy::default(),
-            by_policy: false,
-            quota: None,
-            sources: 1,
-            requests_per_node: 1,
-            requested_within: Duration::from_millis(500),
-            pull_takes: Duration::from_millis(50),
-            loss: 0.0,
-            doubling: 0.0,
-            delay_most: Duration::from_millis(2),
-            one_way: Duration::ZERO,
-            far_nodes: 0,
-            troubles: 0,
-            first_cut_for: Duration::ZERO,
-            wiped_at: None,
-            thefts: 0,
-            jumps: 0,
-            lasts: Duration::from_secs(120),
-            planted_bug: None,
-        }
-    }
-}
 
 /// The observations of a run.
 #[derive(Debug, Default)]
@@ -140,14 +82,6 @@ struct Node {
     wake: u64,
     wants: BTreeSet<PermitId>,
     todo: usize,
-}
-
-struct Pull {
-    until: Duration,
-    alone: bool,
-    /// The permit ran out while the pull continued.
-    ran_out: bool,
-    stated: Option<RegistryLimit>,
 }
 
 pub(crate) struct World {
@@ -396,64 +330,6 @@ impl World {
             }
         }
         self.give(at, Input::Tick);
-    }
-
-    fn granted(&mut self, at: usize, permit: PermitId, alone: bool) {
-        if !self.nodes[at].wants.remove(&permit) {
-            return;
-        }
-        let incarnation = self.nodes[at].incarnation;
-        let stated = self.registry_asked(at);
-        if alone {
-            self.seen.alone += 1;
-        } else {
-            self.seen.begun.push(self.now);
-            self.seen.over_quota += usize::from(stated.as_ref().is_some_and(|limit| limit.limit == 0));
-        }
-        let takes = self.plan.pull_takes.mul_f64(0.5 + self.random.fraction());
-        self.pulls.insert((at, permit), Pull { until: self.now + takes, alone, ran_out: false, stated });
-        let now = self.now;
-        let counted = self.pulls.iter().filter(|((node, _), pull)| !pull.alone && !pull.ran_out && now < pull.until && !self.lapsed(*node));
-        self.seen.most_at_once = self.seen.most_at_once.max(counted.count());
-        self.later(takes, Event::PullEnds(at, incarnation, permit));
-    }
-
-    /// Whether a node's permits may have run out, because it is cut off, down, or was stalled lately. Its pulls are counted apart.
-    fn lapsed(&self, at: usize) -> bool {
-        let node = &self.nodes[at];
-        !node.up || node.cut || node.stalled_until + FLEET_PERMIT_LEASE > self.now
-    }
-
-    fn registry_asked(&mut self, at: usize) -> Option<RegistryLimit> {
-        let (limit, length) = self.plan.quota?;
-        let number = at % self.plan.sources;
-        let source = (self.plan.sources > 1).then(|| format!("192.0.2.{number}"));
-        let (began, used) = match self.windows.get(&number).copied() {
-            Some((began, used)) if self.now < began + length => (began, used),
-            _ => (self.now, 0),
-        };
-        self.windows.insert(number, (began, used + 1));
-        let window_ms = length.as_millis() as u64;
-        if used >= limit {
-            let reset_ms = Some((began + length - self.now).as_millis() as u64);
-            return Some(RegistryLimit { source, reset_ms, ..RegistryLimit::default() });
-        }
-        Some(RegistryLimit { source, limit, remaining: limit - used - 1, window_ms, reset_ms: None })
-    }
-
-    fn pull_ends(&mut self, at: usize, incarnation: u64, permit: PermitId) {
-        let Some(pull) = self.pulls.remove(&(at, permit)) else { return };
-        if self.nodes[at].incarnation != incarnation || !self.nodes[at].up {
-            return;
-        }
-        let refused = pull.stated.as_ref().is_some_and(|limit| limit.limit == 0);
-        if refused {
-            self.later(Duration::from_secs(10), Event::Request(at));
-        } else {
-            self.seen.served += 1;
-            self.nodes[at].todo = self.nodes[at].todo.saturating_sub(1);
-        }
-        self.give(at, Input::Release { permit, limits: pull.stated.into_iter().collect(), served: Some(true) });
     }
 }
 

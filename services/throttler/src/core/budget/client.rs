@@ -1,5 +1,7 @@
 //! A node's side of one budget: asks the leader, holds, renews and returns permits, and decides what to do without a leader.
 
+mod calls;
+mod caps;
 mod replies;
 mod returning;
 mod time;
@@ -8,9 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::RoundTrips;
-use contract::messages::throttler::{
-    BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, PermitLimits, RegistryLimit, RenewBudget, ReturnBudget,
-};
+use contract::messages::throttler::{KnownLimits, RegistryLimit};
 use contract::policy::Caps;
 use contract::{NodeName, PermitId};
 
@@ -21,8 +21,8 @@ use super::policies::lower_than;
 use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
 use super::{
-    ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, BudgetPolicy, BudgetRequest, FLEET_PERMIT_LEASE, LEADER_LEASE,
-    MISSES_TO_LOSE_LEADER, RENEW_EVERY,
+    ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, BudgetPolicy, FLEET_PERMIT_LEASE, LEADER_LEASE,
+    MISSES_TO_LOSE_LEADER,
 };
 
 /// The most returned permits that wait to be sent. Further ones expire.
@@ -32,8 +32,6 @@ const RETURNS_MAX: usize = 1_000;
 const LOOKS_FIRST: Duration = Duration::from_secs(8);
 /// How soon an answer is expected of a leader that has not answered yet.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// How often a node without claims renews after a pull under a quota, so that a new leader learns the quota.
-const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
 /// How often a node that finds no leader asks for the lease.
 const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 
@@ -144,32 +142,6 @@ impl BudgetClient {
             overrun_total: 0,
             planted_bug,
         }
-    }
-
-    /// Sets the caps in force.
-    pub(super) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
-        self.policy = policy;
-        self.set_caps_in_force(now, policy.caps());
-        self.tick(now)
-    }
-
-    /// The fleet's caps have changed, and so may have the node's own ones that apply in addition.
-    pub(super) fn set_caps_in_force(&mut self, now: Duration, in_force: Caps) {
-        let before = self.own_caps();
-        self.in_force = in_force;
-        if self.own_caps() != before {
-            self.own_rate_limiter.begin_anew(now, self.own_caps().pulls_per_second.unwrap_or_default());
-        }
-    }
-
-    /// The fleet's caps, as far as this node knows.
-    pub(super) fn caps_in_force(&self) -> Caps {
-        self.in_force
-    }
-
-    /// The node's own caps where they are lower than the fleet's.
-    pub(super) fn own_caps(&self) -> Caps {
-        lower_than(self.policy.own, self.in_force)
     }
 
     /// `since`: when the bus became silent; now, if it did not.
@@ -289,24 +261,7 @@ impl BudgetClient {
             }
             return wanted;
         };
-        self.call_renew(now, epoch, &leader, &mut wanted);
-        let known = if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) };
-        for permit in self.may_go(now) {
-            if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
-                self.claims.change(permit, |claim| claim.asked = Some(now));
-                let (owner, node) = (self.owner.clone(), self.node.clone());
-                let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.settings };
-                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Grant(ask)));
-            }
-        }
-        for (permit, back) in &mut self.returns {
-            if back.asked.is_none() && back.ask_at <= now {
-                back.asked = Some(now);
-                let (owner, node, limits) = (self.owner.clone(), self.node.clone(), back.limits.clone());
-                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, limits, served: back.served };
-                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Return(call)));
-            }
-        }
+        self.call_leader(now, &leader, epoch, &mut wanted);
         wanted
     }
 
@@ -350,21 +305,6 @@ impl BudgetClient {
         self.claims.placed().filter_map(move |permit| Some((permit, self.wait_of(now, permit)?)))
     }
 
-    /// The requests that wait for the fleet, in order of arrival. There are no more than the node has free slots, because permits that wait
-    /// for a slot keep others from pulling and begin together when slots become free. If the node's own file sets lower caps than the fleet
-    /// policy, they apply as well: by a lower rate, one request at a time, so that late grants do not begin together.
-    fn may_go(&self, now: Duration) -> Vec<PermitId> {
-        let room = |most: usize| most.saturating_sub(self.claims.in_flight_count());
-        let of_slots = if self.slots > 0 { room(self.slots) } else { usize::MAX };
-        let Caps { pulls_per_second, pulls_at_once } = self.own_caps();
-        let of_own = pulls_at_once.map_or(usize::MAX, |most| room(usize::try_from(most).unwrap_or(usize::MAX)));
-        let of_rate = match pulls_per_second {
-            None => usize::MAX,
-            Some(_) => usize::from(self.own_rate_limiter.ready_in(now, 0).is_zero()),
-        };
-        self.claims.waiting().take(of_slots.min(of_own).min(of_rate)).collect()
-    }
-
     pub(super) fn assert_invariants(&self) {
         debug_assert!(self.returns.len() <= RETURNS_MAX, "returns are bounded");
         debug_assert!(self.returns.keys().all(|permit| !self.claims.contains(*permit)), "what is wanted is not returned");
@@ -402,23 +342,5 @@ impl BudgetClient {
     /// Whether a leader has answered so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
         self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
-    }
-
-    fn call_renew(&mut self, now: Duration, epoch: u64, leader: &NodeName, wanted: &mut Vec<Wanted>) {
-        let permits = self.held();
-        let news = self.informed_epoch != epoch && !self.remembered.is_empty();
-        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.check_leader_until.is_none()) {
-            return;
-        }
-        let stated = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.limits.clone()? });
-        let limits = self.claims.unsent().filter_map(stated).collect();
-        let known = if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) };
-        (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
-        let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, limits, known };
-        wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
-    }
-
-    fn held(&self) -> Vec<PermitId> {
-        self.claims.in_flight().take(BUDGET_PERMITS_PER_NODE).collect()
     }
 }

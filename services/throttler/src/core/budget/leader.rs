@@ -1,18 +1,19 @@
 //! The leader of one budget: it grants the fleet's permits and takes them back.
 
 mod admission;
+mod late;
 mod limits;
 mod rate_in_force;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::RoundTrips;
 use contract::messages::throttler::{
-    BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, BudgetWaiter, GrantBudget, KnownLimits, PermitLimits, RenewBudget,
-    ReturnBudget,
+    BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, GrantBudget, KnownLimits, PermitLimits, RenewBudget, ReturnBudget,
 };
 use contract::policy::Caps;
 use contract::{NodeName, PermitId};
@@ -20,16 +21,14 @@ use contract::{NodeName, PermitId};
 use self::admission::PERMITS_MAX;
 use self::rate_in_force::adaptive;
 use super::adaptive_rate::AdaptiveRate;
-use super::fair_queue::{FairQueue, Waiter};
-use super::permits::{Permit, Permits, Stage};
+use super::fair_queue::FairQueue;
+use super::permits::{Permits, Stage};
 use super::planted_bug::PlantedBug;
 use super::quota::{Allowance, Out, Quota};
 use super::rate_limiter::RateLimiter;
 use super::silence::Silence;
-use super::{BudgetPolicy, FLEET_PERMIT_LEASE, HELD_UP};
+use super::{BudgetPolicy, FLEET_PERMIT_LEASE};
 
-/// A permit that is fetched late takes another turn of the rate at most this often. A node that is late each time has a slow connection.
-const LATE_TURNS: u8 = 3;
 /// A returned permit is remembered for this long, so that a late copy of its request does not get it again; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
 /// The most returned permits that are remembered: 15 s of returns at twice the default rate.
@@ -186,11 +185,6 @@ impl Leader {
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node), caps: self.caps() }
     }
 
-    /// Whether a permit that is fetched `after` its turn takes another one, so that late permits do not begin together.
-    fn takes_another_turn(&self, permit: &Permit, after: Duration) -> bool {
-        permit.late < LATE_TURNS && after > self.fetches.usual() + HELD_UP
-    }
-
     pub(super) fn renew(&mut self, now: Duration, renew: &RenewBudget) -> BudgetRenewed {
         self.settle(now);
         self.learn_limits(now, &renew.node, &renew.known);
@@ -305,44 +299,6 @@ impl Leader {
 
     pub(super) fn is_idle(&self) -> bool {
         self.permits.is_empty() && self.queue.is_empty()
-    }
-
-    pub(super) fn waiters(&self, now: Duration, most: usize) -> Vec<BudgetWaiter> {
-        let waits = |(ahead, waiter): (usize, &Waiter)| BudgetWaiter {
-            node: waiter.node.clone(),
-            wait_ms: self.wait(now, ahead as u64, &waiter.node).as_millis() as u64,
-        };
-        self.queue.waiters().take(most).enumerate().map(waits).collect()
-    }
-
-    /// How long until a waiting node has its turn, with `ahead` requests before it.
-    fn wait(&self, now: Duration, ahead: u64, node: &NodeName) -> Duration {
-        let rate = self.rate_limiter.ready_in(now, ahead);
-        let quota = self.quota.wait(now, self.out(), ahead, node);
-        let slots = match self.slots() {
-            None => Duration::ZERO,
-            Some(slots) => {
-                let free = slots.saturating_sub(self.permits.len());
-                let rounds = if ahead < free { 0 } else { (ahead - free) / slots + 1 };
-                self.pull_takes.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
-            }
-        };
-        rate.max(quota).max(slots).max(self.learns_until.saturating_sub(now))
-    }
-
-    /// A node that asks again for a granted permit has not begun, because the answer was lost. It takes a further turn of the rate, the
-    /// next one.
-    fn claimed_late(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
-        self.permits.refresh(now, ask.permit);
-        self.late.insert(ask.permit);
-        self.admit(now);
-        if !self.late.contains(&ask.permit) {
-            self.turns.retain(|(_, turn)| turn.permit != ask.permit);
-            return self.claimed(now, ask);
-        }
-        let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
-        let wait_ms = self.rate_limiter.ready_in(now, ahead).as_millis() as u64;
-        BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node), caps: self.caps() }
     }
 
     /// The caps in force, whatever the registry turns out to sustain.

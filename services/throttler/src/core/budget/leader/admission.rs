@@ -18,22 +18,6 @@ const OTHERS_AWAITED: Duration = Duration::from_secs(6);
 pub(super) const PERMITS_MAX: u64 = 50_000;
 
 impl Leader {
-    /// Permits that are asked for again precede the queue, because each was granted once and counts as out.
-    pub(super) fn admit_late(&mut self, now: Duration) {
-        while let Some(id) = self.late.first().copied() {
-            let Some(node) = self.permits.get(id).map(|permit| permit.node.clone()) else {
-                self.late.remove(&id);
-                continue;
-            };
-            if !self.rate_limiter.take(now) {
-                return;
-            }
-            self.late.remove(&id);
-            self.permits.grant_again(now, id);
-            self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit: id }));
-        }
-    }
-
     pub(super) fn admit(&mut self, now: Duration) {
         if self.learns(now) || !self.leads(now) || self.is_silent(now) {
             return;

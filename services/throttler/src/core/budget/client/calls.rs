@@ -1,0 +1,59 @@
+//! Requests to the leader: renewals first, then requests for permits, then returns.
+
+use std::time::Duration;
+
+use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, PermitLimits, RenewBudget, ReturnBudget};
+use contract::{NodeName, PermitId};
+
+use super::super::claim::Wanted;
+use super::super::{BudgetRequest, RENEW_EVERY};
+use super::BudgetClient;
+
+/// How often a node without claims renews after a pull under a quota, so that a new leader learns the quota.
+const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
+
+impl BudgetClient {
+    pub(super) fn call_leader(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Wanted>) {
+        self.call_renew(now, leader, epoch, wanted);
+        let known = self.news_for(now, epoch);
+        for permit in self.may_go(now) {
+            if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
+                self.claims.change(permit, |claim| claim.asked = Some(now));
+                let (owner, node) = (self.owner.clone(), self.node.clone());
+                let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.settings };
+                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Grant(ask)));
+            }
+        }
+        for (permit, back) in &mut self.returns {
+            if back.asked.is_none() && back.ask_at <= now {
+                back.asked = Some(now);
+                let (owner, node, limits) = (self.owner.clone(), self.node.clone(), back.limits.clone());
+                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, limits, served: back.served };
+                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Return(call)));
+            }
+        }
+    }
+
+    fn call_renew(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Wanted>) {
+        let permits = self.held();
+        let news = self.informed_epoch != epoch && !self.remembered.is_empty();
+        if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.check_leader_until.is_none()) {
+            return;
+        }
+        let stated = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.limits.clone()? });
+        let limits = self.claims.unsent().filter_map(stated).collect();
+        let known = self.news_for(now, epoch);
+        (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
+        let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, limits, known };
+        wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
+    }
+
+    /// What the node knows of the quota, if the leader of this epoch was not told.
+    fn news_for(&self, now: Duration, epoch: u64) -> KnownLimits {
+        if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) }
+    }
+
+    fn held(&self) -> Vec<PermitId> {
+        self.claims.in_flight().take(BUDGET_PERMITS_PER_NODE).collect()
+    }
+}

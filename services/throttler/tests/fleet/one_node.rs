@@ -1,0 +1,195 @@
+//! One node of a fleet, step by step: as a new or former leader, and with a leader that answers late or no more.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use clock::{Now, Random};
+use contract::messages::throttler::{BudgetAnswer, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
+use contract::policy::Caps;
+use contract::{NodeName, PermitId};
+use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, Term};
+
+use super::world::OWNER;
+
+fn at(ms: u64) -> Now {
+    Now { monotonic: Duration::from_millis(ms), wall: Duration::ZERO }
+}
+
+/// A node that wants a permit itself and leads the budget from the first second on.
+fn elected() -> (Budgets, Random) {
+    let (mut random, owner) = (Random::seeded(1), OWNER.to_owned());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    node.step(at(1_000), Input::Want { owner, permit: PermitId::random(&mut random) });
+    node.step(at(1_000), in_term());
+    (node, random)
+}
+
+fn in_term() -> Input {
+    Input::Elected { owner: OWNER.to_owned(), term: Term { epoch: 7, first: false, until: Duration::from_secs(60) } }
+}
+
+/// Another node asks for a permit, and knows from an earlier leader that `remaining` pulls are left.
+fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
+    let known = KnownLimits { none_stated: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
+    let permit = PermitId::random(random);
+    let ask = GrantBudget { owner: OWNER.to_owned(), node: node.parse().unwrap(), permit, known, caps: Caps::NONE };
+    Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
+}
+
+/// How many pulls a node grants from then on within a minute, its own included.
+fn lets_go(node: &mut Budgets, from: u64) -> usize {
+    let effects = (from..60_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)).collect::<Vec<_>>();
+    effects.iter().filter(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })).count()
+}
+
+/// A leader knows from nodes' reports that nothing is left, and no node reports that twice.
+#[test]
+fn repeated_election_keeps_what_the_leader_knows() {
+    let (mut node, mut random) = elected();
+    for other in ["n1", "n2"] {
+        node.step(at(1_000), asks(&mut random, other, 0));
+    }
+    node.step(at(2_000), in_term());
+    assert_eq!(lets_go(&mut node, 2_000), 0);
+}
+
+/// A waiting node asks every 5 s, and the last one that asked the earlier leader knows most.
+#[test]
+fn a_new_leader_waits_for_all_waiting_nodes_before_it_grants_under_a_quota() {
+    let (mut node, mut random) = elected();
+    node.step(at(1_000), asks(&mut random, "n1", 4));
+    let early = (1_000..5_500).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)).collect::<Vec<_>>();
+    assert!(!early.iter().any(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })), "{early:?}");
+    node.step(at(5_500), asks(&mut random, "n2", 0));
+    assert_eq!(lets_go(&mut node, 5_500), 0);
+}
+
+#[test]
+fn former_leader_reports_its_knowledge_to_the_next_leader() {
+    let (mut node, mut random) = elected();
+    node.step(at(1_000), asks(&mut random, "n1", 0));
+    let lost = Input::Lead { owner: OWNER.to_owned(), leader: Some(("n9".parse().unwrap(), 8)) };
+    let mut effects = node.step(at(2_000), lost);
+    effects.extend((2_000..3_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)));
+    let reported = effects.iter().find_map(|effect| match effect {
+        Effect::Call { call: BudgetRequest::Renew(renew), .. } => renew.known.limits.first(),
+        Effect::Call { call: BudgetRequest::Grant(ask), .. } => ask.known.limits.first(),
+        _ => None,
+    });
+    assert_eq!(reported.map(|limit| (limit.limit, limit.remaining)), Some((6, 0)), "{effects:?}");
+}
+
+/// How often a node asks in a minute if its leader gives each answer `late_ms` late, and when the node goes alone.
+fn with_a_late_leader(late_ms: u64, answer: impl Fn() -> BudgetAnswer) -> (usize, Vec<u64>) {
+    let (mut random, owner, leader) = (Random::seeded(1), OWNER.to_owned(), "n9".parse::<NodeName>().unwrap());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    let mut happened = VecDeque::from(node.step(at(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
+    let (mut under_way, mut asked_in_all, mut went) = (VecDeque::new(), 0, Vec::new());
+    for ms in (0..60_000).step_by(50) {
+        happened.extend(node.step(at(ms), Input::Tick));
+        while under_way.front().is_some_and(|(at, _, _)| *at <= ms) {
+            let (_, asked, call) = under_way.pop_front().unwrap();
+            happened.extend(node.step(at(ms), Input::Replied { asked, call, reply: BudgetReply::Granted(answer()) }));
+        }
+        while let Some(effect) = happened.pop_front() {
+            match effect {
+                Effect::Campaign { .. } => {
+                    let lead = Input::Lead { owner: owner.clone(), leader: Some((leader.clone(), 7)) };
+                    happened.extend(node.step(at(ms), lead));
+                }
+                Effect::Call { asked, call: call @ BudgetRequest::Grant(_), .. } => {
+                    asked_in_all += 1;
+                    under_way.push_back((ms + late_ms, asked, call));
+                }
+                Effect::Granted { alone, .. } => went.extend(alone.then_some(ms)),
+                _ => {}
+            }
+        }
+    }
+    (asked_in_all, went)
+}
+
+/// The leader's connection is slow, or it has many requests to answer.
+#[test]
+fn node_that_is_queued_late_waits_and_asks_no_more_often() {
+    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default(), caps: Caps::NONE };
+    for late_ms in [1_000, 3_000] {
+        let (asked, went) = with_a_late_leader(late_ms, queued);
+        assert_eq!(went, [0; 0]);
+        assert!((8..=60).contains(&asked), "asked {asked} times in a minute, each answer {late_ms} ms late");
+    }
+}
+
+#[test]
+fn node_whose_grants_all_come_too_late_goes_alone() {
+    let granted = || BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default(), caps: Caps::NONE };
+    let (_, went) = with_a_late_leader(2_600, granted);
+    assert!(matches!(went[..], [15_000..=16_000]), "{went:?}");
+}
+
+/// The first call to the next leader, which leads from `leads_from` on, and its time in ms, if the first leader answers only by `answer`.
+/// The node pulls when it may, and then learns that the quota is used up.
+fn first_call_to_the_next(leads_from: u64, answer: impl Fn(u64, &BudgetRequest) -> Option<BudgetReply>) -> Option<(u64, BudgetRequest)> {
+    let (mut random, owner) = (Random::seeded(1), OWNER.to_owned());
+    let [first, next]: [NodeName; 2] = ["n8", "n9"].map(|name| name.parse().unwrap());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    let mut happened = VecDeque::from(node.step(at(0), Input::Want { owner: owner.clone(), permit: PermitId::random(&mut random) }));
+    for ms in (0..60_000).step_by(50) {
+        happened.extend(node.step(at(ms), Input::Tick));
+        while let Some(effect) = happened.pop_front() {
+            let input = match effect {
+                Effect::Campaign { .. } if ms < leads_from => Input::Lead { owner: owner.clone(), leader: Some((first.clone(), 7)) },
+                Effect::Campaign { .. } => Input::Lead { owner: owner.clone(), leader: Some((next.clone(), 8)) },
+                Effect::Call { to, call, .. } if to == next => return Some((ms, call)),
+                Effect::Call { asked, call, .. } => match answer(ms, &call) {
+                    Some(reply) => Input::Replied { asked, call, reply },
+                    None => continue,
+                },
+                Effect::Granted { alone: true, .. } => return None,
+                Effect::Granted { permit, .. } => Input::Release { permit, limits: vec![used_up()], served: Some(true) },
+                _ => continue,
+            };
+            happened.extend(node.step(at(ms), input));
+        }
+    }
+    None
+}
+
+fn used_up() -> RegistryLimit {
+    RegistryLimit { limit: 6, window_ms: 60_000, reset_ms: Some(50_000), ..RegistryLimit::default() }
+}
+
+/// A leader that does not answer is asked less and less often, but the lease is still looked up. This was seen in a fleet whose leaders
+/// were cut off one after the other.
+#[test]
+fn successor_of_a_silent_leader_is_found_soon() {
+    let queued = || BudgetAnswer::Queued { epoch: 7, ahead: 3, wait_ms: 3_600_000, known: KnownLimits::default(), caps: Caps::NONE };
+    let asked = |leads_from| {
+        let call = first_call_to_the_next(leads_from, |ms, _| (ms == 0).then(|| BudgetReply::Granted(queued())));
+        call.map_or(u64::MAX, |(ms, _)| ms)
+    };
+    let noticed = asked(250);
+    for leads_from in (250..12_000).step_by(250) {
+        let asked = asked(leads_from);
+        assert!(asked <= leads_from.max(noticed) + 2_500, "asked at {asked} ms, leads from {leads_from} ms");
+    }
+}
+
+/// The leader took the node's report and died before any waiting node asked again.
+#[test]
+fn node_that_used_up_a_quota_reports_it_to_the_next_leader() {
+    let answer = |ms, call: &BudgetRequest| match call {
+        _ if ms > 0 => None,
+        BudgetRequest::Grant(_) => {
+            Some(BudgetReply::Granted(BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default(), caps: Caps::NONE }))
+        }
+        BudgetRequest::Renew(_) => None,
+        BudgetRequest::Return(_) => Some(BudgetReply::Returned(BudgetReturned { epoch: 7 })),
+    };
+    let (ms, limits) = match first_call_to_the_next(3_000, answer) {
+        Some((ms, BudgetRequest::Renew(renew))) => (ms, renew.known.limits),
+        other => panic!("the quota was not reported to the next leader: {other:?}"),
+    };
+    assert!(ms <= 6_000, "reported at {ms} ms");
+    assert_eq!(limits.iter().map(|limit| (limit.limit, limit.remaining)).collect::<Vec<_>>(), [(6, 0)]);
+}
