@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clears;
+mod lapsing_clearance;
 mod named;
 mod node;
 mod published;
+mod results;
 mod rules;
 mod stages;
 mod successes;

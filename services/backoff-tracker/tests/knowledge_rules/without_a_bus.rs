@@ -1,12 +1,12 @@
-//! A bus that is lost or does not answer, and results that come late.
+//! A bus that is lost or does not answer.
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, Input, Outcome};
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, CheckBackoff, ReportAttempt};
-use contract::{AttemptId, FailureClass, Stage};
+use backoff_tracker::core::knowledge::{About, Decision, Failure, Finding, Input, Outcome};
+use contract::FailureClass;
+use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
 
-use super::node::{Node, REQUEST, endpoint, failed, failed_for, failure, image, key, limited, target};
+use super::node::{Node, endpoint, failed, failed_for, failure, image, key, limited, target};
 
 #[test]
 fn known_entries_refuse_without_a_bus_until_next_attempt_or_server_restart() {
@@ -223,89 +223,6 @@ fn one_node_s_failure_received_before_the_snapshot_delays_a_request_too() {
     assert!(node.is_clear(), "{:?}", node.decision);
 }
 
-/// A node had clearance by its own rule while the bus was lost, and waits for its permit. The bus is back, and others fail.
-#[test]
-fn unused_clearance_lapses_when_others_fail_unless_the_node_is_exempt() {
-    for (paused, begun, lapses) in [(false, false, 1), (true, false, 0), (false, true, 0)] {
-        let mut node = Node::of(20);
-        if paused {
-            node.give(Input::Pause { registry: None, left: Duration::from_secs(600), by: "me".to_owned() });
-        }
-        node.give(Input::BusLost);
-        node.until(20.0);
-        node.ask();
-        assert!(node.is_clear(), "{:?}", node.decision);
-        let attempt = AttemptId::random(&mut node.random);
-        if begun {
-            node.give(Input::AttemptStarted { request: REQUEST, attempt, trace: None });
-        }
-        for reporter in ["n1", "n2", "n3"] {
-            node.receive(reporter, endpoint(), failed(1));
-        }
-        assert_eq!(node.abandoned, 0, "without a bus each goes by its own rule");
-        node.give(Input::BusBack);
-        assert_eq!(node.abandoned, lapses, "paused: {paused}, begun: {begun}");
-        node.receive("n4", endpoint(), failed(1));
-        assert_eq!(node.abandoned, lapses, "once");
-        if lapses > 0 {
-            assert_eq!(node.core.next_wake(), None, "nothing is asked of the bus for it until its turn comes");
-            node.ask();
-            assert_eq!(node.held().learned_by.as_str(), "n4");
-        }
-    }
-}
-
-#[test]
-fn an_unconfirmed_failure_ends_no_clearance() {
-    let mut node = Node::of(20);
-    node.give(Input::BusLost);
-    node.until(20.0);
-    node.ask();
-    node.give(Input::BusBack);
-    for (reporter, lapses) in [("n1", 0), ("n1", 0), ("n2", 1)] {
-        node.receive(reporter, image(), failed(1));
-        assert_eq!(node.abandoned, lapses, "{reporter}");
-    }
-}
-
-/// The node uses its own rule, and no permit is granted either: it has continued without one by then.
-#[test]
-fn clearance_of_a_node_that_just_missed_an_answer_of_the_bus_does_not_lapse() {
-    let mut node = Node::of(20);
-    node.bus_answers = false;
-    node.until(1.0);
-    node.ask();
-    node.until(1.25);
-    assert!(node.is_clear(), "{:?}", node.decision);
-    for (second, lapses) in [(2.0, 0), (10.0, 0), (16.2, 0), (16.3, 1)] {
-        node.until(second);
-        for reporter in ["n1", "n2", "n3"] {
-            node.receive(reporter, endpoint(), failed(3));
-        }
-        assert_eq!(node.abandoned, lapses, "at {second} s");
-    }
-}
-
-/// The bus is back by then, or the pull has continued without a permit: clearance that is 30 s old shows nothing about the registry.
-#[test]
-fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_when_the_next_attempt_is_due() {
-    let mut node = Node::of(20);
-    node.bus_answers = false;
-    node.until(1.0);
-    node.ask();
-    node.until(1.25);
-    assert!(node.is_clear(), "{:?}", node.decision);
-    for reporter in ["n1", "n2", "n3"] {
-        node.receive(reporter, endpoint(), failed(3));
-    }
-    node.until(16.2);
-    let due = node.core.entries(node.now).iter().all(|entry| entry.next_attempt < node.now);
-    assert!(due && !node.core.entries(node.now).is_empty(), "{:?}", node.core.entries(node.now));
-    assert_eq!(node.abandoned, 0);
-    node.until(20.0);
-    assert_eq!(node.abandoned, 1);
-}
-
 /// On a bus that is slow, or back without the snapshot, other nodes' new failures arrive. They hold a new request until the next attempt of
 /// all or of kubelet's rule, and what the node itself finds then concerns its own rule.
 #[test]
@@ -336,84 +253,4 @@ fn an_outstanding_answer_of_the_bus_is_waited_for_a_quarter_of_a_second() {
     node.until(0.25);
     assert!(node.is_clear());
     assert_eq!(node.core.counts().bus_misses_total, 1);
-}
-
-#[test]
-fn a_failure_after_the_deadline_is_dropped() {
-    let mut node = Node::of(1_000);
-    node.ask();
-    assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Lead, .. })));
-    let attempt = node.begin();
-    node.now = Duration::from_secs(16);
-    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert_eq!(node.published, []);
-    assert_eq!(node.core.counts().late_results_total, 1);
-}
-
-#[test]
-fn a_success_after_the_deadline_closes_the_probed_entry_but_no_newer_one() {
-    for (newer, binds) in [(false, false), (true, true)] {
-        let mut node = Node::of(1_000);
-        for reporter in ["n1", "n2"] {
-            node.receive(reporter, image(), failed(1));
-        }
-        node.ask();
-        node.until(15.0);
-        assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.decision);
-        let attempt = node.begin();
-        node.until(31.0);
-        if newer {
-            node.receive("n3", image(), failed(2));
-        }
-        node.until(40.0);
-        node.end(attempt, Outcome::Reached(Stage::Manifest));
-        let published: Vec<_> = node.published.iter().filter(|report| report.backoff_key.about() == &image()).collect();
-        assert!(matches!(published[..], [report] if report.finding == Finding::Succeeded), "{published:?}");
-        assert!(node.ages.last() >= Some(&Duration::from_secs(25)), "as old as its attempt: {:?}", node.ages);
-        let bound = node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image());
-        assert_eq!(bound, binds, "a failure after it began stands");
-    }
-}
-
-#[test]
-fn an_attempt_is_resolved_once_and_by_its_own_result() {
-    let mut node = Node::of(1_000);
-    node.ask();
-    let attempt = node.begin();
-    let another = AttemptId::random(&mut node.random);
-    node.end(another, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert_eq!(node.published, []);
-    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    let published = node.published.len();
-    node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
-    assert_eq!(node.published.len(), published);
-}
-
-/// A tracker that did not answer has not given clearance for the attempt that is reported to it. A success on the same key releases the
-/// image nevertheless.
-#[test]
-fn a_failure_without_clearance_is_released_by_a_success_of_another_node() {
-    let mut node = Node::of(20);
-    for reporter in ["n1", "n2", "n3"] {
-        node.receive(reporter, endpoint(), failed(1));
-    }
-    node.ask();
-    node.bus_answers = false;
-    let attempt = AttemptId::random(&mut node.random);
-    let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, authoritative: true, ..AttemptFailure::default() });
-    let report = |attempt| {
-        let (failure, target) = (failure.clone(), Some(target()));
-        ReportAttempt { key: key("r/a:1"), attempt, attempt_span: None, failure, target }
-    };
-    for _ in 0..4 {
-        node.core.report(node.now, report(AttemptId::random(&mut node.random)));
-    }
-    let (reported, _) = node.core.report(node.now, report(attempt));
-    assert_eq!(reported.next_attempt_ms, Some(160_000), "kubelet's rule");
-    node.until(1.0);
-    for about in [endpoint(), About::Registry, About::Repository("a".to_owned())] {
-        node.receive("n4", about, Finding::Succeeded);
-    }
-    node.until(10.0);
-    assert!(node.is_clear(), "{:?}", node.decision);
 }
