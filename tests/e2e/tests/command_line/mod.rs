@@ -9,7 +9,8 @@ mod three_agents;
 
 mod completions;
 mod compose;
-mod first_steps;
+mod demo;
+mod explain;
 mod fleet;
 mod fleet_backoff;
 mod fleet_members;
@@ -17,6 +18,7 @@ mod fleet_policy;
 mod fleet_pull;
 mod fleet_standing_pulls;
 mod fleet_status;
+mod help;
 mod hostile_agent;
 mod lists;
 mod nats_setup;

@@ -1,8 +1,8 @@
 //! Terminals of all kinds: narrow, dumb, resized during a drawing, closed; and output that is no terminal.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use e2e::{Agent, Registry, Terminal, Workplace, until};
+use e2e::{Agent, Finished, Registry, Started, Terminal, Workplace, until};
 use memory_registry::{BodyFault, Fault, FaultAction};
 use support::nats::{NatsConfig, NatsServer, current_program};
 use support::requirement::met;
@@ -90,4 +90,115 @@ fn a_closed_pipe_ends_the_program_as_sigpipe_ends_others() {
     let mut command = place.command(&["config", "print"]);
     let done = command.stdout(writer).stderr(Stdio::piped()).spawn().and_then(|child| child.wait_with_output()).expect("it runs");
     assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(ENDED_BY_CLOSED_PIPE), ""));
+}
+
+/// Runs a command line on a terminal of its own, which `script` makes.
+fn on_a_terminal(place: &Workplace, line: &str) -> Finished {
+    Finished::of(&[line], begin_on_a_terminal(place, line))
+}
+
+fn begin_on_a_terminal(place: &Workplace, line: &str) -> Started {
+    begin_by(place, line, |program| vec!["script".into(), "-qec".into(), program, "/dev/null".into()])
+}
+
+/// Runs a command line with pipes and redirections.
+fn in_a_shell(place: &Workplace, line: &str) -> Finished {
+    Finished::of(&[line], begin_by(place, line, |program| vec!["sh".into(), "-c".into(), program]))
+}
+
+/// Starts the program followed by `line` through another program, whose arguments `words` returns.
+fn begin_by(place: &Workplace, line: &str, words: impl FnOnce(String) -> Vec<String>) -> Started {
+    let program = place.command(&[]);
+    let words = words(format!("{} {line}", program.get_program().display()));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("TERM", "xterm").current_dir(place.path("."));
+    Started::of(command)
+}
+
+#[test]
+fn colour_is_for_terminals_that_want_it() {
+    const ESCAPE: char = '\u{1b}';
+    let colours = |done: &Finished| done.stdout.split(ESCAPE).skip(1).filter(|rest| rest.split('m').next().is_some_and(is_colour)).count();
+    fn is_colour(code: &str) -> bool {
+        code.strip_prefix('[')
+            .is_some_and(|code| !code.is_empty() && code != "0" && code.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
+    }
+    for line in ["--help", "pull --help", "pull a:1 --node n1 --nats nats://127.0.0.1:1"] {
+        let wanted = on_a_terminal(&Workplace::new(), line);
+        assert!(colours(&wanted) > 0, "{wanted}");
+        let plain = on_a_terminal(&Workplace::new().with("NO_COLOR", "1"), line);
+        assert_eq!(colours(&plain), 0, "{plain}");
+    }
+    let piped = Workplace::new().run(&["--help"]).expect(0);
+    assert!(!piped.output().contains(ESCAPE), "{piped}");
+}
+
+#[test]
+fn bars_are_drawn_on_a_terminal_and_lines_elsewhere() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    let added = registry.add_image("shop/web", "v1", &small());
+    let layers = &added.manifests[0].layers;
+    let largest = layers.iter().max_by_key(|layer| layer.size).unwrap();
+    let name = &largest.digest.split_once(':').unwrap().1[..12];
+    // The pull takes about 2 s, during which bars are drawn ten times per second.
+    registry.faults().add(Fault::new("/blobs/", FaultAction::Body(BodyFault::BytesPerSecond(largest.size / 2))));
+    let image = registry.image("shop/web:v1");
+    let done = on_a_terminal(&place, &format!("pull --store store {image}")).expect(0);
+    assert!(done.stdout.contains("pulled   ") && !done.stdout.contains("Normal   Pulling"), "{done}");
+    let bars = done.stdout.lines().filter(|line| line.contains(name) && line.contains("  [") && line.contains(" of ")).count();
+    // Before each drawing the cursor goes up, and everything below it is cleared.
+    assert!(bars > 1 && done.stdout.contains("A\u{1b}[J"), "a bar of layer {name}, drawn again and again: {done}");
+    assert!(!done.stdout.contains(" 0/0"), "a bar without figures: {done}");
+    let piped = place.run(&["pull", "--store", "other", &image]).expect(0);
+    assert!(piped.stderr.contains("Normal   Pulling") && !piped.output().contains('\u{1b}'), "{piped}");
+    assert!(!piped.stderr.contains(name), "{piped}");
+}
+
+#[test]
+fn a_pull_in_this_process_prints_its_failure_once() {
+    let (registry, place) = (Registry::new(), Workplace::new());
+    let image = registry.image("shop/web:v9");
+    let line = format!("pull --store store {image}");
+    for done in [place.run(&["pull", "--store", "store", &image]).expect(1), on_a_terminal(&place, &line).expect(1)] {
+        assert_eq!(done.output().matches("404 Not Found").count(), 1, "{done}");
+    }
+}
+
+#[test]
+fn a_bus_that_comes_back_is_shown_while_a_live_screen_is_drawn() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, registry, place) = (NatsServer::start(NatsConfig::default()), Registry::new(), Workplace::new());
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    let line = format!("pull {} --all-nodes --wait 50s --nats {}", registry.image("shop/web:v1"), server.url());
+    let waiting = begin_on_a_terminal(&place, &line);
+    until("the standing pull is there", || agent.asked(&["pulls", "-o", "json"]).stdout.contains("standing_pull").then_some(()));
+    server.kill();
+    let notices = ["the bus is not connected", "the bus is connected again"];
+    until("it shows that the bus is lost", || waiting.stdout().contains(notices[0]).then_some(()));
+    server.restart();
+    until("it shows that the bus is connected again", || waiting.stdout().contains(notices[1]).then_some(()));
+    registry.add_image("shop/web", "v1", &small());
+    let done = Finished::of(&[&line], waiting).expect(0);
+    // The agent goes on with the standing pull by itself, so the image may be present before the command asks again.
+    let is_there = done.stdout.contains("pulled   n1") || done.stdout.contains("present  n1");
+    assert!(done.stdout.find(notices[0]) < done.stdout.find(notices[1]) && is_there, "{done}");
+}
+
+#[test]
+fn a_closed_pipe_ends_the_program_quietly() {
+    let place = Workplace::new();
+    for line in ["config print | head -1", "--help | head -1", "completions bash | head -1", "explain busybox | head -1"] {
+        let done = in_a_shell(&place, line).expect(0);
+        assert_eq!((done.stdout.lines().count(), done.stderr.as_str()), (1, ""), "{done}");
+    }
+}
+
+#[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    let place = Workplace::new();
+    let done = in_a_shell(&place, "config print >/dev/full").expect(1);
+    assert!(done.stderr.contains("cannot be written to stdout: No space left on device"), "{done}");
 }
