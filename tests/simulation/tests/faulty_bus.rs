@@ -8,6 +8,8 @@ mod bench;
 mod faulty;
 #[path = "fleet/faulty_bucket.rs"]
 mod faulty_bucket;
+#[path = "fleet/faulty_network.rs"]
+mod faulty_network;
 #[path = "../../../shared/bus/tests/conformance/key_value.rs"]
 mod key_value;
 #[path = "fleet/latency.rs"]
@@ -113,7 +115,8 @@ mod network {
     use futures::StreamExt as _;
 
     use super::bench;
-    use super::faulty::{FaultyBus, FaultyNetwork, Kind, Line, Odds};
+    use super::faulty::FaultyBus;
+    use super::faulty_network::{FaultyNetwork, Kind, Line, Odds};
 
     fn two(odds: Odds) -> (FaultyNetwork, FaultyBus, MemoryBus) {
         let hub = MemoryBus::new(Clock::host());

@@ -9,7 +9,7 @@ use bus::{BucketSpec, BusRef, Message, Subscription};
 use clock::{Clock, Random};
 use futures::StreamExt as _;
 
-use super::faulty::FaultyNetwork;
+use super::faulty_network::FaultyNetwork;
 
 /// The longest a test waits, far more than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use futures::stream::Stream;
 use tokio::time::Sleep;
 
-use super::faulty_bus::{Direction, Fate, FaultyNetwork};
+use super::faulty_network::{Direction, Fate, FaultyNetwork};
 
 /// The most messages under way to a node.
 const UNDER_WAY: usize = 4_096;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::plan::{Act, ENDS, Plan};
 use super::registry::Behaviour;
-use super::world::Story;
+use super::story::Story;
 
 const IMAGES: [&str; 6] = [
     "r.example/team/one:1",

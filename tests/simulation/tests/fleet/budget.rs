@@ -7,7 +7,7 @@ use crate::checks::{Finding, Invariant};
 use crate::plan::Act;
 use crate::quota::HUB;
 use crate::registry::{PermitFrom, PullRecord};
-use crate::world::Story;
+use crate::story::Story;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long a node may still pull without a leader after its line is up again: 1 s of the line, three attempts of the bus, and the

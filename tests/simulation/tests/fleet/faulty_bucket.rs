@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use bus::{BucketStatus, BusError, Entry, KeyValue, KeyValueError, Snapshot};
 use bytes::Bytes;
 
-use super::faulty_bus::{Direction, Fate, FaultyNetwork, LONG_WAY, Line, STORE_TIMEOUT};
+use super::faulty_bus::STORE_TIMEOUT;
+use super::faulty_network::{Direction, Fate, FaultyNetwork, LONG_WAY, Line};
 
 /// A bucket behind a faulty line.
 pub struct FaultyBucket {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::plan::{Act, ENDS, Plan, slow_budget};
 use crate::registry::Behaviour;
-use crate::world::Story;
+use crate::story::Story;
 
 /// One image for each outage: all nodes want it 1 s after the outage began.
 const IMAGES: [&str; 6] = [

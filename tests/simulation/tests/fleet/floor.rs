@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::checks;
 use super::registry::{Behaviour, PermitFrom, PullRecord};
-use super::world::Story;
+use super::story::Story;
 
 const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);

@@ -21,7 +21,8 @@ use contract::{Command, NodeName, PermitId, headers};
 
 use crate::plan::{Act, Plan, TOOL, slow_budget};
 use crate::registry::Behaviour;
-use crate::world::{Story, view};
+use crate::story::Story;
+use crate::world::view;
 
 /// The number of the hostile node.
 pub const HOSTILE: usize = 0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clock::Random;
 use throttler::core::budget::BudgetPolicy;
 
-use crate::faulty_bus::{Line, Odds};
+use crate::faulty_network::{Line, Odds};
 use crate::registry::Behaviour;
 
 /// The simulated length of a run: an outage, the healing, and a calm time with sick and lying nodes.

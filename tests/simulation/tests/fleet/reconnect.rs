@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::faulty_bus::Line;
+use crate::faulty_network::Line;
 use crate::plan::{Act, ENDS, Plan};
 use crate::registry::Behaviour;
 use crate::republished::PublishedReport;
-use crate::world::Story;
+use crate::story::Story;
 
 /// The image that all nodes want.
 const APP: &str = "r.example/team/app:1";

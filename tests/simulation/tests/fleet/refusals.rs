@@ -17,7 +17,8 @@ use contract::{CallError, EventReason, TraceContext};
 use event_recorder::EventRecorder;
 
 use crate::registry::{Behaviour, PullRecord};
-use crate::world::{Story, name};
+use crate::story::Story;
+use crate::world::name;
 
 /// A refusal, read from its event.
 #[derive(Clone, Debug, PartialEq, Eq)]

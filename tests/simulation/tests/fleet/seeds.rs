@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::checks::{self, Finding, Invariant};
 use crate::node::Planted;
 use crate::plan::Plan;
-use crate::world::{self, Story};
+use crate::story::Story;
+use crate::world;
 
 /// How much time before and after a broken invariant is shown.
 const SEEN_AROUND: Duration = Duration::from_secs(20);

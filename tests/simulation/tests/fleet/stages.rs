@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::plan::{Act, ENDS, Plan};
 use super::registry::Behaviour;
-use super::world::Story;
+use super::story::Story;
 
 /// All nodes want these images 1 s after the outage began.
 const IMAGES: [&str; 3] = ["r.example/team/one:1", "r.example/team/two:1", "r.example/team/three:1"];

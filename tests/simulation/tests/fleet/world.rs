@@ -9,74 +9,30 @@ use std::time::Duration;
 use actix::System;
 use actors::bucket_spec;
 use backoff_tracker::Reader;
-use backoff_tracker::core::knowledge::{About, BackoffKey};
 use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
-use contract::know::{AboutKind, Found, LEASES, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{LEASES, SharedBucket, encode};
 use contract::messages::backoff_tracker::BackoffEntry;
 use contract::policy::{Caps, FleetPolicy, POLICY_KEY, StoredPolicy};
 use contract::subject::Fleet;
-use contract::{AttemptId, NodeName, View};
+use contract::{NodeName, View};
 use throttler::core::budget::BudgetPolicy;
 use tokio::runtime::Builder;
 
-use crate::faulty_bus::{FaultyNetwork, Kind};
+use crate::faulty_network::{FaultyNetwork, Kind};
 use crate::hostile::{HOSTILE, Hostile};
-use crate::leases::Leases;
+use crate::liar;
 use crate::node::{Node, Parts, Planted, shared};
-use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan, TOOL};
+use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan};
 use crate::quota::{self, HUB};
-use crate::refusals::{AllRefusals, Refusal};
-use crate::registry::{Behaviour, PullRecord, Registry};
-use crate::republished::{PublishedReport, PublishedReports};
+use crate::refusals::AllRefusals;
+use crate::registry::{Behaviour, Registry};
+use crate::republished::PublishedReports;
+use crate::story::{Hash, Story};
 
 /// The initial time of the server's wall clock, since 1970.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// The Retry-After of a forged report: 10 years.
-const FORGED_RETRY_AFTER_MS: u64 = 10 * 365 * 24 * 3_600_000;
-/// How long a server keeps a forged report.
-const FORGED_TTL: Duration = Duration::from_secs(600);
-
-/// The result of a run.
-#[derive(Debug)]
-pub struct Story {
-    pub plan: Plan,
-    pub budget: BudgetPolicy,
-    /// The pulls in a window that the registry with a quota allows; some fleets have it.
-    pub quota: Option<u64>,
-    pub asked: Vec<PullRecord>,
-    pub present_since: BTreeMap<(usize, String), Duration>,
-    pub wanted: BTreeMap<(usize, &'static str), Duration>,
-    /// The restarted nodes, and when.
-    pub restarts: Vec<(usize, Duration)>,
-    pub leases: Leases,
-    /// The refusals, in order of time.
-    pub refusals: Vec<Refusal>,
-    /// The times and nodes of lost and late messages, in order of time.
-    pub disturbed: Vec<(Duration, usize)>,
-    /// All reports, in the order in which the server stored them.
-    pub reports: Vec<PublishedReport>,
-    /// The back-off entries of each node when they were recorded, indexed by node.
-    pub listed: Vec<Vec<BackoffEntry>>,
-    /// How often each kind of fault occurred.
-    pub counts: BTreeMap<&'static str, u64>,
-    /// A hash of all of these, in order.
-    pub hash: u64,
-}
-
-impl Story {
-    pub fn longest_pull(&self) -> Duration {
-        self.asked.iter().filter_map(|one| Some(one.over?.saturating_sub(one.at))).max().unwrap_or_default()
-    }
-
-    /// When a node began the attempt that delivered an image; the time of the layers, which depends on the registry, does not count.
-    pub fn served_at(&self, node: usize, image: &str) -> Option<Duration> {
-        self.present_since.get(&(node, image.to_owned()))?;
-        let served = |one: &&PullRecord| one.node == node && one.image == image && one.got == Behaviour::Serves;
-        self.asked.iter().rev().find(served).map(|one| one.at)
-    }
-}
 
 /// Runs a plan on its own thread, so that no state remains for the next run.
 pub fn run(plan: Plan, planted: Planted) -> Story {
@@ -208,7 +164,10 @@ impl World {
             }
             Act::Sick(nodes) => self.registry.set_sick(nodes),
             Act::Rotate(nodes) => self.registry.set_rotated(nodes),
-            Act::Lie(node, number) => self.lie(node, number).await,
+            Act::Lie(node, number) => {
+                self.count("lie", 1);
+                liar::lie(&self.hub, node, number).await;
+            }
             Act::KeepLeases => self.hostile.keep_leases().await,
             Act::List => {
                 for node in self.nodes.values() {
@@ -292,51 +251,6 @@ impl World {
         }
     }
 
-    /// Writes reports under the liar's own key that could keep other nodes from a good image.
-    async fn lie(&mut self, liar: usize, number: u64) {
-        self.count("lie", 1);
-        let view = view();
-        let scope = "anonymous".to_owned();
-        let (about, stored) = match number % 3 {
-            0 => (
-                About::Reference { reference: TOOL.to_owned(), scope: scope.clone(), mirrored: false },
-                StoredAbout { kind: AboutKind::Reference, reference: TOOL.to_owned(), scope, ..StoredAbout::default() },
-            ),
-            1 => {
-                let repository = TOOL.trim_end_matches(":1").to_owned();
-                (
-                    About::Login { repository: repository.clone(), fingerprint: scope.clone(), anonymous: true },
-                    StoredAbout { kind: AboutKind::Login, repository, fingerprint: scope, anonymous: true, ..StoredAbout::default() },
-                )
-            }
-            _ => {
-                let owner = "default|r.example|direct||anonymous|default".to_owned();
-                (About::BudgetOwner(owner.clone()), StoredAbout { kind: AboutKind::BudgetOwner, owner, ..StoredAbout::default() })
-            }
-        };
-        let backoff_key = BackoffKey::new(view.clone(), about);
-        let report = StoredReport {
-            view,
-            about: stored,
-            attempt: AttemptId::random(&mut Random::from_system()),
-            trace: None,
-            found: Found::Failed,
-            message: "forged".to_owned(),
-            step: 1_000,
-            retry_after_ms: Some(FORGED_RETRY_AFTER_MS),
-            repository: String::new(),
-            in_a_row: 0,
-            failing_for_ms: 0,
-            succeeded_ago_ms: None,
-            age_ms: 0,
-            written_ms: None,
-        };
-        let key = ReportKey { node: name(liar), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 }.text();
-        let fleet = Fleet::default();
-        let reports = self.hub.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.expect("the bus is open");
-        reports.put(&key, encode(&report).expect("it fits").into(), Some(FORGED_TTL)).await.expect("it is stored");
-    }
-
     fn count(&mut self, kind: &'static str, by: u64) {
         *self.counts.entry(kind).or_default() += by;
     }
@@ -408,23 +322,6 @@ impl World {
 /// The view of the registry, which is the same for all nodes.
 pub fn view() -> View {
     View { scope: "default".to_owned(), registry: "r.example".to_owned(), route: "direct".to_owned(), boot: String::new() }
-}
-
-/// FNV-1a.
-struct Hash(u64);
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hash {
-    fn add(&mut self, text: &str) {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
 }
 
 pub fn name(node: usize) -> NodeName {
