@@ -13,7 +13,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::event_recorder::RecordEvent;
 use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit, ReportLimits};
-use contract::{ClearanceId, Command, Envelope, Meta, PermitId, PullEvent, Target, TraceContext};
+use contract::{ClearanceId, Command, DEADLINES, Envelope, Meta, PermitId, PullEvent, Target, TraceContext};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
@@ -23,10 +23,6 @@ use crate::sharing::MidPullSenders;
 /// How long a service on the same node may take to answer: far longer than on a loaded node, so that a slow answer does not count as
 /// lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// The throttler answers `queued` after this long; then it is asked again.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The permit's lease if the throttler does not answer.
-const LEASE_WITHOUT_THROTTLER_MS: u64 = 30_000;
 
 /// The commands of other services that every pull needs.
 #[derive(Clone, Debug)]
@@ -143,14 +139,14 @@ impl Outbound {
         image: String,
         budget: Option<String>,
     ) -> impl Future<Output = PermitAnswer> + use<> {
-        let acquire = AcquirePermit { permit, image, patience_ms: PATIENCE.as_millis() as u64, budget };
+        let acquire = AcquirePermit { permit, image, patience_ms: DEADLINES.permit_patience.as_millis() as u64, budget };
         let immediate = AcquirePermit { patience_ms: 0, ..acquire.clone() };
-        let (limit, outbound) = (PATIENCE + ANSWER_WITHIN, self.clone());
+        let (limit, outbound) = (DEADLINES.permit_patience + ANSWER_WITHIN, self.clone());
         let call = self.call(&self.neighbours.acquire, trace, acquire, limit);
         let ask_again = move || {
             let call = outbound.call(&outbound.neighbours.acquire, trace, immediate, ANSWER_WITHIN);
             within(ANSWER_WITHIN, call)
-                .map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: LEASE_WITHOUT_THROTTLER_MS }))
+                .map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: DEADLINES.permit_lease.as_millis() as u64 }))
                 .boxed_local()
         };
         within(limit, call).then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix::Context;
 use actors::PendingHandle;
 use contract::messages::backoff_tracker::BeginAttempt;
-use contract::{PermitId, Stage};
+use contract::{DEADLINES, PermitId, Stage};
 use runtimes::{Progress, PullRequest};
 use tracing::Instrument as _;
 
@@ -13,9 +13,6 @@ use crate::actor::{FlightWork, PullCoordinator};
 use crate::core::{Failure, FlightId, Input, PulledFacts};
 use crate::manifest_check::ManifestCheck;
 use crate::runtime_results::{pull_failure, pulled_facts, too_long};
-
-/// How often a pull renews its permit: a third of the throttler's lease of 30 s.
-const RENEW_PERMIT_EVERY: Duration = Duration::from_secs(10);
 
 /// The arguments of [`PullCoordinator::start_pull`].
 pub(crate) struct PullStart {
@@ -109,7 +106,7 @@ impl PullCoordinator {
                     outbound.begin(trace, begin).await;
                 }
                 loop {
-                    tokio::time::sleep(RENEW_PERMIT_EVERY).await;
+                    tokio::time::sleep(DEADLINES.permit_renewed_every).await;
                     outbound.acquire(trace, permit, image.clone(), budget.clone()).await;
                 }
             };

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use actors::bucket_spec;
 use bus::{BucketSpec, BucketStatus, KeyValueError, SharedStateRef};
 use clock::Clock;
-use contract::NodeName;
 use contract::know::SharedBucket;
 use contract::messages::registrar::REGISTRAR_LEASE;
 use contract::subject::Fleet;
+use contract::{DEADLINES, NodeName};
 use lease::{Answer, Held, LeaseParts, LeaseStore, Taken};
 use tracing::debug;
 
-use crate::core::{BUCKET_ANSWERS_WITHIN, LEASE_FOR, Looked};
+use crate::core::Looked;
 
 /// The registrar's key has no part that says what the lease is about.
 const NO_SUBJECT: &str = "";
@@ -30,7 +30,7 @@ impl LeaseKeeper {
     pub(crate) fn new(state: SharedStateRef, fleet: &Fleet, holder: NodeName, instance: String, clock: Clock) -> Self {
         let [bucket, reports, members] =
             [SharedBucket::leaders(fleet), SharedBucket::reports(fleet), SharedBucket::members(fleet)].map(bucket_spec);
-        let store = LeaseStore::new(LeaseParts { state: state.clone(), bucket, holder, instance, term: LEASE_FOR, clock });
+        let store = LeaseStore::new(LeaseParts { state: state.clone(), bucket, holder, instance, term: DEADLINES.registrar_lease, clock });
         Self { state, reports, members, store: Arc::new(store) }
     }
 
@@ -41,7 +41,7 @@ impl LeaseKeeper {
 
     async fn status(&self, bucket: &BucketSpec) -> BucketStatus {
         let look = async { self.state.bucket(bucket).await?.status().await };
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, look).await {
+        match tokio::time::timeout(DEADLINES.registrar_lease_answer, look).await {
             Ok(Ok(status)) => status,
             Ok(Err(error)) => {
                 debug!(%error, bucket = bucket.name, "the last sequence of a bucket is unknown");
@@ -71,14 +71,14 @@ impl LeaseKeeper {
     /// Gives back the lease of that epoch. If this fails, the lease ends with its term.
     pub(crate) async fn give_back(&self, epoch: u64) {
         let Some(owned) = self.store.give_up(REGISTRAR_LEASE, Some(epoch)) else { return };
-        if let Ok(Err(error)) = tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.delete(&owned)).await {
+        if let Ok(Err(error)) = tokio::time::timeout(DEADLINES.registrar_lease_answer, self.store.delete(&owned)).await {
             debug!(%error, "the registrar's lease could not be released");
         }
     }
 
     /// The holder of the lease.
     pub(crate) async fn holder(&self) -> Looked {
-        match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, self.store.look(REGISTRAR_LEASE, NO_SUBJECT)).await {
+        match tokio::time::timeout(DEADLINES.registrar_lease_answer, self.store.look(REGISTRAR_LEASE, NO_SUBJECT)).await {
             Ok(Ok(lease::Looked::Free)) => Looked::Nobody,
             Ok(Ok(lease::Looked::Mine { .. })) => Looked::Holder(self.store.holder().clone()),
             Ok(Ok(lease::Looked::Theirs { holder, .. })) => Looked::Holder(holder),
@@ -88,7 +88,7 @@ impl LeaseKeeper {
 }
 
 async fn answer(asking: impl Future<Output = Result<Option<Held>, KeyValueError>>) -> Answer {
-    match tokio::time::timeout(BUCKET_ANSWERS_WITHIN, asking).await {
+    match tokio::time::timeout(DEADLINES.registrar_lease_answer, asking).await {
         Ok(Ok(Some(held))) => Answer::Held { epoch: held.epoch },
         Ok(Ok(None)) => Answer::Taken,
         Ok(Err(error)) => {

@@ -246,10 +246,12 @@ impl Leases {
     async fn in_time<T>(&self, asking: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
         let asked = self.now();
         let timeout = locked(&self.round_trips).within(BUCKET_ANSWERS_WITHIN, BUCKET_ANSWERS_WITHIN_MOST);
-        let late = |_| Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout }.into());
-        let answer = tokio::time::timeout(timeout, asking).await.unwrap_or_else(late);
-        // An error without an answer comes at once and shows nothing; a missing answer takes at least this long.
-        if answer.is_ok() || matches!(answer, Err(KeyValueError::Bus(BusError::TimedOut { .. }))) {
+        let Ok(answer) = tokio::time::timeout(timeout, asking).await else {
+            locked(&self.round_trips).missed(timeout);
+            return Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout }.into());
+        };
+        // An error comes at once if there is no connection, and then shows nothing.
+        if answer.is_ok() {
             locked(&self.round_trips).saw(self.now(), asked);
         }
         answer

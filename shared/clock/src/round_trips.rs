@@ -37,6 +37,12 @@ impl RoundTrips {
         took
     }
 
+    /// Records that an answer did not come within this time. Several in a row show a slow bus; one alone is a lost message.
+    pub fn missed(&mut self, waited: Duration) {
+        self.last[self.next] = waited;
+        self.next = (self.next + 1) % LAST;
+    }
+
     /// How long an answer usually takes.
     #[must_use]
     pub fn usual(&self) -> Duration {
@@ -79,6 +85,18 @@ mod tests {
             }
             assert_eq!((trips.usual(), trips.within(ms(250), ms(2_000))), (usual, within), "{took:?}");
         }
+    }
+
+    #[test]
+    fn missing_answers_in_a_row_show_a_slow_bus_and_one_does_not() {
+        let mut trips = RoundTrips::expected(ms(50));
+        trips.missed(ms(1_000));
+        trips.missed(ms(1_000));
+        assert_eq!(trips.usual(), ms(50));
+        trips.missed(ms(1_000));
+        assert_eq!(trips.within(ms(1_000), ms(2_000)), ms(2_000));
+        trips.saw(ms(5_020), ms(5_000));
+        assert_eq!(trips.usual(), ms(20), "the first answer alone counts");
     }
 
     #[test]

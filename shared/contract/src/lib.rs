@@ -6,6 +6,7 @@
 mod budget_owner;
 pub mod cloud_event;
 mod command;
+pub mod deadlines;
 mod event;
 mod failure;
 pub mod headers;
@@ -22,6 +23,7 @@ pub mod version;
 
 pub use budget_owner::{BudgetOwner, budget_in_words, registry_of_budget};
 pub use command::{CallError, Command, Envelope, Meta, Service};
+pub use deadlines::DEADLINES;
 pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats};
 pub use failure::{ClassCounts, FailureClass, RETRY_AFTER_MAX, Reason, Stage};
 pub use ids::{AttemptId, ClearanceId, MessageId, NodeName, NodeNameError, PermitId, PodRef, StandingPullId};

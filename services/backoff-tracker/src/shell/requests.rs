@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use actors::Answer;
-use contract::messages::backoff_tracker::{CLEARANCE_LAPSES_AFTER_MS, Clearance, RequestClearance};
-use contract::{AttemptId, ClearanceId, TraceContext};
+use contract::messages::backoff_tracker::{Clearance, RequestClearance};
+use contract::{AttemptId, ClearanceId, DEADLINES, TraceContext};
 
 use crate::core::knowledge::{self, BackoffKeyId, Decision, Duty, Knowledge, MAX_REQUESTS};
 
 /// The longest that a reply is deferred, for any patience of the caller: well before the request would lapse.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS / 2);
-/// A request lapses if its caller has not asked for it for this long.
-const LAPSES_AFTER: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS);
+const LONGEST_PATIENCE: Duration = Duration::from_millis(DEADLINES.clearance_lapses_after.as_millis() as u64 / 2);
 
 /// All requests of the node, by the caller's id and by the core's.
 #[derive(Debug, Default)]
@@ -282,7 +280,7 @@ impl Requests {
 impl Request {
     /// When the waiting caller's patience ends, or the request lapses.
     fn due(&self) -> Duration {
-        self.waiting.as_ref().map_or(self.last_contact + LAPSES_AFTER, |waiting| waiting.until)
+        self.waiting.as_ref().map_or(self.last_contact + DEADLINES.clearance_lapses_after, |waiting| waiting.until)
     }
 
     /// Whether its caller still runs an attempt that is abandoned.

@@ -5,11 +5,10 @@ use std::time::Duration;
 use backoff_tracker::Share;
 use clock::Clock;
 use contract::messages::backoff_tracker::{
-    AttemptFailure, BackoffAnswer, BeginAttempt, CLEARANCE_LAPSES_AFTER_MS, Clearance, LocalKey, RequestClearance, ResolveAttempt,
-    SeeFleet, WithdrawClearance,
+    AttemptFailure, BackoffAnswer, BeginAttempt, Clearance, LocalKey, RequestClearance, ResolveAttempt, SeeFleet, WithdrawClearance,
 };
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
-use contract::{FailureClass, PodRef, Stage};
+use contract::{DEADLINES, FailureClass, PodRef, Stage};
 
 use super::fleet::{Nodes, PATIENCE_MS, ask, ids, key, not_found, pass, refused};
 
@@ -175,7 +174,7 @@ async fn a_request_for_clearance_that_is_not_repeated_lapses() {
     let fleet = Nodes::start(2).await;
     let (clearance, attempt) = ids(1);
     assert!(matches!(fleet.nodes[0].clearance(clearance, attempt, IMAGE, PATIENCE_MS).await, Clearance::Granted { .. }));
-    pass(CLEARANCE_LAPSES_AFTER_MS + 100).await;
+    pass(DEADLINES.clearance_lapses_after.as_millis() as u64 + 100).await;
     let counts = fleet.nodes[0].counts().await.shared;
     assert_eq!((counts.lapsed_total, counts.requests), (1, 0));
     let (other, attempt) = ids(2);

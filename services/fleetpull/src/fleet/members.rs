@@ -6,10 +6,10 @@ use std::time::Duration;
 use actors::{Sender, bucket_spec};
 use anyhow::{Result, anyhow};
 use bus::{AgedEntry, BucketServers, BusRef, KeyValueError};
-use contract::NodeName;
 use contract::know::{SharedBucket, StoredMember, decode, member_of};
 use contract::messages::agent::NodeDescription;
-use contract::messages::registrar::{KNOWN_FOR_MS, ListNodes};
+use contract::messages::registrar::ListNodes;
+use contract::{DEADLINES, NodeName};
 
 use super::FleetClient;
 use crate::cli::{Format, NodesQuestionArgs, Selector};
@@ -22,7 +22,7 @@ const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
 /// How long reading the members' records may take. 10,000 of them have about 3 MB.
 const RECORDS_WITHIN: Duration = Duration::from_secs(5);
 /// The registrar forgets a node that is silent for this long.
-const REGISTRAR_KNOWS_FOR: Duration = Duration::from_millis(KNOWN_FOR_MS);
+const REGISTRAR_KNOWS_FOR: Duration = DEADLINES.known_for;
 
 /// The nodes of a fleet that a command selects.
 pub struct Members {

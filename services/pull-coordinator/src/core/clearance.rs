@@ -6,10 +6,8 @@ mod waiting;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::backoff_tracker::{
-    CLEARANCE_LAPSES_AFTER_MS, CLEARANCE_WATCHED_EVERY_MS, Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance,
-};
-use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage as RegistryStage};
+use contract::messages::backoff_tracker::{Clearance, LocalKey, OTHER_KEYS_MOST, Refusal, RequestClearance};
+use contract::{AttemptId, ClearanceId, DEADLINES, FailureClass, PermitId, Stage as RegistryStage};
 
 use super::alarms::Alarm;
 use super::coordinator::Coordinator;
@@ -20,17 +18,15 @@ use super::registry_feedback::RegistryFeedback;
 use super::request::{Request, milliseconds};
 use super::step::{Effect, Failure, FlightId};
 
-/// The tracker answers within this time, even if nothing has changed; then it is asked again. A node may have thousands of waiting flights,
-/// so it is as long as the loss of one message allows: the request after a lost one still comes before the tracker forgets the clearance.
-/// It is also shorter than a caller's wait for the fleet, so that a tracker that does not answer is noticed first.
-const PATIENCE: Duration = Duration::from_millis(CLEARANCE_LAPSES_AFTER_MS / 3);
+/// The tracker answers within this time. A node may have thousands of waiting flights, so it is as long as the loss of messages allows.
+const PATIENCE: Duration = DEADLINES.clearance_asked_every;
 /// As `PATIENCE`, while the flight has a permit that others wait for. A budget leader leaves a tenth of the budget free: if all pulls begin
 /// up to 0.1 s late, still no second has more of them than the budget allows.
 const PATIENCE_WITH_PERMIT: Duration = Duration::from_millis(100);
 /// Clearance is requested at most this often, even if the tracker answers at once each time.
 const ASK_EVERY_AT_LEAST: Duration = Duration::from_secs(1);
 /// After clearance was granted, the tracker is asked at most this often whether it still holds.
-const WATCH_EVERY: Duration = Duration::from_millis(CLEARANCE_WATCHED_EVERY_MS);
+const WATCH_EVERY: Duration = DEADLINES.clearance_watched_every;
 
 impl Coordinator {
     /// Starts the wait for clearance.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::NodeName;
 use contract::messages::pull_coordinator::PullOutcome;
+use contract::{DEADLINES, NodeName};
 
 use super::alarms::{Alarm, Alarms};
 use super::flight::{Flight, FlightKey};
@@ -15,9 +15,6 @@ use super::step::{Effect, FlightId, Input, RequestId};
 
 /// The usual number of effects. A `Vec` without capacity would allocate for four, each of some hundred bytes.
 const EFFECTS_USUAL: usize = 2;
-
-/// The shortest wait for the fleet. With less, a pull would give up before a healthy tracker can answer.
-const CLEARANCE_WITHIN_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// What the coordinator does beyond kubelet's behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +30,7 @@ pub struct Policy {
 
 impl Policy {
     fn bounded(self) -> Self {
-        Self { clearance_within: self.clearance_within.map(|limit| limit.max(CLEARANCE_WITHIN_AT_LEAST)), ..self }
+        Self { clearance_within: self.clearance_within.map(|limit| DEADLINES.with_max_wait(limit).max_wait), ..self }
     }
 }
 

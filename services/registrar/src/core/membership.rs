@@ -3,23 +3,19 @@
 use std::time::Duration;
 
 use clock::Random;
-use contract::messages::registrar::{ALIVE_EVERY_MS, DIGEST_EVERY_MS, FleetDigest, FleetSeen, PLACE_FOR_MS, Place, ReportAlive};
-use contract::{NodeName, version};
+use contract::messages::registrar::{FleetDigest, FleetSeen, Place, ReportAlive};
+use contract::{DEADLINES, NodeName, version};
 use lease::{Answer, Lease, Terms};
 
 use super::roster::{self, Roster};
 use super::step::{Call, Counts, Effect, Input, Looked, Member, Reply};
 
-/// The term of the registrar's lease: long enough for a server's restart, short compared with `ALIVE_FOR_MS`.
-pub const LEASE_FOR: Duration = Duration::from_secs(10);
-/// How long the bucket may take to answer; a healthy server takes less.
-pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
-/// With these intervals two renewals may fail before the term ends.
+/// The times of the registrar's lease.
 const TERMS: Terms = Terms {
-    term: LEASE_FOR,
-    renew_every: Duration::from_secs(3),
+    term: DEADLINES.registrar_lease,
+    renew_every: DEADLINES.registrar_lease_renewed_every,
     renew_again: Duration::from_secs(1),
-    answer_within: BUCKET_ANSWERS_WITHIN,
+    answer_within: DEADLINES.registrar_lease_answer,
 };
 /// When the lease is free, agents ask for it at random times within this span.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
@@ -27,15 +23,12 @@ const TRY_WITHIN: Duration = Duration::from_secs(1);
 /// server gets 200 per second.
 const LOOK_SPREAD_OF_ONE: Duration = Duration::from_millis(5);
 /// The most time over which look-ups are spread: the time until the next digest.
-const LOOK_WITHIN: Duration = DIGEST_EVERY;
+const LOOK_WITHIN: Duration = DEADLINES.digest_every;
 /// The shortest pause between look-ups that digests of a node without the lease cause.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
-const ALIVE_EVERY: Duration = Duration::from_millis(ALIVE_EVERY_MS);
-const DIGEST_EVERY: Duration = Duration::from_millis(DIGEST_EVERY_MS);
-const PLACE_FOR: Duration = Duration::from_millis(PLACE_FOR_MS);
 /// An unchanged state is sent to the node's services again after this, in case an earlier message was lost.
-const REPEAT_AFTER: Duration = DIGEST_EVERY.saturating_mul(3);
+const REPEAT_AFTER: Duration = DEADLINES.digest_every.saturating_mul(3);
 /// The share by which intervals vary, so that agents that were started together do not report together.
 const JITTER: f64 = 0.1;
 
@@ -193,7 +186,7 @@ impl Membership {
 
     /// Reports again soon: the report was not answered, or the registrar does not know all nodes yet.
     fn report_again(&mut self, now: Duration) {
-        self.report_at = self.report_at.min(now + self.jittered(DIGEST_EVERY));
+        self.report_at = self.report_at.min(now + self.jittered(DEADLINES.digest_every));
     }
 
     /// Feeds the lease's state machine and follows its effects.
@@ -218,7 +211,7 @@ impl Membership {
         match answer {
             Answer::Held { .. } => {}
             Answer::Taken => self.await_digests(now),
-            Answer::Unknown if self.leading.is_none() => self.try_at = Some(now + self.jittered(DIGEST_EVERY)),
+            Answer::Unknown if self.leading.is_none() => self.try_at = Some(now + self.jittered(DEADLINES.digest_every)),
             Answer::Unknown => {}
         }
     }
@@ -245,14 +238,14 @@ impl Membership {
 
     /// Another agent is registrar. If no digest comes for the lease's term, this agent asks for the lease.
     fn await_digests(&mut self, now: Duration) {
-        self.try_at = Some(now + LEASE_FOR + self.within(TRY_WITHIN));
+        self.try_at = Some(now + DEADLINES.registrar_lease + self.within(TRY_WITHIN));
     }
 
     fn see_holder(&mut self, now: Duration, began: Duration, looked: Looked, effects: &mut Vec<Effect>) {
         self.is_looking = false;
         let unverified = self.unverified.take();
         // A later answer to this agent's own renewal is newer.
-        let is_late = self.lease.until().is_some_and(|until| until > began + LEASE_FOR);
+        let is_late = self.lease.until().is_some_and(|until| until > began + DEADLINES.registrar_lease);
         match looked {
             Looked::Unknown => return,
             _ if is_late => return,
@@ -333,8 +326,8 @@ impl Membership {
 
     fn run_due(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         if self.report_at <= now {
-            self.report_at = now + self.jittered(ALIVE_EVERY);
-            let placed = self.place.rank.is_some() && self.placed_at.is_some_and(|at| now < at + PLACE_FOR);
+            self.report_at = now + self.jittered(DEADLINES.alive_every);
+            let placed = self.place.rank.is_some() && self.placed_at.is_some_and(|at| now < at + DEADLINES.place_for);
             let report = self.report(false);
             effects.push(if placed { Effect::Notify(report) } else { Effect::Report(report) });
         }
@@ -349,7 +342,7 @@ impl Membership {
         }
         let Some(leading) = &mut self.leading else { return };
         if leading.publish_at <= now {
-            leading.publish_at = now + DIGEST_EVERY;
+            leading.publish_at = now + DEADLINES.digest_every;
             let alive = leading.roster.alive(now);
             if let Some((version, incompatible)) = leading.roster.version(now) {
                 (leading.version, leading.incompatible) = (Some(version), incompatible);

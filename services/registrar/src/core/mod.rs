@@ -12,5 +12,5 @@ mod roster;
 mod step;
 
 pub use lease::Answer;
-pub use membership::{BUCKET_ANSWERS_WITHIN, LEASE_FOR, Membership};
+pub use membership::Membership;
 pub use step::{Call, Counts, Effect, Input, Looked, Member, Reply};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::NodeName;
-use contract::messages::registrar::{ALIVE_EVERY_MS, ALIVE_FOR_MS, FleetDigest, KNOWN_FOR_MS, NodeList, Place, ReportAlive};
+use contract::messages::registrar::{FleetDigest, NodeList, Place, ReportAlive};
 use contract::version::{self, Readers};
+use contract::{DEADLINES, NodeName};
 
 /// The most nodes in the roster: twice the largest planned fleet, a few MiB. A further node is answered without a rank.
 const NODES_MAX: usize = 20_000;
@@ -18,10 +18,7 @@ const INSTANCE_MAX_CHARS: usize = 64;
 /// With more nodes than this the assertions do not recount them, because that would make each step slow.
 const CHECKED_UP_TO: usize = 64;
 /// How long a new registrar may not know all nodes: a round of reports with jitter.
-const LEARNS_FOR: Duration = Duration::from_millis(ALIVE_EVERY_MS + ALIVE_EVERY_MS / 5);
-
-const ALIVE_FOR: Duration = Duration::from_millis(ALIVE_FOR_MS);
-const KNOWN_FOR: Duration = Duration::from_millis(KNOWN_FOR_MS);
+const LEARNS_FOR: Duration = Duration::from_millis(DEADLINES.alive_every.as_millis() as u64 * 6 / 5);
 
 /// The nodes that have reported to a registrar.
 #[derive(Debug)]
@@ -62,7 +59,7 @@ impl Roster {
             order: Vec::new(),
             zones: BTreeMap::new(),
             readers: Readers::default(),
-            next_scan: now + ALIVE_FOR,
+            next_scan: now + DEADLINES.alive_for,
             refused_total: 0,
         }
     }
@@ -151,7 +148,7 @@ impl Roster {
         let reads = version::normalised(&report.reads_versions);
         let seen = Seen { instance: instance_of(report), zone, reads, reported_at: now, is_alive: true, has_left: false };
         self.keep(report.node.clone(), seen);
-        self.next_scan = self.next_scan.min(now + ALIVE_FOR);
+        self.next_scan = self.next_scan.min(now + DEADLINES.alive_for);
     }
 
     /// Marks a known node as left, for as long as a late report may come.
@@ -167,7 +164,7 @@ impl Roster {
         }
         let departed = Seen { instance: instance_of(report), zone, reads: Vec::new(), reported_at: now, is_alive: false, has_left: true };
         self.keep(report.node.clone(), departed);
-        self.next_scan = self.next_scan.min(now + ALIVE_FOR);
+        self.next_scan = self.next_scan.min(now + DEADLINES.alive_for);
     }
 
     /// Forgets a node that has left, or else the node that has been silent the longest; false if all are alive.
@@ -194,24 +191,24 @@ impl Roster {
         true
     }
 
-    /// Marks nodes as silent after `ALIVE_FOR`, and forgets them after `KNOWN_FOR`.
+    /// Marks nodes as silent after `DEADLINES.alive_for`, and forgets them after `DEADLINES.known_for`.
     fn scan(&mut self, now: Duration) {
         if now < self.next_scan {
             return;
         }
         let age = |seen: &Seen| now.saturating_sub(seen.reported_at);
-        let silent = self.nodes.iter().filter(|(_, seen)| seen.is_alive && age(seen) >= ALIVE_FOR);
+        let silent = self.nodes.iter().filter(|(_, seen)| seen.is_alive && age(seen) >= DEADLINES.alive_for);
         let silent: Vec<(NodeName, String)> = silent.map(|(name, seen)| (name.clone(), seen.zone.clone())).collect();
         for (name, zone) in silent {
             self.mark_silent(&name, &zone);
         }
-        let over = self.nodes.iter().filter(|(_, seen)| age(seen) >= if seen.has_left { ALIVE_FOR } else { KNOWN_FOR });
+        let over = self.nodes.iter().filter(|(_, seen)| age(seen) >= if seen.has_left { DEADLINES.alive_for } else { DEADLINES.known_for });
         let over: Vec<NodeName> = over.map(|(name, _)| name.clone()).collect();
         for name in over {
             self.forget(&name);
         }
-        let ends = |seen: &Seen| seen.reported_at + if seen.is_alive || seen.has_left { ALIVE_FOR } else { KNOWN_FOR };
-        self.next_scan = self.nodes.values().map(ends).min().unwrap_or(now + ALIVE_FOR);
+        let ends = |seen: &Seen| seen.reported_at + if seen.is_alive || seen.has_left { DEADLINES.alive_for } else { DEADLINES.known_for };
+        self.next_scan = self.nodes.values().map(ends).min().unwrap_or(now + DEADLINES.alive_for);
     }
 
     fn enter(&mut self, name: &NodeName) {

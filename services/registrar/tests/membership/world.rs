@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use clock::Random;
-use contract::NodeName;
+use contract::{DEADLINES, NodeName};
 use contract::messages::registrar::{FleetSeen, Place, ReportAlive};
-use registrar::core::{Answer, Call, Effect, Input, LEASE_FOR, Looked, Member, Membership, Reply};
+use registrar::core::{Answer, Call, Effect, Input, Looked, Member, Membership, Reply};
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -194,7 +194,7 @@ impl World {
                 self.lease.epoch
             }
         };
-        self.lease.holder = Some((index, epoch, self.now + LEASE_FOR));
+        self.lease.holder = Some((index, epoch, self.now + DEADLINES.registrar_lease));
         Answer::Held { epoch }
     }
 

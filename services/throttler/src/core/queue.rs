@@ -10,9 +10,7 @@ use contract::messages::throttler::PermitCounts;
 use super::bucket::TokenBucket;
 use super::waiters::{Waiter, Waiters};
 
-/// How long a permit lasts without a renewal, and a place in the queue without a repeated request. It is long enough for a holder that
-/// stalls for seconds, and short enough that a dead holder's slot is soon free.
-pub const PERMIT_LEASE: Duration = Duration::from_secs(30);
+pub const PERMIT_LEASE: Duration = contract::DEADLINES.permit_lease;
 /// Kubelet's error text, unchanged.
 const QPS_EXCEEDED: &str = "pull QPS exceeded";
 

@@ -6,18 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, NodeName, Service};
 
-/// How often an agent reports that it is alive, in milliseconds: as often as a kubelet renews its lease. It wants an answer only if it does
-/// not know its place, or has not asked for [`PLACE_FOR_MS`].
-pub const ALIVE_EVERY_MS: u64 = 10_000;
-/// How long an agent uses the place that it was given, in milliseconds. The number of live nodes changes sooner, and is in the digests.
-pub const PLACE_FOR_MS: u64 = 25_000;
-/// An agent that was not seen for this long is not alive any more, in milliseconds: two reports may be lost.
-pub const ALIVE_FOR_MS: u64 = 32_000;
-/// How often the registrar publishes its digest, in milliseconds. An agent without a rank reports as often.
-pub const DIGEST_EVERY_MS: u64 = 5_000;
-/// An agent that was not seen for this long is forgotten, in milliseconds.
-pub const KNOWN_FOR_MS: u64 = 600_000;
-
 /// Reports that an agent is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportAlive {
@@ -68,14 +56,15 @@ impl Command for ListNodes {
 /// The answer to [`ListNodes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeList {
-    /// How long ago each node was last seen, in milliseconds, for nodes that were seen within [`KNOWN_FOR_MS`] and have not left.
+    /// How long ago each node was last seen, in milliseconds, for nodes that were seen within
+    /// `DEADLINES.known_for` and have not left.
     pub last_seen_ms_ago: BTreeMap<NodeName, u64>,
 }
 
 /// The key of the registrar's lease in the bucket `leaders`.
 pub const REGISTRAR_LEASE: &str = "registrar";
 
-/// What the registrar publishes every [`DIGEST_EVERY_MS`] below its own token; it shows every node whether it has missed a change.
+/// What the registrar publishes every `DEADLINES.digest_every` below its own token; it shows every node whether it has missed a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetDigest {

@@ -14,10 +14,10 @@ use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 
 /// How long a lead, a probe or a slot may take to have the manifest resolved. A result that comes later is dropped.
-pub const PROBE_DEADLINE: Duration = Duration::from_secs(15);
+pub const PROBE_DEADLINE: Duration = contract::DEADLINES.attempt_lease;
 /// How long an unconfirmed report may delay others. Together with the release of 1,000 nodes inside a budget of 200 pulls per second, the
 /// delay stays under 10 s.
-pub const UNCONFIRMED_FOR: Duration = Duration::from_secs(4);
+pub const UNCONFIRMED_FOR: Duration = contract::DEADLINES.unconfirmed_for;
 /// An entry stays this long after the delay since its newest failure, so that a prober that died does not release all nodes.
 const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
 /// Reports further apart do not corroborate each other.

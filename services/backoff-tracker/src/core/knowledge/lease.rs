@@ -11,10 +11,10 @@ use super::entry::PROBE_DEADLINE;
 
 /// The shortest time that a request waits for an answer of the bus. It waits for twice the usual round trip, but between this and
 /// [`BUS_ANSWER_MOST`].
-pub const BUS_ANSWER: Duration = Duration::from_millis(250);
+pub const BUS_ANSWER: Duration = contract::DEADLINES.attempt_lease_answer.least;
 /// The longest time that a request waits for an answer of the bus. On a slower bus a node uses its own rule: if leases, permits and reports
 /// take 1 s or more each, waiting takes longer than kubelet's rule.
-pub const BUS_ANSWER_MOST: Duration = Duration::from_millis(750);
+pub const BUS_ANSWER_MOST: Duration = contract::DEADLINES.attempt_lease_answer.most;
 /// The round trip that is assumed until the bus has answered.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// Missed answers in a row after which the bus counts as lost. It is then not asked for leases until it is back.

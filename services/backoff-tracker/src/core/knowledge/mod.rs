@@ -72,7 +72,7 @@ pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 pub use target::Failure;
 
 /// A resolution without an answer for this long is reported.
-pub const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
+pub const UNANSWERED_AFTER: Duration = contract::DEADLINES.unanswered_after;
 /// If a registry has answered no node for this long, only a few nodes ask it until it answers.
 pub const QUIET_AFTER: Duration = Duration::from_secs(30);
 /// If a registry has served any node within this time, it is not down: it serves some requests, and the fleet's budget slows down instead.

@@ -15,9 +15,9 @@ use super::refusal::refusal_by;
 use super::target::TargetKeys;
 use crate::core::delays::Failing;
 
-/// If the bus is back within this time, the node continues as before. It waits as long for a budget leader, and without a leader no permit
-/// is granted anyway.
-pub(super) const BACK_WITHIN: Duration = Duration::from_secs(15);
+/// If the bus is back within this time, nothing has changed. A budget leader is waited for as long, without which no permit is granted
+/// anyway.
+pub(super) const BACK_WITHIN: Duration = contract::DEADLINES.bus_back_within;
 
 /// A node without a bus.
 #[derive(Clone, Copy, Debug)]

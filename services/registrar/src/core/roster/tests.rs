@@ -148,14 +148,14 @@ proptest! {
             now += at(pause);
             let (name, instance, zone) = (format!("n{node}"), format!("i{instance}"), format!("z{zone}"));
             let report = ReportAlive { leaves, ..report(&name, &instance, &zone) };
-            let before = last_reports.get(&name).filter(|(_, _, at, left)| now - *at < if *left { ALIVE_FOR } else { KNOWN_FOR }).cloned();
+            let before = last_reports.get(&name).filter(|(_, _, at, left)| now - *at < if *left { DEADLINES.alive_for } else { DEADLINES.known_for }).cloned();
             match before {
                 Some((of, _, _, _)) if leaves && of == instance => { last_reports.insert(name.clone(), (instance, zone.clone(), now, true)); }
                 _ if leaves => {}
                 Some((of, _, _, true)) if of == instance => {}
                 _ => { last_reports.insert(name.clone(), (instance, zone.clone(), now, false)); }
             }
-            let alive: Vec<(&String, &String)> = last_reports.iter().filter(|(_, (_, _, at, left))| !left && now - *at < ALIVE_FOR).map(|(name, (_, zone, _, _))| (name, zone)).collect();
+            let alive: Vec<(&String, &String)> = last_reports.iter().filter(|(_, (_, _, at, left))| !left && now - *at < DEADLINES.alive_for).map(|(name, (_, zone, _, _))| (name, zone)).collect();
             let expected = Place {
                 alive: alive.len() as u64,
                 alive_in_zone: alive.iter().filter(|(_, of)| **of == zone).count() as u64,

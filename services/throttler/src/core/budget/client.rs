@@ -27,9 +27,7 @@ use super::{
 
 /// The most returned permits that wait to be sent. Further ones expire.
 const RETURNS_MAX: usize = 1_000;
-/// How long a node that went alone, or that has just found the bus, looks for a leader before it goes alone. By then the lease of a dead
-/// leader has expired, or a leader whose bucket was lost has stopped, and another one was found, even with one request and one answer lost.
-const LOOKS_FIRST: Duration = Duration::from_secs(8);
+const LOOKS_FIRST: Duration = contract::DEADLINES.leader_looked_for;
 /// How soon an answer is expected of a leader that has not answered yet.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// How often a node that finds no leader asks for the lease.

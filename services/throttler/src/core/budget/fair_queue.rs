@@ -9,7 +9,7 @@ use contract::{NodeName, PermitId};
 use super::{COUNTED_ANEW, count_down};
 
 /// How long a request waits if it is not repeated. Nodes repeat theirs at least every [`super::ASK_AGAIN`].
-const PLACE_LAPSES_AFTER: Duration = Duration::from_secs(15);
+const PLACE_LAPSES_AFTER: Duration = contract::DEADLINES.budget_place_lapses_after;
 /// The most requests that may wait for one budget: every node of a large fleet, twice. Further ones are refused.
 pub(super) const WAITING_MAX: usize = 20_000;
 
@@ -250,7 +250,7 @@ mod tests {
         let mut queue = joined("ab");
         let first = queue.waiters().next().cloned().expect("a request waits");
         assert_eq!(queue.join(Duration::from_secs(10), &first.node, first.permit), Ok(()));
-        queue.expire(Duration::from_secs(15));
+        queue.expire(contract::DEADLINES.budget_place_lapses_after);
         assert_eq!(queue.ahead_of(first.permit), Some(0));
         assert_eq!(queue.len(), 1);
         queue.expire(Duration::from_secs(25));

@@ -36,6 +36,7 @@ mod step;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::DEADLINES;
 use contract::policy::Caps;
 
 pub use adaptive_rate::{AdaptiveRate, RegistryAnswer};
@@ -47,44 +48,25 @@ pub use rate::{Rate, RateCause};
 pub use rate_limiter::RateLimiter;
 pub use step::{BudgetReply, BudgetRequest, Effect, Input};
 
-/// How long a fleet permit lasts without a renewal: three renewals. A new leader learns for as long which permits are held.
-pub const FLEET_PERMIT_LEASE: Duration = Duration::from_secs(3);
-/// How often permits are renewed.
-pub const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// How long a leader's lease lasts without a renewal.
-pub const LEADER_LEASE: Duration = Duration::from_secs(3);
-/// How often a leader renews its lease.
-pub const LEAD_RENEWED_EVERY: Duration = Duration::from_secs(1);
-/// The shortest time for which an answer of the bucket of leases is awaited. Otherwise it is awaited for twice as long as it usually takes,
-/// up to [`BUCKET_ANSWERS_WITHIN_MOST`].
-pub const BUCKET_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// The longest time for which an answer of that bucket is awaited: if it usually takes half as long, a leader still renews its lease in time.
-pub const BUCKET_ANSWERS_WITHIN_MOST: Duration = Duration::from_secs(2);
-/// How long it may take to find the leader of a budget, or to become it: up to five answers of the bucket in sequence. A lease that is won
-/// counts from when it was asked for, which comes last.
-pub const CAMPAIGN_WITHIN: Duration = Duration::from_secs(5);
-/// The shortest time for which a leader's answer is awaited. Otherwise it is awaited for twice as long as it usually takes, up to 2 s.
-pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-const ANSWER_WITHIN_MOST: Duration = Duration::from_secs(2);
-/// The longest time after which an answer counts. It counts for twice as long as it is awaited, because the request is repeated meanwhile;
-/// but half a second of a permit's lease is left to renew it.
-const ANSWER_COUNTS_MOST: Duration = Duration::from_millis(FLEET_PERMIT_LEASE.as_millis() as u64 - 500);
+pub const FLEET_PERMIT_LEASE: Duration = DEADLINES.budget_permit_lease;
+pub const RENEW_EVERY: Duration = DEADLINES.budget_permit_renewed_every;
+pub const LEADER_LEASE: Duration = DEADLINES.leader_lease;
+pub const LEAD_RENEWED_EVERY: Duration = DEADLINES.leader_lease_renewed_every;
+pub const BUCKET_ANSWERS_WITHIN: Duration = DEADLINES.leader_lease_answer.least;
+pub const BUCKET_ANSWERS_WITHIN_MOST: Duration = DEADLINES.leader_lease_answer.most;
+pub const CAMPAIGN_WITHIN: Duration = DEADLINES.campaign;
+pub const ANSWER_WITHIN: Duration = DEADLINES.leader_answer.least;
+const ANSWER_WITHIN_MOST: Duration = DEADLINES.leader_answer.most;
+const ANSWER_COUNTS_MOST: Duration = DEADLINES.leader_answer_counts;
 /// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);
-/// How late an answer may come. A late answer grants nothing; but if it is `Queued`, the leader is not lost: its connection is slow, or it
-/// has many requests to answer.
-pub const ANSWER_ACCEPTED_WITHIN: Duration = Duration::from_secs(5);
+pub const ANSWER_ACCEPTED_WITHIN: Duration = DEADLINES.leader_answer_accepted;
 /// After this many missing answers in a row, the leader counts as lost.
 pub const MISSES_TO_LOSE_LEADER: u32 = 3;
-/// A waiting node asks again at least this often, because messages may be lost: three times before its place in the queue lapses.
-pub const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// After this long without a leader, a node continues alone.
-pub const ALONE_AFTER: Duration = Duration::from_secs(15);
-/// The same if the bus was never there or cannot hold leases: long enough for a bus that is being connected to, and less than the 2 s that
-/// a pull may wait for such a bus.
-pub const ALONE_AFTER_UNUSABLE: Duration = Duration::from_millis(1_500);
-/// A node that was not seen for this long does not count as part of the fleet any more.
-pub const KNOWN_FOR: Duration = Duration::from_millis(contract::messages::registrar::KNOWN_FOR_MS);
+pub const ASK_AGAIN: Duration = DEADLINES.budget_asked_again;
+pub const ALONE_AFTER: Duration = DEADLINES.alone_after;
+pub const ALONE_AFTER_UNUSABLE: Duration = DEADLINES.alone_after_unusable_bus;
+pub const KNOWN_FOR: Duration = DEADLINES.known_for;
 
 /// The longest that a quota's window is taken to last, by a leader and by a node that remembers it for the next leader.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);

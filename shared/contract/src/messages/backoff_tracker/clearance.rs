@@ -7,8 +7,8 @@ use crate::open::open_answer;
 use crate::{AttemptId, ClearanceId, Command, Service, Stage, Target, TraceContext};
 
 /// Asks whether the fleet allows an attempt at this image. Sent once for a flight after [`CheckBackoff`](super::CheckBackoff) was clear,
-/// again with the same id and attempt while the answer is [`Clearance::Waiting`], and every [`CLEARANCE_WATCHED_EVERY_MS`] during the
-/// attempt, to receive [`Clearance::Abandoned`]. A request that is not repeated for [`CLEARANCE_LAPSES_AFTER_MS`] is withdrawn.
+/// again with the same id and attempt while the answer is [`Clearance::Waiting`], and every `DEADLINES.clearance_watched_every` during the
+/// attempt, to receive [`Clearance::Abandoned`]. A request that is not repeated for `DEADLINES.clearance_lapses_after` is withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestClearance {
     /// The same for all attempts of one flight.
@@ -35,10 +35,6 @@ pub struct RequestClearance {
 
 /// The most keys in addition to the first: kubelet runs 110 pods on a node by default.
 pub const OTHER_KEYS_MOST: usize = 110;
-/// How often a running attempt asks whether it was abandoned.
-pub const CLEARANCE_WATCHED_EVERY_MS: u64 = 10_000;
-/// A request that is not repeated for this long counts as withdrawn, because its caller died.
-pub const CLEARANCE_LAPSES_AFTER_MS: u64 = 30_000;
 
 impl Command for RequestClearance {
     type Reply = Clearance;

@@ -9,7 +9,7 @@ use super::super::{Alone, MISSES_TO_LOSE_LEADER};
 use super::{BudgetClient, RETURNS_MAX};
 
 /// A request that is not repeated for this long lapses, because its caller died. The node's own permits last as long.
-const REQUEST_LAPSES_AFTER: Duration = Duration::from_secs(30);
+const REQUEST_LAPSES_AFTER: Duration = contract::DEADLINES.permit_lease;
 /// A return that no leader accepted is repeated for this long. By then the permit has expired.
 const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
 /// A node with claims wakes every second. If it did not for this long, it slept or its clock jumped, so the lack of contact with a leader
