@@ -196,11 +196,11 @@ mod tests {
     use clock::Clock;
     use contract::know::{LEASES, REPORTS, SharedBucket};
     use contract::subject::Fleet;
-    use contract::{AttemptId, View};
+    use contract::{AttemptId, DEADLINES, View};
     use lease::{LeaseParts, Taken};
 
     use super::*;
-    use crate::core::knowledge::{About, BackoffKey, FailureDetails, Finding, PROBE_DEADLINE};
+    use crate::core::knowledge::{About, BackoffKey, FailureDetails, Finding};
 
     fn failure_of(image: &str) -> Write {
         let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
@@ -222,7 +222,7 @@ mod tests {
             bucket: bucket_spec(SharedBucket::leases(&fleet)),
             holder: "n1".parse().unwrap(),
             instance: String::new(),
-            term: PROBE_DEADLINE,
+            term: DEADLINES.attempt_lease,
             clock: clock.clone(),
         };
         let leases = Arc::new(LeaseStore::new(of_leases));

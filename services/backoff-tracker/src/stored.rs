@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BucketStatus, Message};
-use contract::AttemptId;
 use contract::know::{
     AboutKind, AttemptKey, Found, MAX_KEYS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, decode,
 };
+use contract::{AttemptId, DEADLINES};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, LONGEST, LeaseName, PROBE_DEADLINE, Report};
+use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, LONGEST, LeaseName, Report};
 
 const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
@@ -25,8 +25,8 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The age of a value: `age_ms` when it was written, the time until the server stored it (`written_ms` is the server's time at the write),
-    /// and the time since. The time in between counts at most [`LONGEST`], because a longer one means that a clock was set.
+    /// The age of a value: `age_ms` when it was written, the time until the server stored it (`written_ms` is the server's time at the
+    /// write), and the time since. The time in between counts at most [`LONGEST`], because a longer one means that a clock was set.
     fn age_of(self, age_ms: u64, written_ms: Option<u64>) -> Duration {
         let written = written_ms.map(|written| i128::from(written) * NANOSECONDS_IN_MILLISECOND);
         let waited = self.at.zip(written).map(|(at, written)| u64::try_from((at - written).max(0)).unwrap_or(u64::MAX));
@@ -101,7 +101,7 @@ pub(crate) fn lease(key: &str, message: &Message) -> Option<Input> {
         return Some(Input::LeaseFreed(name));
     }
     let lease: StoredLease = decode(&message.payload).ok()?;
-    Some(Input::LeaseTaken { name, holder: lease.holder, left: PROBE_DEADLINE })
+    Some(Input::LeaseTaken { name, holder: lease.holder, left: DEADLINES.attempt_lease })
 }
 
 /// A pause under its key, stored this long ago; without a value it has ended.

@@ -1,4 +1,5 @@
-//! The bucket keeps the last report of each node on each key. A node that received all of them and one that reads what is left derive the same entries.
+//! The bucket keeps the last report of each node on each key. A node that received all of them and one that reads what is left derive the
+//! same entries.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;

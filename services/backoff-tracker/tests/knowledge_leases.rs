@@ -7,11 +7,11 @@ use std::time::Duration;
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
     About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_UNTIL_LOST,
-    Outcome, PROBE_DEADLINE, Report, RequestId, Target, View,
+    Outcome, Report, RequestId, Target, View,
 };
 use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
-use contract::{AttemptId, FailureClass};
+use contract::{AttemptId, DEADLINES, FailureClass};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -280,7 +280,7 @@ enum Reports {
 /// A node takes the leases of an image again and again.
 #[test]
 fn no_node_waits_for_a_lease_holders_result_for_longer_than_two_terms() {
-    let term = PROBE_DEADLINE;
+    let term = DEADLINES.attempt_lease;
     // Whether the caller is a standing pull, or asks anew after it was refused after 10 s, as late as kubelet does.
     for (stands, reports) in [(true, Reports::Nothing), (false, Reports::Nothing), (true, Reports::FailuresAfterSuccesses)] {
         let mut node = Node::new();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Entry, FailureDetails, Finding, Input, Knowledge, LONGEST, Report, UNCONFIRMED_FOR, View,
+    About, BackoffKey, Binding, Entry, FailureDetails, Finding, Input, Knowledge, LONGEST, Report, View,
 };
 use clock::Random;
-use contract::{AttemptId, RETRY_AFTER_MAX};
+use contract::{AttemptId, DEADLINES, RETRY_AFTER_MAX};
 use proptest::prelude::*;
 
 /// When all reports have been received.
@@ -159,7 +159,7 @@ proptest! {
     #[test]
     fn one_reporter_binds_others_for_seconds(reported in reported(1)) {
         for entry in replica(&last_reports(reported)).entries(NOW) {
-            prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + UNCONFIRMED_FOR, "{entry:?}");
+            prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + DEADLINES.unconfirmed_for, "{entry:?}");
         }
     }
 

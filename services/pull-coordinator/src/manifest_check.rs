@@ -1,5 +1,5 @@
-//! Side-channel checks: a HEAD for the manifest during a pull, if the runtime shows little of the pull. The check shows the registry's limits,
-//! and that the registry answers. A failed check is not reported, because the runtime's own request may succeed.
+//! Side-channel checks: a HEAD for the manifest during a pull, if the runtime shows little of the pull. The check shows the registry's
+//! limits, and that the registry answers. A failed check is not reported, because the runtime's own request may succeed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

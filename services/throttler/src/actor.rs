@@ -13,12 +13,12 @@ use contract::messages::throttler::{
     GrantBudget, LimitsReported, ListBudgets, PermitAnswer, PermitReleased, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget,
     SeeFleet,
 };
-use contract::{CallError, PermitId, version};
+use contract::{CallError, DEADLINES, PermitId, version};
 use metrics::Instruments;
 use tokio::sync::oneshot;
 
 use crate::core::budget::{self, BudgetReply, BudgetRequest};
-use crate::core::{Effect, Input, PERMIT_LEASE, Queue, ThrottlePolicy};
+use crate::core::{Effect, Input, Queue, ThrottlePolicy};
 use crate::counting::Counting;
 use crate::recording::Recording;
 use crate::sharing::{FleetParts, Sharing};
@@ -112,7 +112,7 @@ impl Throttler {
             match effect {
                 Effect::Grant { permit } => {
                     self.counting.slot_given(now.monotonic, permit);
-                    self.answer(permit, PermitAnswer::Granted { lease_ms: PERMIT_LEASE.as_millis() as u64 });
+                    self.answer(permit, PermitAnswer::Granted { lease_ms: DEADLINES.permit_lease.as_millis() as u64 });
                 }
                 Effect::Refuse { permit, text } => {
                     self.counting.ended(now.monotonic, permit);
@@ -248,7 +248,7 @@ impl Handler<Ask<AcquirePermit>> for Throttler {
             self.counting.asked(self.clock.now().monotonic, permit, budget.is_some(), acquire.meta.trace);
         }
         let now = self.clock.monotonic();
-        let patience = clock::end_of_wait(now, Duration::from_millis(patience_ms).min(PERMIT_LEASE / 2)).saturating_sub(now);
+        let patience = clock::end_of_wait(now, Duration::from_millis(patience_ms).min(DEADLINES.permit_lease / 2)).saturating_sub(now);
         let (answer, mut answered) = oneshot::channel();
         self.answers.insert(permit, Waiting { answer, patience });
         match budget {

@@ -7,16 +7,14 @@ use std::time::Duration;
 use actors::bucket_spec;
 use bus::{BucketStatus, BusError, BusRef, KeyValue, KeyValueError};
 use clock::{Clock, RoundTrips};
-use contract::NodeName;
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
+use contract::{DEADLINES, NodeName};
 use lease::{Held, LeaseParts, LeaseStore, Looked};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{
-    BUCKET_ANSWERS_WITHIN, BUCKET_ANSWERS_WITHIN_MOST, CAMPAIGN_WITHIN, FLEET_PERMIT_LEASE, Input, LEADER_LEASE, Term,
-};
+use crate::core::budget::{Input, Term};
 
 /// How long the bucket remembers that a budget was led, much longer than permits last. The record is renewed at a third of this.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
@@ -24,7 +22,7 @@ const LED_REMEMBERED: Duration = Duration::from_secs(600);
 const REPLACES_ANOTHER: &str = "budget.replaced";
 /// How long permits may be in use after a bucket was lost: as long as the lease of its leader, and then as long as the last permits that
 /// this leader granted.
-const LOST_PERMITS_LAST: Duration = Duration::from_secs(LEADER_LEASE.as_secs() + FLEET_PERMIT_LEASE.as_secs());
+const LOST_PERMITS_LAST: Duration = Duration::from_secs(DEADLINES.leader_lease.as_secs() + DEADLINES.budget_permit_lease.as_secs());
 /// The bucket is assumed to answer in this time until it has answered once.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// The most owners whose keys are remembered: as many as a node has budgets.
@@ -64,7 +62,8 @@ enum Campaign {
 impl Leases {
     pub(crate) fn new(bus: BusRef, fleet: &Fleet, node: NodeName, instance: String, clock: Clock) -> Self {
         let bucket = bucket_spec(SharedBucket::leaders(fleet));
-        let store = LeaseStore::new(LeaseParts { state: bus, bucket, holder: node, instance, term: LEADER_LEASE, clock: clock.clone() });
+        let store =
+            LeaseStore::new(LeaseParts { state: bus, bucket, holder: node, instance, term: DEADLINES.leader_lease, clock: clock.clone() });
         let round_trips = Mutex::new(RoundTrips::expected(ANSWER_EXPECTED));
         Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default(), round_trips }
     }
@@ -96,7 +95,7 @@ impl Leases {
             self.found().await;
             self.look_or_take(&owner, leads, may_take).await
         };
-        match tokio::time::timeout(CAMPAIGN_WITHIN, looking).await {
+        match tokio::time::timeout(DEADLINES.campaign, looking).await {
             Ok(Ok(Campaign::Led(leader))) => return Input::Lead { owner, leader },
             Ok(Ok(Campaign::Elected(term))) => {
                 // The lease is taken, so the node leads even if the record is not written.
@@ -112,8 +111,8 @@ impl Leases {
     /// Renews a lease. A late answer counts while the renewed term lasts; the core renews again meanwhile.
     pub(crate) async fn keep(&self, owner: String, epoch: u64) -> Input {
         let (asked, keys) = (self.now(), self.keys(&owner));
-        match tokio::time::timeout(LEADER_LEASE, self.store.renew(&keys.lead, &owner, epoch)).await {
-            Ok(Ok(Some(held))) => Input::LeaseKept { owner, epoch, until: held.asked + LEADER_LEASE },
+        match tokio::time::timeout(DEADLINES.leader_lease, self.store.renew(&keys.lead, &owner, epoch)).await {
+            Ok(Ok(Some(held))) => Input::LeaseKept { owner, epoch, until: held.asked + DEADLINES.leader_lease },
             Ok(Ok(None)) => Input::LeaseLost { owner, epoch },
             Ok(Err(error)) => {
                 tracing::debug!(owner, %error, "the lease of this budget was not renewed");
@@ -174,7 +173,7 @@ impl Leases {
         if replaced.is_none() && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST) {
             self.mark_replaced(&bucket).await;
         }
-        if lost_for.is_some_and(|age| age < LEADER_LEASE) {
+        if lost_for.is_some_and(|age| age < DEADLINES.leader_lease) {
             return Ok(Campaign::Undecided);
         }
         match self.in_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
@@ -212,7 +211,7 @@ impl Leases {
         tracing::info!(owner, epoch, first, "this node leads the fleet's budget");
         // The record that there is a leader is written again.
         locked(&self.remembered).remove(owner);
-        Campaign::Elected(Term { epoch, first, until: asked + LEADER_LEASE })
+        Campaign::Elected(Term { epoch, first, until: asked + DEADLINES.leader_lease })
     }
 
     /// Records for nodes that have just started that the bucket replaces another. One node that does so is enough.
@@ -245,7 +244,7 @@ impl Leases {
     /// The answer of the bucket, or an error if it does not come in time.
     async fn in_time<T>(&self, asking: impl Future<Output = Result<T, KeyValueError>>) -> Result<T, KeyValueError> {
         let asked = self.now();
-        let timeout = locked(&self.round_trips).within(BUCKET_ANSWERS_WITHIN, BUCKET_ANSWERS_WITHIN_MOST);
+        let timeout = locked(&self.round_trips).within(DEADLINES.leader_lease_answer.least, DEADLINES.leader_lease_answer.most);
         let Ok(answer) = tokio::time::timeout(timeout, asking).await else {
             locked(&self.round_trips).missed(timeout);
             return Err(BusError::TimedOut { subject: "the bucket of leaders".to_owned(), timeout }.into());

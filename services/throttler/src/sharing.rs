@@ -11,12 +11,10 @@ use bus::{BusHealth, BusRef};
 use clock::{Clock, Random};
 use contract::messages::throttler::{BudgetTurn, GrantBudget, RenewBudget, ReturnBudget};
 use contract::subject::Fleet;
-use contract::{CallError, Command, Envelope, Meta, NodeName};
+use contract::{CallError, Command, DEADLINES, Envelope, Meta, NodeName};
 
 use crate::actor::Throttler;
-use crate::core::budget::{
-    ANSWER_ACCEPTED_WITHIN, ANSWER_WITHIN, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug,
-};
+use crate::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug};
 use crate::lease::Leases;
 
 /// How long a node that does not know the fleet policy yet leads no budget. Leading needs the bucket of leases, and if that answers, the
@@ -161,15 +159,15 @@ impl Throttler {
             Effect::Call { to, asked, call } => {
                 let answer: std::pin::Pin<Box<dyn Future<Output = Result<BudgetReply, CallError>>>> = match call.clone() {
                     BudgetRequest::Grant(body) => {
-                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), ANSWER_ACCEPTED_WITHIN);
+                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), DEADLINES.leader_answer_accepted);
                         Box::pin(async { asked.await.map(BudgetReply::Granted) })
                     }
                     BudgetRequest::Renew(body) => {
-                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), ANSWER_ACCEPTED_WITHIN);
+                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), DEADLINES.leader_answer_accepted);
                         Box::pin(async { asked.await.map(BudgetReply::Renewed) })
                     }
                     BudgetRequest::Return(body) => {
-                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), ANSWER_ACCEPTED_WITHIN);
+                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), DEADLINES.leader_answer_accepted);
                         Box::pin(async { asked.await.map(BudgetReply::Returned) })
                     }
                 };
@@ -181,7 +179,7 @@ impl Throttler {
                 }));
             }
             Effect::Turn { to, turn } => {
-                let sent = sharing.sender::<BudgetTurn>(to).call(sharing.envelope(turn), ANSWER_WITHIN);
+                let sent = sharing.sender::<BudgetTurn>(to).call(sharing.envelope(turn), DEADLINES.leader_answer.least);
                 context.spawn(wrap_future(sent).map(|_, _: &mut Self, _| ()));
             }
             Effect::Campaign { owner } => {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::PermitId;
 use contract::messages::throttler::RegistryLimit;
-use throttler::core::budget::{BudgetPolicy, BudgetRequest, Budgets, Effect, Input, LEADER_LEASE, Term};
+use contract::{DEADLINES, PermitId};
+use throttler::core::budget::{BudgetPolicy, BudgetRequest, Budgets, Effect, Input, Term};
 
 const OWNER: &str = "hub";
 
@@ -45,12 +45,12 @@ impl Node {
     }
 
     fn elected(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
-        let term = Term { epoch: 7, first: true, until: ms(asked_ms) + LEADER_LEASE };
+        let term = Term { epoch: 7, first: true, until: ms(asked_ms) + DEADLINES.leader_lease };
         self.step(at_ms, Input::Elected { owner: OWNER.to_owned(), term })
     }
 
     fn kept(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {
-        self.step(at_ms, Input::LeaseKept { owner: OWNER.to_owned(), epoch: 7, until: ms(asked_ms) + LEADER_LEASE })
+        self.step(at_ms, Input::LeaseKept { owner: OWNER.to_owned(), epoch: 7, until: ms(asked_ms) + DEADLINES.leader_lease })
     }
 
     fn unknown(&mut self, at_ms: u64, asked_ms: u64) -> Vec<&'static str> {

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::PermitId;
+use contract::{DEADLINES, PermitId};
 use proptest::prelude::*;
-use throttler::core::{Effect, Input, OnExhausted, PERMIT_LEASE, Queue, ThrottlePolicy};
+use throttler::core::{Effect, Input, OnExhausted, Queue, ThrottlePolicy};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -142,7 +142,7 @@ proptest! {
             node.make(one);
         }
         // All nodes fall silent, so permits and places become free again.
-        node.pass(PERMIT_LEASE * 2 + Duration::from_secs(60));
+        node.pass(DEADLINES.permit_lease * 2 + Duration::from_secs(60));
         let counts = node.queue.counts();
         prop_assert_eq!((counts.granted, counts.queued), (0, 0));
         prop_assert_eq!(node.queue.wake_in(node.now), None);

@@ -8,12 +8,10 @@
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::PermitId;
 use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits, RegistryLimit, ReturnBudget};
 use contract::policy::Caps;
-use throttler::core::budget::{
-    ALONE_AFTER, ALONE_AFTER_UNUSABLE, Alone, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, KNOWN_FOR, Term,
-};
+use contract::{DEADLINES, PermitId};
+use throttler::core::budget::{Alone, BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, Term};
 
 pub(crate) const OWNER: &str = "default registry.example/anonymous@egress";
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -66,7 +64,7 @@ impl Node {
 
     pub(crate) fn lead(&mut self) {
         let permit = self.want();
-        let term = Term { epoch: 1, first: true, until: self.now + 100 * KNOWN_FOR };
+        let term = Term { epoch: 1, first: true, until: self.now + 100 * DEADLINES.known_for };
         self.give(Input::Elected { owner: OWNER.to_owned(), term });
         self.give(Input::Release { permit, limits: Vec::new(), served: Some(true) });
     }
@@ -171,12 +169,16 @@ fn ten_nodes_that_reach_no_leader_take_a_tenth_of_the_rate_each() {
             for _ in 0..60 {
                 node.want();
             }
-            node.until(ALONE_AFTER + 11 * SECOND);
+            node.until(DEADLINES.alone_after + 11 * SECOND);
         }
         let mut all: Vec<Duration> = Vec::new();
         for node in &nodes {
             let at: Vec<Duration> = node.granted.iter().map(|(at, ..)| *at).collect();
-            assert!(node.granted.iter().all(|(at, _, alone)| *alone && *at >= SECOND + ALONE_AFTER), "{alone:?}: {:?}", node.granted);
+            assert!(
+                node.granted.iter().all(|(at, _, alone)| *alone && *at >= SECOND + DEADLINES.alone_after),
+                "{alone:?}: {:?}",
+                node.granted
+            );
             assert!(most_in_a_second(&at) <= 2, "{alone:?}: {at:?}");
             assert!(at.len() >= 15, "{alone:?}: its share is its own: {at:?}");
             all.extend(at);
@@ -193,11 +195,11 @@ fn node_that_reaches_no_leader_takes_its_share_of_pulls_at_once_and_at_least_one
             for _ in 0..30 {
                 node.want();
             }
-            node.until(ALONE_AFTER + 5 * SECOND);
+            node.until(DEADLINES.alone_after + 5 * SECOND);
             assert_eq!(node.granted.len(), most, "{at_once} at once for {alive}, {alone:?}");
             let (_, over, _) = node.granted[0];
             node.give(Input::Release { permit: over, limits: Vec::new(), served: Some(true) });
-            node.until(ALONE_AFTER + 6 * SECOND);
+            node.until(DEADLINES.alone_after + 6 * SECOND);
             assert_eq!(node.granted.len(), most + 1, "one is over: {at_once} at once for {alive}, {alone:?}");
         }
     }
@@ -209,7 +211,7 @@ fn node_without_leader_obeys_a_used_up_quota_if_alone_is_share() {
     for alone in [Alone::Open, Alone::Share] {
         let mut node = Node::alone(1, 10, BudgetPolicy { per_second: 20.0, at_once: 0, alone, ..BudgetPolicy::default() });
         let first = node.want();
-        node.until(ALONE_AFTER + 2 * SECOND);
+        node.until(DEADLINES.alone_after + 2 * SECOND);
         assert_eq!(node.granted.len(), 1, "{alone:?}: a quota that is not known holds no pull");
         node.give(Input::Release { permit: first, limits: used_up(window), served: Some(true) });
         let reported_at = node.now;
@@ -243,7 +245,7 @@ fn a_leader_keeps_the_share_of_nodes_that_were_alive_ten_minutes_ago() {
     }
     assert_eq!((slots.lets_go_at_once(), limited.lets_go_in_a_second()), (10, 9), "half of the nodes are silent");
     for node in [&mut slots, &mut limited] {
-        node.until(silent + KNOWN_FOR + 10 * SECOND);
+        node.until(silent + DEADLINES.known_for + 10 * SECOND);
         node.give(Input::Fleet { alive: 5 });
     }
     assert_eq!((slots.lets_go_at_once(), limited.lets_go_in_a_second()), (20, 18), "no share is kept for them any more");
@@ -270,11 +272,11 @@ fn a_bus_that_was_never_there_or_is_unusable_is_waited_for_briefly_and_once() {
     let second = Duration::from_secs;
     let zero = Duration::ZERO;
     for (input, ago, waits) in [
-        (Input::BusLost, zero, ALONE_AFTER),
-        (Input::BusLost, second(5), ALONE_AFTER - second(5)),
+        (Input::BusLost, zero, DEADLINES.alone_after),
+        (Input::BusLost, second(5), DEADLINES.alone_after - second(5)),
         (Input::BusLost, second(60), zero),
-        (Input::BusUnusable, zero, ALONE_AFTER_UNUSABLE),
-        (Input::BusUnusable, second(1), ALONE_AFTER_UNUSABLE - second(1)),
+        (Input::BusUnusable, zero, DEADLINES.alone_after_unusable_bus),
+        (Input::BusUnusable, second(1), DEADLINES.alone_after_unusable_bus - second(1)),
         (Input::BusUnusable, second(60), zero),
     ] {
         let mut node = Node::new(1, BudgetPolicy::default());

@@ -1,7 +1,7 @@
 //! The times on which services and nodes rely of each other, in one table, with the relations that must hold between them.
 //!
-//! A time that only one file uses stands there. What waits for the bus is not fixed: it is awaited for twice as long as the bus usually takes
-//! to answer, between a least and a most of this table, so that a slow bus does not count as a lost one.
+//! A time that only one file uses stands there. What waits for the bus is not fixed: it is awaited for twice as long as the bus usually
+//! takes to answer, between a least and a most of this table, so that a slow bus does not count as a lost one.
 
 use std::time::Duration;
 
@@ -82,7 +82,8 @@ pub struct Deadlines {
     /// The bus's answer about such a lease. On a slower bus a node uses its own rule: if leases, permits and reports take 1 s or more each,
     /// waiting takes longer than kubelet's rule.
     pub attempt_lease_answer: AnswerWithin,
-    /// How long a failure that a single node reports delays other nodes.
+    /// How long a failure that a single node reports delays other nodes. Together with the release of 1,000 nodes inside a budget of 200
+    /// pulls a second, the delay stays under 10 s.
     pub unconfirmed_for: Duration,
     /// If a lost bus is back within this time, what was known before still counts.
     pub bus_back_within: Duration,

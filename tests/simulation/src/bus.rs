@@ -1,12 +1,13 @@
 //! The simulated bus: one server that orders messages and stores leases. A message takes about 1 ms each way.
 
+use contract::DEADLINES;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{LeaseAnswer, LeaseName, Report};
 use clock::Random;
-use throttler::core::budget::{self, LEADER_LEASE};
+use throttler::core::budget;
 
 /// The mean time of one way; the times are between 0.5 and 1.5 times this.
 const ONE_WAY: Duration = Duration::from_millis(1);
@@ -133,7 +134,7 @@ impl Bus {
             return CampaignResult::OtherLeads(led);
         }
         self.epoch += 1;
-        let led = BudgetLead { by: node, epoch: self.epoch, until: now + LEADER_LEASE, dropped: false };
+        let led = BudgetLead { by: node, epoch: self.epoch, until: now + DEADLINES.leader_lease, dropped: false };
         self.budgets.insert(owner.to_owned(), led);
         CampaignResult::Won { epoch: self.epoch, first: before.is_none_or(|led| led.dropped) }
     }
@@ -141,7 +142,7 @@ impl Bus {
     /// Renews the lease of a budget. Returns whether the node still held it.
     pub(crate) fn keep(&mut self, now: Duration, owner: &str, epoch: u64) -> bool {
         let led = self.budgets.get_mut(owner).filter(|led| led.epoch == epoch && now < led.until && !led.dropped);
-        led.map(|led| led.until = now + LEADER_LEASE).is_some()
+        led.map(|led| led.until = now + DEADLINES.leader_lease).is_some()
     }
 
     /// Releases the lease of a budget.

@@ -138,7 +138,8 @@ fn sick_nodes_delay_healthy_nodes_on_an_idle_registry_by_at_most_10_s() {
     }
 }
 
-/// The liar repeats failures of five images, their login, registry and budget with `Retry-After: 3600`, claims successes, and repeats old reports.
+/// The liar repeats failures of five images, their login, registry and budget with `Retry-After: 3600`, claims successes, and repeats old
+/// reports.
 #[test]
 fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
     let run = |seed, planted_bug| {
@@ -155,7 +156,8 @@ fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
     assert!(!is_kept(&run(1, Some(PlantedBug::TrustsEveryReporter))), "nodes that trust every reporter wait longer");
 }
 
-/// One success in an outage ends no entry, and makes the next attempt due: about one request for each of 73 false successes, besides 90 without a liar.
+/// One success in an outage ends no entry, and makes the next attempt due: about one request for each of 73 false successes, besides 90
+/// without a liar.
 #[test]
 fn false_successes_in_an_outage_cost_a_request_each() {
     let (nodes, end) = (200, Duration::from_secs(13 * 60));
@@ -170,8 +172,8 @@ fn false_successes_in_an_outage_cost_a_request_each() {
     }
 }
 
-/// A tag is pushed while one node goes on to report it as missing: the next attempt is at most two delays of 60 s and 4 s after the last failure of
-/// another node.
+/// A tag is pushed while one node goes on to report it as missing: the next attempt is at most two delays of 60 s and 4 s after the last
+/// failure of another node.
 #[test]
 fn repeated_failure_of_one_node_postpones_the_attempt_of_others_by_a_minute() {
     for nodes in [50, 1_000] {

@@ -61,15 +61,15 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Checks form, lints, documentation, layers, vocabulary, and what dependencies bring: licences, sources, duplicates. Every check runs, also
-    /// after one failed.
+    /// Checks form, lints, documentation, layers, vocabulary, and what dependencies bring: licences, sources, duplicates. Every check runs,
+    /// also after one failed.
     Lint,
     /// Checks the architecture invariants that services/README.md states: who may depend on what, and what is written where.
     Layers,
     /// Writes the manual pages in deploy/man anew, from the definitions of the command line. A test fails while they differ.
     Man,
-    /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when root,
-    /// docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
+    /// Gets the servers that tests talk to: a current, the oldest supported and a too old nats-server into .tools, and from Debian, when
+    /// root, docker-registry, containerd, runc, skopeo, strace and systemd-analyze. What is there already is left alone.
     Tools,
     /// Runs the benchmarks in the release profile, each with its reference in one run.
     Bench {

@@ -21,8 +21,8 @@ const EXCEPT: [&str; 7] = [
 const ENDINGS: [&str; 12] = ["rs", "md", "toml", "json", "jsonl", "yaml", "yml", "conf", "service", "proto", "txt", "1"];
 /// A replaced word and the words to use. Names are split into words (`WishId`, `next_try_ms`), and plurals are found too.
 ///
-/// Some replaced words are right in other meanings: about, alone, binding, call, gone, held, known, later, lead, leave, line, member, memory,
-/// target, try, turn, want, way, word. Of these, this list has only phrases.
+/// Some replaced words are right in other meanings: about, alone, binding, call, gone, held, known, later, lead, leave, line, member,
+/// memory, target, try, turn, want, way, word. Of these, this list has only phrases.
 const REPLACED: [(&str, &str); 56] = [
     ("wish", "standing pull, or request for clearance"),
     ("wishes", "standing pulls, or requests for clearance"),

@@ -10,13 +10,13 @@ use bus::{BusError, KeyValueError};
 use contract::messages::backoff_tracker::{
     AttemptBegun, AttemptResolved, BeginAttempt, Clearance, ClearanceWithdrawn, RequestClearance, ResolveAttempt, WithdrawClearance,
 };
-use contract::{ClearanceId, TraceContext};
+use contract::{ClearanceId, DEADLINES, TraceContext};
 use lease::{Held, Looked};
 use metrics::Lease;
 
 use super::requests::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome, PROBE_DEADLINE};
+use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome};
 use crate::outbound::{self, Value, Write};
 
 /// tokio's timers count milliseconds: a shorter wait is none.
@@ -273,7 +273,7 @@ impl BackoffTracker {
                 self.step(Input::Lease(name, LeaseAnswer::Won), context);
             }
             Ok(None) => {
-                let lost = Input::Lease(name, LeaseAnswer::Lost(PROBE_DEADLINE));
+                let lost = Input::Lease(name, LeaseAnswer::Lost(DEADLINES.attempt_lease));
                 let freed = freed_since.then_some(Input::LeaseFreed(name));
                 self.step_all(now, [lost].into_iter().chain(freed), context);
                 self.look_at_holder(name, context);
@@ -310,7 +310,8 @@ impl BackoffTracker {
         }
     }
 
-    /// Releases a lease that this process acquired, although it has had no answer. A later request for the same lease decides about it instead.
+    /// Releases a lease that this process acquired, although it has had no answer. A later request for the same lease decides about it
+    /// instead.
     fn release_unanswered(&mut self, name: LeaseName, context: &mut Context<Self>) {
         let Some(sharing) = &self.sharing else { return };
         let (leases, key) = (Arc::clone(&sharing.leases), outbound::lease_key(name));

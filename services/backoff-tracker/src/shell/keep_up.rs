@@ -8,7 +8,7 @@ use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, StreamHand
 use bus::{BusError, BusHealth, HealthChanges, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS, ReportKey};
 use contract::messages::registrar::FleetSeen;
-use contract::version;
+use contract::{DEADLINES, version};
 use futures::StreamExt as _;
 use replication::{Effect, Position, Reading};
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BUS_ANSWER, BUS_ANSWER_MOST, BackoffKeyId, Input, PlantedBug};
+use crate::core::knowledge::{BackoffKeyId, Input, PlantedBug};
 use crate::outbound::{self, Buckets, Value, WRITES_WAITING, Write};
 use crate::stored::{self, Stored};
 
@@ -86,8 +86,8 @@ impl BackoffTracker {
         let (shared, leases) = (sharing.shared.clone(), Arc::clone(&sharing.leases));
         // Tried twice, because a message may be lost, and a node without reports would ask the registry for what all others know.
         let opening = async move {
-            let first = timeout(BUS_ANSWER, link::open(shared.clone(), Arc::clone(&leases))).await;
-            if first.is_err() { timeout(BUS_ANSWER, link::open(shared, leases)).await } else { first }
+            let first = timeout(DEADLINES.attempt_lease_answer.least, link::open(shared.clone(), Arc::clone(&leases))).await;
+            if first.is_err() { timeout(DEADLINES.attempt_lease_answer.least, link::open(shared, leases)).await } else { first }
         };
         context.wait(opening.into_actor(self).map(|opened, tracker, context| tracker.opened(opened, context)));
     }
@@ -246,15 +246,18 @@ impl BackoffTracker {
         });
     }
 
-    /// A small question to the bus: true if it is answered within [`BUS_ANSWER_MOST`]. None if there is no connection yet.
+    /// A small question to the bus: true if it is answered within `DEADLINES.attempt_lease_answer.most`. None if there is no connection
+    /// yet.
     fn ask_the_bus(&self) -> Option<impl Future<Output = bool> + use<>> {
         let sharing = self.sharing.as_ref().filter(|sharing| sharing.link.is_some())?;
         let leases = Arc::clone(&sharing.leases);
-        Some(async move { timeout(BUS_ANSWER_MOST, leases.look("attempt.any", "")).await.is_ok_and(|answer| answer.is_ok()) })
+        Some(async move {
+            timeout(DEADLINES.attempt_lease_answer.most, leases.look("attempt.any", "")).await.is_ok_and(|answer| answer.is_ok())
+        })
     }
 
-    /// Measures the bus's round trip by this many questions, one after the other. Otherwise it would be learned from answers about leases that
-    /// come too late, and each of those costs a request that is made without a lease.
+    /// Measures the bus's round trip by this many questions, one after the other. Otherwise it would be learned from answers about leases
+    /// that come too late, and each of those costs a request that is made without a lease.
     fn time_the_bus(&mut self, questions: usize, context: &mut Context<Self>) {
         let Some(left) = questions.checked_sub(1) else { return };
         let asked = self.clock.now().monotonic;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use actix::Context;
-use contract::{EventDetails, EventReason, PullEvent, TraceContext};
+use contract::{DEADLINES, EventDetails, EventReason, PullEvent, TraceContext};
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, EntryNews, EntryNewsKind, UNCONFIRMED_FOR};
+use crate::core::knowledge::{About, EntryNews, EntryNewsKind};
 use crate::outbound::milliseconds;
 
 impl BackoffTracker {
@@ -75,7 +75,10 @@ fn message(now: Duration, reason: EventReason, news: &EntryNews, lasted: Duratio
     match reason {
         // Other nodes are not refused because of one node's report.
         EventReason::BackoffOpened if news.reporters == 1 => {
-            format!("{what} fails on 1 node, and others wait {} at most before they try: {cause} ({next})", duration(UNCONFIRMED_FOR))
+            format!(
+                "{what} fails on 1 node, and others wait {} at most before they try: {cause} ({next})",
+                duration(DEADLINES.unconfirmed_for)
+            )
         }
         EventReason::BackoffOpened => format!("{what} is held back for all nodes: {cause} ({nodes}; {next})"),
         EventReason::BackoffProbed => format!("{what} was tried for all nodes and still fails after {since}: {cause} ({next})"),

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use actors::bucket_spec;
 use clock::{Clock, Random};
-use contract::NodeName;
 use contract::know::{SharedBucket, StoredClear, other_version};
+use contract::{DEADLINES, NodeName};
 use lease::{LeaseParts, LeaseStore};
 use replication::{Effect, Follower, Input};
 use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
-use crate::core::knowledge::{LONGEST_KEPT, LeaseName, PROBE_DEADLINE};
+use crate::core::knowledge::{LONGEST_KEPT, LeaseName};
 use crate::outbound::{Value, Write, Written};
 use crate::reader::Reader;
 
@@ -89,7 +89,8 @@ impl Sharing {
     pub(crate) fn new(node: NodeName, shared: SharedBus, random: Random, clock: Clock) -> Self {
         let (bus, bucket) = (shared.bus.clone(), bucket_spec(SharedBucket::leases(&shared.fleet)));
         // Every node receives each lease, and only the node's name matters: its processes are not distinguished.
-        let of_leases = LeaseParts { state: bus, bucket, holder: node.clone(), instance: String::new(), term: PROBE_DEADLINE, clock };
+        let of_leases =
+            LeaseParts { state: bus, bucket, holder: node.clone(), instance: String::new(), term: DEADLINES.attempt_lease, clock };
         let leases = Arc::new(LeaseStore::new(of_leases));
         Self {
             node,
@@ -271,7 +272,7 @@ mod tests {
                 bucket: bucket_spec(SharedBucket::leases(&fleet)),
                 holder: "n2".parse().unwrap(),
                 instance: String::new(),
-                term: PROBE_DEADLINE,
+                term: DEADLINES.attempt_lease,
                 clock,
             };
             let another = LeaseStore::new(of_another);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
     About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, LeaseName, MAX_KEYS_OF_ONE, MAX_REQUESTS, Report,
-    RequestId, Target, UNCONFIRMED_FOR, View,
+    RequestId, Target, View,
 };
-use contract::{AttemptId, FailureClass, RETRY_AFTER_MAX, Stage};
+use contract::{AttemptId, DEADLINES, FailureClass, RETRY_AFTER_MAX, Stage};
 
 use super::node::{Node, endpoint, failed, image, key, limited, target, view};
 
@@ -57,10 +57,10 @@ fn a_missing_image_binds_at_once_but_briefly_if_one_node_reports_it() {
     let mut node = Node::of(1_000);
     node.receive("n1", image(), failed(1));
     node.ask();
-    assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR);
+    assert_eq!(node.held().next_attempt, DEADLINES.unconfirmed_for);
     node.until(1.0);
     node.receive("n1", image(), failed(2));
-    assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "the same reporter again binds no longer");
+    assert!(node.held().next_attempt <= DEADLINES.unconfirmed_for, "the same reporter again binds no longer");
     node.receive("n2", image(), failed(2));
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(19) && next_attempt <= Duration::from_secs(21), "{next_attempt:?}");
@@ -108,7 +108,8 @@ fn a_lately_resolved_image_is_pulled_without_waiting() {
     assert_eq!(node.decision, Some(Decision::Granted { duty: Duty::None, answer_by: None, until: Stage::Manifest }));
 }
 
-/// In an outage some nodes have to make attempts, and all but one of them are served after another. Their failures count in the next outage.
+/// In an outage some nodes have to make attempts, and all but one of them are served after another. Their failures count in the next
+/// outage.
 #[test]
 fn failures_of_the_same_nodes_count_each_time_the_registry_is_down() {
     let mut node = Node::of(1_000);
@@ -137,7 +138,7 @@ fn any_reports_of_one_node_delay_at_most_4_s() {
     node.until(3.0);
     node.receive("liar", login(), failed(1));
     node.receive("liar", About::BudgetOwner("o".to_owned()), limited(600));
-    assert_eq!(node.held().next_attempt, UNCONFIRMED_FOR, "several false reports of one node delay no longer than one");
+    assert_eq!(node.held().next_attempt, DEADLINES.unconfirmed_for, "several false reports of one node delay no longer than one");
     node.receive("n2", image(), Finding::Succeeded);
     node.receive("n2", endpoint(), Finding::Succeeded);
     node.until(10.0);
@@ -172,7 +173,7 @@ fn a_node_that_repeats_a_first_failure_delays_a_later_request_for_seconds_too() 
     };
     repeat(&mut node, 100);
     node.ask();
-    assert_eq!(node.held().next_attempt, node.now + UNCONFIRMED_FOR);
+    assert_eq!(node.held().next_attempt, node.now + DEADLINES.unconfirmed_for);
     repeat(&mut node, 105);
     assert!(node.is_clear(), "{:?}", node.decision);
 }
@@ -252,7 +253,7 @@ fn retry_after_is_obeyed_when_two_nodes_report_it_and_for_an_hour_at_most() {
         let mut node = Node::of(1_000);
         node.receive("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
         node.ask();
-        assert!(node.held().next_attempt <= UNCONFIRMED_FOR, "one reporter");
+        assert!(node.held().next_attempt <= DEADLINES.unconfirmed_for, "one reporter");
         node.receive("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
         let next_attempt = node.held().next_attempt;
         assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");

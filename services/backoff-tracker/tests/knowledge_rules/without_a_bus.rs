@@ -204,7 +204,8 @@ fn a_node_whose_bus_returns_in_time_continues_as_if_it_had_not_been_lost() {
     assert!(node.is_clear(), "{:?}", node.decision);
 }
 
-/// A node whose connection is back receives new reports at once, but reads the snapshot up to two seconds later. Until then it has no leases.
+/// A node whose connection is back receives new reports at once, but reads the snapshot up to two seconds later. Until then it has no
+/// leases.
 #[test]
 fn one_node_s_failure_received_before_the_snapshot_delays_a_request_too() {
     let mut node = Node::of(6);

@@ -115,7 +115,8 @@ impl FleetClient {
         Records::default()
     }
 
-    /// How long ago the registrar last received something from each node. It is reached through the wiring of `any`. Empty if there is no registrar.
+    /// How long ago the registrar last received something from each node. It is reached through the wiring of `any`. Empty if there is no
+    /// registrar.
     async fn last_seen(&self, any: Option<&NodeName>) -> BTreeMap<NodeName, Duration> {
         let Some(any) = any else { return BTreeMap::new() };
         match Sender::<ListNodes>::to_leader(self.wiring(any)).call(root_envelope(ListNodes {}), REGISTRAR_WITHIN).await {

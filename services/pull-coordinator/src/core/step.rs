@@ -328,7 +328,8 @@ pub enum Effect {
         budget: Option<String>,
         /// The first report to the back-off tracker, if this node shares and the runtime shows the manifest or a fleet waits.
         begin: Option<BeginAttempt>,
-        /// Whether the fleet waits for the result of the manifest. If the runtime does not show it, a side-channel check requests it as well.
+        /// Whether the fleet waits for the result of the manifest. If the runtime does not show it, a side-channel check requests it as
+        /// well.
         fleet_waits: bool,
         /// Whether to request one blob alone until its first byte arrives, because no node is known to have received a blob lately.
         one_blob_first: bool,

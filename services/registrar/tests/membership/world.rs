@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use clock::Random;
-use contract::{DEADLINES, NodeName};
 use contract::messages::registrar::{FleetSeen, Place, ReportAlive};
+use contract::{DEADLINES, NodeName};
 use registrar::core::{Answer, Call, Effect, Input, Looked, Member, Membership, Reply};
 
 const STEP: Duration = Duration::from_millis(100);

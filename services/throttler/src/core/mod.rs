@@ -6,4 +6,4 @@ mod queue;
 mod waiters;
 
 pub use bucket::TokenBucket;
-pub use queue::{Effect, Input, OnExhausted, PERMIT_LEASE, Queue, ThrottlePolicy};
+pub use queue::{Effect, Input, OnExhausted, Queue, ThrottlePolicy};

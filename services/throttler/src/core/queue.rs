@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Now;
-use contract::PermitId;
 use contract::messages::throttler::PermitCounts;
+use contract::{DEADLINES, PermitId};
 
 use super::bucket::TokenBucket;
 use super::waiters::{Waiter, Waiters};
 
-pub const PERMIT_LEASE: Duration = contract::DEADLINES.permit_lease;
 /// Kubelet's error text, unchanged.
 const QPS_EXCEEDED: &str = "pull QPS exceeded";
 
@@ -139,7 +138,7 @@ impl Queue {
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let last_seen = self.granted.values().map(|held| held.last_seen).chain(self.waiting.silent_since()).min();
-        let expiry = last_seen.map(|last_seen| (last_seen + PERMIT_LEASE).saturating_sub(now.monotonic));
+        let expiry = last_seen.map(|last_seen| (last_seen + DEADLINES.permit_lease).saturating_sub(now.monotonic));
         let token = match &self.bucket {
             Some(bucket) if !self.waiting.is_empty() && self.slot_is_free() => bucket.ready_in(now.monotonic),
             _ => None,
@@ -213,9 +212,9 @@ impl Queue {
 
     fn expire(&mut self, now: Duration) {
         let before = self.granted.len();
-        self.granted.retain(|_, held| now.saturating_sub(held.last_seen) < PERMIT_LEASE);
+        self.granted.retain(|_, held| now.saturating_sub(held.last_seen) < DEADLINES.permit_lease);
         self.counts.reclaimed_total += (before - self.granted.len()) as u64;
-        self.waiting.expire(now, PERMIT_LEASE);
+        self.waiting.expire(now, DEADLINES.permit_lease);
     }
 }
 

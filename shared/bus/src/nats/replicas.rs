@@ -28,8 +28,8 @@ const MARK: &str = "fleetpull-replicas-wanted";
 const FIRST_AFTER: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// A server counts as down if the stream's leader has received nothing from it for this long. nats-server then no longer reports the replica
-/// as current, but it marks a server that was killed as offline much later.
+/// A server counts as down if the stream's leader has received nothing from it for this long. nats-server then no longer reports the
+/// replica as current, but it marks a server that was killed as offline much later.
 const DOWN_AFTER: Duration = Duration::from_secs(10);
 
 /// The streams for which this process requests more replicas.
@@ -124,8 +124,8 @@ pub(super) fn servers(cluster: &Value) -> Option<BucketServers> {
     Some(BucketServers { total: others.len() as u64 + 1, down })
 }
 
-/// Whether the leader has lost contact with the server of a replica. A leader that was elected after a server died has received nothing from
-/// it: the replica is then not current, and its time is zero.
+/// Whether the leader has lost contact with the server of a replica. A leader that was elected after a server died has received nothing
+/// from it: the replica is then not current, and its time is zero.
 fn is_down(replica: &Value) -> bool {
     let is_set = |key: &str| replica[key].as_bool().unwrap_or(false);
     let silent_for = Duration::from_nanos(replica["active"].as_u64().unwrap_or_default());

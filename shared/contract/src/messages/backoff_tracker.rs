@@ -102,8 +102,8 @@ pub struct ReportAttempt {
     /// None: it succeeded.
     #[serde(default)]
     pub failure: Option<AttemptFailure>,
-    /// The image that could not be pulled. The back-off tracker uses it if it does not know the attempt; without it, other nodes' successes do
-    /// not end the back-off of such an attempt.
+    /// The image that could not be pulled. The back-off tracker uses it if it does not know the attempt; without it, other nodes' successes
+    /// do not end the back-off of such an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clock::Now;
 use contract::messages::throttler::RegistryLimit;
-use contract::{NodeName, PermitId};
-use throttler::core::budget::{Effect, Input, LEADER_LEASE, Term};
+use contract::{DEADLINES, NodeName, PermitId};
+use throttler::core::budget::{Effect, Input, Term};
 
 use super::{Event, Simulation};
 use crate::bus::{Broadcast, CampaignResult, PeerMessage, ToServer};
@@ -118,14 +118,14 @@ impl Simulation {
                     self.deliver(node, PeerMessage::Input(Input::Lead { owner, leader }));
                 }
                 CampaignResult::Won { epoch, first } => {
-                    let term = Term { epoch, first, until: asked + LEADER_LEASE };
+                    let term = Term { epoch, first, until: asked + DEADLINES.leader_lease };
                     self.deliver(node, PeerMessage::Input(Input::Elected { owner: owner.clone(), term }));
                     self.broadcast(Broadcast::Leads { owner, leader: node, epoch });
                 }
             },
             ToServer::Keep(owner, epoch, asked) => {
                 let kept = self.bus.keep(self.now, &owner, epoch);
-                let until = asked + LEADER_LEASE;
+                let until = asked + DEADLINES.leader_lease;
                 let answer = if kept { Input::LeaseKept { owner, epoch, until } } else { Input::LeaseLost { owner, epoch } };
                 self.deliver(node, PeerMessage::Input(answer));
             }

@@ -1,9 +1,9 @@
 //! The floor: an attempt that only the node's own back-off allows comes no sooner than by kubelet's rule.
 //!
 //! For a node and an image, an attempt that was neither elected (the node held a lease) nor released (the failing part has lately answered
-//! some node: after the last failed attempt had begun, or within a minute if the failure may mean overload) begins no sooner than kubelet's delay
-//! after the last failure; the delay doubles with each such attempt that fails. A node without a bus makes no attempt that kubelet would not
-//! have made by then, had it tried since the image began to fail.
+//! some node: after the last failed attempt had begun, or within a minute if the failure may mean overload) begins no sooner than kubelet's
+//! delay after the last failure; the delay doubles with each such attempt that fails. A node without a bus makes no attempt that kubelet
+//! would not have made by then, had it tried since the image began to fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,8 +65,8 @@ fn is_elected(story: &Story, one: &PullRecord) -> bool {
     story.leases.may_attempt(one.node, one.at)
 }
 
-/// Whether the part that `last` failed at has answered a node lately. Of a registry that may be overloaded an answer from before the failure
-/// counts as well: it serves some, so its pulls go back into the budget's queue after seconds.
+/// Whether the part that `last` failed at has answered a node lately. Of a registry that may be overloaded an answer from before the
+/// failure counts as well: it serves some, so its pulls go back into the budget's queue after seconds.
 fn is_released(story: &Story, last: &PullRecord, one: &PullRecord) -> bool {
     let unreached = |got: Behaviour| matches!(got, Behaviour::Refused | Behaviour::Hang);
     let may_be_overload = !matches!(last.got, Behaviour::NotFound | Behaviour::Denied | Behaviour::WrongBytes);

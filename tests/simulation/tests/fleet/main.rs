@@ -85,8 +85,8 @@ const KINDS: [&str; 20] = [
     "clock set",
 ];
 
-/// How many seeds `cargo xtask e2e fleets` runs, in addition to the large fleets; `cargo xtask test` runs some of them, and more that come from
-/// the sources. `FLEET_SEEDS=60 FLEET_OF_TREE=0 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
+/// How many seeds `cargo xtask e2e fleets` runs, in addition to the large fleets; `cargo xtask test` runs some of them, and more that come
+/// from the sources. `FLEET_SEEDS=60 FLEET_OF_TREE=0 FLEET_LARGE=0` runs fewer, `FLEET_FIRST=7000` others.
 const SEEDS: u64 = 500;
 /// Each planted bug must be found within this many seeds.
 const SEEDS_TO_FIND_A_BUG: u64 = 50;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clock::{Clock, Random};
 use contract::messages::throttler::RegistryLimit;
-use contract::{PermitId, TraceContext};
-use throttler::core::budget::{Effect, FLEET_PERMIT_LEASE, RENEW_EVERY};
+use contract::{DEADLINES, PermitId, TraceContext};
+use throttler::core::budget::Effect;
 
 use self::runtime::SimulatedRuntime;
 use crate::quota::Quota;
@@ -194,7 +194,7 @@ impl Registry {
     /// Suspends a node: its permits are not renewed. The last renewal was at most 1 s ago.
     pub fn suspend(&self, node: usize) {
         let mut state = self.state();
-        let runs_out = state.clock.now().monotonic + FLEET_PERMIT_LEASE.saturating_sub(RENEW_EVERY);
+        let runs_out = state.clock.now().monotonic + DEADLINES.budget_permit_lease.saturating_sub(DEADLINES.budget_permit_renewed_every);
         let open = state.asked.iter_mut().filter(|one| one.node == node && one.over.is_none());
         open.for_each(|one| one.ran_out = Some(one.ran_out.unwrap_or(runs_out).min(runs_out)));
     }

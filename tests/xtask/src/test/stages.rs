@@ -13,8 +13,9 @@ use super::lanes::{Job, Phase};
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
-/// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether an
-/// answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both cores for its agents.
+/// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether
+/// an answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both cores for its
+/// agents.
 const ALONE: [(&str, &str); 4] =
     [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1"), ("nonsense::flood", "1")];
 /// A module that keeps both cores busy: it kills and starts agents. It runs last.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use contract::View;
+use contract::{DEADLINES, View};
 
 use super::backoff_key::BackoffKeyId;
-use super::entry::{Entry, UNCONFIRMED_FOR, Viewpoint};
+use super::entry::{Entry, Viewpoint};
 use super::node::Knowledge;
 use super::planted_bug::PlantedBug;
 use super::target::TargetKeys;
@@ -50,12 +50,12 @@ impl Knowledge {
     }
 
     /// Of these entries, those that refuse this node an attempt for a request made at `asked_at`. All unconfirmed entries together delay a
-    /// request by [`UNCONFIRMED_FOR`], however many they are and however often their reporters repeat them.
+    /// request by `DEADLINES.unconfirmed_for`, however many they are and however often their reporters repeat them.
     pub(super) fn refusing(&self, asked_at: Duration, entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = Entry> {
         let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
         entries.filter(Entry::refuses_all).map(move |mut entry| {
             if entry.is_unconfirmed() && !believes_anyone {
-                entry.next_attempt = entry.next_attempt.min(asked_at + UNCONFIRMED_FOR);
+                entry.next_attempt = entry.next_attempt.min(asked_at + DEADLINES.unconfirmed_for);
             }
             entry
         })

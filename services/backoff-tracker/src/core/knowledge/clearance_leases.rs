@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use contract::Stage;
+use contract::{DEADLINES, Stage};
 
-use super::UNANSWERED_AFTER;
 use super::backoff_key::BackoffKeyId;
-use super::entry::{Entry, PROBE_DEADLINE};
+use super::entry::Entry;
 use super::fleet::purpose;
 use super::input::Effect;
 use super::lease::{LeaseName, RequestId, Standing};
@@ -65,8 +64,8 @@ impl Knowledge {
         }
     }
 
-    /// Asks for one of three leases. The next one is asked for only when the one before has been held for `UNANSWERED_AFTER`. Several
-    /// leases of one node show no more than one does, so a node that holds one lets others take the next for twice that time.
+    /// Asks for one of three leases. The next one is asked for only when the one before has been held for `DEADLINES.unanswered_after`.
+    /// Several leases of one node show no more than one does, so a node that holds one lets others take the next for twice that time.
     pub(super) fn one_of_three(
         &mut self,
         now: Duration,
@@ -90,9 +89,9 @@ impl Knowledge {
             match self.leases.taken_at(name) {
                 Some(taken) => {
                     if self.leases.is_mine(now, name) {
-                        others_first = UNANSWERED_AFTER * u32::from(LEASES_AT_ONCE - 1);
+                        others_first = DEADLINES.unanswered_after * u32::from(LEASES_AT_ONCE - 1);
                     }
-                    not_before = taken + UNANSWERED_AFTER + others_first + turn;
+                    not_before = taken + DEADLINES.unanswered_after + others_first + turn;
                 }
                 None => break,
             }
@@ -114,18 +113,18 @@ impl Knowledge {
         }
         let standing = self.leases.want(now, name, id, not_before, turn);
         if matches!(standing, Standing::Ask(_)) {
-            effects.push(Effect::AcquireLease(name, PROBE_DEADLINE));
+            effects.push(Effect::AcquireLease(name, DEADLINES.attempt_lease));
         }
         standing
     }
 
-    /// The registry has answered the attempt of a request that held a slot. The slot passes to the request of this node that waits for it the
-    /// longest, without a message. Other nodes take a slot held for `UNANSWERED_AFTER` for one without an answer, so after that it is
-    /// released instead. Returns the request that has it now.
+    /// The registry has answered the attempt of a request that held a slot. The slot passes to the request of this node that waits for it
+    /// the longest, without a message. Other nodes take a slot held for `DEADLINES.unanswered_after` for one without an answer, so after
+    /// that it is released instead. Returns the request that has it now.
     pub(super) fn pass_slot_on(&mut self, now: Duration, id: RequestId, registry: BackoffKeyId) -> Option<RequestId> {
         // Until it has its lead lease, a request cannot use a slot.
         let next = self.requests.first_in_queue(registry).filter(|next| self.leases.runs_out(now, *next).is_some())?;
-        self.leases.pass_on(now, id, next, UNANSWERED_AFTER, |name| matches!(name, LeaseName::Slot(..))).then_some(next)
+        self.leases.pass_on(now, id, next, DEADLINES.unanswered_after, |name| matches!(name, LeaseName::Slot(..))).then_some(next)
     }
 
     /// A node whose last attempt failed lets others lead first if the registry has answered any node, because the node itself may be the

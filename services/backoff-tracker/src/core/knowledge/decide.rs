@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use contract::Stage;
+use contract::{DEADLINES, Stage};
 
 use super::backoff_key::BackoffKeyId;
 use super::binding::not_due;
 use super::clearance_leases::Clearance;
-use super::entry::{Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
+use super::entry::Entry;
 use super::fleet::purpose;
 use super::input::{Decision, Duty, Effect, Refusal};
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
 use super::refusal::refusal_by;
 use super::request::{Request, RunningAttempt, State};
-use super::without_bus::{BACK_WITHIN, WithoutBus};
-use super::{QUIET_AFTER, RESOLVED_LATELY, UNANSWERED_AFTER};
+use super::without_bus::WithoutBus;
+use super::{QUIET_AFTER, RESOLVED_LATELY};
 
 impl Knowledge {
     /// Decides, asks for leases and changes the state of the request.
@@ -34,7 +34,7 @@ impl Knowledge {
         let pause = self.retry_pauses.until(now, request.target_keys.owner, &request.key);
         if let Some((until, failure)) = pause.filter(|_| !exempt) {
             // A short pause delays the request and does not refuse it.
-            let unconfirmed = until <= now + UNCONFIRMED_FOR;
+            let unconfirmed = until <= now + DEADLINES.unconfirmed_for;
             return request.refuse(Refusal { unconfirmed, ..self.refusal_by_own_rule(now, &failure, until) });
         }
         if exempt || without_bus.is_some() {
@@ -52,7 +52,7 @@ impl Knowledge {
         let quiet = self.quiet(now, request);
         if binding.is_empty() && quiet.is_some() && self.requests.is_behind(id, request.target_keys.endpoint) {
             // The node did not use its lead lease in time, so nodes that asked before it have their slots first.
-            return self.wait(now, id, request, Some(request.target_keys.endpoint), now + PROBE_DEADLINE);
+            return self.wait(now, id, request, Some(request.target_keys.endpoint), now + DEADLINES.attempt_lease);
         }
         self.by_lease(now, id, request, &binding, quiet, effects)
     }
@@ -104,30 +104,32 @@ impl Knowledge {
         self.wait(now, id, request, awaits, wake)
     }
 
-    /// The request waits until then, or for a lease about a key. If another request of this node waits for the same lease, it gets the lease
-    /// first, and this one is decided when the other one no longer waits.
+    /// The request waits until then, or for a lease about a key. If another request of this node waits for the same lease, it gets the
+    /// lease first, and this one is decided when the other one no longer waits.
     fn wait(&self, now: Duration, id: RequestId, request: &mut Request, awaits: Option<BackoffKeyId>, wake: Duration) -> Decision {
         if !matches!(request.state, State::Released { .. }) {
             request.state = State::Delayed;
         }
         request.awaits = awaits;
         let is_behind = awaits.is_some_and(|backoff_key| self.requests.is_behind(id, backoff_key));
-        request.wake = Some(if is_behind { wake.max(now + PROBE_DEADLINE) } else { wake });
+        request.wake = Some(if is_behind { wake.max(now + DEADLINES.attempt_lease) } else { wake });
         Decision::Wait
     }
 
-    /// True if a pull that was granted clearance still waits for its permit, and an entry that binds it was opened since. It then asks again, so
-    /// that one node makes the next attempt for all. Three cases keep their clearance: a prober, because it asks for all and a lying node could
-    /// otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for `BACK_WITHIN`; and any
-    /// pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it for `BACK_WITHIN` if the next attempt is due.
+    /// True if a pull that was granted clearance still waits for its permit, and an entry that binds it was opened since. It then asks
+    /// again, so that one node makes the next attempt for all. Three cases keep their clearance: a prober, because it asks for all and a
+    /// lying node could otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for
+    /// `DEADLINES.bus_back_within`; and any pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it
+    /// for `DEADLINES.bus_back_within` if the next attempt is due.
     pub(super) fn has_lapsed(&self, now: Duration, request: &Request) -> bool {
         let State::RunningAttempt(RunningAttempt { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &request.state
         else {
             return false;
         };
-        let unanswered = self.misses > 0 && now < self.missed_last + BACK_WITHIN;
+        let unanswered = self.misses > 0 && now < self.missed_last + DEADLINES.bus_back_within;
         let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.target_keys.target.view);
-        let (binding, keeps) = (self.binding(now, request.asked_at, &request.target_keys), *by_own_rule && now < *begun + BACK_WITHIN);
+        let (binding, keeps) =
+            (self.binding(now, request.asked_at, &request.target_keys), *by_own_rule && now < *begun + DEADLINES.bus_back_within);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }
@@ -150,7 +152,7 @@ impl Knowledge {
         });
         let (duty, until) = (running.duty, running.until);
         let running = RunningAttempt { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..running };
-        request.wake = Some(now + UNANSWERED_AFTER);
+        request.wake = Some(now + DEADLINES.unanswered_after);
         request.state = State::RunningAttempt(running);
         Decision::Granted { duty, answer_by: deadline, until }
     }

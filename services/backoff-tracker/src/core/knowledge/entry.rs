@@ -6,20 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::{AttemptId, NodeName, RETRY_AFTER_MAX};
+use contract::{AttemptId, DEADLINES, NodeName, RETRY_AFTER_MAX};
 
 use super::backoff_key::{BackoffKey, Reach};
 use super::cadence;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 
-/// How long a lead, a probe or a slot may take to have the manifest resolved. A result that comes later is dropped.
-pub const PROBE_DEADLINE: Duration = contract::DEADLINES.attempt_lease;
-/// How long an unconfirmed report may delay others. Together with the release of 1,000 nodes inside a budget of 200 pulls per second, the
-/// delay stays under 10 s.
-pub const UNCONFIRMED_FOR: Duration = contract::DEADLINES.unconfirmed_for;
 /// An entry stays this long after the delay since its newest failure, so that a prober that died does not release all nodes.
-const OUTLIVES: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
+const OUTLIVES: Duration = Duration::from_secs(2 * DEADLINES.attempt_lease.as_secs());
 /// Reports further apart do not corroborate each other.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
 /// How often the planted bug doubles a delay at most.
@@ -32,7 +27,7 @@ const UNANSWERED_AMONG_ANSWERS: usize = 20;
 
 /// The report of an unanswered attempt is published 2 s after the attempt began, and is dated when it began. With this delay the reports of
 /// attempts that began within a second after it arrive before the next attempt.
-const UNANSWERED_REST_LEAST: Duration = Duration::from_secs(super::UNANSWERED_AFTER.as_secs() + 1);
+const UNANSWERED_REST_LEAST: Duration = Duration::from_secs(DEADLINES.unanswered_after.as_secs() + 1);
 
 /// A report as this node holds it.
 #[derive(Clone, Debug)]
@@ -153,8 +148,8 @@ impl Entry {
         self.binding == Binding::Everybody
     }
 
-    /// Whether one other node alone reports it. Such an entry delays attempts by [`UNCONFIRMED_FOR`] at most and refuses none: that node may
-    /// itself be the cause.
+    /// Whether one other node alone reports it. Such an entry delays attempts by `DEADLINES.unconfirmed_for` at most and refuses none: that
+    /// node may itself be the cause.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.reporters == 1 && !self.mine
     }
@@ -193,15 +188,15 @@ impl Entry {
         let step = step(standing);
         let due = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
             // The first step of the reporter, counted from when it began to fail.
-            newest.failing_since + cadence::delay(&backoff_key, 1, None).min(UNCONFIRMED_FOR)
+            newest.failing_since + cadence::delay(&backoff_key, 1, None).min(DEADLINES.unconfirmed_for)
         } else {
             let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
             newest.date + rest(&backoff_key, step, standing, newest, before) * doubled
         };
-        // A node that repeats its failure postpones the next attempt of others by one delay, counted from the newest failure of another node. A
-        // prober may begin as much later as its deadline.
+        // A node that repeats its failure postpones the next attempt of others by one delay, counted from the newest failure of another
+        // node. A prober may begin as much later as its deadline.
         let repeated = before.filter(|_| newest.report.reporter != *viewpoint.node && retry_after(standing, newest).is_none());
-        let latest = repeated.map(|before| before.date + (due - newest.date) * 2 + PROBE_DEADLINE);
+        let latest = repeated.map(|before| before.date + (due - newest.date) * 2 + DEADLINES.attempt_lease);
         // One node's success does not end several nodes' failures, but the next attempt is due, at the earliest after the first delay.
         let succeeded = unconfirmed.map(|(date, _)| date.max(newest.date + cadence::delay(&backoff_key, 1, None)));
         let next_attempt = [latest, succeeded].into_iter().flatten().fold(due, Duration::min);

@@ -70,11 +70,12 @@ impl Fleet {
         all.max(LEAST_SPREAD_ALONE).mul_f64(self.place(node, purpose))
     }
 
-    /// This node's turn to publish a report that it kept while it had no bus, counted from when the bus was read. Few turns are early and most
-    /// are late, so that the first three are far enough apart whether one node in a hundred has such a report or every node.
+    /// This node's turn to publish a report that it kept while it had no bus, counted from when the bus was read. Few turns are early and
+    /// most are late, so that the first three are far enough apart whether one node in a hundred has such a report or every node.
     pub(super) fn publishes_after(&self, node: &NodeName, purpose: u128) -> Duration {
         let all = self.publishing_takes();
-        // The number of turns grows exponentially with time, as receivers of a multicast group space out a reply that one of them sends for all.
+        // The number of turns grows exponentially with time, as receivers of a multicast group space out a reply that one of them sends for
+        // all.
         let steepness = 1.0 + (self.alive.max(1) as f64).ln();
         all.mul_f64((self.place(node, purpose) * steepness.exp_m1()).ln_1p() / steepness)
     }

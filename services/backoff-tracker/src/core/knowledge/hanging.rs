@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use contract::Stage;
+use contract::{DEADLINES, Stage};
 
-use super::UNANSWERED_AFTER;
 use super::backoff_key::BackoffKeyId;
 use super::input::{Duty, Effect};
 use super::lease::RequestId;
@@ -12,7 +11,6 @@ use super::node::Knowledge;
 use super::report::{FailureDetails, Finding};
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
-use super::without_bus::BACK_WITHIN;
 
 /// An attempt without an answer for this long hangs, if other nodes had one meanwhile. A slow registry answers within it.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
@@ -69,11 +67,11 @@ impl Knowledge {
                 // Another node may make the attempt for all instead.
                 (running.duty, running.deadline) = (Duty::None, None);
             }
-            let outdated = running.by_own_rule.then_some(running.begun + BACK_WITHIN).filter(|at| now < *at);
+            let outdated = running.by_own_rule.then_some(running.begun + DEADLINES.bus_back_within).filter(|at| now < *at);
             request.wake = outdated.into_iter().chain(running.deadline).min();
             return;
         }
-        let late_at = running.begun + UNANSWERED_AFTER;
+        let late_at = running.begun + DEADLINES.unanswered_after;
         request.wake = match running.reported_unanswered {
             false => (now < late_at).then_some(late_at),
             true => running.others_answered.then_some(running.begun + HANGS_AFTER),
@@ -87,7 +85,7 @@ impl Knowledge {
         let answered_since = self.replica.succeeded_at(endpoint.id()).is_some_and(|at| at >= running.begun);
         if !answered_since {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
-            let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, UNANSWERED_AFTER.as_secs());
+            let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, DEADLINES.unanswered_after.as_secs());
             let (id, begun) = (endpoint.id(), running.begun);
             let (failing_for, succeeded_ago) = (self.failing_for(id, begun), self.succeeded_ago(id, begun));
             let details =

@@ -4,17 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::RoundTrips;
-use contract::AttemptId;
+use contract::{AttemptId, DEADLINES};
 
 use super::backoff_key::BackoffKeyId;
-use super::entry::PROBE_DEADLINE;
 
-/// The shortest time that a request waits for an answer of the bus. It waits for twice the usual round trip, but between this and
-/// [`BUS_ANSWER_MOST`].
-pub const BUS_ANSWER: Duration = contract::DEADLINES.attempt_lease_answer.least;
-/// The longest time that a request waits for an answer of the bus. On a slower bus a node uses its own rule: if leases, permits and reports
-/// take 1 s or more each, waiting takes longer than kubelet's rule.
-pub const BUS_ANSWER_MOST: Duration = contract::DEADLINES.attempt_lease_answer.most;
 /// The round trip that is assumed until the bus has answered.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// Missed answers in a row after which the bus counts as lost. It is then not asked for leases until it is back.
@@ -101,7 +94,7 @@ impl Leases {
 
     /// How long to wait for an answer of the bus.
     pub(super) fn answer_within(&self) -> Duration {
-        self.answers.within(BUS_ANSWER, BUS_ANSWER_MOST)
+        self.answers.within(DEADLINES.attempt_lease_answer.least, DEADLINES.attempt_lease_answer.most)
     }
 
     /// Asks for the lease if it may be free: not before `not_before`, and not before `stagger` after it was released or expired, so that
@@ -130,7 +123,7 @@ impl Leases {
     pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<RequestId> {
         let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
         // The term is counted from when the bus was asked, because the server's count began later.
-        let until = at.min(now) + PROBE_DEADLINE;
+        let until = at.min(now) + DEADLINES.attempt_lease;
         self.put(name, Lease::Mine { by, until });
         Some(by)
     }
@@ -155,7 +148,7 @@ impl Leases {
         let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
         self.make_room(now);
         if !mine && (self.known.contains_key(&name) || self.known.len() < LEASES_REMEMBERED) {
-            self.put(name, Lease::Theirs { until: now + left.min(PROBE_DEADLINE) });
+            self.put(name, Lease::Theirs { until: now + left.min(DEADLINES.attempt_lease) });
         }
     }
 
@@ -183,7 +176,7 @@ impl Leases {
     /// When its holder took it, at the latest.
     pub(super) fn taken_at(&self, name: LeaseName) -> Option<Duration> {
         match self.known.get(&name) {
-            Some(Lease::Mine { until, .. } | Lease::Theirs { until }) => Some(until.saturating_sub(PROBE_DEADLINE)),
+            Some(Lease::Mine { until, .. } | Lease::Theirs { until }) => Some(until.saturating_sub(DEADLINES.attempt_lease)),
             _ => None,
         }
     }
@@ -199,7 +192,7 @@ impl Leases {
         which: impl Fn(LeaseName) -> bool,
     ) -> bool {
         let until = |name| match self.known.get(&name) {
-            Some(Lease::Mine { until, .. }) if now + PROBE_DEADLINE < *until + within => Some((name, *until)),
+            Some(Lease::Mine { until, .. }) if now + DEADLINES.attempt_lease < *until + within => Some((name, *until)),
             _ => None,
         };
         let new: Vec<(LeaseName, Duration)> = self.of(by).filter(|name| which(*name)).filter_map(until).collect();
@@ -235,7 +228,9 @@ impl Leases {
     fn forget_expired(&mut self, now: Duration) {
         let until = |lease: &Lease| match lease {
             Lease::Asked { .. } => Duration::MAX,
-            Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends } | Lease::Free { since: ends } => *ends + PROBE_DEADLINE,
+            Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends } | Lease::Free { since: ends } => {
+                *ends + DEADLINES.attempt_lease
+            }
         };
         let over: Vec<LeaseName> = self.known.iter().filter(|(_, lease)| until(lease) <= now).map(|(name, _)| *name).collect();
         over.into_iter().for_each(|name| self.remove(name));
@@ -292,16 +287,19 @@ mod tests {
         let mut leases = Leases::default();
         let second = Duration::from_secs(1);
         for number in 0..3 * LEASES_REMEMBERED {
-            leases.taken(second, lead(number), PROBE_DEADLINE);
+            leases.taken(second, lead(number), DEADLINES.attempt_lease);
         }
         assert_eq!(leases.known.len(), LEASES_REMEMBERED);
         let request = RequestId(1);
-        assert_eq!(leases.want(second, lead(0), request, Duration::ZERO, Duration::ZERO), Standing::Wait(second + PROBE_DEADLINE));
+        assert_eq!(leases.want(second, lead(0), request, Duration::ZERO, Duration::ZERO), Standing::Wait(second + DEADLINES.attempt_lease));
         let forgotten = lead(2 * LEASES_REMEMBERED);
-        assert_eq!(leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO), Standing::Ask(second + BUS_ANSWER));
-        leases.taken(second, forgotten, PROBE_DEADLINE);
+        assert_eq!(
+            leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO),
+            Standing::Ask(second + DEADLINES.attempt_lease_answer.least)
+        );
+        leases.taken(second, forgotten, DEADLINES.attempt_lease);
         assert!(matches!(leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
-        leases.taken(second + 2 * PROBE_DEADLINE, lead(5 * LEASES_REMEMBERED), PROBE_DEADLINE);
+        leases.taken(second + 2 * DEADLINES.attempt_lease, lead(5 * LEASES_REMEMBERED), DEADLINES.attempt_lease);
         assert_eq!(leases.known.len(), 1, "expired leases make room");
     }
 }

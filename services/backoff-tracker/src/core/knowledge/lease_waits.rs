@@ -9,13 +9,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::NodeName;
+use contract::{DEADLINES, NodeName};
 
 use super::backoff_key::BackoffKeyId;
-use super::entry::PROBE_DEADLINE;
 
 /// Two terms: that of a holder that died, and that of the next one.
-const WAITED_AT_MOST: Duration = Duration::from_secs(2 * PROBE_DEADLINE.as_secs());
+const WAITED_AT_MOST: Duration = Duration::from_secs(2 * DEADLINES.attempt_lease.as_secs());
 /// A caller that was refused comes back after 300 s at most, kubelet's longest back-off, and then continues the same wait.
 const REMEMBERED: Duration = Duration::from_secs(2 * 300);
 /// Waits remembered, as many as leases. One more is not remembered: the node waits for as long as the leases last.

@@ -58,11 +58,11 @@ pub use backoff_key::{About, BackoffKey, BackoffKeyId, Reach, hash128};
 pub use cadence::{LONGEST, delay};
 pub use contract::{Target, View};
 pub use counts::KnowledgeCounts;
-pub use entry::{Binding, Entry, PROBE_DEADLINE, UNCONFIRMED_FOR};
+pub use entry::{Binding, Entry};
 pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal};
-pub use lease::{BUS_ANSWER, BUS_ANSWER_MOST, LeaseName, MISSES_UNTIL_LOST, RequestId};
+pub use lease::{LeaseName, MISSES_UNTIL_LOST, RequestId};
 pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;
@@ -71,8 +71,6 @@ pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, 
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 pub use target::Failure;
 
-/// A resolution without an answer for this long is reported.
-pub const UNANSWERED_AFTER: Duration = contract::DEADLINES.unanswered_after;
 /// If a registry has answered no node for this long, only a few nodes ask it until it answers.
 pub const QUIET_AFTER: Duration = Duration::from_secs(30);
 /// If a registry has served any node within this time, it is not down: it serves some requests, and the fleet's budget slows down instead.

@@ -58,16 +58,16 @@ impl Knowledge {
         }
     }
 
-    /// True if the node pauses for seconds after a failure, because the failure may be chance and no entry of its own binds. Otherwise kubelet's rule
-    /// applies.
+    /// True if the node pauses for seconds after a failure, because the failure may be chance and no entry of its own binds. Otherwise
+    /// kubelet's rule applies.
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
         let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
         let may_be_overload = backoff_keys.iter().any(|backoff_key| backoff_key.about().may_be_overloaded());
         may_be_overload && self.may_be_chance(now, key, ids()) && self.binding_of(now, ids()).is_none()
     }
 
-    /// True if an image has failed by chance, as far as this node knows: the registry has served a node within a minute, and the image has not
-    /// failed so often in a row here that this node must be the cause.
+    /// True if an image has failed by chance, as far as this node knows: the registry has served a node within a minute, and the image has
+    /// not failed so often in a row here that this node must be the cause.
     pub(super) fn may_be_chance(&self, now: Duration, key: &LocalKey, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> bool {
         let serves = |backoff_key| self.replica.succeeded_at(backoff_key).is_some_and(|at| now <= at + SERVED_WITHIN);
         self.retry_pauses.failures(now, key) < FAILURES_BY_CHANCE && backoff_keys.any(serves)

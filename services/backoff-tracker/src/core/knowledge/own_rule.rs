@@ -47,8 +47,8 @@ impl Knowledge {
         Some(self.refusal_by_own_rule(now, &floor.failure, now + left))
     }
 
-    /// True if a back-off key that this pull failed by has been answered since the failed attempt began: after the failure, or at most `RELEASES_FOR`
-    /// ago. A failure that may mean overload is released as long as it may be chance.
+    /// True if a back-off key that this pull failed by has been answered since the failed attempt began: after the failure, or at most
+    /// `RELEASES_FOR` ago. A failure that may mean overload is released as long as it may be chance.
     pub(super) fn is_released(&self, now: Duration, request: &Request) -> bool {
         let answers = |floor: &Floor, backoff_key: &BackoffKeyId| {
             let answered = self.replica.succeeded_at(*backoff_key);

@@ -18,8 +18,8 @@ use super::target::{Failure, TargetKeys};
 
 /// A success is not published again while one is known that is younger than this, unless it changes something.
 const SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
-/// A refuted failure is published again after this, so that it does not expire while the node fails. It is half the longest delay of kubelet's
-/// rule.
+/// A refuted failure is published again after this, so that it does not expire while the node fails. It is half the longest delay of
+/// kubelet's rule.
 const REFUTED_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(KEPT_FOR.as_secs() / 4);
 /// Like `SUCCESS_PUBLISHED_AGAIN_AFTER`, for a success of a registry: nodes that fail depend on how lately it has served others.
 const REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(3);
@@ -164,8 +164,8 @@ impl Knowledge {
         }
     }
 
-    /// Gives a report to the bus. The bus keeps the last one that is written, and nodes the newest one, so a report that is older than this node's
-    /// last one is not given.
+    /// Gives a report to the bus. The bus keeps the last one that is written, and nodes the newest one, so a report that is older than this
+    /// node's last one is not given.
     pub(super) fn publish_report(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
         self.unpublished.forget(report.backoff_key.id());
         if !self.replica.is_news(now, &report, now.saturating_sub(age)) {

@@ -123,8 +123,9 @@ impl Replica {
         self.derive_among(reports, Some(node), None, viewpoint).filter(|entry| entry.matters(viewpoint.now))
     }
 
-    /// True if other nodes need an unpublished failure of `viewpoint.node`: the first opens the entry, and the next confirm it until no rule asks for
-    /// more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys with a known failure.
+    /// True if other nodes need an unpublished failure of `viewpoint.node`: the first opens the entry, and the next confirm it until no
+    /// rule asks for more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys
+    /// with a known failure.
     pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, viewpoint: Viewpoint<'_>) -> bool {
         let no_reports = KeyReports::default();
         let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&no_reports);
@@ -289,8 +290,8 @@ fn kind(backoff_key: &BackoffKey) -> Kind {
     (backoff_key.view_id(), backoff_key.class())
 }
 
-/// True if two other nodes have succeeded since the reporter began to fail, as long as that success is kept: then the reporter itself may be
-/// the cause.
+/// True if two other nodes have succeeded since the reporter began to fail, as long as that success is kept: then the reporter itself may
+/// be the cause.
 fn is_refuted(now: Duration, failure: &Received, success: Option<Duration>) -> bool {
     success.is_some_and(|success| failure.failing_since < success && now <= success + KEPT_FOR)
 }

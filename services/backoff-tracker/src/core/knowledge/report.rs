@@ -36,7 +36,7 @@ pub enum Finding {
     Succeeded,
     /// The attempt failed. Dated when it began, because that is when the registry was asked.
     Failed(FailureDetails),
-    /// The attempt continues, but has had no answer for [`super::UNANSWERED_AFTER`]. Dated when it began.
+    /// The attempt continues, but has had no answer for `DEADLINES.unanswered_after`. Dated when it began.
     Unanswered(FailureDetails),
 }
 

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
-use contract::{AttemptId, Stage, TraceContext};
+use contract::{AttemptId, DEADLINES, Stage, TraceContext};
 
-use super::UNANSWERED_AFTER;
 use super::backoff_key::BackoffKeyId;
 use super::input::{Decision, Duty, Refusal};
 use super::target::TargetKeys;
@@ -135,7 +134,7 @@ impl Request {
         {
             running.attempt = Some((attempt, trace));
             running.begun = now;
-            self.wake = Some(now + UNANSWERED_AFTER);
+            self.wake = Some(now + DEADLINES.unanswered_after);
         }
     }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{AttemptReported, ReportAttempt};
-use contract::{AttemptId, Stage};
+use contract::{AttemptId, DEADLINES, Stage};
 
-use super::UNANSWERED_AFTER;
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::input::{Effect, Outcome};
 use super::lease::{LeaseName, RequestId};
@@ -20,7 +19,8 @@ use super::target::{Failure, TargetKeys};
 use crate::core::delays::{Failing, milliseconds};
 
 impl Knowledge {
-    /// Takes the result of a whole pull, for one of its callers; returns the requests that it touches. The same report again changes nothing.
+    /// Takes the result of a whole pull, for one of its callers; returns the requests that it touches. The same report again changes
+    /// nothing.
     pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some(failure) = report.failure.as_ref().map(Failure::from) else {
             self.floors.clear(&report.key);
@@ -60,8 +60,8 @@ impl Knowledge {
         touched
     }
 
-    /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or had just
-    /// withdrawn it, the report's target gives the keys, so that a success on them ends this back-off.
+    /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
+    /// had just withdrawn it, the report's target gives the keys, so that a success on them ends this back-off.
     fn backoff_keys_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<BackoffKey>> {
         let of_target = || report.target.clone().map(|target| self.target_keys(target).backoff_keys_of(failure));
         self.recent_attempts.backoff_keys_of(report.attempt).or_else(of_target).unwrap_or_default()
@@ -154,7 +154,7 @@ impl Knowledge {
             }
             if stage != Stage::Token {
                 (running.begun, running.reported_unanswered) = (now, stage >= Stage::Blob);
-                request.wake = Some(now + UNANSWERED_AFTER);
+                request.wake = Some(now + DEADLINES.unanswered_after);
             }
             if stage >= Stage::Blob {
                 // No deadline: the rest takes as long as the image is large.

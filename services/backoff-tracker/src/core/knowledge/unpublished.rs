@@ -1,8 +1,8 @@
 //! Reports of attempts that this node made while it had no bus.
 //!
-//! They are not in the replica, because no other node has them. When the bus is back, the node first reads the stored reports. Then, in its turn,
-//! it publishes a kept report only if that opens, confirms or closes an entry for the others. So if thousands of nodes met the same outage, each
-//! without the others, three of them publish it.
+//! They are not in the replica, because no other node has them. When the bus is back, the node first reads the stored reports. Then, in its
+//! turn, it publishes a kept report only if that opens, confirms or closes an entry for the others. So if thousands of nodes met the same
+//! outage, each without the others, three of them publish it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use contract::FailureClass;
+use contract::{DEADLINES, FailureClass};
 
 use super::entry::Entry;
 use super::fleet::purpose;
@@ -14,10 +14,6 @@ use super::node::Knowledge;
 use super::refusal::refusal_by;
 use super::target::TargetKeys;
 use crate::core::delays::Failing;
-
-/// If the bus is back within this time, nothing has changed. A budget leader is waited for as long, without which no permit is granted
-/// anyway.
-pub(super) const BACK_WITHIN: Duration = contract::DEADLINES.bus_back_within;
 
 /// A node without a bus.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +25,10 @@ pub(super) struct WithoutBus {
 }
 
 impl Knowledge {
-    /// The refusal of a node without a bus, if others are known to fail. The node waits until the next attempt or until kubelet's rule would
-    /// have made one, and then for its own turn, because no lease orders the nodes. It waits at least for [`BACK_WITHIN`] if they failed before
-    /// the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. What this node alone found since
-    /// concerns its own rule only.
+    /// The refusal of a node without a bus, if others are known to fail. The node waits until the next attempt or until kubelet's rule
+    /// would have made one, and then for its own turn, because no lease orders the nodes. It waits at least for `DEADLINES.bus_back_within`
+    /// if they failed before the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. What this
+    /// node alone found since concerns its own rule only.
     pub(super) fn still_held(
         &self,
         now: Duration,
@@ -53,7 +49,7 @@ impl Knowledge {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 entry.next_attempt.min(self.local.due_after(failing, since))
             };
-            let at_least = if known_before(entry) { lost + BACK_WITHIN } else { Duration::ZERO };
+            let at_least = if known_before(entry) { lost + DEADLINES.bus_back_within } else { Duration::ZERO };
             due.max(at_least) + turn
         };
         let counts = |entry: &&Entry| known_before(entry) || entry.newest.reporter != self.node;

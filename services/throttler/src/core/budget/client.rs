@@ -12,7 +12,7 @@ use std::time::Duration;
 use clock::RoundTrips;
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
 use contract::policy::Caps;
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
 use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
 use super::claims::Claims;
@@ -20,14 +20,10 @@ use super::planted_bug::PlantedBug;
 use super::policies::lower_than;
 use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
-use super::{
-    ALONE_AFTER, ANSWER_COUNTS_MOST, ANSWER_WITHIN, ANSWER_WITHIN_MOST, BudgetPolicy, FLEET_PERMIT_LEASE, LEADER_LEASE,
-    MISSES_TO_LOSE_LEADER,
-};
+use super::{BudgetPolicy, MISSES_TO_LOSE_LEADER};
 
 /// The most returned permits that wait to be sent. Further ones expire.
 const RETURNS_MAX: usize = 1_000;
-const LOOKS_FIRST: Duration = contract::DEADLINES.leader_looked_for;
 /// How soon an answer is expected of a leader that has not answered yet.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
 /// How often a node that finds no leader asks for the lease.
@@ -177,7 +173,7 @@ impl BudgetClient {
     /// The bus can be reached again.
     pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
         // A bus that comes and goes must not keep the node from pulling for ever.
-        if self.looked_first.is_none_or(|at| now >= at + ALONE_AFTER) {
+        if self.looked_first.is_none_or(|at| now >= at + DEADLINES.alone_after) {
             self.looked_first = Some(now);
             self.look_first(now);
         }
@@ -190,17 +186,17 @@ impl BudgetClient {
 
     /// How long an answer is awaited before the request is repeated.
     fn within(&self) -> Duration {
-        self.round_trips.within(ANSWER_WITHIN, ANSWER_WITHIN_MOST)
+        self.round_trips.within(DEADLINES.leader_answer.least, DEADLINES.leader_answer.most)
     }
 
     /// How long after the request an answer still counts.
     fn counts(&self) -> Duration {
-        (self.within() * 2).min(ANSWER_COUNTS_MOST)
+        (self.within() * 2).min(DEADLINES.leader_answer_counts)
     }
 
     /// No leader has answered for long. There may be one again, so the node looks for it before it goes alone.
     fn look_first(&mut self, now: Duration) {
-        self.leader_seen = self.leader_seen.max((now + LOOKS_FIRST).saturating_sub(ALONE_AFTER));
+        self.leader_seen = self.leader_seen.max((now + DEADLINES.leader_looked_for).saturating_sub(DEADLINES.alone_after));
     }
 
     /// The lease names this leader; none if there is no leader.
@@ -339,6 +335,6 @@ impl BudgetClient {
 
     /// Whether a leader has answered so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
-        self.fence.0 > 0 && now < self.fence.1 + LEADER_LEASE + FLEET_PERMIT_LEASE
+        self.fence.0 > 0 && now < self.fence.1 + DEADLINES.leader_lease + DEADLINES.budget_permit_lease
     }
 }

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
 use super::{COUNTED_ANEW, count_down};
 
-/// How long a request waits if it is not repeated. Nodes repeat theirs at least every [`super::ASK_AGAIN`].
-const PLACE_LAPSES_AFTER: Duration = contract::DEADLINES.budget_place_lapses_after;
 /// The most requests that may wait for one budget: every node of a large fleet, twice. Further ones are refused.
 pub(super) const WAITING_MAX: usize = 20_000;
 
@@ -171,7 +169,7 @@ impl FairQueue {
     /// Forgets requests that are not repeated any more.
     pub(super) fn expire(&mut self, now: Duration) {
         while let Some((last_seen, permit)) = self.by_last_seen.first().copied() {
-            if now < last_seen + PLACE_LAPSES_AFTER {
+            if now < last_seen + DEADLINES.budget_place_lapses_after {
                 return;
             }
             self.leave(permit);

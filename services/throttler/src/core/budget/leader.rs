@@ -16,10 +16,11 @@ use contract::messages::throttler::{
     BUDGET_PERMITS_PER_NODE, BudgetAnswer, BudgetRenewed, BudgetTurn, GrantBudget, KnownLimits, PermitLimits, RenewBudget, ReturnBudget,
 };
 use contract::policy::Caps;
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
 use self::admission::PERMITS_MAX;
 use self::rate_in_force::adaptive;
+use super::BudgetPolicy;
 use super::adaptive_rate::AdaptiveRate;
 use super::fair_queue::FairQueue;
 use super::permits::{Permits, Stage};
@@ -27,7 +28,6 @@ use super::planted_bug::PlantedBug;
 use super::quota::{Allowance, Out, Quota};
 use super::rate_limiter::RateLimiter;
 use super::silence::Silence;
-use super::{BudgetPolicy, FLEET_PERMIT_LEASE};
 
 /// A returned permit is remembered for this long, so that a late copy of its request does not get it again; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
@@ -113,7 +113,7 @@ impl Leader {
             policy,
             term,
             since: now,
-            learns_until: if learns { now + FLEET_PERMIT_LEASE } else { now },
+            learns_until: if learns { now + DEADLINES.budget_permit_lease } else { now },
             rate_limiter: RateLimiter::new(policy.per_second),
             limited_to: policy.per_second,
             adaptive: adaptive(now, policy),
@@ -313,7 +313,7 @@ impl Leader {
                 self.permits.claim(ask.permit);
                 self.permits.refresh(now, ask.permit);
                 let known = self.limits_for(now, &ask.node);
-                BudgetAnswer::Granted { epoch, lease_ms: FLEET_PERMIT_LEASE.as_millis() as u64, known, caps: self.caps() }
+                BudgetAnswer::Granted { epoch, lease_ms: DEADLINES.budget_permit_lease.as_millis() as u64, known, caps: self.caps() }
             }
             _ => BudgetAnswer::Refused { epoch, text: "another node holds this permit".to_owned() },
         }

@@ -11,8 +11,8 @@
 //!   pulls may begin in a second;
 //! - no more pulls are granted than the registry has stated to be left, outstanding permits included.
 //!
-//! A node that reaches no leader for [`ALONE_AFTER`] continues with its share of the budget, at least one pull at a time; such pulls are
-//! counted.
+//! A node that reaches no leader for `DEADLINES.alone_after` continues with its share of the budget, at least one pull at a time; such
+//! pulls are counted.
 
 mod adaptive_rate;
 mod claim;
@@ -36,7 +36,6 @@ mod step;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::DEADLINES;
 use contract::policy::Caps;
 
 pub use adaptive_rate::{AdaptiveRate, RegistryAnswer};
@@ -48,25 +47,10 @@ pub use rate::{Rate, RateCause};
 pub use rate_limiter::RateLimiter;
 pub use step::{BudgetReply, BudgetRequest, Effect, Input};
 
-pub const FLEET_PERMIT_LEASE: Duration = DEADLINES.budget_permit_lease;
-pub const RENEW_EVERY: Duration = DEADLINES.budget_permit_renewed_every;
-pub const LEADER_LEASE: Duration = DEADLINES.leader_lease;
-pub const LEAD_RENEWED_EVERY: Duration = DEADLINES.leader_lease_renewed_every;
-pub const BUCKET_ANSWERS_WITHIN: Duration = DEADLINES.leader_lease_answer.least;
-pub const BUCKET_ANSWERS_WITHIN_MOST: Duration = DEADLINES.leader_lease_answer.most;
-pub const CAMPAIGN_WITHIN: Duration = DEADLINES.campaign;
-pub const ANSWER_WITHIN: Duration = DEADLINES.leader_answer.least;
-const ANSWER_WITHIN_MOST: Duration = DEADLINES.leader_answer.most;
-const ANSWER_COUNTS_MOST: Duration = DEADLINES.leader_answer_counts;
 /// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);
-pub const ANSWER_ACCEPTED_WITHIN: Duration = DEADLINES.leader_answer_accepted;
 /// After this many missing answers in a row, the leader counts as lost.
 pub const MISSES_TO_LOSE_LEADER: u32 = 3;
-pub const ASK_AGAIN: Duration = DEADLINES.budget_asked_again;
-pub const ALONE_AFTER: Duration = DEADLINES.alone_after;
-pub const ALONE_AFTER_UNUSABLE: Duration = DEADLINES.alone_after_unusable_bus;
-pub const KNOWN_FOR: Duration = DEADLINES.known_for;
 
 /// The longest that a quota's window is taken to last, by a leader and by a node that remembers it for the next leader.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);

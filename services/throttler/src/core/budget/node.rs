@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, RegistryLimit};
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 use lease::{Lease, Terms};
 
 use self::stated_caps::StatedCaps;
+use super::BudgetPolicy;
 use super::claim::Wanted;
 use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
@@ -24,7 +25,6 @@ use super::planted_bug::PlantedBug;
 use super::policies::Policies;
 use super::rate::ReportedRate;
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
-use super::{ALONE_AFTER, ALONE_AFTER_UNUSABLE, BudgetPolicy, CAMPAIGN_WITHIN, LEAD_RENEWED_EVERY, LEADER_LEASE};
 
 /// The most budget owners that a node remembers: registries times logins in use on one node. The least recently used one is forgotten.
 const OWNERS_MAX: usize = 1_000;
@@ -33,8 +33,12 @@ const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
 /// A renewal that failed is repeated after this, because it fails at once without a connection and the lease ends within seconds.
 const RENEWED_AGAIN: Duration = Duration::from_millis(250);
 /// The times of a budget leader's lease.
-const TERMS: Terms =
-    Terms { term: LEADER_LEASE, renew_every: LEAD_RENEWED_EVERY, renew_again: RENEWED_AGAIN, answer_within: CAMPAIGN_WITHIN };
+const TERMS: Terms = Terms {
+    term: DEADLINES.leader_lease,
+    renew_every: DEADLINES.leader_lease_renewed_every,
+    renew_again: RENEWED_AGAIN,
+    answer_within: DEADLINES.campaign,
+};
 
 /// A budget that this node leads.
 #[derive(Debug)]
@@ -63,7 +67,7 @@ pub struct Budgets {
     /// Leases that were requested or are held, by owner.
     leases: BTreeMap<String, Lease>,
     owners: BTreeMap<PermitId, String>,
-    /// The number of live nodes and when it was reported, falling: the first is the highest within [`super::KNOWN_FOR`].
+    /// The number of live nodes and when it was reported, falling: the first is the highest within `DEADLINES.known_for`.
     alive: VecDeque<(Duration, u64)>,
     bus_lost: Option<Duration>,
     /// How long a node waits without a leader before it continues alone, by the present state of the bus.
@@ -87,7 +91,7 @@ impl Budgets {
             owners: BTreeMap::new(),
             alive: VecDeque::new(),
             bus_lost: None,
-            alone_after: ALONE_AFTER,
+            alone_after: DEADLINES.alone_after,
             forgotten_total: 0,
             slots: 0,
             planted_bug: None,
@@ -143,7 +147,7 @@ impl Budgets {
             Input::BusLost => self.bus_lost = self.bus_lost.or(Some(now)),
             Input::BusUnusable => {
                 self.bus_lost = self.bus_lost.or(Some(now));
-                self.set_alone_after(ALONE_AFTER_UNUSABLE);
+                self.set_alone_after(DEADLINES.alone_after_unusable_bus);
                 self.tick(now, &mut work, &mut effects);
             }
             Input::BusBack => self.bus_back(now, &mut work),
@@ -163,7 +167,7 @@ impl Budgets {
         if self.bus_lost.take().is_none() {
             return;
         }
-        self.set_alone_after(ALONE_AFTER);
+        self.set_alone_after(DEADLINES.alone_after);
         for (owner, (_, client)) in &mut self.clients {
             work.extend(client.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
         }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
 use super::fair_queue::{Place, Waiter};
 use super::quota::Out;
-use super::{COUNTED_ANEW, FLEET_PERMIT_LEASE, count_down};
+use super::{COUNTED_ANEW, count_down};
 
 /// How long an offered permit waits to be fetched. On a slow bus the offer takes up to 1 s, and so does the answer.
 const CALLED_FOR: Duration = Duration::from_secs(2);
@@ -192,7 +192,7 @@ impl Permit {
         self.last_seen
             + match self.stage {
                 Stage::Called(..) => CALLED_FOR,
-                Stage::Claimed => FLEET_PERMIT_LEASE,
+                Stage::Claimed => DEADLINES.budget_permit_lease,
             }
     }
 }

@@ -109,7 +109,7 @@ pub enum Input {
         owner: String,
         /// The epoch of the term.
         epoch: u64,
-        /// Until when: [`super::LEADER_LEASE`] after it was asked for.
+        /// Until when: `DEADLINES.leader_lease` after it was asked for.
         until: Duration,
     },
     /// Another node has the lease, or the lease has expired.
@@ -141,7 +141,7 @@ pub enum Input {
     /// The bus cannot be reached.
     BusLost,
     /// There was no bus since the start, or the present one lacks what budgets need: pulls wait for it no longer than
-    /// [`super::ALONE_AFTER_UNUSABLE`].
+    /// `DEADLINES.alone_after_unusable_bus`.
     BusUnusable,
     /// The bus can be reached and used again.
     BusBack,

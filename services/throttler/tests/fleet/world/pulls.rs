@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use contract::PermitId;
 use contract::messages::throttler::RegistryLimit;
-use throttler::core::budget::{FLEET_PERMIT_LEASE, Input};
+use contract::{DEADLINES, PermitId};
+use throttler::core::budget::Input;
 
 use super::{Event, World};
 
@@ -40,7 +40,7 @@ impl World {
     /// Whether a node's permits may have run out, because it is cut off, down, or was stalled lately. Its pulls are counted apart.
     fn lapsed(&self, at: usize) -> bool {
         let node = &self.nodes[at];
-        !node.up || node.cut || node.stalled_until + FLEET_PERMIT_LEASE > self.now
+        !node.up || node.cut || node.stalled_until + DEADLINES.budget_permit_lease > self.now
     }
 
     fn registry_asked(&mut self, at: usize) -> Option<RegistryLimit> {

@@ -1,8 +1,9 @@
 //! The bucket of leases as a server keeps it.
 
+use contract::DEADLINES;
 use std::time::Duration;
 
-use throttler::core::budget::{FLEET_PERMIT_LEASE, LEADER_LEASE, Term};
+use throttler::core::budget::Term;
 
 use super::{Letter, World, name};
 
@@ -46,12 +47,12 @@ impl Lease {
 
     /// Takes the lease for a node, if it is free. Returns the epoch, and whether there is nothing to learn.
     fn take(&mut self, now: Duration, node: usize) -> Option<(u64, bool)> {
-        if self.lost_within(now, LEADER_LEASE) {
+        if self.lost_within(now, DEADLINES.leader_lease) {
             return None;
         }
-        let first = self.past_until <= now && !self.lost_within(now, LEADER_LEASE + FLEET_PERMIT_LEASE);
+        let first = self.past_until <= now && !self.lost_within(now, DEADLINES.leader_lease + DEADLINES.budget_permit_lease);
         self.revision += 1;
-        self.holder = Some((node, self.revision, now + LEADER_LEASE));
+        self.holder = Some((node, self.revision, now + DEADLINES.leader_lease));
         self.past_until = now + LED_REMEMBERED;
         Some((self.revision, first))
     }
@@ -72,7 +73,7 @@ impl World {
                 for other in (0..self.nodes.len()).filter(|other| *other != at) {
                     self.send(usize::MAX, other, Letter::Lead(Some((name(at), epoch))));
                 }
-                Letter::Elected(Term { epoch, first, until: now + ahead + LEADER_LEASE })
+                Letter::Elected(Term { epoch, first, until: now + ahead + DEADLINES.leader_lease })
             }
         };
         self.send(usize::MAX, at, letter);
@@ -85,7 +86,7 @@ impl World {
         let (now, ahead) = (self.now, self.nodes[at].ahead);
         let letter = match &mut self.lease.holder {
             Some((holder, of, until)) if *holder == at && *of == epoch && now < *until => {
-                *until = now + LEADER_LEASE;
+                *until = now + DEADLINES.leader_lease;
                 Letter::Kept(epoch, *until + ahead)
             }
             _ => Letter::Lost(epoch),

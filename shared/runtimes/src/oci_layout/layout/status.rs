@@ -13,8 +13,8 @@ use super::{Hasher, INDEX, Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
 
-/// Each pull replaces the index, so that most of its versions are read for a few look-ups. After this many in one version, all its entries are
-/// prepared.
+/// Each pull replaces the index, so that most of its versions are read for a few look-ups. After this many in one version, all its entries
+/// are prepared.
 const PREPARED_AFTER: u32 = 16;
 
 /// The index as read last.

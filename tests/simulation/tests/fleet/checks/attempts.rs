@@ -85,9 +85,9 @@ fn held_by_full_budget(story: &Story, one: &PullRecord) -> bool {
     one.at <= asked + WITHOUT_LEASE_WITHIN + full(story.budget.at_once.saturating_sub(1), asked, one.at, story.asked.iter().filter(same))
 }
 
-/// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted. Nodes
-/// that can send and do not receive take a lease without knowing it, so after the first term such a node may take the next one; nodes wait
-/// for no more than two terms (invariant 4).
+/// The longest time between two attempts of the fleet, without the time in which there was no server: then no leases could be granted.
+/// Nodes that can send and do not receive take a lease without knowing it, so after the first term such a node may take the next one; nodes
+/// wait for no more than two terms (invariant 4).
 pub(super) fn next_attempt(story: &Story) -> Finding {
     let whole = matches!(story.plan.outage, Behaviour::Limited | Behaviour::Refused | Behaviour::Hang);
     let of_outage = |one: &&PullRecord| (whole || one.image == story.plan.app) && one.got != Behaviour::Denied;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, PermitLimits, RenewBudget, ReturnBudget};
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
+use super::super::BudgetRequest;
 use super::super::claim::Wanted;
-use super::super::{BudgetRequest, RENEW_EVERY};
 use super::BudgetClient;
 
 /// How often a node without claims renews after a pull under a quota, so that a new leader learns the quota.
@@ -43,7 +43,8 @@ impl BudgetClient {
         let stated = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.limits.clone()? });
         let limits = self.claims.unsent().filter_map(stated).collect();
         let known = self.news_for(now, epoch);
-        (self.renew_asked, self.renew_at) = (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { RENEW_EVERY });
+        (self.renew_asked, self.renew_at) =
+            (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { DEADLINES.budget_permit_renewed_every });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, limits, known };
         wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
     }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, RenewBudget};
 use contract::policy::Caps;
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
 use super::BudgetClient;
 use crate::core::budget::claim::{Stage, Wanted};
 use crate::core::budget::planted_bug::PlantedBug;
-use crate::core::budget::{ANSWER_WITHIN, ASK_AGAIN, BudgetReply, BudgetRequest, FLEET_PERMIT_LEASE, HELD_UP, LEADER_LEASE};
+use crate::core::budget::{BudgetReply, BudgetRequest, HELD_UP};
 
 /// A request is repeated this long after the leader should have called it.
 const CALL_LATE: Duration = Duration::from_millis(300);
@@ -64,7 +64,7 @@ impl BudgetClient {
         if epoch == 0 {
             // The node that the lease named does not lead, so the lease is read again.
             self.leader = None;
-            self.campaign_at.get_or_insert(now + ANSWER_WITHIN);
+            self.campaign_at.get_or_insert(now + DEADLINES.leader_answer.least);
             return false;
         }
         if self.is_past(now, epoch) {
@@ -81,7 +81,7 @@ impl BudgetClient {
 
     /// Whether an epoch is past: the leader of a later one may still live. This ends after a time, because a wiped bucket starts over.
     pub(super) fn is_past(&self, now: Duration, epoch: u64) -> bool {
-        epoch < self.fence.0 && now < self.fence.1 + 2 * LEADER_LEASE && self.planted_bug != Some(PlantedBug::NoFence)
+        epoch < self.fence.0 && now < self.fence.1 + 2 * DEADLINES.leader_lease && self.planted_bug != Some(PlantedBug::NoFence)
     }
 
     pub(super) fn answered(&mut self, now: Duration, asked: Duration, permit: PermitId, answer: BudgetAnswer, wanted: &mut Vec<Wanted>) {
@@ -102,7 +102,7 @@ impl BudgetClient {
                 self.remembered.learn(now, &known);
                 self.informed_epoch = epoch;
                 let took = now.saturating_sub(asked);
-                let until = asked + Duration::from_millis(lease_ms).min(FLEET_PERMIT_LEASE);
+                let until = asked + Duration::from_millis(lease_ms).min(DEADLINES.budget_permit_lease);
                 let is_late = took > self.round_trips.usual() + HELD_UP;
                 let late = self.claims.change_waiting(permit, |claim| {
                     let late = claim.late;
@@ -125,7 +125,7 @@ impl BudgetClient {
                 let wait = Duration::from_millis(wait_ms);
                 self.claims.change_waiting(permit, |claim| {
                     (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
-                    claim.ask_at = now + (wait + CALL_LATE).min(ASK_AGAIN);
+                    claim.ask_at = now + (wait + CALL_LATE).min(DEADLINES.budget_asked_again);
                 });
             }
             BudgetAnswer::Refused { text, .. } => {
@@ -158,7 +158,7 @@ impl BudgetClient {
         }
         for permit in renewed.kept {
             if self.claims.get(permit).is_some_and(|claim| claim.stage != Stage::Waiting) {
-                self.claims.change(permit, |claim| claim.stage = Stage::Held { until: asked.min(now) + FLEET_PERMIT_LEASE });
+                self.claims.change(permit, |claim| claim.stage = Stage::Held { until: asked.min(now) + DEADLINES.budget_permit_lease });
             }
         }
     }

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use contract::PermitId;
+use contract::{DEADLINES, PermitId};
 
 use super::super::claim::{Return, Stage, Wanted};
 use super::super::{Alone, MISSES_TO_LOSE_LEADER};
 use super::{BudgetClient, RETURNS_MAX};
 
-/// A request that is not repeated for this long lapses, because its caller died. The node's own permits last as long.
-const REQUEST_LAPSES_AFTER: Duration = contract::DEADLINES.permit_lease;
 /// A return that no leader accepted is repeated for this long. By then the permit has expired.
 const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
 /// A node with claims wakes every second. If it did not for this long, it slept or its clock jumped, so the lack of contact with a leader
@@ -39,7 +37,7 @@ impl BudgetClient {
         }
         self.count_overruns(now, wanted);
         let dead: Vec<PermitId> =
-            now.checked_sub(REQUEST_LAPSES_AFTER).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
+            now.checked_sub(DEADLINES.permit_lease).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
         for permit in dead {
             let Some(claim) = self.claims.remove(permit) else { continue };
             wanted.push(Wanted::Lapsed { permit });

@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use contract::messages::throttler::{KnownLimits, RegistryLimit};
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 
 use super::Leader;
-use crate::core::budget::ASK_AGAIN;
 use crate::core::budget::planted_bug::PlantedBug;
 
 /// For how long a new leader accepts limits that nodes know from others. Later, its own knowledge is better.
 const LEARNS_FOR: Duration = Duration::from_secs(30);
 /// For how long a new leader learns if a node reports a quota: by then all waiting nodes have asked it.
-const LEARNS_QUOTA: Duration = Duration::from_secs(ASK_AGAIN.as_secs() + 1);
+const LEARNS_QUOTA: Duration = Duration::from_secs(DEADLINES.budget_asked_again.as_secs() + 1);
 
 impl Leader {
     pub(in crate::core::budget) fn known(&self, now: Duration) -> KnownLimits {

@@ -1,6 +1,7 @@
 //! Slots and permits of one leader.
 
 use clock::Random;
+use contract::DEADLINES;
 
 use super::*;
 
@@ -69,7 +70,7 @@ fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others()
         assert_eq!(leader.permits.held_by(&node("liar")), most, "of {at_once} slots, learns: {learns}");
         assert!(leader.waiting() <= BUDGET_PERMITS_PER_NODE as u64 && refused >= 2 * BUDGET_PERMITS_PER_NODE);
         if learns {
-            now += FLEET_PERMIT_LEASE;
+            now += DEADLINES.budget_permit_lease;
         }
         let (permit, answer) = ask(&mut leader, now, "other", &mut random);
         assert!(matches!(answer, BudgetAnswer::Granted { .. }), "of {at_once} slots, learns: {learns}: {answer:?}");

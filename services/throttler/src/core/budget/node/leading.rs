@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use contract::NodeName;
+use contract::{DEADLINES, NodeName};
 use lease::{Answer, Lease};
 
 use super::stated_caps::StatedCaps;
 use super::{Budgets, Lead, TERMS, Work};
-use crate::core::budget::LEADER_LEASE;
 use crate::core::budget::client::BudgetClient;
 use crate::core::budget::leader::{Leader, Term};
 use crate::core::budget::planted_bug::PlantedBug;
@@ -37,7 +36,7 @@ impl Budgets {
 
     pub(super) fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
         let answer = Answer::Held { epoch: term.epoch };
-        let asked = term.until.saturating_sub(LEADER_LEASE);
+        let asked = term.until.saturating_sub(DEADLINES.leader_lease);
         let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
         let is_held = self.leases.get(&owner).is_some_and(|lease| lease.until().is_some());
         if self.clients.contains_key(&owner) && !is_held {
@@ -81,7 +80,7 @@ impl Budgets {
     }
 
     pub(super) fn lease_kept(&mut self, now: Duration, owner: String, epoch: u64, until: Duration, effects: &mut Vec<Effect>) {
-        let (asked, answer) = (until.saturating_sub(LEADER_LEASE), Answer::Held { epoch });
+        let (asked, answer) = (until.saturating_sub(DEADLINES.leader_lease), Answer::Held { epoch });
         self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects);
         let kept = self.leases.get(&owner).filter(|lease| lease.epoch(now) == Some(epoch)).and_then(Lease::until);
         let lead = self.leads.get_mut(&owner).filter(|lead| lead.core.term.epoch == epoch);

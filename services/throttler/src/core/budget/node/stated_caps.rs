@@ -10,8 +10,8 @@ use crate::core::budget::BudgetPolicy;
 /// How many nodes are remembered, those that asked last. Sixteen of them have to agree before the median is theirs.
 const NODES_MAX: usize = 31;
 
-/// The caps of the nodes that have asked for a permit last; a new leader begins with its own. If the fleet policy sets no cap, the median is
-/// the fleet's cap: a leader whose settings differ from those of most nodes does not impose them.
+/// The caps of the nodes that have asked for a permit last; a new leader begins with its own. If the fleet policy sets no cap, the median
+/// is the fleet's cap: a leader whose settings differ from those of most nodes does not impose them.
 #[derive(Debug, Default)]
 pub(super) struct StatedCaps {
     nodes: VecDeque<(NodeName, Caps)>,
