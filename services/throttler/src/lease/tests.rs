@@ -164,7 +164,10 @@ async fn slow_bucket_is_led_and_its_late_renewals_count() {
     for (delay, campaigns) in [(10, 1), (800, 1), (1_200, 3)] {
         let clock = Clock::simulated(WALL);
         let bus = MemoryBus::new(clock.clone());
-        let a = of(&bus, &clock, "a", "1");
+        let (a, b) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "b", "2"));
+        // The bucket has existed for a while.
+        assert!(b.found().await.is_some());
+        later(10).await;
         bus.set_delay(Duration::from_millis(delay));
         let mut leads = None;
         for campaign in 1..=campaigns {
