@@ -138,7 +138,7 @@ fn happens(world: &mut World, act: u8, which: usize) {
         }
         4..=7 => world.answer_one(which),
         8 => world.crash(),
-        9 => world.weather = Weather { stream: which % 3 > 0, loses_answers: which as u64 % 4 },
+        9 => world.weather = Weather { stream: !which.is_multiple_of(3), loses_answers: which as u64 % 4 },
         _ => world.pass(Duration::from_millis(which as u64 % 90_000)),
     }
 }

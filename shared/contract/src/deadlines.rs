@@ -1,4 +1,4 @@
-//! The times on which services and nodes rely of each other, in one table, with the relations that must hold between them.
+//! The times that services and nodes expect of each other, in one table, with the relations that must hold between them.
 //!
 //! A time that only one file uses stands there. What waits for the bus is not fixed: it is awaited for twice as long as the bus usually
 //! takes to answer, between a least and a most of this table, so that a slow bus does not count as a lost one.
@@ -57,7 +57,7 @@ pub struct AnswerWithin {
     pub most: Duration,
 }
 
-/// The times on which services and nodes rely of each other.
+/// The times that services and nodes expect of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// How long a node's own permit lasts without a renewal, and a place in its queue without a repeated request: long enough for a holder

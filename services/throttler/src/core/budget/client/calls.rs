@@ -49,7 +49,7 @@ impl BudgetClient {
         wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
     }
 
-    /// What the node knows of the quota, if the leader of this epoch was not told.
+    /// What the node knows of the quota; nothing if it has sent that to the leader of this epoch.
     fn news_for(&self, now: Duration, epoch: u64) -> KnownLimits {
         if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) }
     }
