@@ -23,7 +23,7 @@ pub(super) struct Plan {
     waiting: VecDeque<NodeName>,
     at_work: BTreeSet<NodeName>,
     at_a_time: usize,
-    /// Canaries that have not begun. The other nodes wait for them.
+    /// Canaries that have not begun. The other nodes wait for them. More than the known nodes: nodes that join late are canaries too.
     canaries: usize,
     /// Canaries that have begun and not ended.
     open_canaries: BTreeSet<NodeName>,
@@ -46,7 +46,6 @@ pub(super) struct Begin {
 
 impl Plan {
     pub(super) fn new(nodes: Vec<NodeName>, at_a_time: usize, canaries: usize, standing: bool) -> Self {
-        let canaries = canaries.min(nodes.len());
         Self {
             waiting: nodes.into(),
             at_work: BTreeSet::new(),
@@ -198,6 +197,24 @@ mod tests {
         plan.see(&row(&canaries[1].node, "a", OutcomeKind::Present, None));
         plan.end(&canaries[1].node);
         assert_eq!(begin_all(&mut plan).len(), 3);
+    }
+
+    #[test]
+    fn nodes_that_join_late_are_canaries_until_enough_have_begun() {
+        for (answering, canaries, at_once) in [(0, 1, 1), (1, 2, 2), (2, 2, 2), (3, 1, 1), (1, 9, 4)] {
+            let mut plan = Plan::new(nodes(answering), 10, canaries, false);
+            let mut begun = begin_all(&mut plan);
+            for late in answering..4 {
+                plan.join(format!("late{late}").parse().expect("a name"));
+            }
+            begun.extend(begin_all(&mut plan));
+            assert_eq!(begun.len(), at_once, "{answering} nodes answer at first, {canaries} are canaries");
+            for canary in begun {
+                plan.see(&row(&canary.node, "a", OutcomeKind::Pulled, None));
+                plan.end(&canary.node);
+            }
+            assert_eq!(begin_all(&mut plan).len(), 4 - at_once, "the others begin when the canaries have it");
+        }
     }
 
     #[test]
