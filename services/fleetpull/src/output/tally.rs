@@ -50,8 +50,10 @@ pub struct Tally {
     quotas_ms: u64,
     /// Nodes that have not begun.
     not_begun: usize,
-    /// Nodes that are known but do not answer.
+    /// Nodes that are known but have not answered.
     silent: usize,
+    /// Nodes that have stopped answering, each with the number of its images that were in progress then.
+    lost: BTreeMap<NodeName, usize>,
     /// True if no node may begin.
     paused: bool,
     eta: Eta,
@@ -122,6 +124,9 @@ impl Tally {
                 self.in_progress.remove(&row.node);
             }
         }
+        if let Some(open) = self.lost.get_mut(&row.node) {
+            *open = open.saturating_sub(1);
+        }
         if row.is_there()
             && let Some((done, total)) = self.fetched.get_mut(&row.node).and_then(|images| images.get_mut(&row.image))
         {
@@ -146,6 +151,7 @@ impl Tally {
 
     /// Takes the state of the pulls on a node, as the node reports it.
     pub fn see_node(&mut self, node: &NodeName, pulls: &[PullStatus], standing_pulls: &[StandingPullStatus], now_ms: u64) {
+        self.lost.remove(node);
         let mut in_progress: Vec<InProgress> = pulls.iter().map(InProgress::of_pull).collect();
         for pull in pulls.iter().filter(|pull| pull.total_bytes > 0) {
             let (done, total) = self.fetched.entry(node.clone()).or_default().entry(pull.image.clone()).or_default();
@@ -163,6 +169,12 @@ impl Tally {
         } else {
             self.in_progress.insert(node.clone(), in_progress);
         }
+    }
+
+    /// Takes that a node has stopped answering: it is not known what its pulls do.
+    pub fn see_no_answer(&mut self, node: &NodeName) {
+        let in_progress = self.in_progress.remove(node).unwrap_or_default().len();
+        self.lost.entry(node.clone()).or_insert(in_progress);
     }
 
     /// The nodes with pulls that were refused for too many requests, and the registries that refused them.
@@ -186,6 +198,7 @@ impl Tally {
     /// Removes the pulls in progress of a node that has ended.
     pub fn forget(&mut self, node: &NodeName) {
         self.in_progress.remove(node);
+        self.lost.remove(node);
     }
 
     fn all(&self) -> impl Iterator<Item = (&NodeName, &InProgress)> {
@@ -231,8 +244,9 @@ impl Tally {
             let paused = if self.paused { " (paused: it would fail everywhere)" } else { "" };
             parts.push(format!("{} not begun{paused}", counted(self.not_begun)));
         }
-        if self.silent > 0 {
-            parts.push(format!("{} {} silent", self.silent, if self.silent == 1 { "node is" } else { "nodes are" }));
+        let silent = self.silent + self.lost.len();
+        if silent > 0 {
+            parts.push(format!("{silent} {} silent", if silent == 1 { "node is" } else { "nodes are" }));
         }
         let (done, total) = self.bytes();
         if total > 0 {
@@ -256,7 +270,8 @@ impl Tally {
         let (with_size, left) = under_way.fold((0_usize, 0_u64), |(with_size, left), (_, in_progress)| {
             (with_size + 1, left.saturating_add(in_progress.total_bytes.saturating_sub(in_progress.done_bytes)))
         });
-        let over = self.there + self.failed + self.backoff + self.standing + self.spared + held + self.silent * self.images + with_size;
+        let silent = self.silent * self.images + self.lost.values().sum::<usize>();
+        let over = self.there + self.failed + self.backoff + self.standing + self.spared + held + silent + with_size;
         let unknown = u64::try_from(self.pairs.saturating_sub(over)).unwrap_or(u64::MAX);
         let to_come = left.saturating_add(unknown.saturating_mul(total.checked_div(count)?));
         (to_come > 0).then_some(to_come)

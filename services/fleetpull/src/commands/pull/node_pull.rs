@@ -44,6 +44,8 @@ pub(super) struct Job<'a> {
 pub(super) enum News {
     Row(Box<Row>),
     Progress(NodeName, Vec<PullStatus>, Vec<StandingPullStatus>),
+    /// The node has stopped answering, and is asked again.
+    NoAnswer(NodeName),
 }
 
 /// The answer to the request for an image.
@@ -228,11 +230,17 @@ impl<'a> NodePull<'a> {
             }
             Err(error) => {
                 self.unanswered += 1;
-                if self.unanswered >= SILENT_AFTER && !self.may_ask_again(&error) {
+                if self.unanswered < SILENT_AFTER {
+                    return;
+                }
+                if !self.may_ask_again(&error) {
                     for image in std::mem::take(&mut self.open) {
                         let outcome = self.job.unanswered(&self.node, &error);
                         self.send(&image, outcome).await;
                     }
+                } else if matches!(error, CallError::TimedOut { .. } | CallError::NoResponders { .. }) {
+                    // The screen reports a lost bus itself. A dropped report is repeated after the next check.
+                    let _ = self.news.try_send(News::NoAnswer(self.node.clone()));
                 }
             }
         }

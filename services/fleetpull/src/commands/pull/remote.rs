@@ -222,6 +222,7 @@ impl<'a> PullCommand<'a> {
                 }
                 self.tally.see_node(&node, &pulls, &standing_pulls, self.job.client.clock().now().wall_ms());
             }
+            News::NoAnswer(node) => self.tally.see_no_answer(&node),
         }
     }
 

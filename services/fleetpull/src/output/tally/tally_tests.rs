@@ -53,6 +53,30 @@ fn three_nodes_are_shown_one_by_one() {
 }
 
 #[test]
+fn node_that_stops_answering_is_silent_and_its_pulls_are_not_shown_as_going_on() {
+    let mut tally = Tally::of(2, 1, "NATS");
+    let pulling = || [pull(PullState::Pulling, 2_000, 2_097_152)];
+    tally.see_node(&node(1), &pulling(), &[], 0);
+    tally.see_node(&node(2), &pulling(), &[], 0);
+    for _ in 0..2 {
+        tally.see_no_answer(&node(2));
+        assert_eq!(
+            tally.lines(usize::MAX),
+            [
+                "0 of 2 there, 1 pulling, 1 node is silent, 4.0 MiB of 8.0 MiB, 1.0 MiB/s",
+                "  n0001  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
+            ]
+        );
+    }
+    tally.see_node(&node(2), &pulling(), &[], 0);
+    assert!(tally.summary().starts_with("0 of 2 there, 2 pulling, 4.0 MiB"), "it answers again: {}", tally.summary());
+    tally.see_no_answer(&node(2));
+    tally.see_row(&row(2, OutcomeKind::Failed, None));
+    tally.forget(&node(2));
+    assert!(tally.summary().starts_with("0 of 2 there, 1 failed, 1 pulling, 4.0 MiB"), "it has ended: {}", tally.summary());
+}
+
+#[test]
 fn pull_that_waits_for_a_used_up_quota_says_when_the_quota_resets() {
     let limited = || StandingPullStatus {
         image: "r.example/a:1".to_owned(),
