@@ -51,8 +51,8 @@ pub(super) enum News {
 /// The answer to the request for an image.
 type Answer = (String, Result<PullOutcome, CallError>);
 
-/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own.
-type Looked = Result<(Vec<PullStatus>, Vec<StandingPullStatus>), CallError>;
+/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own. None if their list is late.
+type Looked = Result<(Vec<PullStatus>, Option<Vec<StandingPullStatus>>), CallError>;
 
 impl<'a> Job<'a> {
     /// A job that starts now.
@@ -204,12 +204,16 @@ impl<'a> NodePull<'a> {
         let (job, node) = (self.job, self.node.clone());
         Box::pin(async move {
             let list = job.client.ask(&node, ListPulls {}, ANSWER_WITHIN).await?;
-            let mut standing_pulls = Vec::new();
-            if !job.standing_pulls.is_empty() {
-                let listed = job.client.ask(&node, ListStandingPulls {}, ANSWER_WITHIN).await.unwrap_or_default().standing_pulls;
-                standing_pulls =
-                    listed.into_iter().filter(|status| job.standing_pulls.get(&status.image) == Some(&status.standing_pull)).collect();
+            if job.standing_pulls.is_empty() {
+                return Ok((list.pulls, Some(Vec::new())));
             }
+            let is_of_job = |status: &StandingPullStatus| job.standing_pulls.get(&status.image) == Some(&status.standing_pull);
+            let standing_pulls = match job.client.ask(&node, ListStandingPulls {}, ANSWER_WITHIN).await {
+                Ok(listed) => Some(listed.standing_pulls.into_iter().filter(is_of_job).collect::<Vec<_>>()),
+                Err(CallError::TimedOut { .. } | CallError::Bus { .. }) => None,
+                // An agent of an older version has no standing pulls.
+                Err(_) => Some(Vec::new()),
+            };
             Ok((list.pulls, standing_pulls))
         })
     }
@@ -219,11 +223,14 @@ impl<'a> NodePull<'a> {
             Ok((pulls, standing_pulls)) => {
                 (self.seen, self.unanswered) = (true, 0);
                 self.queue.extend(self.again.drain(..));
-                self.ask_again_for_what_is_lost(&pulls, &standing_pulls);
+                if let Some(standing_pulls) = &standing_pulls {
+                    self.ask_again_for_what_is_lost(&pulls, standing_pulls);
+                }
                 if !self.queue.is_empty() {
                     // Answers to earlier requests do not show what is requested now.
                     self.looks.clear();
                 }
+                let Some(standing_pulls) = standing_pulls else { return };
                 let pulls = pulls.into_iter().filter(|pull| self.open.contains(&pull.image)).collect();
                 // Progress that is not read in time is outdated, so it may be dropped.
                 let _ = self.news.try_send(News::Progress(self.node.clone(), pulls, standing_pulls));
@@ -289,14 +296,35 @@ impl<'a> NodePull<'a> {
 mod tests {
     use std::sync::Arc;
 
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
     use bus::Messaging as _;
     use bus::memory::MemoryBus;
     use clap::Parser as _;
     use clock::Clock;
+    use contract::Command as _;
+    use contract::messages::pull_coordinator::PullList;
     use contract::subject::Fleet;
+    use futures::FutureExt as _;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::cli::{Cli, Command};
+
+    /// An agent without pulls.
+    struct Idle;
+
+    impl Actor for Idle {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListPulls>> for Idle {
+        type Result = MessageResult<Ask<ListPulls>>;
+
+        fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(PullList::default()))
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn silence_of_a_node_is_noticed_after_five_seconds() {
@@ -314,5 +342,37 @@ mod tests {
         let Some(News::Row(row)) = news.recv().await else { panic!("a row") };
         assert!(row.outcome.message.contains("the agent of n1 is silent"), "{}", row.outcome.message);
         assert_eq!(job.lasts().as_secs(), 5, "three requests, of which the last began after 2 s");
+    }
+
+    #[test]
+    fn late_list_of_standing_pulls_repeats_no_request_and_silence_is_reported() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        actix::System::with_tokio_rt(runtime).block_on(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let hub = MemoryBus::new(clock.clone());
+            let node: NodeName = "n1".parse().expect("a name");
+            // The node receives all commands, and answers only which pulls it has.
+            let mut commands = hub.subscribe(&Fleet::default().commands_to(&node), None).await.expect("the bus is open");
+            let client = FleetClient::new(Arc::new(hub), Fleet::default(), clock);
+            let serving = actors::serve::<ListPulls>(&client.wiring(&node), Idle.start().recipient()).await.expect("the bus is open");
+            let line = ["fleetpull", "pull", "registry.example/a:1", "--node", "n1", "--wait", "5m"];
+            let Command::Pull(args) = Cli::try_parse_from(line).expect("a command line").command else { panic!("another command") };
+            let trace = CommandTrace::begin("fleetpull pull");
+            let job = Job::new(&args, &client, &trace);
+            let (sender, mut news) = mpsc::channel(100);
+            let mut pulling = std::pin::pin!(pull(&job, Begin { node: node.clone(), images: args.images.clone() }, sender));
+            assert!(timeout(Duration::from_secs(20), &mut pulling).await.is_err(), "it waits");
+            let subject = Fleet::default().command(&node, EnsureImage::SERVICE, EnsureImage::VERB);
+            let mut requests = 0;
+            while let Some(Some(message)) = commands.next().now_or_never() {
+                requests += usize::from(message.subject == subject);
+            }
+            assert_eq!(requests, 1, "the standing pull is not lost because its list is late");
+            assert!(news.try_recv().is_err(), "what the standing pull waits for is unknown");
+            drop(serving);
+            assert!(timeout(Duration::from_secs(20), &mut pulling).await.is_err(), "it waits on");
+            let reported = news.try_recv();
+            assert!(matches!(reported, Ok(News::NoAnswer(silent)) if silent == node), "the node is silent");
+        });
     }
 }
