@@ -187,6 +187,21 @@ impl FleetClient {
         Sender::<C>::remote(self.wiring(node)).call(envelope, timeout).await
     }
 
+    /// Asks one agent for something that it may not serve, because it is of an older version or does not share: then the reply is empty.
+    ///
+    /// # Errors
+    /// The agent did not answer, or refused, so its reply is unknown.
+    pub async fn ask_if_served<C: Command>(&self, node: &NodeName, command: C) -> Result<C::Reply, String>
+    where
+        C::Reply: Default,
+    {
+        match self.ask(node, command, ANSWER_WITHIN).await {
+            Ok(reply) => Ok(reply),
+            Err(CallError::NoResponders { .. }) => Ok(C::Reply::default()),
+            Err(error) => Err(self.explain_silence(node, &error)),
+        }
+    }
+
     /// Asks each of `nodes`, 100 at a time, and returns the answers in the same order.
     pub async fn ask_each<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<Answer<C::Reply>> {
         let mut answers = Vec::with_capacity(nodes.len());

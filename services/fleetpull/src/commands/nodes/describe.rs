@@ -11,7 +11,7 @@ use super::list::{JsonNode, Listed, listed, status_in_words};
 use crate::cli::{ListFormat, NodesArgs};
 use crate::commands::{budget, pulls};
 use crate::exit::Exit;
-use crate::fleet::{ANSWER_WITHIN, FleetClient};
+use crate::fleet::FleetClient;
 use crate::output::table::Look;
 use crate::output::{self, given, one_line, standing_pull, units};
 
@@ -20,12 +20,23 @@ const LABEL: usize = 12;
 /// The indent of the lines of a part with several lines.
 const INDENT: &str = "  ";
 
+/// A part of a node's description, or why the node did not answer it.
+type Part<T> = Result<T, String>;
+
 /// The answers of a node.
 struct Described {
     node: Listed,
-    setup: NodeSetup,
-    budgets: budget::Merger,
-    standing_pulls: Vec<StandingPullStatus>,
+    setup: Part<NodeSetup>,
+    budgets: Part<budget::Merger>,
+    standing_pulls: Part<Vec<StandingPullStatus>>,
+}
+
+impl Described {
+    /// Why parts are unknown.
+    fn unknown(&self) -> impl Iterator<Item = &str> {
+        let parts = [self.setup.as_ref().err(), self.budgets.as_ref().err(), self.standing_pulls.as_ref().err()];
+        parts.into_iter().flatten().map(String::as_str)
+    }
 }
 
 /// Describes a node.
@@ -45,27 +56,40 @@ pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &Node
         ListFormat::Name => output::fact(name.as_str()),
         ListFormat::Text | ListFormat::Wide => lines(&described, now_ms).iter().for_each(|line| output::fact(line)),
     }
-    Ok(Exit::Success)
+    // Text has the reason in place of the part.
+    if matches!(args.question.output.format, ListFormat::Json | ListFormat::Yaml) {
+        described.unknown().for_each(|why| output::remark(&format!("{name}: a part is unknown: {why}")));
+    }
+    Ok(if described.unknown().next().is_none() { Exit::Success } else { Exit::Failure })
 }
 
-/// Asks for everything about a node. An agent of another version may not know every request.
+/// Asks for everything about a node.
 async fn ask(client: &FleetClient, node: Listed) -> Described {
     let name = node.node.node.clone();
-    let setup = client.ask(&name, ReadSetup {}, ANSWER_WITHIN).await.unwrap_or_default();
-    let standing_pulls = client.ask(&name, ListStandingPulls {}, ANSWER_WITHIN).await.unwrap_or_default().standing_pulls;
-    let mut budgets = budget::Merger::default();
-    budgets.add(&name, client.ask(&name, ListBudgets {}, ANSWER_WITHIN).await.unwrap_or_default());
+    let setup = client.ask_if_served(&name, ReadSetup {}).await;
+    let standing_pulls = client.ask_if_served(&name, ListStandingPulls {}).await.map(|list| list.standing_pulls);
+    let budgets = client.ask_if_served(&name, ListBudgets {}).await.map(|list| {
+        let mut budgets = budget::Merger::default();
+        budgets.add(&name, list);
+        budgets
+    });
     Described { node, setup, budgets, standing_pulls }
 }
 
 fn json_of(described: &Described, now_ms: u64) -> Value {
     let Described { node, setup, budgets, standing_pulls } = described;
     let name = &node.node.node;
+    let setup = setup.as_ref().ok();
+    let registries = budgets.as_ref().ok().map(|budgets| budgets.budgets().map(|budget| json!(budget::json(budget))).collect::<Vec<_>>());
+    let standing_pulls = standing_pulls.as_ref().ok();
+    let standing_pulls =
+        standing_pulls.map(|all| all.iter().map(|status| json!(standing_pull::json(name, status, now_ms))).collect::<Vec<_>>());
     let mut object = json!(JsonNode::of(node));
-    object["socket"] = json!(given(&setup.socket));
-    object["settings"] = json!(setup.settings);
-    object["registries"] = budgets.budgets().map(|budget| json!(budget::json(budget))).collect();
-    object["standing_pulls"] = standing_pulls.iter().map(|status| json!(standing_pull::json(name, status, now_ms))).collect();
+    // A part that the node did not answer is null.
+    object["socket"] = json!(setup.and_then(|setup| given(&setup.socket)));
+    object["settings"] = json!(setup.map(|setup| &setup.settings));
+    object["registries"] = json!(registries);
+    object["standing_pulls"] = json!(standing_pulls);
     object
 }
 
@@ -74,25 +98,40 @@ fn lines(described: &Described, now_ms: u64) -> Vec<String> {
     let mut lines: Vec<String> =
         facts(node, setup, now_ms).into_iter().map(|(label, text)| one_line(&format!("{:<LABEL$} {text}", format!("{label}:")))).collect();
     let look = Look::of_width(None);
-    let budgets: Vec<&budget::Budget> = budgets.budgets().collect();
-    let registries = if budgets.is_empty() { Vec::new() } else { budget::table(&budgets).lines(&look) };
-    let standing = standing_pulls.iter().map(|status| (&node.node, status));
-    let standing_pulls = if standing_pulls.is_empty() { Vec::new() } else { pulls::standing(standing).lines(&look) };
-    let settings = setup.settings.iter().map(|(key, value)| one_line(&format!("{key} = {value}"))).collect();
+    let registries = budgets.as_ref().map(|budgets| {
+        let budgets: Vec<&budget::Budget> = budgets.budgets().collect();
+        if budgets.is_empty() { Vec::new() } else { budget::table(&budgets).lines(&look) }
+    });
+    let standing_pulls = standing_pulls.as_ref().map(|all| {
+        let standing = all.iter().map(|status| (&node.node, status));
+        if all.is_empty() { Vec::new() } else { pulls::standing(standing).lines(&look) }
+    });
+    let settings = setup
+        .as_ref()
+        .map(|setup| setup.settings.iter().map(|(key, value)| one_line(&format!("{key} = {value}"))).collect::<Vec<String>>());
     for (label, part) in [("Settings", settings), ("Registries", registries), ("Standing pulls", standing_pulls)] {
-        let nothing = if part.is_empty() { " none" } else { "" };
-        lines.push(format!("{label}:{nothing}"));
-        lines.extend(part.iter().map(|line| format!("{INDENT}{line}")));
+        match part {
+            Err(why) => lines.push(one_line(&format!("{label}: unknown: {why}"))),
+            Ok(part) => {
+                let nothing = if part.is_empty() { " none" } else { "" };
+                lines.push(format!("{label}:{nothing}"));
+                lines.extend(part.iter().map(|line| format!("{INDENT}{line}")));
+            }
+        }
     }
     lines
 }
 
 /// The facts of a node, one per line.
-fn facts(node: &NodeDescription, setup: &NodeSetup, now_ms: u64) -> Vec<(&'static str, String)> {
+fn facts(node: &NodeDescription, setup: &Part<NodeSetup>, now_ms: u64) -> Vec<(&'static str, String)> {
     let or_nothing = |text: &str| given(text).unwrap_or("-").to_owned();
     let labels: Vec<String> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let versions: Vec<String> = node.reads_versions.iter().map(ToString::to_string).collect();
     let age = units::age(now_ms.saturating_sub(node.started_ms));
+    let socket = match setup {
+        Ok(setup) => given(&setup.socket).map_or_else(|| "-".to_owned(), |path| format!("unix://{path}")),
+        Err(_) => "unknown".to_owned(),
+    };
     vec![
         ("Name", node.node.to_string()),
         ("State", format!("{} for {}", status_in_words(node), units::age(node.since_ms))),
@@ -102,7 +141,7 @@ fn facts(node: &NodeDescription, setup: &NodeSetup, now_ms: u64) -> Vec<(&'stati
         ("Runtime", or_nothing(&node.runtime)),
         ("Version", format!("{}, reads messages of version {}", node.version, versions.join(", "))),
         ("Started", format!("{} ({age} ago), instance {}", units::rfc_3339(node.started_ms), node.instance)),
-        ("Socket", given(&setup.socket).map_or_else(|| "-".to_owned(), |path| format!("unix://{path}"))),
+        ("Socket", socket),
         ("Sharing", or_nothing(&node.share)),
         ("Pulls", standing_pull::counts(node.pulling, node.waiting, node.standing)),
         ("Blocked by", format!("{} back-offs", node.backoff)),
@@ -124,7 +163,7 @@ mod tests {
         let socket = "/var/lib/fleetpull/state/n1/agent.sock".to_owned();
         let settings = BTreeMap::from([("node.zone".to_owned(), "\"eu-1a\"".to_owned())]);
         let setup = NodeSetup { socket, settings };
-        Described { node: well("n1"), setup, budgets: budget::Merger::default(), standing_pulls: Vec::new() }
+        Described { node: well("n1"), setup: Ok(setup), budgets: Ok(budget::Merger::default()), standing_pulls: Ok(Vec::new()) }
     }
 
     #[test]
@@ -155,10 +194,30 @@ mod tests {
     }
 
     #[test]
+    fn part_that_the_node_does_not_answer_is_unknown_and_not_empty() {
+        let late = || "the agent of n1 is silent for 3s".to_owned();
+        assert_eq!(described().unknown().count(), 0);
+        let described = Described { setup: Err(late()), budgets: Err(late()), standing_pulls: Err(late()), ..described() };
+        assert_eq!(described.unknown().count(), 3);
+        let lines = lines(&described, NOW_MS);
+        for label in ["Settings", "Registries", "Standing pulls"] {
+            let line = format!("{label}: unknown: the agent of n1 is silent for 3s");
+            assert!(lines.contains(&line), "{line} in {lines:#?}");
+        }
+        assert!(lines.iter().any(|line| line == "Socket:      unknown"), "{lines:#?}");
+        let object = json_of(&described, NOW_MS);
+        for key in ["socket", "settings", "registries", "standing_pulls"] {
+            assert!(object.get(key).is_some_and(Value::is_null), "{key} in {object}");
+        }
+    }
+
+    #[test]
     fn text_of_a_node_stays_in_its_line() {
         let mut described = described();
         described.node.node.runtime = "x\u{1b}[2J\r\nforged".to_owned();
-        described.setup.settings.insert("a\n".to_owned(), "b\u{9b}2J".to_owned());
+        let settings = BTreeMap::from([("a\n".to_owned(), "b\u{9b}2J".to_owned())]);
+        described.setup = Ok(NodeSetup { settings, ..NodeSetup::default() });
+        described.standing_pulls = Err("\u{1b}[2J\nforged".to_owned());
         for line in lines(&described, NOW_MS) {
             assert!(!line.chars().any(char::is_control), "{line:?}");
         }
