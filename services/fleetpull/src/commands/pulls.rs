@@ -71,20 +71,32 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     })
 }
 
-/// Asks each node for its pulls and standing pulls. Also returns messages about nodes that did not answer. An older version has no standing
-/// pulls.
+/// Asks each node for its pulls and standing pulls. Also returns messages about nodes that did not answer.
 async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<NodePulls>, Vec<String>) {
     let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
     let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
-    let mut standing_pulls: Vec<Answer<StandingPullList>> = client.ask_each(&answering, &ListStandingPulls {}).await;
+    let standing_pulls: Vec<Answer<StandingPullList>> = client.ask_each(&answering, &ListStandingPulls {}).await;
+    joined(pulls, standing_pulls)
+}
+
+/// Joins the two lists of each node.
+fn joined(pulls: Vec<Answer<PullList>>, mut standing_pulls: Vec<Answer<StandingPullList>>) -> (Vec<NodePulls>, Vec<String>) {
     let (mut answered, mut unanswered) = (Vec::new(), Vec::new());
     for (node, answer) in pulls {
         match answer {
             Err(silence) => unanswered.push(format!("{node}: {silence}")),
             Ok(list) => {
                 let place = standing_pulls.iter().position(|(other, _)| *other == node);
-                let standing_pulls = place.and_then(|place| standing_pulls.swap_remove(place).1.ok()).unwrap_or_default();
-                answered.push(NodePulls { node, pulls: list.pulls, standing_pulls: standing_pulls.standing_pulls });
+                let standing_pulls = match place.map(|place| standing_pulls.swap_remove(place).1) {
+                    Some(Ok(standing)) => standing.standing_pulls,
+                    Some(Err(silence)) if list.standing > 0 => {
+                        unanswered.push(format!("{node}: its {} standing pulls are not listed: {silence}", list.standing));
+                        Vec::new()
+                    }
+                    // The node has none, or is of an older version.
+                    Some(Err(_)) | None => Vec::new(),
+                };
+                answered.push(NodePulls { node, pulls: list.pulls, standing_pulls });
             }
         }
     }
@@ -272,6 +284,24 @@ mod tests {
                 "-               n3    silent    -               -            -              4m",
             ]
         );
+    }
+
+    #[test]
+    fn standing_pulls_that_a_node_has_but_does_not_list_are_reported() {
+        let late = || Err("the agent of n1 is silent for 3s".to_owned());
+        for (count, listed, shown, expected) in [
+            (1, Ok(vec![standing("held", "", Value::Null)]), 1, None),
+            (7, late(), 0, Some("n1: its 7 standing pulls are not listed: the agent of n1 is silent for 3s")),
+            (0, Ok(Vec::new()), 0, None),
+            // An agent of an older version does not know the question.
+            (0, late(), 0, None),
+        ] {
+            let pulls = PullList { standing: count, ..PullList::default() };
+            let standing_pulls = listed.map(|standing_pulls| StandingPullList { standing_pulls });
+            let (answered, unanswered) = joined(vec![(node("n1"), Ok(pulls))], vec![(node("n1"), standing_pulls)]);
+            assert_eq!(answered.iter().map(|of_node| of_node.standing_pulls.len()).sum::<usize>(), shown);
+            assert_eq!(unanswered.first().map(String::as_str), expected);
+        }
     }
 
     #[test]

@@ -144,26 +144,31 @@ async fn nodes(client: &FleetClient, args: &ExplainArgs) -> Result<(Vec<NodeName
 }
 
 async fn gather(client: &FleetClient, nodes: &[NodeName], search: &mut Search<'_>) {
-    let mut answering = Vec::new();
+    let (mut answering, mut with_standing_pulls) = (Vec::new(), BTreeSet::new());
     let on_answer = |node: NodeName, answer: Result<PullList, String>| match answer {
         Ok(list) => {
             search.add_pulls(&node, &list);
+            if list.standing > 0 {
+                with_standing_pulls.insert(node.clone());
+            }
             answering.push(node);
         }
         Err(silence) => search.unanswered.push(format!("{node}: {silence}")),
     };
     client.for_each_answer(nodes, &ListPulls {}, on_answer).await;
-    let on_answer = |node: NodeName, answer: Result<StandingPullList, String>| {
-        if let Ok(list) = answer {
-            search.add_standing_pulls(&node, &list);
+    let on_answer = |node: NodeName, answer: Result<StandingPullList, String>| match answer {
+        Ok(list) => search.add_standing_pulls(&node, &list),
+        Err(silence) if with_standing_pulls.contains(&node) => {
+            search.unanswered.push(format!("{node}: its standing pulls are not listed: {silence}"));
         }
+        // The node has none, or is of an older version.
+        Err(_) => {}
     };
     client.for_each_answer(&answering, &ListStandingPulls {}, on_answer).await;
     let own = ListBackoffs { pod: Some(search.pod.clone()), shared_by_key: true, ..ListBackoffs::default() };
-    let on_answer = |node: NodeName, answer: Result<BackoffList, String>| {
-        if let Ok(list) = answer {
-            search.add_backoffs(&node, &list);
-        }
+    let on_answer = |node: NodeName, answer: Result<BackoffList, String>| match answer {
+        Ok(list) => search.add_backoffs(&node, &list),
+        Err(silence) => search.unanswered.push(format!("{node}: its back-off entries are not listed: {silence}")),
     };
     client.for_each_answer(&answering, &own, on_answer).await;
 }
@@ -211,13 +216,54 @@ fn nothing_known(pod: &PodRef) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
     use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
+    use contract::subject::Fleet;
     use serde_json::{from_value, json};
 
     use super::*;
 
     fn pod(name: &str, uid: &str) -> PodRef {
         PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: uid.to_owned() }
+    }
+
+    /// An agent with this many standing pulls, which it does not list.
+    struct Late(u64);
+
+    impl Actor for Late {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListPulls>> for Late {
+        type Result = MessageResult<Ask<ListPulls>>;
+
+        fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(PullList { standing: self.0, ..PullList::default() }))
+        }
+    }
+
+    #[test]
+    fn lists_that_a_node_does_not_give_are_reported() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            for (node, standing, expected) in [("n1", 0, vec!["back-off entries"]), ("n2", 2, vec!["standing pulls", "back-off entries"])] {
+                let node: NodeName = node.parse().expect("a name");
+                let _serving = actors::serve::<ListPulls>(&client.wiring(&node), Late(standing).start().recipient()).await.expect("open");
+                let pod = pod("web-0", "");
+                let mut search = Search::of(&pod);
+                gather(&client, std::slice::from_ref(&node), &mut search).await;
+                assert_eq!(search.unanswered.len(), expected.len(), "{:?}", search.unanswered);
+                for (unanswered, list) in search.unanswered.iter().zip(expected) {
+                    assert!(unanswered.starts_with(&format!("{node}: its {list} are not listed: ")), "{unanswered}");
+                }
+            }
+        });
     }
 
     #[test]

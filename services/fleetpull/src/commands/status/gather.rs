@@ -1,5 +1,7 @@
 //! Asks for the data of the status: every node for its state, and the nodes with back-off entries or waiting pulls for these.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use contract::NodeName;
 use contract::messages::agent::NodeDescription;
@@ -20,12 +22,14 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     let involved = involved(&nodes);
     let answered_in_ms = round_trip(client, involved.first()).await;
     let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
-    let exit = gathered.exit();
     let GatheredEntries { mut known, left_out, pauses, unanswered, .. } = gathered;
-    let unanswered = unanswered.into_iter().map(|(node, _)| node).collect();
+    let mut unanswered: BTreeSet<NodeName> = unanswered.into_iter().map(|(node, _)| node).collect();
     let budgets = Budgets::of(client, &involved).await;
     budgets.delay(&mut known);
-    let waits = waits(client, &nodes).await;
+    let (waits, without_pulls) = waits(client, &nodes).await;
+    unanswered.extend(without_pulls);
+    let exit = if unanswered.is_empty() { Exit::Success } else { Exit::Failure };
+    let unanswered = unanswered.into_iter().collect();
     let (fleet, of_one_node) = (client.fleet().name().to_owned(), client.bus().is_none());
     let answers =
         Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, servers, answered_in_ms };
@@ -48,28 +52,26 @@ async fn round_trip(client: &FleetClient, node: Option<&NodeName>) -> Option<u64
     u64::try_from(took.as_millis()).ok()
 }
 
-/// The waits of the nodes that report waiting pulls.
-async fn waits(client: &FleetClient, nodes: &[NodeDescription]) -> Waits {
-    let mut waits = Waits::default();
+/// The waits of the nodes that report waiting pulls, and the nodes among them that did not list these.
+async fn waits(client: &FleetClient, nodes: &[NodeDescription]) -> (Waits, Vec<NodeName>) {
+    let (mut waits, mut unanswered) = (Waits::default(), Vec::new());
     let those =
         |wait: fn(&NodeDescription) -> bool| nodes.iter().filter(|node| wait(node)).map(|node| node.node.clone()).collect::<Vec<_>>();
     let with_pulls = those(|node| node.waiting > 0);
     client
-        .for_each_answer(&with_pulls, &ListPulls {}, |node, answer| {
-            if let Ok(list) = answer {
-                waits.add_pulls(&node, &list.pulls);
-            }
+        .for_each_answer(&with_pulls, &ListPulls {}, |node, answer| match answer {
+            Ok(list) => waits.add_pulls(&node, &list.pulls),
+            Err(_) => unanswered.push(node),
         })
         .await;
     let with_standing_pulls = those(|node| node.standing > 0);
     client
-        .for_each_answer(&with_standing_pulls, &ListStandingPulls {}, |node, answer| {
-            if let Ok(list) = answer {
-                waits.add_standing_pulls(&node, &list.standing_pulls);
-            }
+        .for_each_answer(&with_standing_pulls, &ListStandingPulls {}, |node, answer| match answer {
+            Ok(list) => waits.add_standing_pulls(&node, &list.standing_pulls),
+            Err(_) => unanswered.push(node),
         })
         .await;
-    waits
+    (waits, unanswered)
 }
 
 #[cfg(test)]
@@ -176,6 +178,34 @@ mod tests {
             let status = Status::of(answers);
             let row = status.rows.first().expect("a row");
             assert_eq!((status.rows.len(), row.waiting.nodes, row.waiting.images, row.node_count), (1, 10, 1, 10));
+        });
+    }
+
+    #[test]
+    fn nodes_that_do_not_list_their_waiting_pulls_are_counted_as_unanswered() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let (asked, mut served, mut served_to_all) = (Rc::new(Cell::new(0)), Vec::new(), Vec::new());
+            // Only the first node has no waiting pulls. Each of the others serves all lists but one, or all of them.
+            for (number, waiting, standing, (serves_pulls, serves_standing_pulls)) in
+                [(0, 0, 0, (false, false)), (1, 1, 0, (false, true)), (2, 0, 1, (true, false)), (3, 1, 1, (true, true))]
+            {
+                let described = NodeDescription { waiting, standing, ..description(number) };
+                let wiring = client.wiring(&described.node);
+                let agent = Agent { description: described, asked: asked.clone() }.start();
+                served_to_all.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await.expect("open"));
+                served.push(actors::serve::<ListBackoffs>(&wiring, agent.clone().recipient()).await.expect("open"));
+                if serves_pulls {
+                    served.push(actors::serve::<ListPulls>(&wiring, agent.clone().recipient()).await.expect("open"));
+                }
+                if serves_standing_pulls {
+                    served.push(actors::serve::<ListStandingPulls>(&wiring, agent.recipient()).await.expect("open"));
+                }
+            }
+            let (answers, exit) = ask(&client, None).await.expect("they answer");
+            let unanswered: Vec<&str> = answers.unanswered.iter().map(NodeName::as_str).collect();
+            assert_eq!((unanswered, exit), (vec!["n1", "n2"], Exit::Failure));
         });
     }
 }

@@ -201,8 +201,8 @@ PULLS    0 running, 0 waiting
 #[test]
 fn nodes_that_do_not_report_their_entries_are_counted() {
     let text = shown(Sample::of(9).with(|answers| answers.unanswered = (1..=6).map(node).collect()), 140);
-    assert!(text.starts_with("n1, n2, n3, n4 and 2 more did not list back-off entries in time: is the agent busy"), "{text}");
-    assert!(text.contains("9: 9 ready, 6 did not list back-off entries (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
+    assert!(text.starts_with("n1, n2, n3, n4 and 2 more did not list back-off entries or pulls in time: is the agent busy"), "{text}");
+    assert!(text.contains("9: 9 ready, 6 did not list back-off entries or pulls (n1, n2, n3, n4 and 2 more), version 0.1.0"), "{text}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn sentence(status: &Status) -> String {
     }
     if !nodes.unanswered.is_empty() && nodes.unwell.is_empty() {
         let names = named_few(&nodes.unanswered);
-        return format!("{names} did not list back-off entries in time: is the agent busy, or of another version?");
+        return format!("{names} did not list back-off entries or pulls in time: is the agent busy, or of another version?");
     }
     match (nodes.unwell.first(), of_node) {
         (Some(Unwell { node, reason: None, since_ms }), _) => {
@@ -206,7 +206,8 @@ fn nodes(nodes: &Nodes) -> String {
     parts.extend((*silent > 0).then(|| format!("{silent} silent ({})", named(true, *silent))));
     parts.extend((*degraded > 0).then(|| format!("{degraded} degraded ({})", named(false, *degraded))));
     parts.extend(
-        (!unanswered.is_empty()).then(|| format!("{} did not list back-off entries ({})", unanswered.len(), named_few(unanswered))),
+        (!unanswered.is_empty())
+            .then(|| format!("{} did not list back-off entries or pulls ({})", unanswered.len(), named_few(unanswered))),
     );
     let mut versions: Vec<(&String, &u64)> = versions.iter().collect();
     versions.sort_by_key(|(version, count)| (std::cmp::Reverse(**count), *version));
