@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output::known_failures::same_image;
 use crate::output::table::Look;
-use crate::output::{self, standing_pull};
+use crate::output::{self, silent, standing_pull};
 
 /// Other standing pulls that are shown if none matches, and nodes that are shown because they go on pulling.
 const SHOWN: usize = 10;
@@ -23,13 +23,16 @@ const SHOWN: usize = 10;
 pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let (standing_pulls, mut exit) = standing(&client, &nodes).await;
+        let (standing_pulls, answering) = standing(&client, &nodes).await;
+        let silent = client.silent_of(&args.asked, &nodes).await;
+        silent::sentence(&silent).iter().for_each(|sentence| output::remark(sentence));
+        let mut exit = if answering.len() == nodes.len() { Exit::Success } else { Exit::Failure };
         let now_ms = client.clock().now().wall_ms();
         let (selected, others): (Vec<_>, Vec<_>) = standing_pulls.into_iter().partition(|(_, status)| is_selected(&args.what, status));
         if selected.is_empty() {
-            let going_on = going_on(&client, &nodes, &BTreeSet::from([args.what.as_str()])).await;
+            let (going_on, _) = going_on(&client, &answering, &BTreeSet::from([args.what.as_str()])).await;
             if going_on.is_empty() {
-                list_standing_pulls(args, &others);
+                list_standing_pulls(args, &others, exit == Exit::Success && silent.is_empty());
             } else {
                 list_pulls_that_go_on(&going_on, &others);
             }
@@ -50,24 +53,33 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
             }
         }
         let images: BTreeSet<&str> = selected.iter().map(|(_, status)| status.image.as_str()).collect();
-        let going_on = going_on(&client, &nodes, &images).await;
+        let (going_on, all_answered) = going_on(&client, &answering, &images).await;
         list_pulls_that_go_on(&going_on, &others);
+        if !all_answered {
+            exit = Exit::Failure;
+        }
         // An id names one standing pull, so other callers of the image do not make the cancellation a failure.
         let by_image = images.iter().any(|image| same_image(image, &args.what));
         Ok(if by_image && !going_on.is_empty() { Exit::Failure } else { exit })
     })
 }
 
-/// The pulls of these images that go on.
-async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&str>) -> Vec<(NodeName, PullStatus)> {
-    let mut going_on = Vec::new();
+/// The pulls of these images that go on, and whether all nodes answered. Reports on stderr the nodes that do not answer.
+async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&str>) -> (Vec<(NodeName, PullStatus)>, bool) {
+    let (mut going_on, mut all_answered) = (Vec::new(), true);
     for (node, answer) in client.ask_each(nodes, &ListPulls {}).await {
-        // A node that does not answer was already reported.
-        let pulls = answer.map(|list| list.pulls).unwrap_or_default();
-        let of_images = pulls.into_iter().filter(|pull| images.iter().any(|image| same_image(&pull.image, image)));
-        going_on.extend(of_images.map(|pull| (node.clone(), pull)));
+        match answer {
+            Ok(list) => {
+                let of_images = list.pulls.into_iter().filter(|pull| images.iter().any(|image| same_image(&pull.image, image)));
+                going_on.extend(of_images.map(|pull| (node.clone(), pull)));
+            }
+            Err(silence) => {
+                output::remark(&format!("{node}: it is not known if it goes on pulling: {silence}"));
+                all_answered = false;
+            }
+        }
     }
-    going_on
+    (going_on, all_answered)
 }
 
 /// Says on stderr why each node goes on pulling. `others` are the standing pulls that were not cancelled.
@@ -92,19 +104,19 @@ fn why_it_goes_on(node: &NodeName, pull: &PullStatus, standing: usize) -> String
     }
 }
 
-/// Every standing pull of `nodes`. Reports on stderr the nodes that do not answer.
-async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, StandingPullStatus)>, Exit) {
-    let (mut standing_pulls, mut exit) = (Vec::new(), Exit::Success);
+/// Every standing pull of `nodes`, and the nodes that answer. Reports on stderr the nodes that do not answer.
+async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, StandingPullStatus)>, Vec<NodeName>) {
+    let (mut standing_pulls, mut answering) = (Vec::new(), Vec::new());
     for (node, answer) in client.ask_each(nodes, &ListStandingPulls {}).await {
         match answer {
-            Ok(list) => standing_pulls.extend(list.standing_pulls.into_iter().map(|status| (node.clone(), status))),
-            Err(silence) => {
-                output::remark(&format!("{node}: {silence}"));
-                exit = Exit::Failure;
+            Ok(list) => {
+                standing_pulls.extend(list.standing_pulls.into_iter().map(|status| (node.clone(), status)));
+                answering.push(node);
             }
+            Err(silence) => output::remark(&format!("{node}: {silence}")),
         }
     }
-    (standing_pulls, exit)
+    (standing_pulls, answering)
 }
 
 /// True if `what` is the beginning of the standing pull's id, or its image in any spelling.
@@ -122,13 +134,20 @@ fn print(args: &CancelArgs, node: &NodeName, status: &StandingPullStatus, now_ms
     }
 }
 
-fn list_standing_pulls(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)]) {
-    if others.is_empty() {
-        return output::remark(&format!("no standing pull for {}: there are none at all", args.what));
+/// Says that no standing pull is selected. `others` is how many others there are.
+fn none_selected(what: &str, others: usize, all_answered: bool) -> String {
+    let of = if all_answered { "" } else { " on the nodes that answered" };
+    match (others, all_answered) {
+        (0, true) => format!("no standing pull for {what}: there are none at all"),
+        (0, false) => format!("no standing pull for {what}{of}: they have none at all"),
+        (1, _) => format!("no standing pull for {what}{of}. There is 1 other:"),
+        (others, _) => format!("no standing pull for {what}{of}. There are {others} others:"),
     }
-    let count = if others.len() == 1 { "There is 1 other".to_owned() } else { format!("There are {} others", others.len()) };
-    output::remark(&format!("no standing pull for {}. {count}:", args.what));
-    if !args.asked.question.output.quiet {
+}
+
+fn list_standing_pulls(args: &CancelArgs, others: &[(NodeName, StandingPullStatus)], all_answered: bool) {
+    output::remark(&none_selected(&args.what, others.len(), all_answered));
+    if !others.is_empty() && !args.asked.question.output.quiet {
         let shown = others.iter().take(SHOWN).map(|(node, status)| (node, status));
         pulls::standing(shown)
             .lines(&Look { is_wide: true, ..Look::of_width(None) })
@@ -160,6 +179,19 @@ mod tests {
             }));
             let node = "n1".parse().expect("a name");
             assert_eq!(why_it_goes_on(&node, &pull.expect("a status"), standing), expected);
+        }
+    }
+
+    #[test]
+    fn there_are_none_at_all_only_if_all_nodes_say_so() {
+        for (others, all_answered, expected) in [
+            (0, true, "no standing pull for app:v1: there are none at all"),
+            (0, false, "no standing pull for app:v1 on the nodes that answered: they have none at all"),
+            (1, true, "no standing pull for app:v1. There is 1 other:"),
+            (4, true, "no standing pull for app:v1. There are 4 others:"),
+            (4, false, "no standing pull for app:v1 on the nodes that answered. There are 4 others:"),
+        ] {
+            assert_eq!(none_selected("app:v1", others, all_answered), expected);
         }
     }
 
