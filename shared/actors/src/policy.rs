@@ -64,8 +64,10 @@ struct Known {
     revision: Option<u64>,
     /// The last revision and value read, valid or not.
     seen: (u64, Vec<u8>),
-    /// The creation time of the bucket that it was read from; empty: not looked up yet.
+    /// The creation time of the bucket when it was last looked up; empty: not yet.
     created: String,
+    /// Whether a policy came by a message since then, so that the bucket may be a newer one.
+    may_be_newer: bool,
     /// The creation time of a newer bucket that has no policy.
     empty: String,
 }
@@ -115,7 +117,7 @@ impl Known {
             return None;
         }
         tracing::info!("there is no fleet policy any more: the nodes' own settings count");
-        *self = Self::default();
+        *self = Self { created: created.to_owned(), ..Self::default() };
         self.none_at_first()
     }
 
@@ -177,12 +179,23 @@ impl PolicyFollower {
             }
         };
         match bucket.get(POLICY_KEY).await? {
-            Some(entry) if self.known.has_seen(entry.revision, &entry.value) && !self.known.created.is_empty() => Ok(None),
+            Some(entry)
+                if self.known.has_seen(entry.revision, &entry.value) && !self.known.created.is_empty() && !self.known.may_be_newer =>
+            {
+                Ok(None)
+            }
             Some(entry) => {
-                self.known.created = bucket.status().await?.created;
+                (self.known.created, self.known.may_be_newer) = (bucket.status().await?.created, false);
                 Ok(self.known.found(entry.revision, &entry.value))
             }
-            None if self.known.followed() == 0 => Ok(self.known.found_none("")),
+            None if self.known.followed() == 0 => {
+                // Looked up once, so that a policy that is deleted before the next read is not taken for a lost one. Not at the start, which
+                // does not wait for it.
+                if self.known.revision.is_some() && self.known.created.is_empty() {
+                    self.known.created = bucket.status().await?.created;
+                }
+                Ok(self.known.found_none(""))
+            }
             None => Ok(self.known.found_none(&bucket.status().await?.created)),
         }
     }
@@ -218,7 +231,7 @@ impl PolicyFollower {
         let revision = message.headers.get(REVISION).and_then(|number| number.parse().ok()).unwrap_or_default();
         if revision > self.known.followed() && !message.payload.is_empty() {
             // The next read looks up the bucket's creation time.
-            self.known.created.clear();
+            self.known.may_be_newer = true;
             return self.known.found(revision, &message.payload);
         }
         if !self.known.has_seen(revision, &message.payload) {
@@ -315,6 +328,26 @@ mod tests {
         }
         bucket.delete(POLICY_KEY, None).await.expect("it is deleted");
         assert_eq!(next(&mut early, 1).await, Some((None, 0)), "there is none any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn policy_that_is_deleted_before_the_next_read_is_not_taken_for_a_lost_one() {
+        let hub = hub();
+        let bucket = hub.bucket(&spec()).await.expect("a bucket");
+        let mut follower = follower(&hub);
+        assert!(follower.first().await.is_some(), "there is none");
+        assert_eq!(next(&mut follower, 91).await, None, "there is still none");
+        for rate in [5.0, 6.0] {
+            bucket.put(POLICY_KEY, stored(rate).into(), None).await.expect("it is stored");
+            assert_eq!(next(&mut follower, 1).await.map(|(cap, _)| cap), Some(Some(rate)));
+            bucket.delete(POLICY_KEY, None).await.expect("it is deleted");
+            assert_eq!(next(&mut follower, 1).await, Some((None, 0)), "there is none any more");
+        }
+        bucket.put(POLICY_KEY, stored(7.0).into(), None).await.expect("it is stored");
+        assert_eq!(next(&mut follower, 1).await.map(|(cap, _)| cap), Some(Some(7.0)));
+        hub.lose_bucket(&spec().name);
+        assert_eq!(next(&mut follower, 600).await, None, "the bucket is lost, so what was known goes on");
+        assert_eq!(follower.known.followed(), 5);
     }
 
     #[tokio::test(start_paused = true)]
