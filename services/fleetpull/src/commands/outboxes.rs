@@ -25,6 +25,13 @@ pub(super) struct Shown {
     pub(super) silent: Vec<(NodeName, String)>,
 }
 
+impl Shown {
+    /// True if there are no matching events. With a silent agent this is unknown.
+    pub(super) fn has_none(&self) -> bool {
+        self.events == 0 && self.silent.is_empty()
+    }
+}
+
 /// An agent's outbox and the read position in it.
 struct Outbox {
     node: NodeName,
@@ -88,5 +95,18 @@ impl Outbox {
             self.after = page.next_after;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_events_only_if_every_agent_says_so() {
+        let silent = || ("n1".parse().expect("a name"), "the agent of n1 is silent for 3s".to_owned());
+        for (events, silent, has_none) in [(0, vec![], true), (0, vec![silent()], false), (1, vec![], false), (1, vec![silent()], false)] {
+            assert_eq!(Shown { events, silent }.has_none(), has_none);
+        }
     }
 }

@@ -118,7 +118,7 @@ async fn show_history(args: &EventsArgs, client: &FleetClient, printer: &mut Pri
             let nodes = client.selected_nodes(&args.asked).await?;
             let shown = outboxes::show(&history, client, nodes, |event| wanted.takes(event), |event| printer.print(event)).await;
             shown.silent.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
-            if shown.events == 0 {
+            if shown.has_none() {
                 print_that_none_came(args);
             }
             return Ok(if shown.silent.is_empty() { Exit::Success } else { Exit::Failure });
@@ -141,8 +141,10 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
         let question = ListEvents { reason: args.reason, image: args.image.clone(), after, ..ListEvents::default() };
         let page = client.ask(node, question, ANSWER_WITHIN).await.map_err(|error| client.explain_silence(node, &error))?;
         events.extend(page.events);
+        // Stops if an agent repeats the same page.
+        let has_more = page.more && page.next_after > after;
         after = page.next_after;
-        if !page.more {
+        if !has_more {
             return Ok((events, after));
         }
     }
@@ -214,5 +216,58 @@ fn print_published(printer: &mut Printer, wanted: &Wanted, json: &[u8]) {
         Ok(event) if wanted.takes(&event) => printer.print_new(&event),
         Ok(_) => {}
         Err(_) => output::warn("something that is no CloudEvent was published among the events; it is left out"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clap::Parser as _;
+    use contract::messages::event_recorder::EventList;
+    use contract::subject::Fleet;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// A recorder whose pages always say that there are more, up to this cursor.
+    struct Recorder {
+        last: u64,
+        asked: Rc<Cell<u64>>,
+    }
+
+    impl Actor for Recorder {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListEvents>> for Recorder {
+        type Result = MessageResult<Ask<ListEvents>>;
+
+        fn handle(&mut self, Ask(list): Ask<ListEvents>, _: &mut Self::Context) -> Self::Result {
+            self.asked.set(self.asked.get() + 1);
+            MessageResult(Ok(EventList { events: Vec::new(), next_after: self.last.min(list.body.after + 1), more: true }))
+        }
+    }
+
+    #[test]
+    fn agent_that_repeats_its_last_page_is_not_asked_for_ever() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let (node, asked): (NodeName, _) = ("n1".parse().expect("a name"), Rc::new(Cell::new(0)));
+            let recorder = Recorder { last: 3, asked: asked.clone() }.start();
+            let _serving = actors::serve::<ListEvents>(&client.wiring(&node), recorder.recipient()).await.expect("open");
+            let command = Cli::try_parse_from(["fleetpull", "events"]).expect("a command line").command;
+            let Command::Events(args) = command else { panic!("another command") };
+            let kept = timeout(Duration::from_secs(10), kept(&args, &client, &node, 0)).await.expect("it ends");
+            assert_eq!(kept.map(|(events, after)| (events.len(), after)), Ok((0, 3)));
+            assert_eq!(asked.get(), 4, "the last page is asked for twice");
+        });
     }
 }
