@@ -41,6 +41,8 @@ struct Cleared {
     /// Entries that nodes could not clear.
     not_cleared: BTreeSet<String>,
     refused: Vec<(NodeName, String)>,
+    /// Nodes that had the entries and did not answer the last check.
+    unchecked: BTreeSet<NodeName>,
     blocked: Vec<Block>,
 }
 
@@ -55,9 +57,10 @@ struct Block {
 }
 
 impl Cleared {
-    /// True if nothing delays the next attempt.
+    /// True if nothing delays the next attempt on any node.
     fn is_free(&self) -> bool {
-        self.left.is_empty() && self.not_cleared.is_empty() && self.refused.is_empty() && self.blocked.is_empty()
+        let is_cleared = self.left.is_empty() && self.not_cleared.is_empty() && self.refused.is_empty() && self.unchecked.is_empty();
+        is_cleared && self.blocked.is_empty()
     }
 }
 
@@ -158,9 +161,9 @@ async fn look(
     let looks = SPREADS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
     let mut left = Vec::new();
     for _ in 0..looks {
-        let (older, newer) =
-            GatheredEntries::by(client, holders, list).await.known.into_iter().partition(|known| is_older(known, &gathered.known));
-        (cleared.left, cleared.failed_again) = (older, newer);
+        let GatheredEntries { known, unanswered, .. } = GatheredEntries::by(client, holders, list).await;
+        cleared.unchecked = unanswered.into_iter().map(|(node, _)| node).collect();
+        (cleared.left, cleared.failed_again) = known.into_iter().partition(|known| is_older(known, &gathered.known));
         left = self::holders(&cleared.left);
         if left.is_empty() {
             break;
@@ -168,7 +171,11 @@ async fn look(
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let same = |one: &Known, other: &Known| one.entry.key == other.entry.key && one.is_shared() == other.is_shared();
-    cleared.cleared_entries = gathered.known.iter().filter(|known| !cleared.left.iter().any(|left| same(left, known))).cloned().collect();
+    let is_cleared = |known: &&Known| {
+        let is_checked = known.nodes.iter().any(|node| !cleared.unchecked.contains(node));
+        is_checked && !cleared.left.iter().any(|left| same(left, known))
+    };
+    cleared.cleared_entries = gathered.known.iter().filter(is_cleared).cloned().collect();
     left
 }
 
@@ -228,13 +235,61 @@ fn print(format: OutputFormat, cleared: &Cleared) {
     for (node, why) in &cleared.refused {
         output::remark(&format!("{node}: {why}"));
     }
+    if !cleared.unchecked.is_empty() {
+        let nodes: Vec<NodeName> = cleared.unchecked.iter().cloned().collect();
+        output::remark(&format!("{}: it is not known if the back-off is cleared there", output::known_failures::named(&nodes)));
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::messages::backoff_tracker::{BackoffEntry, BackoffList};
     use contract::messages::pull_coordinator::BudgetHold;
+    use contract::subject::Fleet;
 
     use super::*;
+    use crate::output::known_failures::Merger;
+
+    /// A tracker without entries.
+    struct Tracker;
+
+    impl Actor for Tracker {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListBackoffs>> for Tracker {
+        type Result = MessageResult<Ask<ListBackoffs>>;
+
+        fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(BackoffList::default()))
+        }
+    }
+
+    #[test]
+    fn entry_of_a_node_that_does_not_answer_the_check_is_not_cleared() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let nodes = ["n1", "n2"].map(|name| name.parse::<NodeName>().expect("a name"));
+            // Each node has an entry of its own; only the first one answers the check.
+            let mut merger = Merger::default();
+            nodes.iter().for_each(|node| merger.add(node, vec![BackoffEntry { key: "busybox".to_owned(), ..BackoffEntry::default() }]));
+            let (known, members, pauses, unanswered) = (merger.into_known(), Vec::new(), Vec::new(), Vec::new());
+            let gathered = GatheredEntries { known, members, pauses, unanswered, left_out: 0 };
+            let _serving = actors::serve::<ListBackoffs>(&client.wiring(&nodes[0]), Tracker.start().recipient()).await.expect("open");
+            let mut cleared = Cleared::default();
+            let left = look(&client, &nodes, &named("busybox"), &gathered, &mut cleared).await;
+            let on: Vec<&NodeName> = cleared.cleared_entries.iter().flat_map(|known| known.nodes.iter()).collect();
+            assert_eq!((left, on, cleared.unchecked.first()), (Vec::new(), vec![&nodes[0]], Some(&nodes[1])));
+            assert!(!cleared.is_free(), "it is not known if the second node is free");
+        });
+    }
 
     #[test]
     fn node_is_blocked_if_its_next_attempt_is_later_than_a_few_seconds() {
