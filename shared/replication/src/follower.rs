@@ -138,7 +138,8 @@ impl Follower {
         }
         self.counts.gaps += 1;
         if sequence > followed {
-            self.missing = sequence - 1;
+            // An announced change that is newer is still missing.
+            self.missing = self.missing.max(sequence - 1);
         }
         Some(LONGEST_SPREAD_OF_FEW)
     }

@@ -94,6 +94,21 @@ fn lost_last_change_is_read_after_another_node_announces_it() {
 }
 
 #[test]
+fn later_gap_does_not_hide_a_newer_change_that_was_announced() {
+    let first = reading(9, at("a", 5), 7);
+    play(vec![
+        (9, changed(7), vec![read_in(0)]),
+        (9, Input::ReadNow, vec![Effect::Read(first.clone())]),
+        (9, announced("a", 100), vec![Effect::Later(s(1), Input::Due(100))]),
+        (10, Input::Due(100), vec![]),
+        // Of the changes up to 100 only this one is not lost.
+        (10, changed(50), vec![]),
+        (10, read(first, at("a", 60)), vec![Effect::CaughtUp, read_in(2)]),
+        (12, Input::ReadNow, vec![Effect::Read(reading(12, at("a", 60), 100))]),
+    ]);
+}
+
+#[test]
 fn a_bucket_that_was_made_again_is_noticed_and_followed_from_its_beginning() {
     play(vec![
         (9, announced("", 5), vec![]),
