@@ -103,7 +103,8 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
 
     fn handle(&mut self, Ask(record): Ask<RecordEvent>, context: &mut Self::Context) -> Self::Result {
         let (answer, answered) = deferred_reply();
-        let event = record.body.event;
+        // Only the recorder numbers events.
+        let event = PullEvent { sequence: None, ..record.body.event };
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");

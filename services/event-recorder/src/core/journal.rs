@@ -27,6 +27,8 @@ pub struct Journal {
     events: VecDeque<Arc<PullEvent>>,
     /// The ids of the newest events, in one place because each new event is compared with all.
     newest: VecDeque<MessageId>,
+    /// The highest number of an event. Events come in the order of their numbers, and those of a failed write come again with each retry.
+    last_number: u64,
     recorded: u64,
 }
 
@@ -34,15 +36,17 @@ impl Journal {
     /// Keeps the newest `keep` events.
     #[must_use]
     pub fn keeping(keep: usize) -> Self {
-        Self { keep, events: VecDeque::new(), newest: VecDeque::with_capacity(DUPLICATES_WITHIN), recorded: 0 }
+        Self { keep, events: VecDeque::new(), newest: VecDeque::with_capacity(DUPLICATES_WITHIN), last_number: 0, recorded: 0 }
     }
 
     /// Adds an event unless it is a duplicate; returns whether it was added.
     pub fn record(&mut self, event: impl Into<Arc<PullEvent>>) -> bool {
         let event = event.into();
-        if self.newest.contains(&event.id) {
+        let number = number_of(&event);
+        if self.newest.contains(&event.id) || number.is_some_and(|number| number <= self.last_number) {
             return false;
         }
+        self.last_number = number.unwrap_or(self.last_number);
         if self.newest.len() == DUPLICATES_WITHIN {
             self.newest.pop_front();
         }
@@ -188,6 +192,28 @@ pub(crate) mod tests {
         assert_eq!(journal.counts(), (1, 1));
     }
 
+    fn numbered(random: &mut Random, number: u64) -> Arc<PullEvent> {
+        let sequence = Some(contract::EventSequence { incarnation: "inc".to_owned(), number });
+        Arc::new(PullEvent { sequence, ..event(random, &number.to_string(), EventReason::Pulled, 1) })
+    }
+
+    #[test]
+    fn events_of_a_failed_write_are_added_once_however_often_it_is_repeated() {
+        let mut random = Random::seeded(1);
+        let mut journal = Journal::keeping(1_000);
+        let mut batch: Vec<Arc<PullEvent>> = (1..=3 * DUPLICATES_WITHIN as u64).map(|number| numbered(&mut random, number)).collect();
+        for _ in 0..3 {
+            // Each retry also writes what has come since.
+            batch.push(numbered(&mut random, batch.len() as u64 + 1));
+            journal.record(event(&mut random, "present", EventReason::Pulled, 1));
+            for event in &batch {
+                journal.record(Arc::clone(event));
+            }
+        }
+        let all = batch.len() as u64 + 3;
+        assert_eq!(journal.counts(), (all, all));
+    }
+
     #[test]
     fn lists_are_filtered_by_reason_image_and_position() {
         let mut random = Random::seeded(1);
@@ -206,12 +232,7 @@ pub(crate) mod tests {
     #[test]
     fn stored_and_kept_events_are_listed_together_in_pages() {
         let mut random = Random::seeded(1);
-        let stored: Vec<Arc<PullEvent>> = (1..=20)
-            .map(|number| {
-                let sequence = Some(contract::EventSequence { incarnation: "inc".to_owned(), number });
-                Arc::new(PullEvent { sequence, ..event(&mut random, &number.to_string(), EventReason::Pulled, 1) })
-            })
-            .collect();
+        let stored: Vec<Arc<PullEvent>> = (1..=20).map(|number| numbered(&mut random, number)).collect();
         let mut journal = Journal::keeping(10);
         // The store could not take 18 and has deleted 12. An event without a number is not stored.
         assert!(stored.iter().all(|event| journal.record(Arc::clone(event))));
