@@ -22,13 +22,13 @@ pub trait OutboxStore: Send {
     /// Nothing of the batch is stored.
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError>;
 
-    /// Events above a number, in order. One that cannot be read is left out.
+    /// The first `limit` readable events above a number, in order. Fewer mean that there are no more.
     ///
     /// # Errors
     /// The store cannot be read.
     fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError>;
 
-    /// The newest events, oldest first.
+    /// The newest `limit` readable events, oldest first.
     ///
     /// # Errors
     /// As [`OutboxStore::load`].
@@ -39,6 +39,7 @@ pub trait OutboxStore: Send {
 
     /// Syncs everything to the disk and marks the store as closed, so that the next opening goes on numbering without a gap.
     ///
+    /// # Errors
     /// The store cannot be written.
     fn close(&mut self) -> Result<(), StoreError>;
 }

@@ -143,6 +143,27 @@ fn readable_events_of_a_damaged_file_are_kept_and_the_file_set_aside() {
 }
 
 #[test]
+fn unreadable_event_does_not_end_a_page() {
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    first.store.write(&put(1..=6)).unwrap();
+    drop(first);
+    let path = dir.path().join(OUTBOX_FILE);
+    rusqlite::Connection::open(path).unwrap().execute("UPDATE events SET body = x'c1' WHERE number IN (2, 5)", []).unwrap();
+    let mut second = open(dir.path());
+    for (after, limit, loaded) in [
+        (0, 2, vec![event(1), event(3)]),
+        (1, 1, vec![event(3)]),
+        (3, 2, vec![event(4), event(6)]),
+        (0, 10, vec![event(1), event(3), event(4), event(6)]),
+        (6, 2, vec![]),
+    ] {
+        assert_eq!(second.store.load(after, limit).unwrap(), loaded, "{limit} after {after}");
+    }
+    assert_eq!(second.store.newest(3).unwrap(), [event(3), event(4), event(6)]);
+}
+
+#[test]
 fn file_that_is_no_database_or_of_a_newer_version_is_set_aside() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(OUTBOX_FILE);

@@ -181,15 +181,12 @@ impl OutboxStore for SqliteStore {
     }
 
     fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let read =
-            read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number LIMIT ?2", signed(after), limit);
+        let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number", signed(after), limit);
         read.map_err(failed("stored events cannot be read"))
     }
 
     fn newest(&mut self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number DESC LIMIT ?2", 0, limit);
+        let read = read_events(&self.connection, "SELECT body FROM events WHERE number > ?1 ORDER BY number DESC", 0, limit);
         let mut events = read.map_err(failed("stored events cannot be read"))?;
         events.reverse();
         Ok(events)
@@ -258,10 +255,11 @@ fn set_fact(transaction: &Transaction<'_>, name: &str, value: &str) -> rusqlite:
     transaction.prepare_cached("INSERT OR REPLACE INTO facts VALUES (?1, ?2)")?.execute([name, value]).map(|_| ())
 }
 
-fn read_events(connection: &Connection, query: &str, after: i64, limit: i64) -> rusqlite::Result<Vec<Arc<PullEvent>>> {
+/// At most `limit` readable events. Rows are read one by one, so the query needs no limit, which would count unreadable events too.
+fn read_events(connection: &Connection, query: &str, after: i64, limit: usize) -> rusqlite::Result<Vec<Arc<PullEvent>>> {
     let mut query = connection.prepare(query)?;
-    let bodies = query.query_map([after, limit], |row| row.get::<_, Vec<u8>>(0))?;
-    bodies.filter_map(|body| body.map(|body| decode(&body).map(Arc::new)).transpose()).collect()
+    let bodies = query.query_map([after], |row| row.get::<_, Vec<u8>>(0))?;
+    bodies.filter_map(|body| body.map(|body| decode(&body).map(Arc::new)).transpose()).take(limit).collect()
 }
 
 /// The readable events of a damaged database: up to the damage from both ends.
