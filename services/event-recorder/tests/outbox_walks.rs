@@ -7,8 +7,9 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use clock::{Now, Random};
 use contract::EventReason;
-use event_recorder::core::Input;
+use event_recorder::core::{Effect, Identity, Input, Recorder, RecorderPolicy, Recovered, Slot, StreamMark, StreamRead};
 use proptest::prelude::*;
 
 use self::world::{Weather, World};
@@ -127,6 +128,24 @@ fn events_beyond_the_queue_are_loaded_from_the_store() {
     }
     world.settle();
     assert_eq!(world.numbers(), (1..=5_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn event_that_the_store_cannot_read_is_dropped_and_deleted_there() {
+    let slot = |number| Slot { number, bytes: 600, time_ms: 1, is_refusal: false };
+    let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
+    let policy = RecorderPolicy { max_bytes: ROOM, has_stream: true };
+    let recovered = Recovered { next_number: 3, slots: vec![slot(1), slot(2)], ..Recovered::default() };
+    let now = Now::default();
+    let mut recorder = Recorder::new(identity, policy, recovered, now, Random::seeded(1));
+    recorder.step(now, Input::Tick);
+    recorder.step(now, Input::Opened(Ok(StreamMark { created: "today".to_owned(), sequence: 0 })));
+    let effects = recorder.step(now, Input::Read(Ok(StreamRead::default())));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Load { after: 0, .. })), "{effects:?}");
+    recorder.step(now, Input::Loaded(Ok(Vec::new())));
+    assert_eq!((recorder.counts().waiting, recorder.counts().dropped_total), (0, 2));
+    let effects = recorder.step(now.after(Duration::from_secs(10)), Input::Tick);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Write(batch) if batch.remove == [1, 2])), "{effects:?}");
 }
 
 /// Lets one thing happen: an event is recorded, an effect is answered, the agent crashes, the weather changes, or time passes.

@@ -26,12 +26,13 @@ impl Recorder {
         }
     }
 
-    /// Drops events that should be in the store but are not.
+    /// Drops events that the store does not have or cannot read. One that it cannot read is deleted there too; otherwise it would be found
+    /// and dropped again after each start.
     fn drop_missing(&mut self, after: u64, until: u64, found: &BTreeMap<u64, Arc<PullEvent>>) {
         let mut at = after;
         while let Some(number) = self.outbox.next_after(at).filter(|number| *number <= until) {
             if !found.contains_key(&number) && !self.in_flight.contains_key(&number) && !self.queue.contains_key(&number) {
-                self.outbox.remove(number);
+                self.forget(number);
                 self.counts.dropped_total += 1;
                 self.dropped_unreported += 1;
             }
