@@ -185,6 +185,9 @@ impl Coordinator {
             self.standing_pulls.standing.get_mut(&id).filter(|standing_pull| !standing_pull.written && self.policy.writes_standing_pulls)
         {
             standing_pull.detached.push((caller, message));
+            // If an earlier write failed, no write is under way that would answer the caller.
+            self.standing_pulls.changed |= !standing_pull.in_writing;
+            self.write_standing_pulls(effects);
         } else {
             effects.push(Effect::Answer { request: caller, outcome: stands(id, trace, message) });
         }

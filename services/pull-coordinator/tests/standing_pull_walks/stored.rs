@@ -39,6 +39,22 @@ fn detached_caller_is_answered_when_the_standing_pull_is_stored() {
     assert!(world.core.is_written(second));
 }
 
+/// A caller that got no answer, or that joins later, would wait for ever if nothing were written for it.
+#[test]
+fn detached_caller_after_a_failed_write_is_answered_by_another_write() {
+    for (waits_first, number, wait_ms) in [(false, 1, 60_000), (false, 2, 60_000), (false, 2, 1_000), (true, 1, 60_000)] {
+        let mut world = World::pulling(writing());
+        let (first, _) = world.ask(EnsureImage { detach: !waits_first, ..detached("a:1", 1) });
+        world.give(Input::StandingPullsKept { error: Some("disk full".to_owned()) });
+        assert_eq!(world.answers_to(first).len(), usize::from(!waits_first));
+        let (again, effects) = world.ask(EnsureImage { wait_ms: Some(wait_ms), ..detached("a:1", number) });
+        assert_eq!(names(&effects), ["KeepStandingPulls"], "{waits_first} {number} {wait_ms}");
+        assert_eq!(names(&world.give(Input::StandingPullsKept { error: None })), ["Answer"]);
+        let answer = world.answer_to(again);
+        assert!(answer.stands && answer.standing_pull == Some(id(1)), "{answer:?}");
+    }
+}
+
 fn detached(image: &str, number: u8) -> EnsureImage {
     EnsureImage { detach: true, ..named(image, number) }
 }
