@@ -39,6 +39,8 @@ impl Coordinator {
         fleet.reached.clear();
         fleet.until = RegistryStage::Manifest;
         fleet.answer_by = None;
+        // A flight that left the budget's queue does not wait for the budget any more.
+        fleet.budget_wait = None;
         fleet.begin_waiting(now.monotonic);
         self.alarms.clear(Alarm::Manifest(id));
         self.request_clearance(now, id, effects);

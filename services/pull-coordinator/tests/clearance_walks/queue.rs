@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use contract::messages::backoff_tracker::Clearance;
+use contract::messages::backoff_tracker::{Clearance, Refusal};
 use contract::messages::pull_coordinator::OutcomeKind;
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, PermitId};
@@ -120,6 +120,27 @@ fn budget_wait_beyond_the_limit_is_refused_at_once() {
     assert_eq!(names(&effects), ["Cancel", "Release", "Withdraw", "Record"]);
     world.settle(effects);
     assert_eq!(world.answer_to(request).next_attempt_ms, Some(10_001));
+}
+
+#[test]
+fn caller_that_left_the_budgets_queue_is_refused_for_what_it_waits_for_now() {
+    let unconfirmed = Some(Refusal { unconfirmed: true, ..refusal() });
+    let undecided = "no clearance within 10s: still waiting for the result of another node's attempt";
+    for (held, class, cause) in [(unconfirmed, FailureClass::NotFound, "gone"), (None, FailureClass::Unknown, undecided)] {
+        let (mut world, request) = allowed(granted());
+        let effects = world.give(queued(Some(6_000)));
+        world.settle(effects);
+        let effects = world.clearance(FLIGHT, Some(Clearance::Waiting { held: None }));
+        assert_eq!(names(&effects), ["Cancel", "Release", "RequestClearance"], "it leaves the queue");
+        for _ in 0..10 {
+            world.clearance(FLIGHT, Some(Clearance::Waiting { held: held.clone() }));
+            let effects = world.let_pass(1_000);
+            world.settle(effects);
+        }
+        let answer = world.answer_to(request);
+        assert_eq!((answer.outcome, answer.class), (OutcomeKind::Backoff, Some(class)));
+        assert_eq!(answer.message, format!("Back-off pulling image \"a:1\": ErrImagePull: {cause}"));
+    }
 }
 
 #[test]
