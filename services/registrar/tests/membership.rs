@@ -5,6 +5,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::DEADLINES;
 use contract::messages::registrar::{FleetDigest, Place, ReportAlive};
 use proptest::prelude::*;
 use registrar::core::{Answer, Call, Effect, Input, Looked, Reply};
@@ -173,6 +174,24 @@ fn registrar_that_learns_of_another_holder_steps_down_at_once() {
     assert_eq!(agent.step(world.now, Input::Looked(Duration::ZERO, other.clone())), [], "the look-up began before its last renewal");
     assert_eq!(agent.step(world.now, Input::Looked(world.now, other)), [Effect::StepDown]);
     assert_eq!(agent.step(world.now, list), [Effect::Reply(Reply::NotRegistrar)]);
+}
+
+/// Without this, the only agent of a fleet would never ask again: it knows a digest, and nobody else publishes one.
+#[test]
+fn agent_asks_again_for_a_lease_that_came_after_its_term() {
+    let mut world = World::of(1, 6);
+    world.run(5);
+    let agent = world.agents[0].as_mut().unwrap();
+    agent.step(world.now, Input::Looked(world.now, Looked::Holder("other".parse().unwrap())));
+    let asked = world.now + DEADLINES.registrar_lease + Duration::from_secs(2);
+    let effects = agent.step(asked, Input::Tick);
+    assert!(effects.contains(&Effect::TryLease), "no digest came: {effects:?}");
+    // The agent is suspended until the term is over.
+    let late = asked + DEADLINES.registrar_lease;
+    let effects = agent.step(late, Input::Asked(asked, Answer::Held { epoch: 9 }));
+    assert!(effects.contains(&Effect::GiveBack(9)), "{effects:?}");
+    let effects = agent.step(late + Duration::from_secs(6), Input::Tick);
+    assert!(effects.contains(&Effect::TryLease), "{effects:?}");
 }
 
 #[test]

@@ -209,10 +209,11 @@ impl Membership {
     fn lease_answered(&mut self, now: Duration, asked: Duration, answer: Answer, effects: &mut Vec<Effect>) {
         self.lease(now, lease::Input::Answered { asked, answer }, effects);
         match answer {
-            Answer::Held { .. } => {}
+            Answer::Held { .. } if self.leading.is_some() || self.try_at.is_some() => {}
             Answer::Taken => self.await_digests(now),
-            Answer::Unknown if self.leading.is_none() => self.try_at = Some(now + self.jittered(DEADLINES.digest_every)),
-            Answer::Unknown => {}
+            Answer::Unknown if self.leading.is_some() => {}
+            // No answer, or one that came too late for the lease to count.
+            Answer::Held { .. } | Answer::Unknown => self.try_at = Some(now + self.jittered(DEADLINES.digest_every)),
         }
     }
 
