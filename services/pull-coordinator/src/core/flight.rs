@@ -8,6 +8,7 @@ use contract::messages::backoff_tracker::{LocalKey, Refusal};
 use contract::{AttemptId, ClearanceId, FailureClass, PermitId, Stage, Target, TraceContext};
 use image::{Platform, Reference};
 
+use super::outcomes;
 use super::step::{PulledFacts, RequestId};
 
 /// A standing pull that keeps waiting for the same cause repeats its event this often. A new subscriber of events learns of all waiting
@@ -226,7 +227,7 @@ fn aged(now: Duration, (refusal, received_at): &(Refusal, Duration)) -> Refusal 
     let age = super::request::milliseconds(now.saturating_sub(*received_at));
     Refusal {
         next_attempt_ms: refusal.next_attempt_ms.saturating_sub(age),
-        learned_ms_ago: refusal.learned_ms_ago + age,
+        learned_ms_ago: if outcomes::is_of_an_attempt(refusal) { refusal.learned_ms_ago.saturating_add(age) } else { 0 },
         ..refusal.clone()
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn backed_off(request: &Request, refusal: Refusal) -> (PullOutcome, F
         message: kubelet_messages::back_off(&request.ask.image, Some(&refusal.cause)),
         class: Some(refusal.class),
         next_attempt_ms: Some(refusal.next_attempt_ms),
-        learned_ms_ago: known(&refusal).then_some(refusal.learned_ms_ago),
+        learned_ms_ago: is_of_an_attempt(&refusal).then_some(refusal.learned_ms_ago),
         learned_by: refusal.learned_by.map(String::from),
         learned_trace_id: refusal.learned_trace.map(|trace| trace.trace_id_hex()),
         ..request.outcome(OutcomeKind::Backoff)
@@ -104,7 +104,7 @@ pub(super) fn backoff_fact(request: &Request, refusal: &Refusal) -> Fact {
         class: Some(refusal.class),
         next_attempt_ms: Some(refusal.next_attempt_ms),
         learned_by: refusal.learned_by.clone(),
-        learned_ms_ago: known(refusal).then_some(refusal.learned_ms_ago),
+        learned_ms_ago: is_of_an_attempt(refusal).then_some(refusal.learned_ms_ago),
         learned_trace: refusal.learned_trace,
         entry: refusal.entry.clone(),
         ..EventFields::default()
@@ -128,7 +128,7 @@ pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_
 }
 
 /// Whether the refusal comes from a failed attempt. It does not if a caller only waited in vain for clearance or the budget.
-fn known(refusal: &Refusal) -> bool {
+pub(super) fn is_of_an_attempt(refusal: &Refusal) -> bool {
     refusal.learned_by.is_some() || refusal.learned_trace.is_some() || refusal.learned_ms_ago > 0
 }
 

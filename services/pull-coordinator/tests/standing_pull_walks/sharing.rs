@@ -46,6 +46,20 @@ fn fleet_decides_when_a_standing_pull_goes_on() {
     assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Pulled);
 }
 
+#[test]
+fn standing_pull_names_the_time_of_an_attempt_alone() {
+    let by_no_attempt = Refusal { learned_by: None, learned_trace: None, learned_ms_ago: 0, ..refusal() };
+    let own_attempt = Refusal { learned_by: None, learned_ms_ago: 0, ..refusal() };
+    for (held, learned_ms_ago) in [(by_no_attempt, None), (own_attempt, Some(3_000)), (refusal(), Some(5_000))] {
+        let mut world = World::pulling(sharing());
+        let (_, effects) = world.ask_until_clearance(named("a:1", 1));
+        let effects = world.clearance(flight_of(&effects), Some(Clearance::Refused(held)));
+        world.settle(effects);
+        world.pass(3_000);
+        assert_eq!(world.core.standing_pulls(world.now)[0].learned_ms_ago, learned_ms_ago);
+    }
+}
+
 /// After a suspension the node's tracker may not answer in time, which counts as clearance. When the attempt fails, the standing pull asks
 /// the tracker at once: another node's success may have closed the entry meanwhile.
 #[test]

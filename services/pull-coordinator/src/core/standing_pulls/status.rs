@@ -9,6 +9,7 @@ use super::StandingPull;
 use crate::core::coordinator::Coordinator;
 use crate::core::flight::{FleetState, Flight, FlightStage};
 use crate::core::kubelet_messages;
+use crate::core::outcomes;
 use crate::core::request::{Stage, milliseconds};
 
 impl Coordinator {
@@ -75,12 +76,13 @@ fn with_wait_cause(now: Now, status: StandingPullStatus, stage: &FlightStage, fl
 
 /// The status of a standing pull for which clearance is withheld.
 fn with_refusal(status: StandingPullStatus, refusal: Refusal) -> StandingPullStatus {
+    let learned_ms_ago = outcomes::is_of_an_attempt(&refusal).then_some(refusal.learned_ms_ago);
     StandingPullStatus {
         cause: refusal.cause,
         class: Some(refusal.class),
         next_attempt_ms: Some(refusal.next_attempt_ms),
         learned_by: refusal.learned_by.map(String::from),
-        learned_ms_ago: Some(refusal.learned_ms_ago),
+        learned_ms_ago,
         learned_trace_id: refusal.learned_trace.map(|trace| trace.trace_id_hex()),
         ..status
     }
