@@ -81,6 +81,15 @@ pub(crate) struct FlightWork {
     pub(crate) times: Times,
 }
 
+impl FlightWork {
+    /// Cancels all of it, and counts the wait for clearance that has ended.
+    pub(crate) fn cancel(self, now: Now, instruments: &Instruments) {
+        let Self { work, watches, mut times, .. } = self;
+        times.count_end(now, instruments);
+        work.into_iter().chain(watches).for_each(PendingHandle::cancel);
+    }
+}
+
 impl PullCoordinator {
     /// A coordinator that pulls as kubelet does; [`PullCoordinator::with`] adds the rest.
     #[must_use]

@@ -96,21 +96,41 @@ mod tests {
     use metrics::{Readings, samples};
 
     use super::*;
+    use crate::actor::FlightWork;
 
-    #[test]
-    fn wait_for_clearance_is_counted_once() {
-        let (instruments, trace) = (Instruments::default(), TraceContext::root(&mut Random::seeded(1)));
-        let at = |seconds| Now::default().after(Duration::from_secs(seconds));
-        let mut times = Times { clearance: Clearance::Asked(at(1).monotonic, trace), attempt: None };
-        times.count_end(at(4), &instruments);
-        times.count_end(at(9), &instruments);
-        Times { clearance: Clearance::Given, attempt: None }.count_end(at(9), &instruments);
+    fn at(seconds: u64) -> Now {
+        Now::default().after(Duration::from_secs(seconds))
+    }
+
+    /// A flight that has waited for clearance since the first second.
+    fn asked() -> Times {
+        Times { clearance: Clearance::Asked(at(1).monotonic, TraceContext::root(&mut Random::seeded(1))), attempt: None }
+    }
+
+    /// How many waits for clearance were counted, and their seconds.
+    fn waits(instruments: &Instruments) -> (Option<f64>, Option<f64>) {
         let text = instruments.text(Readings::default());
         let of_clearance = |name: &str| {
             let mut found = samples(&text).filter(|sample| sample.name == name && sample.label("cause") == Some("clearance"));
             found.next().map(|sample| sample.value)
         };
-        assert_eq!(of_clearance("fleetpull_wait_duration_seconds_count"), Some(1.0));
-        assert_eq!(of_clearance("fleetpull_wait_duration_seconds_sum"), Some(3.0));
+        (of_clearance("fleetpull_wait_duration_seconds_count"), of_clearance("fleetpull_wait_duration_seconds_sum"))
+    }
+
+    #[test]
+    fn wait_for_clearance_is_counted_once() {
+        let (instruments, mut times) = (Instruments::default(), asked());
+        times.count_end(at(4), &instruments);
+        times.count_end(at(9), &instruments);
+        Times { clearance: Clearance::Given, attempt: None }.count_end(at(9), &instruments);
+        assert_eq!(waits(&instruments), (Some(1.0), Some(3.0)));
+    }
+
+    #[test]
+    fn wait_for_clearance_that_is_cancelled_is_counted() {
+        let instruments = Instruments::default();
+        FlightWork { times: asked(), ..FlightWork::default() }.cancel(at(4), &instruments);
+        FlightWork::default().cancel(at(9), &instruments);
+        assert_eq!(waits(&instruments), (Some(1.0), Some(3.0)));
     }
 }

@@ -9,7 +9,7 @@ use contract::{DEADLINES, PermitId, Stage};
 use runtimes::{Progress, PullRequest};
 use tracing::Instrument as _;
 
-use crate::actor::{FlightWork, PullCoordinator};
+use crate::actor::PullCoordinator;
 use crate::core::{Failure, FlightId, Input, PulledFacts};
 use crate::manifest_check::ManifestCheck;
 use crate::runtime_results::{pull_failure, pulled_facts, too_long};
@@ -50,9 +50,8 @@ impl PullCoordinator {
 
     pub(crate) fn cancel(&mut self, flight: FlightId) {
         self.at_runtime.remove(&flight);
-        let FlightWork { work, watches, .. } = self.flights.remove(&flight).unwrap_or_default();
-        for under_way in work.into_iter().chain(watches) {
-            under_way.cancel();
+        if let Some(under_way) = self.flights.remove(&flight) {
+            under_way.cancel(self.clock.now(), &self.instruments);
         }
     }
 
