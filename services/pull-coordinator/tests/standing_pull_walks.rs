@@ -145,9 +145,13 @@ fn caller_that_disconnects_leaves_the_standing_pull() {
     assert_eq!(names(&world.give(Input::TimeOver { request: hasty })), ["Answer"]);
     let answer = world.answer_to(hasty);
     assert_eq!((answer.timed_out, answer.standing_pull), (true, Some(id(1))));
+    assert_eq!(answer.message, "not there within 1s: the time given with --timeout is over");
     let status = world.core.standing_pulls(world.now).remove(0);
     assert_eq!((status.callers, status.attempts), (0, 1));
     assert_eq!(world.give(Input::TimeOver { request: hasty }), []);
+    let (patient, _) = world.ask(EnsureImage { timeout_ms: Some(2_500), ..named("a:1", 1) });
+    world.give(Input::TimeOver { request: patient });
+    assert_eq!(world.answer_to(patient).message, "not there within 2.5s: the time given with --timeout is over");
 }
 
 fn cancel(number: u8) -> Input {

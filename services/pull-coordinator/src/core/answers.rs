@@ -47,7 +47,7 @@ impl Coordinator {
         if let Stage::Ending { .. } = stage {
             return;
         }
-        let mut outcome = outcomes::time_over(&request.ask);
+        let mut outcome = outcomes::time_over(request.ask.timeout_ms);
         outcome.trace_id = request.trace.trace_id_hex();
         outcome.waiting_ms = milliseconds(request.waited(now));
         // The flight ends before the answer, so that an answered caller never sees its flight.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{AttemptFailure, Refusal};
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
+use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
 use contract::{EventDetails, EventReason, FailureClass, Reason};
 
 use super::kubelet_messages;
@@ -141,8 +141,8 @@ pub(super) fn no_room(request: &Request, free: u64, keep: u64) -> (PullOutcome, 
 }
 
 /// The caller's time-out is over.
-pub(super) fn time_over(ask: &EnsureImage) -> PullOutcome {
-    let limit = Duration::from_millis(ask.timeout_ms.unwrap_or_default());
+pub(super) fn time_over(timeout_ms: Option<u64>) -> PullOutcome {
+    let limit = Duration::from_millis(timeout_ms.unwrap_or_default());
     PullOutcome {
         outcome: OutcomeKind::Failed,
         timed_out: true,

@@ -36,8 +36,8 @@ pub(super) struct StandingPulls {
     changes: u64,
     /// The standing pull of each run.
     runs: BTreeMap<RequestId, StandingPullId>,
-    /// The standing pull that each caller waits for.
-    callers: BTreeMap<RequestId, StandingPullId>,
+    /// The standing pull that each caller waits for, and the caller's own time-out in milliseconds.
+    callers: BTreeMap<RequestId, (StandingPullId, Option<u64>)>,
     last_run: u64,
     /// How many writes to disk have begun.
     writings: u64,
@@ -100,7 +100,7 @@ impl StandingPulls {
 
     pub(super) fn assert_bounds(&self) {
         debug_assert!(self.standing.len() <= STANDING_PULLS_MAX, "standing pulls are bounded");
-        debug_assert!(self.callers.values().all(|standing_pull| self.stands(*standing_pull)), "callers wait for what stands");
+        debug_assert!(self.callers.values().all(|(standing_pull, _)| self.stands(*standing_pull)), "callers wait for what stands");
         let runs = self.standing.iter().filter_map(|(standing_pull, standing)| Some((standing.run?, standing_pull)));
         debug_assert!(runs.clone().all(|(run, standing_pull)| self.runs.get(&run) == Some(standing_pull)), "a run is of its standing pull");
     }
@@ -147,7 +147,7 @@ impl Coordinator {
     ) {
         let asked = ask.standing_pull.unwrap_or_else(|| StandingPullId::random(&mut self.random));
         let id = if self.standing_pulls.standing.contains_key(&asked) { asked } else { self.same_detached(&ask).unwrap_or(asked) };
-        let detach = ask.detach;
+        let (detach, timeout_ms) = (ask.detach, ask.timeout_ms);
         let mut message = String::new();
         match self.standing_pulls.standing.get(&id) {
             Some(standing_pull) if id != asked => {
@@ -180,7 +180,7 @@ impl Coordinator {
             }
         }
         if !detach {
-            self.standing_pulls.callers.insert(caller, id);
+            self.standing_pulls.callers.insert(caller, (id, timeout_ms));
         } else if let Some(standing_pull) =
             self.standing_pulls.standing.get_mut(&id).filter(|standing_pull| !standing_pull.written && self.policy.writes_standing_pulls)
         {
@@ -348,7 +348,7 @@ impl Coordinator {
         self.standing_pulls.changes += 1;
         self.alarms.clear(Alarm::StandingPull(id));
         let waiting: Vec<RequestId> =
-            self.standing_pulls.callers.iter().filter(|(_, other)| **other == id).map(|(caller, _)| *caller).collect();
+            self.standing_pulls.callers.iter().filter(|(_, (other, _))| *other == id).map(|(caller, _)| *caller).collect();
         if waiting.is_empty() && standing_pull.detached.is_empty() {
             self.standing_pulls.ended_without_caller.count(&outcome);
         }
@@ -362,13 +362,10 @@ impl Coordinator {
 
     /// Answers a caller whose time-out is over; the standing pull goes on.
     pub(super) fn leave_standing_pull(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
-        let Some(id) = self.standing_pulls.callers.remove(&caller) else { return };
+        let Some((id, timeout_ms)) = self.standing_pulls.callers.remove(&caller) else { return };
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
-        let outcome = PullOutcome {
-            standing_pull: Some(id),
-            trace_id: standing_pull.trace.trace_id_hex(),
-            ..outcomes::time_over(&standing_pull.ask)
-        };
+        let outcome =
+            PullOutcome { standing_pull: Some(id), trace_id: standing_pull.trace.trace_id_hex(), ..outcomes::time_over(timeout_ms) };
         effects.push(Effect::Answer { request: caller, outcome });
     }
 

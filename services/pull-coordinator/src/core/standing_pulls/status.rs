@@ -43,7 +43,7 @@ impl Coordinator {
             state,
             since_ms: now.wall_ms().saturating_sub(standing_pull.since_ms),
             left_ms: milliseconds(standing_pull.until.saturating_sub(now.monotonic)),
-            callers: u32::try_from(self.standing_pulls.callers.values().filter(|other| **other == id).count()).unwrap_or(u32::MAX),
+            callers: u32::try_from(self.standing_pulls.callers.values().filter(|(other, _)| *other == id).count()).unwrap_or(u32::MAX),
             attempts: standing_pull.attempts,
             cause: String::new(),
             class: None,
