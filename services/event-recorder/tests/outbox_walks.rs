@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::EventReason;
-use event_recorder::core::{Effect, Identity, Input, Recorder, RecorderPolicy, Recovered, Slot, StreamMark, StreamRead};
+use contract::{EventReason, MessageId, PullEvent, TraceContext};
+use event_recorder::core::{Effect, Identity, Input, Recorder, RecorderPolicy, Recovered, Slot, StreamMark, StreamRead, Token};
 use proptest::prelude::*;
 
 use self::world::{Weather, World};
@@ -130,14 +130,40 @@ fn events_beyond_the_queue_are_loaded_from_the_store() {
     assert_eq!(world.numbers(), (1..=5_000).collect::<Vec<_>>());
 }
 
+fn recorder_of(recovered: Recovered) -> Recorder {
+    let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
+    Recorder::new(identity, RecorderPolicy { max_bytes: ROOM, has_stream: true }, recovered, Now::default(), Random::seeded(1))
+}
+
+/// If a slow disk delays the answer, the caller asks again over another way, and both of its messages arrive.
+#[test]
+fn event_recorded_twice_is_stored_and_counted_once() {
+    let mut random = Random::seeded(9);
+    let mut event = |reason| {
+        let (id, trace) = (MessageId::random(&mut random), TraceContext::root(&mut random));
+        PullEvent { image: "a".to_owned(), ..PullEvent::new(id, 1, "n1".parse().unwrap(), reason, String::new(), trace) }
+    };
+    let (pulling, failed, folded) = (event(EventReason::Pulling), event(EventReason::Failed), event(EventReason::Failed));
+    let record = |token, event: &PullEvent| Input::Record { token: Token(token), event: Box::new(event.clone()) };
+    let (now, mut recorder) = (Now::default(), recorder_of(Recovered::default()));
+    let mut token = 0;
+    for event in [&pulling, &failed, &folded] {
+        let effects = recorder.step(now, record(token + 1, event));
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::Write(_))), "{effects:?}");
+        assert_eq!(recorder.step(now, record(token + 2, event)), [], "it is not written yet");
+        let effects = recorder.step(now, Input::Written(Ok(())));
+        assert_eq!(effects[..2], [Effect::Answer(Token(token + 1)), Effect::Answer(Token(token + 2))]);
+        assert_eq!(recorder.step(now, record(token + 3, event)), [Effect::Answer(Token(token + 3))]);
+        token += 3;
+    }
+    assert_eq!((recorder.counts().waiting, recorder.counts().folded_total), (2, 1));
+}
+
 #[test]
 fn event_that_the_store_cannot_read_is_dropped_and_deleted_there() {
     let slot = |number| Slot { number, bytes: 600, time_ms: 1, is_refusal: false };
-    let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
-    let policy = RecorderPolicy { max_bytes: ROOM, has_stream: true };
     let recovered = Recovered { next_number: 3, slots: vec![slot(1), slot(2)], ..Recovered::default() };
-    let now = Now::default();
-    let mut recorder = Recorder::new(identity, policy, recovered, now, Random::seeded(1));
+    let (now, mut recorder) = (Now::default(), recorder_of(recovered));
     recorder.step(now, Input::Tick);
     recorder.step(now, Input::Opened(Ok(StreamMark { created: "today".to_owned(), sequence: 0 })));
     let effects = recorder.step(now, Input::Read(Ok(StreamRead::default())));

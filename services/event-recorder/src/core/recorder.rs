@@ -8,7 +8,7 @@ mod delivering;
 mod loading;
 mod writing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub const WINDOW: usize = 256;
 const QUEUE_MOST: usize = 1_024;
 /// The pause after a failure of the stream or the store.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// How many of the newest recorded events are searched for a repeat: a caller without an answer in time records its event again.
+const REPEATS_WITHIN: usize = 256;
 /// Roughly the bytes that a store needs for an event besides its texts.
 pub const EVENT_OVERHEAD_BYTES: u64 = 512;
 
@@ -109,6 +111,8 @@ pub struct Recorder {
     policy: RecorderPolicy,
     random: Random,
     next_number: u64,
+    /// The ids of the newest recorded events.
+    newest: VecDeque<MessageId>,
     folds: Folds,
     outbox: Outbox,
     /// The next write, and the tokens to answer after it.
@@ -147,6 +151,7 @@ impl Recorder {
             policy,
             random,
             next_number: next_number.max(1),
+            newest: VecDeque::new(),
             folds: Folds::default(),
             unloaded_after: (!slots.is_empty()).then_some(0),
             outbox: Outbox::of(slots),
@@ -180,7 +185,7 @@ impl Recorder {
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
-            Input::Record { token, event } => self.record(now, token, *event),
+            Input::Record { token, event } => self.record(now, token, *event, &mut effects),
             Input::Flush { token } => self.flushes.push(token),
             Input::Written(result) => self.written(now, result, &mut effects),
             Input::Loaded(result) => self.loaded(now, result),
@@ -225,7 +230,14 @@ impl Recorder {
         }
     }
 
-    fn record(&mut self, now: Now, token: Token, event: PullEvent) {
+    fn record(&mut self, now: Now, token: Token, event: PullEvent, effects: &mut Vec<Effect>) {
+        if self.newest.contains(&event.id) {
+            return self.recorded_again(token, effects);
+        }
+        if self.newest.len() == REPEATS_WITHIN {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(event.id);
         let mut released = Vec::new();
         let folded = self.folds.take(now.monotonic, event, &mut released);
         self.store_released(released);
@@ -238,6 +250,15 @@ impl Recorder {
             }
         }
         self.waiting.push(token);
+    }
+
+    /// Answers the repeat of a recording, not before the event is written.
+    fn recorded_again(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        match &mut self.writing {
+            _ if !self.batch.is_empty() => self.waiting.push(token),
+            Some((_, waiting)) => waiting.push(token),
+            None => effects.push(Effect::Answer(token)),
+        }
     }
 
     fn release_folds(&mut self, now: Now) {
