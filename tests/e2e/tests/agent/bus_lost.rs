@@ -72,7 +72,7 @@ fn a_pause_at_one_agent_without_a_bus_holds_everywhere_when_the_bus_is_back() {
     server.kill();
     agents.iter().for_each(|agent| drop(agent.until_state("it has seen that", is_alone)));
     let paused_here = agents[0].asked(&["backoff", "pause", "--registry", "r.example", "-o", "json"]).expect(0);
-    assert!(paused_here.stderr.contains("only n1 has it"), "{paused_here}");
+    assert!(paused_here.stderr.contains("only n1 has the pause"), "{paused_here}");
     agents[0].asked(&["backoff", "resume", "--registry", "ended.example"]).expect(0);
     assert_eq!((paused(&agents[0]), paused(&agents[1])), (vec!["r.example".into()], vec!["ended.example".into()]));
     server.restart();

@@ -98,7 +98,7 @@ fn figures_equal_the_answers_to_callers_and_the_registrys_counts() {
     let of_one = fleet.rows(&["report", "--since", "1h", "--node", "n2", "--top", "1"], 0);
     assert_eq!(row(&of_one, "pulls", "outcome", "pulled")["count"], 1);
     let text = fleet.run(&["report"]).expect(0);
-    assert!(text.stdout.contains(&format!("the fleet made {failing}")) && text.stdout.contains(&image), "{text}");
+    assert!(text.stdout.contains(&format!("failing attempts: {failing}, ")) && text.stdout.contains(&image), "{text}");
     let before = fleet.run(&["report", "--since", "2h", "--until", "1h"]).expect(0);
     assert_eq!((before.stdout.as_str(), before.stderr.contains("no events in this time")), ("", true), "{before}");
 }
