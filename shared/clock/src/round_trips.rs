@@ -11,6 +11,10 @@ const LAST: usize = 3;
 pub struct RoundTrips {
     last: [Duration; LAST],
     next: usize,
+    /// How long an answer is expected to take before answers were seen.
+    expected: Duration,
+    /// How many answers were recorded, up to [`LAST`].
+    count: usize,
     /// When an answer was last recorded.
     seen: Option<Duration>,
 }
@@ -19,7 +23,7 @@ impl RoundTrips {
     /// Expects each answer to take this long until answers were seen.
     #[must_use]
     pub fn expected(took: Duration) -> Self {
-        Self { last: [took; LAST], next: 0, seen: None }
+        Self { last: [took; LAST], next: 0, expected: took, count: 0, seen: None }
     }
 
     /// Records an answer to a question asked at `asked`; returns how long it took.
@@ -34,6 +38,7 @@ impl RoundTrips {
             }
         }
         self.seen = Some(now);
+        self.count = (self.count + 1).min(LAST);
         took
     }
 
@@ -47,6 +52,12 @@ impl RoundTrips {
     #[must_use]
     pub fn usual(&self) -> Duration {
         self.last.into_iter().min().unwrap_or_default()
+    }
+
+    /// The usual time, but no longer than expected until enough answers were seen: the first of them may have been held up.
+    #[must_use]
+    pub fn usual_at_best(&self) -> Duration {
+        if self.count < LAST { self.usual().min(self.expected) } else { self.usual() }
     }
 
     /// The time-out of an answer: twice the usual time, within these limits.
@@ -85,6 +96,17 @@ mod tests {
             }
             assert_eq!((trips.usual(), trips.within(ms(250), ms(2_000))), (usual, within), "{took:?}");
         }
+    }
+
+    #[test]
+    fn the_first_answers_may_have_been_held_up() {
+        let mut trips = RoundTrips::expected(ms(50));
+        for (number, at_best) in [(1, 50), (2, 50), (3, 900), (4, 900)] {
+            trips.saw(ms(number * 1_000), ms(number * 1_000 - 900));
+            assert_eq!((trips.usual(), trips.usual_at_best()), (ms(900), ms(at_best)), "{number}");
+        }
+        trips.saw(ms(5_020), ms(5_000));
+        assert_eq!(trips.usual_at_best(), ms(20));
     }
 
     #[test]

@@ -27,6 +27,8 @@ impl BudgetClient {
         call: &BudgetRequest,
         reply: BudgetReply,
     ) -> Vec<Wanted> {
+        // What was usual before this answer: the first one alone may have been held up.
+        let usual = self.round_trips.usual();
         self.round_trips.saw(now, asked);
         if (now > asked + self.counts() || asked > now) && !matches!(reply, BudgetReply::Granted(BudgetAnswer::Queued { .. })) {
             // The leader may have taken the permit back by now. An answer this late does not count, unless it is `Queued`.
@@ -34,7 +36,7 @@ impl BudgetClient {
         }
         let mut wanted = Vec::new();
         match (call, reply) {
-            (BudgetRequest::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, ask.permit, answer, &mut wanted),
+            (BudgetRequest::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, usual, ask.permit, answer, &mut wanted),
             (BudgetRequest::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
             (BudgetRequest::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
                 if self.accept(now, asked, epoch) {
@@ -84,7 +86,15 @@ impl BudgetClient {
         epoch < self.fence.0 && now < self.fence.1 + 2 * DEADLINES.leader_lease && self.planted_bug != Some(PlantedBug::NoFence)
     }
 
-    pub(super) fn answered(&mut self, now: Duration, asked: Duration, permit: PermitId, answer: BudgetAnswer, wanted: &mut Vec<Wanted>) {
+    fn answered(
+        &mut self,
+        now: Duration,
+        asked: Duration,
+        usual: Duration,
+        permit: PermitId,
+        answer: BudgetAnswer,
+        wanted: &mut Vec<Wanted>,
+    ) {
         let epoch = match &answer {
             BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
             BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => 0,
@@ -103,7 +113,7 @@ impl BudgetClient {
                 self.informed_epoch = epoch;
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(DEADLINES.budget_permit_lease);
-                let is_late = took > self.round_trips.usual() + HELD_UP;
+                let is_late = took > usual + HELD_UP;
                 let late = self.claims.change_waiting(permit, |claim| {
                     let late = claim.late;
                     if is_late && late < LATE_GRANTS {

@@ -14,7 +14,7 @@ const LATE_TURNS: u8 = 3;
 impl Leader {
     /// Whether a permit that is fetched `after` its turn takes another one, so that late permits do not begin together.
     pub(super) fn takes_another_turn(&self, permit: &Permit, after: Duration) -> bool {
-        permit.late < LATE_TURNS && after > self.fetches.usual() + HELD_UP
+        permit.late < LATE_TURNS && after > self.fetches.usual_at_best() + HELD_UP
     }
 
     /// A node that asks again for a granted permit has not begun, because the answer was lost. It takes a further turn of the rate, the
