@@ -166,9 +166,9 @@ impl Deadlines {
             relation("two looks at a granted clearance may be lost", times(self.clearance_watched_every, 3), self.clearance_lapses_after),
             relation("the tracker has asked the bus before a caller gives up", self.attempt_lease_answer.most, self.max_wait),
             relation("a failure is reported before its lease is over", times(self.unanswered_after, 2), self.attempt_lease),
-            relation("the next prober comes after an unconfirmed failure, not before", self.unanswered_after, self.unconfirmed_for),
+            relation("a hanging attempt is reported while one report still delays others", self.unanswered_after, self.unconfirmed_for),
             relation("an attempt begins well before its lease is over", times(self.attempt_lease_answer.most, 3), self.attempt_lease),
-            relation("a dead prober is replaced before its entry's nodes are alone", self.attempt_lease, times(self.bus_back_within, 2)),
+            relation("a node goes alone no sooner than known entries cease to count", self.bus_back_within, self.alone_after),
             relation("two renewals of a budget leader may be lost", times(self.leader_lease_renewed_every, 3), self.leader_lease),
             relation("a lease that is won late is still held", self.leader_lease_answer.most, self.leader_lease),
             relation("a campaign has time for four answers of a quick bus", times(self.leader_lease_answer.least, 4), self.campaign),
@@ -252,7 +252,7 @@ mod tests {
         let table = [
             (Deadlines { permit_renewed_every: s(11), ..DEADLINES }, "two renewals of a node's own permit may be lost"),
             (Deadlines { max_wait: ms(700), ..DEADLINES }, "the tracker has asked the bus before a caller gives up"),
-            (Deadlines { alone_after: s(12), ..DEADLINES }, "a dead leader is replaced before nodes go alone"),
+            (Deadlines { campaign: s(7), ..DEADLINES }, "a dead leader is replaced before nodes go alone"),
             (Deadlines { alive_for: s(29), ..DEADLINES }, "two reports that a node is alive may be lost"),
             (Deadlines { budget_asked_again: ms(5_001), ..DEADLINES }, "a waiting node keeps its place in the queue"),
         ];
