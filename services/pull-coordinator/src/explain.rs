@@ -10,6 +10,7 @@ use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
 
 use crate::core::bounds;
+use crate::core::outcomes::is_of_an_attempt;
 use crate::locality::Locality;
 use crate::outbound::Outbound;
 use crate::size_estimate;
@@ -90,11 +91,10 @@ fn explain_refusal(explanation: &mut Explanation, refusal: Refusal, entries: &[B
         explanation.binds = Some(entry.binds.clone()).filter(|binds| !binds.is_empty());
         explanation.probed_by = entry.probed_by.clone();
     }
-    let known = refusal.learned_by.is_some() || refusal.learned_trace.is_some();
+    explanation.learned_ms_ago = is_of_an_attempt(&refusal).then_some(refusal.learned_ms_ago);
     explanation.next_attempt_ms = Some(refusal.next_attempt_ms);
     explanation.class = Some(refusal.class);
     explanation.cause = (!refusal.cause.is_empty()).then_some(refusal.cause);
-    explanation.learned_ms_ago = known.then_some(refusal.learned_ms_ago);
     explanation.learned_by = refusal.learned_by.map(String::from);
     explanation.learned_trace_id = refusal.learned_trace.map(|trace| trace.trace_id_hex());
 }

@@ -13,7 +13,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::event_recorder::RecordEvent;
 use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit, ReportLimits};
-use contract::{ClearanceId, Command, DEADLINES, Envelope, Meta, PermitId, PullEvent, Target, TraceContext};
+use contract::{CallError, ClearanceId, Command, DEADLINES, Envelope, Meta, PermitId, PullEvent, Target, TraceContext};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
@@ -88,25 +88,24 @@ impl Outbound {
         peek: bool,
     ) -> impl Future<Output = BackoffAnswer> + use<> {
         let call = self.call(&self.neighbours.check, trace, CheckBackoff { key, peek, target }, ANSWER_WITHIN);
-        within(ANSWER_WITHIN, call).map(|answer| answer.unwrap_or(BackoffAnswer::Allowed))
+        call.map(|answer| answer.unwrap_or(BackoffAnswer::Allowed))
     }
 
     /// None: the tracker did not answer, or this node shares nothing.
     pub(crate) fn clearance(&self, trace: TraceContext, ask: RequestClearance) -> LocalBoxFuture<'static, Option<Clearance>> {
         let Some(fleet) = &self.fleet else { return ready(None).boxed_local() };
         let limit = Duration::from_millis(ask.patience_ms) + ANSWER_WITHIN;
-        let call = self.call(&fleet.clearance, trace, ask, limit);
-        async move { tokio::time::timeout(limit, call).await.unwrap_or_default() }.boxed_local()
+        self.call(&fleet.clearance, trace, ask, limit).boxed_local()
     }
 
     pub(crate) fn begin(&self, trace: TraceContext, begin: BeginAttempt) -> LocalBoxFuture<'static, ()> {
         let Some(mid_pull) = &self.mid_pull else { return ready(()).boxed_local() };
-        within(ANSWER_WITHIN, self.call(&mid_pull.begin, trace, begin, ANSWER_WITHIN)).map(|_| ()).boxed_local()
+        self.call(&mid_pull.begin, trace, begin, ANSWER_WITHIN).map(|_| ()).boxed_local()
     }
 
     pub(crate) fn limits(&self, trace: TraceContext, report: ReportLimits) -> LocalBoxFuture<'static, ()> {
         let Some(mid_pull) = &self.mid_pull else { return ready(()).boxed_local() };
-        within(ANSWER_WITHIN, self.call(&mid_pull.limits, trace, report, ANSWER_WITHIN)).map(|_| ()).boxed_local()
+        self.call(&mid_pull.limits, trace, report, ANSWER_WITHIN).map(|_| ()).boxed_local()
     }
 
     pub(crate) fn resolve(&self, trace: TraceContext, resolve: ResolveAttempt) -> LocalBoxFuture<'static, ()> {
@@ -126,8 +125,7 @@ impl Outbound {
     }
 
     pub(crate) fn report(&self, trace: TraceContext, report: ReportAttempt) -> impl Future<Output = AttemptReported> + use<> {
-        let call = self.call(&self.neighbours.report, trace, report, ANSWER_WITHIN);
-        within(ANSWER_WITHIN, call).map(Option::unwrap_or_default)
+        self.call(&self.neighbours.report, trace, report, ANSWER_WITHIN).map(Option::unwrap_or_default)
     }
 
     /// Asks for a permit. If the throttler does not answer, it is asked once more for an immediate answer, because the whole node may have
@@ -145,20 +143,17 @@ impl Outbound {
         let call = self.call(&self.neighbours.acquire, trace, acquire, limit);
         let ask_again = move || {
             let call = outbound.call(&outbound.neighbours.acquire, trace, immediate, ANSWER_WITHIN);
-            within(ANSWER_WITHIN, call)
-                .map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: DEADLINES.permit_lease.as_millis() as u64 }))
-                .boxed_local()
+            call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: DEADLINES.permit_lease.as_millis() as u64 })).boxed_local()
         };
-        within(limit, call).then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))
+        call.then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))
     }
 
     pub(crate) fn release(&self, trace: TraceContext, permit: PermitId, feedback: RegistryFeedback) -> impl Future<Output = ()> + use<> {
         let RegistryFeedback { limits, served } = feedback;
-        let call = self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits, served }, ANSWER_WITHIN);
-        within(ANSWER_WITHIN, call).map(|_| ())
+        self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits, served }, ANSWER_WITHIN).map(|_| ())
     }
 
-    /// Ready when the event is stored. An event that is not stored (the image was present) needs no wait once the recorder of this process
+    /// Ready when the event is stored, or when the recorder does not answer. An event that is not stored (the image was present) needs no wait once the recorder of this process
     /// has it in its mailbox: none.
     pub(crate) fn record(&self, event: PullEvent) -> Option<impl Future<Output = ()> + use<>> {
         let meta = Meta::within(event.trace, &mut self.random.borrow_mut());
@@ -179,25 +174,16 @@ impl Outbound {
     }
 }
 
-/// The reply; none, and a warning in the log, if there is none. Uses `map`, because an `async` block would take the call's memory
-/// twice.
+/// The reply; none, and a warning in the log, if there is none. `timeout` limits the wait for the bus alone, so the whole call has a limit
+/// too: an actor of this process may never answer. Uses `map`, because an `async` block would take the call's memory twice.
 fn send<C: Command>(sender: &Sender<C>, envelope: Envelope<C>, timeout: Duration) -> impl Future<Output = Option<C::Reply>> + use<C> {
-    sender.call(envelope, timeout).map(|replied| {
-        replied
+    let limit = timeout + ANSWER_WITHIN;
+    tokio::time::timeout(limit, sender.call(envelope, timeout)).map(move |answered| {
+        answered
+            .unwrap_or(Err(CallError::TimedOut { timeout: limit }))
             .inspect_err(|error| {
                 tracing::warn!(service = C::SERVICE.name(), verb = C::VERB, %error, "a service did not answer; going on without it");
             })
             .ok()
-    })
-}
-
-/// Adds a time limit, because an actor of this process may never answer. The limit leaves `ANSWER_WITHIN` more than the bus's own
-/// time-out.
-fn within<T>(limit: Duration, call: impl Future<Output = Option<T>>) -> impl Future<Output = Option<T>> {
-    tokio::time::timeout(limit + ANSWER_WITHIN, call).map(|answered| {
-        answered.unwrap_or_else(|_| {
-            tracing::warn!("a service of this node hangs; going on without it");
-            None
-        })
     })
 }

@@ -93,7 +93,7 @@ impl PullCoordinator {
     }
 
     fn pull(&self, start: PullStart, progress: Progress) -> impl Future<Output = Result<PulledFacts, Failure>> + use<> {
-        let (runtime, outbound, limit) = (self.runtime.clone(), self.outbound.clone(), self.pull_timeout);
+        let (runtime, outbound, limit) = (self.runtime.clone(), self.outbound.clone(), self.pull_timeout.unwrap_or(Duration::MAX));
         let PullStart { permit, budget, request, begin, fleet_waits, .. } = start;
         let (trace, image) = (request.trace, request.reference.normalised().to_owned());
         async move {
@@ -109,17 +109,10 @@ impl PullCoordinator {
                     outbound.acquire(trace, permit, image.clone(), budget.clone()).await;
                 }
             };
-            let over = async {
-                match limit {
-                    Some(limit) => tokio::time::sleep(limit).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 pulled = pull => pulled.map(pulled_facts).map_err(pull_failure),
-                () = over => Err(too_long(limit.unwrap_or_default())),
-                () = accompany => Err(too_long(Duration::ZERO)),
+                _ = tokio::time::timeout(limit, accompany) => Err(too_long(limit)),
             }
         }
     }

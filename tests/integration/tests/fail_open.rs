@@ -12,11 +12,11 @@ use actors::{Ask, Delivery, Sender, Wiring};
 use bus::memory::MemoryBus;
 use bus::{Messaging as _, Subscription};
 use clock::{Clock, Random};
-use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
+use contract::messages::pull_coordinator::{EnsureImage, ExplainImage, OutcomeKind, PullOutcome, PullPolicy};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, Meta, Reason};
 use integration::{ask, paused};
-use pull_coordinator::{Neighbours, PullCoordinator};
+use pull_coordinator::{Extras, FleetNeighbours, Locality, Neighbours, PullCoordinator, Sharing};
 use runtimes::PullFailure;
 use runtimes::scripted::ScriptedRuntime;
 
@@ -104,13 +104,43 @@ fn hanging_services_in_process_delay_a_pull_for_a_bounded_time() {
             report: Sender::local(wiring.clone(), hangs.clone().recipient()),
             acquire: Sender::local(wiring.clone(), hangs.clone().recipient()),
             release: Sender::local(wiring.clone(), hangs.clone().recipient()),
-            record: Sender::remote(wiring),
+            record: Sender::local(wiring, hangs.recipient()),
         };
         let coordinator = coordinator_with(neighbours, &ScriptedRuntime::new());
         let clock = Clock::simulated(Duration::ZERO);
         let outcome = ensure(&coordinator, ask("app:v1", PullPolicy::IfNotPresent)).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
-        // 4 s for the check, 14 s for the permit and 4 s for asking once more, 4 s for the report.
+        // 4 s for the check, 14 s for the permit and 4 s for asking once more during the 4 s for Pulling, 4 s for the report during Pulled.
         assert!(clock.now().monotonic < Duration::from_secs(27), "{:?}", clock.now().monotonic);
+    });
+}
+
+#[test]
+fn hanging_tracker_delays_an_explanation_for_a_bounded_time() {
+    paused(async {
+        let bus = MemoryBus::new(Clock::host());
+        let (hangs, wiring) = (Hangs.start(), wiring(&bus, Delivery::Local));
+        let neighbours = Neighbours {
+            check: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            report: Sender::remote(wiring.clone()),
+            acquire: Sender::remote(wiring.clone()),
+            release: Sender::remote(wiring.clone()),
+            record: Sender::remote(wiring.clone()),
+        };
+        let of_fleet = FleetNeighbours {
+            clearance: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            resolve: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            withdraw: Sender::local(wiring.clone(), hangs.clone().recipient()),
+            list: Sender::local(wiring, hangs.recipient()),
+        };
+        let sharing = Sharing { neighbours: of_fleet, locality: Locality::default(), max_wait: Duration::from_secs(10) };
+        let (runtime, clock) = (Arc::new(ScriptedRuntime::new()), Clock::simulated(Duration::ZERO));
+        let guard = actors::PanicGuard::of("pull-coordinator");
+        let coordinator = PullCoordinator::new("n1".parse().unwrap(), runtime, neighbours, clock.clone(), None, guard);
+        let coordinator = coordinator.with(Extras { sharing: Some(sharing), ..Extras::default() }).start();
+        let (meta, body) = (Meta::root(&mut Random::seeded(1)), ExplainImage { image: "app:v1".to_owned(), ..ExplainImage::default() });
+        coordinator.send(Ask(Envelope { meta, body })).await.unwrap().unwrap();
+        // 4 s each for the check and the list.
+        assert!(clock.now().monotonic < Duration::from_secs(9), "{:?}", clock.now().monotonic);
     });
 }

@@ -17,7 +17,7 @@ mod flight_view;
 mod flights;
 mod invariants;
 pub mod kubelet_messages;
-mod outcomes;
+pub(crate) mod outcomes;
 mod queries;
 mod registry_feedback;
 mod request;

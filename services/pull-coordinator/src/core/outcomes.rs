@@ -128,7 +128,7 @@ pub(super) fn throttled(request: &Request, waited: Duration, ahead: u64, budget_
 }
 
 /// Whether the refusal comes from a failed attempt. It does not if a caller only waited in vain for clearance or the budget.
-pub(super) fn is_of_an_attempt(refusal: &Refusal) -> bool {
+pub(crate) fn is_of_an_attempt(refusal: &Refusal) -> bool {
     refusal.learned_by.is_some() || refusal.learned_trace.is_some() || refusal.learned_ms_ago > 0
 }
 
