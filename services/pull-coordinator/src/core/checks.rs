@@ -50,6 +50,7 @@ impl Coordinator {
             fleet_decides: false,
             images_pulled_before: self.images_pulled,
             pulling_since: None,
+            throttled_recorded: false,
             events: VecDeque::new(),
             recording: false,
         };

@@ -63,8 +63,6 @@ pub(super) struct Flight {
     /// How many flights had pulled an image when the first caller asked.
     pub(super) images_pulled_before: u64,
     pub(super) queued_since: Now,
-    /// The event about the wait for a permit is recorded.
-    pub(super) throttled_recorded: bool,
     /// Its clearance and waits for the fleet; none if this node shares nothing.
     pub(super) fleet: Option<FleetState>,
     /// When it got its permit; kubelet counts the pull's time from here.
@@ -129,8 +127,8 @@ pub(super) struct FleetState {
     refusal_before: Option<(Refusal, Duration)>,
     /// The class, cause and time of the last event about why the flight waits.
     last_recorded: Option<(FailureClass, String, Duration)>,
-    /// The expected wait for the fleet's budget; none: the flight does not wait for the budget.
-    pub(super) budget_wait: Option<Duration>,
+    /// The expected wait for the fleet's budget, and when the throttler stated it; none: the flight does not wait for the budget.
+    pub(super) budget_wait: Option<(Duration, Duration)>,
     /// Since when it waits for the fleet.
     waiting_since: Option<Duration>,
     waited: Duration,

@@ -58,6 +58,7 @@ impl Coordinator {
         if has_clearance {
             self.note_pulling(now, caller, effects);
         }
+        self.refuse_for_budget(now, id, effects);
         self.callers_changed(now, id, effects);
         self.arm_patience(now, id);
     }
@@ -83,7 +84,6 @@ impl Coordinator {
             awaits_blob: false,
             images_pulled_before: request.images_pulled_before,
             queued_since: now,
-            throttled_recorded: false,
             fleet,
             turn_since: None,
         };
@@ -133,12 +133,11 @@ impl Coordinator {
 
     /// Records the wait for a permit once for each caller that was not refused.
     fn record_throttled(&mut self, now: Now, id: FlightId, ahead: u64, budget_wait: Option<Duration>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.throttled_recorded) else { return };
-        flight.throttled_recorded = true;
-        let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
-        for caller in flight.callers.clone() {
-            let Some(request) = self.requests.get(&caller) else { continue };
-            let fact = throttled(request, waited, ahead, budget_wait);
+        let callers = self.flights.get(&id).map(|flight| flight.callers.clone()).unwrap_or_default();
+        for caller in callers {
+            let Some(request) = self.requests.get_mut(&caller).filter(|request| !request.throttled_recorded) else { continue };
+            request.throttled_recorded = true;
+            let fact = throttled(request, request.waited(now), ahead, budget_wait);
             self.record(now, caller, fact, effects);
         }
     }

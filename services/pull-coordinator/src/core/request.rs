@@ -48,6 +48,8 @@ pub(super) struct Request {
     pub(super) images_pulled_before: u64,
     /// The time of its Pulling event, from which kubelet counts the waiting.
     pub(super) pulling_since: Option<Now>,
+    /// The event about the wait for a permit is recorded.
+    pub(super) throttled_recorded: bool,
     /// Events that wait until the one under way is recorded.
     pub(super) events: VecDeque<PullEvent>,
     pub(super) recording: bool,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy};
+use contract::messages::throttler::PermitAnswer;
 use pull_coordinator::core::Input;
 
 use super::{FLIGHT, waiting};
@@ -66,4 +67,24 @@ fn flight_left_with_backed_off_callers_follows_their_backoff_again() {
     assert_eq!(names(&effects), ["RequestClearance", "Answer"]);
     let asked = world.clearances_requested(FLIGHT).pop().unwrap().1;
     assert_eq!((asked.key.pod, asked.other_keys), (pod("refused"), vec![]));
+}
+
+#[test]
+fn caller_that_joins_is_refused_at_once_if_the_budget_is_known_to_take_longer() {
+    for (waited_ms, wait_ms, is_refused) in [(0, 10_001, true), (1_999, 12_000, true), (2_000, 12_000, false), (0, 10_000, false)] {
+        let mut world = World::pulling(sharing());
+        world.ask_until_clearance(standing("a:1"));
+        let effects = world.clearance(FLIGHT, granted());
+        world.settle(effects);
+        let answer = PermitAnswer::Queued { ahead: 0, budget_wait_ms: Some(wait_ms) };
+        let effects = world.give(Input::Permitted { flight: FLIGHT, answer });
+        world.settle(effects);
+        world.pass(waited_ms);
+        let (plain, effects) = world.ask_until_clearance(wanted("a:1", IfNotPresent));
+        world.settle(effects);
+        let outcomes: Vec<OutcomeKind> = world.answers_to(plain).iter().map(|answer| answer.outcome).collect();
+        let expected = if is_refused { vec![OutcomeKind::Backoff] } else { Vec::new() };
+        assert_eq!(outcomes, expected, "{wait_ms} ms, {waited_ms} ms ago");
+        assert_eq!(world.core.standing_pulls(world.now).len(), 1, "the standing pull goes on");
+    }
 }

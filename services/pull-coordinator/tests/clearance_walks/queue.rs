@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use contract::messages::backoff_tracker::{Clearance, Refusal};
-use contract::messages::pull_coordinator::OutcomeKind;
+use contract::messages::pull_coordinator::{OutcomeKind, PullPolicy};
 use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, PermitId};
 use pull_coordinator::core::{Effect, Input};
 
 use super::{FLIGHT, allowed};
-use crate::world::{granted, granted_for_all, names, present_image, refusal};
+use crate::world::{granted, granted_for_all, names, present_image, refusal, wanted};
 use EventReason::{BackOff, Pulling};
 
 fn queued(budget_wait_ms: Option<u64>) -> Input {
@@ -111,6 +111,23 @@ fn wait_for_the_node_is_unlimited_and_wait_for_the_budget_is_limited() {
         "Back-off pulling image \"a:1\": ErrImagePull: the fleet's budget for registry.example is used up: its turn comes in 6s"
     );
     assert_eq!(world.reasons_of(request), [Pulling, EventReason::Throttled, BackOff]);
+}
+
+#[test]
+fn caller_that_joins_a_queued_flight_gets_its_own_event_about_the_wait() {
+    let (mut world, first) = allowed(granted());
+    let effects = world.give(queued(None));
+    world.settle(effects);
+    world.pass(4_000);
+    let (second, effects) = world.ask_until_clearance(wanted("a:1", PullPolicy::IfNotPresent));
+    world.settle(effects);
+    world.pass(6_000);
+    let effects = world.give(queued(None));
+    world.settle(effects);
+    for (request, waited_ms) in [(first, 0), (second, 6_000)] {
+        assert_eq!(world.reasons_of(request), [Pulling, EventReason::Throttled]);
+        assert_eq!(world.events_of(request)[1].waiting_ms, Some(waited_ms));
+    }
 }
 
 #[test]

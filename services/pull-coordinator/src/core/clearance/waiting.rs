@@ -81,7 +81,7 @@ impl Coordinator {
     fn why_it_waits(&self, now: Now, id: FlightId) -> Refusal {
         let limit = self.policy.clearance_within.unwrap_or_default();
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Refusal::default() };
-        if let Some(wait) = fleet.budget_wait {
+        if let Some((wait, _)) = fleet.budget_wait {
             let cause = format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_budget(&fleet.target.view.registry, wait));
             return Refusal { class: FailureClass::RateLimited, cause, next_attempt_ms: milliseconds(wait), ..Refusal::default() };
         }
@@ -92,20 +92,28 @@ impl Coordinator {
         })
     }
 
-    /// Notes whether a flight waits for the fleet's budget. A caller that would wait longer than the policy allows is refused at once.
+    /// Notes whether a flight waits for the fleet's budget.
     pub(in crate::core) fn wait_for_budget(&mut self, now: Now, id: FlightId, wait: Option<Duration>, effects: &mut Vec<Effect>) {
         let Some(fleet) = self.flights.get_mut(&id).and_then(|flight| flight.fleet.as_mut()) else { return };
         match wait {
             None => fleet.stop_waiting(now.monotonic),
             Some(wait) => {
                 fleet.begin_waiting(now.monotonic);
-                fleet.budget_wait = Some(wait);
-                let refusal = self.why_it_waits(now, id);
-                for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| *left < wait) {
-                    self.refuse(now, caller, refusal.clone(), effects);
-                }
+                fleet.budget_wait = Some((wait, now.monotonic));
+                self.refuse_for_budget(now, id, effects);
             }
         }
         self.arm_patience(now, id);
+    }
+
+    /// Refuses at once the callers that would wait for the fleet's budget for longer than the policy allows.
+    pub(in crate::core) fn refuse_for_budget(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
+        let fleet = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref());
+        let Some((wait, stated_at)) = fleet.and_then(|fleet| fleet.budget_wait) else { return };
+        let wait_left = (stated_at + wait).saturating_sub(now.monotonic);
+        let refusal = self.why_it_waits(now, id);
+        for (caller, _) in self.patience_left(now, id).into_iter().filter(|(_, left)| *left < wait_left) {
+            self.refuse(now, caller, refusal.clone(), effects);
+        }
     }
 }

@@ -68,7 +68,7 @@ fn with_wait_cause(now: Now, status: StandingPullStatus, stage: &FlightStage, fl
     let awaits_clearance = *stage == FlightStage::AwaitingClearance;
     match (fleet.previous_refusal(now.monotonic), fleet.budget_wait) {
         (Some(refusal), _) if awaits_clearance => with_refusal(status, refusal),
-        (_, Some(wait)) => StandingPullStatus { cause: kubelet_messages::no_budget(&fleet.target.view.registry, wait), ..status },
+        (_, Some((wait, _))) => StandingPullStatus { cause: kubelet_messages::no_budget(&fleet.target.view.registry, wait), ..status },
         _ if awaits_clearance && fleet.answered => StandingPullStatus { cause: kubelet_messages::CLEARANCE_UNDECIDED.to_owned(), ..status },
         _ => status,
     }
