@@ -50,8 +50,8 @@ pub struct PullCoordinator {
     pub(crate) at_runtime: BTreeSet<FlightId>,
     pub(crate) locality: Option<Rc<Locality>>,
     pub(crate) standing_pulls: Option<StandingPullStoreRef>,
-    /// Senders to wake when the write with this number is over.
-    pub(crate) write_waiters: Vec<(u64, oneshot::Sender<()>)>,
+    /// Where to send the error, if any, of the write with this number.
+    pub(crate) write_waiters: Vec<(u64, oneshot::Sender<Option<String>>)>,
     /// The core's next alarm, on the monotonic clock.
     alarm: Option<(Duration, SpawnHandle)>,
     /// Calls under way: several for each flight, some of them for hours.

@@ -112,15 +112,19 @@ impl PullCoordinator {
     fn keep_standing_pulls(&mut self, standing_pulls: Vec<KeptStandingPull>, context: &mut Context<Self>) {
         let keep = keep(self.standing_pulls.clone(), standing_pulls);
         self.pending.spawn(context, keep, |error, coordinator, context| {
-            coordinator.feed(Input::StandingPullsKept { error }, context);
-            coordinator.standing_pulls_written();
+            coordinator.feed(Input::StandingPullsKept { error: error.clone() }, context);
+            coordinator.standing_pulls_written(error.as_ref());
         });
     }
 
-    fn standing_pulls_written(&mut self) {
-        let core = &self.core;
-        // A dropped sender wakes its receiver.
-        self.write_waiters.retain(|(writing, _)| !core.is_written(*writing));
+    fn standing_pulls_written(&mut self, error: Option<&String>) {
+        let waiters = std::mem::take(&mut self.write_waiters).into_iter();
+        let (over, waiting): (Vec<_>, Vec<_>) = waiters.partition(|(writing, _)| self.core.is_written(*writing));
+        self.write_waiters = waiting;
+        for (_, waiter) in over {
+            // There is no receiver if the caller is abandoned.
+            let _ = waiter.send(error.cloned());
+        }
     }
 
     /// The span of an attempt for others to link to. A failed attempt is always exported if there is an exporter, so it counts as sampled.
@@ -190,6 +194,6 @@ impl PullCoordinator {
 async fn keep(store: Option<StandingPullStoreRef>, standing_pulls: Vec<KeptStandingPull>) -> Option<String> {
     let store = store?;
     let error = tasks::blocking("keep-standing-pulls", move || store.keep(&standing_pulls)).await.err()?.to_string();
-    tracing::error!(error, "standing pulls cannot be written down; they end with this agent");
+    tracing::error!(error, "standing pulls cannot be written down; a restarted agent has those of the last write");
     Some(error)
 }

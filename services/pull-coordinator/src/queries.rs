@@ -9,13 +9,14 @@ use contract::messages::pull_coordinator::{
     CancelStandingPull, ExplainImage, Explanation, IMAGES_MOST, ImageList, LayerStatus, ListImages, ListPulls, ListStandingPulls,
     ListedImage, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus, StandingPullsCancelled,
 };
+use futures::future::OptionFuture;
 use image::Reference;
 use runtimes::StoredImage;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use crate::actor::PullCoordinator;
-use crate::core::{FlightView, Input};
+use crate::core::{FlightView, Input, kubelet_messages};
 use crate::explain::Asked;
 
 impl Handler<Ask<ListPulls>> for PullCoordinator {
@@ -68,10 +69,9 @@ impl Handler<Ask<CancelStandingPull>> for PullCoordinator {
             written
         });
         Box::pin(async move {
-            if let Some(written) = written {
-                let _ = written.await;
-            }
-            Ok(StandingPullsCancelled { cancelled })
+            // Without an answer the agent has ended, and so has this caller's wait.
+            let error = OptionFuture::from(written).await.and_then(|written| written.ok().flatten());
+            Ok(StandingPullsCancelled { cancelled, problem: error.as_deref().map(kubelet_messages::cancellation_not_kept) })
         })
     }
 }

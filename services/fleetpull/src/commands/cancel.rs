@@ -44,7 +44,13 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
                 selected.iter().filter(|(_, status)| status.standing_pull == id).map(|(node, _)| node.clone()).collect();
             for (node, answer) in client.ask_each(&holders, &CancelStandingPull { what: id.to_string(), by: by() }).await {
                 match answer {
-                    Ok(done) => done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms)),
+                    Ok(done) => {
+                        done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms));
+                        if let Some(problem) = done.problem {
+                            output::remark(&format!("{node}: {problem}"));
+                            exit = Exit::Failure;
+                        }
+                    }
                     Err(silence) => {
                         output::remark(&format!("{node}: {silence}"));
                         exit = Exit::Failure;

@@ -172,6 +172,18 @@ pub fn standing_pull_not_kept(error: &str) -> String {
     format!("the standing pull goes on, but not beyond a restart of the agent: {error}")
 }
 
+/// Not in kubelet: a detached caller's time is over before its standing pull is stored.
+#[must_use]
+pub fn standing_pull_not_kept_yet() -> String {
+    "the standing pull goes on, but its file is still being written: a restart of the agent may end it".to_owned()
+}
+
+/// Not in kubelet: standing pulls were cancelled, but that could not be stored.
+#[must_use]
+pub fn cancellation_not_kept(error: &str) -> String {
+    format!("the cancelled standing pulls begin again if the agent is restarted: {error}")
+}
+
 /// The reason and the message that kubelet derives from a runtime's error text.
 #[must_use]
 pub fn reason_of_pull_error(image: &str, error: &str) -> (Reason, String) {

@@ -73,6 +73,7 @@ impl StandingPulls {
     /// Removes an abandoned caller; its standing pull goes on.
     pub(super) fn abandon(&mut self, caller: RequestId) {
         self.callers.remove(&caller);
+        self.remove_detached(caller);
     }
 
     /// The span of the standing pull that a run is of.
@@ -362,7 +363,7 @@ impl Coordinator {
 
     /// Answers a caller whose time-out is over; the standing pull goes on.
     pub(super) fn leave_standing_pull(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
-        let Some((id, timeout_ms)) = self.standing_pulls.callers.remove(&caller) else { return };
+        let Some((id, timeout_ms)) = self.standing_pulls.callers.remove(&caller) else { return self.leave_write(caller, effects) };
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
         let outcome =
             PullOutcome { standing_pull: Some(id), trace_id: standing_pull.trace.trace_id_hex(), ..outcomes::time_over(timeout_ms) };

@@ -55,6 +55,21 @@ fn detached_caller_after_a_failed_write_is_answered_by_another_write() {
     }
 }
 
+#[test]
+fn detached_caller_waits_for_a_hanging_write_until_its_time_is_over() {
+    let mut world = World::pulling(writing());
+    let (late, _) = world.ask(EnsureImage { timeout_ms: Some(1_000), ..detached("a:1", 1) });
+    let (abandoned, _) = world.ask(detached("a:1", 1));
+    assert_eq!(names(&world.give(Input::TimeOver { request: late })), ["Answer"]);
+    let answer = world.answer_to(late);
+    assert!(answer.stands && answer.standing_pull == Some(id(1)), "{answer:?}");
+    assert!(answer.message.contains("its file is still being written"), "{answer:?}");
+    world.give(Input::CallerAbandoned { request: abandoned });
+    assert!(!world.core.is_pending(late) && !world.core.is_pending(abandoned));
+    assert_eq!(names(&world.give(Input::StandingPullsKept { error: None })), [""; 0]);
+    assert_eq!(world.core.standing_count(), 1, "it goes on");
+}
+
 fn detached(image: &str, number: u8) -> EnsureImage {
     EnsureImage { detach: true, ..named(image, number) }
 }

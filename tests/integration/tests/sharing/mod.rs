@@ -193,6 +193,23 @@ fn a_standing_pull_lives_through_a_restart_of_the_agent_and_of_its_command() {
 }
 
 #[test]
+fn answer_says_that_a_cancellation_could_not_be_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("state");
+    std::fs::create_dir(&folder).unwrap();
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        let node = Node::sharing(&runtime, &script, Some(&folder.join("standing-pulls.json")));
+        node.put(EnsureImage { detach: true, ..standing() }).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+        let cancelled = node.put(CancelStandingPull { what: IMAGE.to_owned(), by: String::new() }).await;
+        assert_eq!(cancelled.cancelled.len(), 1);
+        let problem = cancelled.problem.unwrap_or_default();
+        assert!(problem.starts_with("the cancelled standing pulls begin again if the agent is restarted: cannot create"), "{problem}");
+    });
+}
+
+#[test]
 fn standing_pulls_are_cancelled_by_id_and_by_image_however_spelled() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());

@@ -43,7 +43,10 @@ async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
     for id in job.standing_pulls.values() {
         for (node, answer) in job.client.ask_each(nodes, &CancelStandingPull { what: id.to_string(), by: by() }).await {
             match answer {
-                Ok(done) => withdrawn += done.cancelled.len(),
+                Ok(done) => {
+                    withdrawn += done.cancelled.len();
+                    done.problem.iter().for_each(|problem| output::remark(&format!("{node}: {problem}")));
+                }
                 Err(_) if silent.contains(&node) => {}
                 Err(_) => silent.push(node),
             }

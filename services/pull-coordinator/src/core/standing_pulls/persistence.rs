@@ -3,13 +3,24 @@
 use std::time::Duration;
 
 use clock::Now;
-use contract::TraceContext;
+use contract::{StandingPullId, TraceContext};
 
-use super::{STANDING_PULLS_MAX, stands, wait_of};
+use super::{STANDING_PULLS_MAX, StandingPulls, stands, wait_of};
 use crate::core::alarms::Alarm;
 use crate::core::coordinator::Coordinator;
 use crate::core::kubelet_messages;
-use crate::core::step::{Effect, KeptStandingPull};
+use crate::core::step::{Effect, KeptStandingPull, RequestId};
+
+impl StandingPulls {
+    /// Removes a detached caller that waits for a write; returns its standing pull.
+    pub(super) fn remove_detached(&mut self, caller: RequestId) -> Option<(StandingPullId, TraceContext)> {
+        self.standing.iter_mut().find_map(|(id, standing_pull)| {
+            let place = standing_pull.detached.iter().position(|(detached, _)| *detached == caller)?;
+            standing_pull.detached.remove(place);
+            Some((*id, standing_pull.trace))
+        })
+    }
+}
 
 impl Coordinator {
     /// Restores stored standing pulls for the rest of their time.
@@ -62,6 +73,13 @@ impl Coordinator {
             }
         }
         self.write_standing_pulls(effects);
+    }
+
+    /// Answers a detached caller whose time is over before the write is.
+    pub(super) fn leave_write(&mut self, caller: RequestId, effects: &mut Vec<Effect>) {
+        let Some((id, trace)) = self.standing_pulls.remove_detached(caller) else { return };
+        let outcome = stands(id, trace, kubelet_messages::standing_pull_not_kept_yet());
+        effects.push(Effect::Answer { request: caller, outcome });
     }
 
     /// The number of the write that will contain the present state; none if no write is under way.

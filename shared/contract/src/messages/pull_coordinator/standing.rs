@@ -105,4 +105,7 @@ impl Command for CancelStandingPull {
 pub struct StandingPullsCancelled {
     /// The cancelled ones; empty: nothing matched.
     pub cancelled: Vec<StandingPullStatus>,
+    /// Why they would begin again after a restart of the agent; none: they do not.
+    #[serde(default)]
+    pub problem: Option<String>,
 }
