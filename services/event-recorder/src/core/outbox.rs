@@ -1,6 +1,6 @@
 //! The stored events that the stream does not have yet. Only numbers and sizes are in memory, so that a full outbox takes little.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::step::Slot;
 
@@ -8,6 +8,8 @@ use super::step::Slot;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     slots: BTreeMap<u64, Slot>,
+    /// The numbers of the refusals, so that a full outbox is not searched for them at each event.
+    refusals: BTreeSet<u64>,
     bytes: u64,
 }
 
@@ -20,6 +22,9 @@ impl Outbox {
 
     pub(super) fn insert(&mut self, slot: Slot) {
         self.bytes += slot.bytes;
+        if slot.is_refusal {
+            self.refusals.insert(slot.number);
+        }
         if let Some(before) = self.slots.insert(slot.number, slot) {
             self.bytes -= before.bytes;
         }
@@ -27,6 +32,7 @@ impl Outbox {
 
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let removed = self.slots.remove(&number);
+        self.refusals.remove(&number);
         self.bytes -= removed.map_or(0, |slot| slot.bytes);
         removed.is_some()
     }
@@ -59,9 +65,7 @@ impl Outbox {
 
     /// The event to drop first: the oldest refusal, else the oldest event; never one for which `is_kept`.
     pub(super) fn first_to_drop(&self, is_kept: impl Fn(u64) -> bool) -> Option<u64> {
-        let mut may_go = self.slots.values().filter(|slot| !is_kept(slot.number));
-        let oldest = may_go.clone().next();
-        may_go.find(|slot| slot.is_refusal).or(oldest).map(|slot| slot.number)
+        self.refusals.iter().chain(self.slots.keys()).find(|number| !is_kept(**number)).copied()
     }
 }
 
@@ -84,6 +88,23 @@ mod tests {
         assert_eq!(dropped, [2, 4, 1]);
         assert_eq!((outbox.len(), outbox.bytes(), outbox.oldest_ms()), (1, 10, Some(300)));
         assert!(!outbox.remove(2), "it was removed before");
+    }
+
+    /// As the history of a node without a stream: it is always full, and its refusals were dropped long ago.
+    #[test]
+    fn full_outbox_is_not_searched_for_refusals() {
+        let mut outbox = Outbox::of((1..=100_000).map(|number| slot(number, false)).collect());
+        let asked = std::cell::Cell::new(0);
+        for number in 100_001..=101_000 {
+            let dropped = outbox.first_to_drop(|_| {
+                asked.set(asked.get() + 1);
+                false
+            });
+            assert_eq!(dropped, Some(number - 100_000));
+            outbox.remove(number - 100_000);
+            outbox.insert(slot(number, false));
+        }
+        assert_eq!(asked.get(), 1_000, "one event is looked at for each that is dropped");
     }
 
     #[test]

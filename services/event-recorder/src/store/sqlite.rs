@@ -167,17 +167,12 @@ impl OutboxStore for SqliteStore {
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
         let number = |event: &Arc<PullEvent>| event.sequence.as_ref().map_or(0, |sequence| sequence.number);
         let last = batch.put.iter().map(number).max().unwrap_or(0).max(self.last_number);
-        let ceiling = if last > self.ceiling { last + CEILING_STEP } else { self.ceiling };
-        let written = self.transact(batch, last, ceiling);
-        if written.is_err() {
-            self.remember_unstored(last);
+        let written = self.reserve(last).and_then(|()| self.transact(batch, last).map_err(failed("events cannot be stored")));
+        match written {
+            Ok(()) => self.last_number = last,
+            Err(_) => self.remember_unstored(last),
         }
-        written.map_err(failed("events cannot be stored"))?;
-        if ceiling > self.ceiling {
-            self.log.sync_data().map_err(|error| StoreError(format!("events cannot be synced to the disk: {error}")))?;
-        }
-        (self.ceiling, self.last_number) = (ceiling, last);
-        Ok(())
+        written
     }
 
     fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
@@ -213,7 +208,20 @@ impl SqliteStore {
         }
     }
 
-    fn transact(&mut self, batch: &Batch, last: u64, ceiling: u64) -> rusqlite::Result<()> {
+    /// Reserves the numbers up to `last` and further ones on the disk, before an event with such a number is stored.
+    fn reserve(&mut self, last: u64) -> Result<(), StoreError> {
+        if last <= self.ceiling {
+            return Ok(());
+        }
+        let ceiling = last + CEILING_STEP;
+        let reserved = self.connection.execute("INSERT OR REPLACE INTO facts VALUES ('ceiling', ?1)", [ceiling.to_string()]);
+        reserved.map_err(failed("numbers of events cannot be reserved"))?;
+        self.log.sync_data().map_err(|error| StoreError(format!("numbers of events cannot be synced to the disk: {error}")))?;
+        self.ceiling = ceiling;
+        Ok(())
+    }
+
+    fn transact(&mut self, batch: &Batch, last: u64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
             let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
@@ -236,9 +244,6 @@ impl SqliteStore {
         }
         if last > self.last_number {
             set_fact(&transaction, "last_number", &last.to_string())?;
-        }
-        if ceiling > self.ceiling {
-            set_fact(&transaction, "ceiling", &ceiling.to_string())?;
         }
         if let Some(StreamMark { created, sequence }) = &batch.mark {
             set_fact(&transaction, "mark", &format!("{sequence} {created}"))?;
@@ -350,4 +355,28 @@ fn unsigned(number: i64) -> u64 {
 
 fn failed(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |error| StoreError(format!("{doing}: {error}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use clock::Random;
+    use contract::{EventReason, EventSequence};
+
+    use super::*;
+
+    #[test]
+    fn batch_whose_write_fails_is_not_stored_if_only_the_sync_failed() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let connection = connect(&dir.path().join(OUTBOX_FILE)).unwrap();
+        connection.execute_batch(TABLES).unwrap();
+        // A device cannot be synced.
+        let log = Arc::new(File::open("/dev/null").unwrap());
+        let mut store = SqliteStore { connection, log, unstored: None, ceiling: 0, last_number: 0 };
+        let event = crate::core::test_event(&mut Random::seeded(1), "app:v1", EventReason::Failed, 0);
+        let sequence = Some(EventSequence { incarnation: "first".to_owned(), number: 1 });
+        let batch = Batch { put: vec![Arc::new(PullEvent { sequence, ..event })], ..Batch::default() };
+        assert!(store.write(&batch).is_err());
+        assert_eq!(store.load(0, 10).unwrap(), []);
+    }
 }
