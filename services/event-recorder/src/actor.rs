@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use actix::{Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, MessageResult, ResponseFuture, WrapFuture as _};
-use actors::{Answer, Ask, DeferredReply, MAILBOX_CAPACITY, PanicGuard, deferred_reply};
+use actors::{Ask, DeferredReply, MAILBOX_CAPACITY, PanicGuard, deferred_reply};
 use bus::BusRef;
 use contract::messages::event_recorder::{CountEvents, EventCounts, EventRecorded, ListEvents, RecordEvent};
 use contract::subject::Fleet;
@@ -186,14 +186,18 @@ impl Handler<Flush> for EventRecorder {
     fn handle(&mut self, _: Flush, context: &mut Self::Context) -> Self::Result {
         let (answer, answered) = deferred_reply();
         let (outbox, flush_requested) = (self.outbox.clone(), Arc::clone(&self.flush_requested));
-        let published = async move {
-            let (done, flushed) = oneshot::channel();
+        // The stored events first: the publisher may wait for the bus for ever.
+        let stored = self.flush_stored(context);
+        let flushed = async move {
+            // Without an answer, the recorder has ended.
+            let _ = OptionFuture::from(stored).await;
+            let (done, published) = oneshot::channel();
             if outbox.send(Outgoing::Flush(done)).await.is_ok() {
                 flush_requested.notify_one();
-                let _ = flushed.await;
+                let _ = published.await;
             }
         };
-        context.spawn(published.into_actor(self).map(move |(), recorder, context| recorder.flush_stored(answer, context)));
+        context.spawn(flushed.into_actor(self).map(move |(), _, _| answer.give(())));
         answered
     }
 }
@@ -217,13 +221,11 @@ impl Handler<Close> for EventRecorder {
 }
 
 impl EventRecorder {
-    fn flush_stored(&mut self, answer: Answer<Flush>, context: &mut Context<Self>) {
-        match &mut self.durable {
-            Some(durable) => {
-                let token = durable.token(Reply::Flushed(answer));
-                self.feed(Input::Flush { token }, context);
-            }
-            None => answer.give(()),
-        }
+    /// Ready when all events are stored, and are in the stream or it cannot be reached; none: events are not stored.
+    fn flush_stored(&mut self, context: &mut Context<Self>) -> Option<oneshot::Receiver<()>> {
+        let (flushed, stored) = oneshot::channel();
+        let token = self.durable.as_mut()?.token(Reply::Flushed(flushed));
+        self.feed(Input::Flush { token }, context);
+        Some(stored)
     }
 }

@@ -11,8 +11,9 @@ use clock::{Clock, Random};
 use contract::messages::event_recorder::{EventRecorded, RecordEvent};
 use contract::subject::Fleet;
 use contract::{NodeName, PullEvent, headers};
+use tokio::sync::oneshot;
 
-use crate::actor::{EventRecorder, Flush};
+use crate::actor::EventRecorder;
 use crate::appends::{Answers, Appends, within};
 use crate::core::{Batch, Effect, Identity, Input, Recorder, RecorderPolicy, StreamMark, StreamRead, Token, WINDOW};
 use crate::store::{OpenedStore, OutboxStore, StoreError, Syncer};
@@ -66,7 +67,7 @@ pub fn event_stream(fleet: &Fleet, limits: StreamLimits) -> StreamSpec {
 /// A pending answer.
 pub(crate) enum Reply {
     Recorded(Answer<Ask<RecordEvent>>),
-    Flushed(Answer<Flush>),
+    Flushed(oneshot::Sender<()>),
 }
 
 /// What a recorder has besides its journal if it stores events.
@@ -235,7 +236,10 @@ impl EventRecorder {
     fn answer(&mut self, token: Token) {
         match self.durable.as_mut().and_then(|durable| durable.replies.remove(&token)) {
             Some(Reply::Recorded(answer)) => answer.give(Ok(EventRecorded {})),
-            Some(Reply::Flushed(answer)) => answer.give(()),
+            Some(Reply::Flushed(flushed)) => {
+                // There is no receiver if the caller is abandoned.
+                let _ = flushed.send(());
+            }
             None => {}
         }
     }

@@ -174,6 +174,48 @@ fn event_that_the_store_cannot_read_is_dropped_and_deleted_there() {
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Write(batch) if batch.remove == [1, 2])), "{effects:?}");
 }
 
+#[test]
+fn stopping_agent_records_how_many_events_a_full_outbox_has_dropped() {
+    let mut world = World::new(1, 40 * 600);
+    world.weather.stream = false;
+    for number in 0..60 {
+        world.record(&number.to_string(), EventReason::Pulling);
+        while !world.pending.is_empty() {
+            world.answer_one(0);
+        }
+    }
+    world.step(Input::Flush { token: Token(1_000) });
+    while !world.pending.is_empty() {
+        world.answer_one(0);
+    }
+    let dropped = world.recorder.counts().dropped_total;
+    world.crash();
+    world.settle();
+    let reports: Vec<&str> =
+        world.stream.iter().filter(|event| event.reason == EventReason::EventsDropped).map(|event| event.message.as_str()).collect();
+    assert!(dropped > 0 && reports.len() == 1 && reports[0].starts_with(&format!("{dropped} events")), "{dropped}: {reports:?}");
+}
+
+#[test]
+fn node_without_a_stream_records_how_many_events_a_full_disk_has_lost() {
+    let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
+    let policy = RecorderPolicy { max_bytes: ROOM, has_stream: false };
+    let (now, mut random) = (Now::default(), Random::seeded(9));
+    let mut recorder = Recorder::new(identity, policy, Recovered::default(), now, Random::seeded(1));
+    for number in 0..1_100 {
+        let (id, trace) = (MessageId::random(&mut random), TraceContext::root(&mut random));
+        let event = PullEvent::new(id, 1, "n1".parse().unwrap(), EventReason::Pulling, String::new(), trace);
+        recorder.step(now, Input::Record { token: Token(number), event: Box::new(event) });
+    }
+    recorder.step(now, Input::Written(Err("disk full".to_owned())));
+    let now = now.after(Duration::from_secs(1));
+    recorder.step(now, Input::Tick);
+    let effects = recorder.step(now, Input::Written(Ok(())));
+    let written = effects.iter().filter_map(|effect| if let Effect::Write(batch) = effect { Some(&batch.put) } else { None }).flatten();
+    let reports: Vec<&str> = written.map(|event| event.message.as_str()).collect();
+    assert!(reports.len() == 1 && reports[0].starts_with("76 events of this node were dropped"), "{reports:?}");
+}
+
 /// Lets one thing happen: an event is recorded, an effect is answered, the agent crashes, the weather changes, or time passes.
 fn happens(world: &mut World, act: u8, which: usize) {
     match act {

@@ -28,6 +28,8 @@ const QUEUE_MOST: usize = 1_024;
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// How many of the newest recorded events are searched for a repeat: a caller without an answer in time records its event again.
 const REPEATS_WITHIN: usize = 256;
+/// More than the bytes of the texts of an event about dropped events.
+const REPORT_BYTES: u64 = 256;
 /// Roughly the bytes that a store needs for an event besides its texts.
 pub const EVENT_OVERHEAD_BYTES: u64 = 512;
 
@@ -186,7 +188,11 @@ impl Recorder {
         let mut effects = Vec::new();
         match input {
             Input::Record { token, event } => self.record(now, token, *event, &mut effects),
-            Input::Flush { token } => self.flushes.push(token),
+            Input::Flush { token } => {
+                // The agent may end before the stream takes an event.
+                self.report_dropped(now);
+                self.flushes.push(token);
+            }
             Input::Written(result) => self.written(now, result, &mut effects),
             Input::Loaded(result) => self.loaded(now, result),
             Input::Opened(result) => self.opened(now, result, &mut effects),
@@ -320,7 +326,21 @@ impl Recorder {
         }
     }
 
-    /// Records an event that says how many events are missing.
+    /// Records an event that says how many events were dropped since the last such event.
+    fn report_dropped(&mut self, now: Now) {
+        if self.dropped_unreported == 0 {
+            return;
+        }
+        // First, so that what is dropped for this event is counted in it.
+        self.make_room(EVENT_OVERHEAD_BYTES + REPORT_BYTES);
+        let message = format!(
+            "{} events of this node were dropped: more than events.outbox_max waited for NATS, or they could not be stored",
+            std::mem::take(&mut self.dropped_unreported)
+        );
+        self.record_lost(now, message);
+    }
+
+    /// Records an event that says which events are missing.
     fn record_lost(&mut self, now: Now, message: String) {
         let event = PullEvent::new(
             MessageId::random(&mut self.random),

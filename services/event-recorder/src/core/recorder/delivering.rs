@@ -83,14 +83,7 @@ impl Recorder {
                 self.counts.appended_total += 1;
                 self.acknowledged = self.acknowledged.max(sequence);
                 self.forget(number);
-                if self.dropped_unreported > 0 {
-                    let message = format!(
-                        "{} events of this node were dropped: more than events.outbox_max waited for NATS, or they could not be stored",
-                        self.dropped_unreported
-                    );
-                    self.dropped_unreported = 0;
-                    self.record_lost(now, message);
-                }
+                self.report_dropped(now);
             }
             Err(_) => {
                 if self.outbox.contains(number) {

@@ -48,6 +48,8 @@ impl Recorder {
             self.counts.write_failures_total += 1;
             self.write_again_at = Some(now.monotonic + RETRY_EVERY);
             self.write_later(batch);
+        } else if self.delivery == Delivery::None {
+            self.report_dropped(now);
         }
     }
 
