@@ -26,8 +26,6 @@ use crate::outbound::{self, Neighbours};
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How long a stopping agent waits until its last messages are sent and its lease is given back.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
-/// How much of that time the registrar may take to answer the last report; the rest is for the lease and the last digest.
-const FAREWELL_ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The actor that reports its node to the registrar, and that is the fleet's registrar while it holds the lease.
 pub struct Registrar {
@@ -345,13 +343,13 @@ impl Handler<Leave> for Registrar {
     fn handle(&mut self, _: Leave, context: &mut Self::Context) -> Self::Result {
         let effects = self.core.step(self.now(), Input::Leave);
         self.wake_when_due(context);
-        // The order matters: the registrar notes its own leaving, gives the lease back, and then tells the other agents to take it.
+        // The order matters: the registrar gives the lease back, and then tells the other agents to take it.
         let mut farewell = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Report(report) => {
                     let envelope = self.envelope(report);
-                    let sent = self.leader.call(envelope, FAREWELL_ANSWERED_WITHIN);
+                    let sent = self.leader.call(envelope, LEAVE_WITHIN);
                     farewell.push(Box::pin(async move { drop(sent.await) }) as LocalBoxFuture<'static, ()>);
                 }
                 Effect::GiveBack(epoch) => {

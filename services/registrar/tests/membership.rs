@@ -206,6 +206,16 @@ fn agent_that_has_left_does_nothing_more() {
     assert_eq!(late, [Effect::GiveBack(7)], "a lease that comes too late is given back");
 }
 
+#[test]
+fn registrar_that_leaves_gives_its_lease_back_and_reports_to_nobody() {
+    let mut world = World::of(1, 6);
+    world.run(5);
+    let farewell = world.agents[0].as_mut().unwrap().step(world.now, Input::Leave);
+    assert!(farewell.iter().any(|effect| matches!(effect, Effect::GiveBack(_))), "{farewell:?}");
+    assert!(matches!(farewell.last(), Some(Effect::Publish(digest)) if digest.leaves), "{farewell:?}");
+    assert!(!farewell.iter().any(|effect| matches!(effect, Effect::Report(_))), "{farewell:?}");
+}
+
 /// Seconds until all places are known. A node with a lost report is known after its next one, at most 11 s later; a node that got its
 /// place just before asks for it again with its third report after that.
 const KNOWN_WITHIN: u64 = 11 + 3 * 11 + 1;

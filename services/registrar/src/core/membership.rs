@@ -316,12 +316,13 @@ impl Membership {
 
     fn leave(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         self.has_left = true;
-        effects.push(Effect::Report(self.report(true)));
         let led = self.leading.is_some();
         self.lease(now, lease::Input::Release, effects);
         if led {
-            let farewell = FleetDigest { leaves: true, ..FleetDigest::default() };
-            effects.push(Effect::Publish(farewell));
+            // Its roster ends with it, so it has no registrar to report to.
+            effects.push(Effect::Publish(FleetDigest { leaves: true, ..FleetDigest::default() }));
+        } else {
+            effects.push(Effect::Report(self.report(true)));
         }
     }
 
