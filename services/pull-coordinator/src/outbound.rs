@@ -153,8 +153,8 @@ impl Outbound {
         self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits, served }, ANSWER_WITHIN).map(|_| ())
     }
 
-    /// Ready when the event is stored, or when the recorder does not answer. An event that is not stored (the image was present) needs no wait once the recorder of this process
-    /// has it in its mailbox: none.
+    /// Ready when the event is stored, or when the recorder has not answered in time. An event that is not stored (the image was present)
+    /// needs no wait once the recorder of this process has it in its mailbox: none.
     pub(crate) fn record(&self, event: PullEvent) -> Option<impl Future<Output = ()> + use<>> {
         let meta = Meta::within(event.trace, &mut self.random.borrow_mut());
         let (is_durable, record) = (event.is_durable(), Envelope { meta, body: RecordEvent { event } });
