@@ -46,9 +46,10 @@ struct JsonBudget<'a> {
     at_once_by_policy: bool,
     /// The revision of the fleet policy on the node in `reported_by`. 0 if it has none.
     policy_revision: u64,
-    in_flight: u64,
+    /// Null if no node answers as the leader, as is `waiting_count`.
+    in_flight: Option<u64>,
     waiting: &'a [BudgetWaiter],
-    waiting_count: u64,
+    waiting_count: Option<u64>,
     known: JsonQuotas<'a>,
     alone_total: u64,
     overrun_total: u64,
@@ -150,14 +151,18 @@ fn listing(answers: Vec<Answer<BudgetList>>, silent: &[Silent], with_objects: bo
     listing
 }
 
-/// Remarks on a budget: why its rate is low, and which nodes differ.
+/// Remarks on a budget: whether its leader answers, why its rate is low, and which nodes differ.
 fn remarks(budget: &Budget) -> Vec<String> {
     let of = in_words(&budget.state);
     let alone = (!budget.alone.is_empty()).then(|| format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
+    let last_leader = budget.state.leader.as_ref().filter(|_| !budget.state.leads);
+    let leaderless = last_leader.map(|last_leader| {
+        format!("no node answers as the leader of {of} (the last one known is {last_leader}): its rate and its waiting pulls are not known")
+    });
     let slow = rows::why_slow(&budget.state).map(|why| format!("{of}: {why}"));
     let differing = differences(&budget.state, &budget.caps);
     let differing = differing.iter().map(|Difference { nodes, what }| format!("{}: {what} ({of})", names(nodes)));
-    slow.into_iter().chain(alone).chain(differing).collect()
+    leaderless.into_iter().chain(slow).chain(alone).chain(differing).collect()
 }
 
 /// Merges the answers as they arrive: each budget once, with its leader's values.
@@ -236,9 +241,9 @@ pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
         at_once: unless_zero(state.at_once),
         at_once_by_policy: state.at_once_by_policy,
         policy_revision: state.policy_revision,
-        in_flight: state.in_flight,
+        in_flight: state.leads.then_some(state.in_flight),
         waiting: &state.waiting,
-        waiting_count: state.waiting_count,
+        waiting_count: state.leads.then_some(state.waiting_count),
         known: JsonQuotas { none_stated: state.known.none_stated, limits: state.known.limits.iter().map(JsonQuota::of).collect() },
         alone_total: state.alone_total,
         overrun_total: state.overrun_total,
@@ -287,6 +292,26 @@ mod tests {
         }
         let budgets: Vec<Budget> = merger.into_budgets().into_values().collect();
         assert_eq!((budgets.len(), budgets[0].reported_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
+    }
+
+    #[test]
+    fn what_only_the_leader_knows_is_unknown_if_no_node_answers_as_the_leader() {
+        let seen = BudgetState { owner: "hub".to_owned(), leader: Some(node("n2")), per_second: 200.0, ..BudgetState::default() };
+        for (leads, count, cell, is_remarked) in [(false, serde_json::Value::Null, "-", true), (true, 0.into(), "0", false)] {
+            let state = BudgetState { leads, ..seen.clone() };
+            let list = BudgetList { budgets: vec![state], ..BudgetList::default() };
+            let listing = listing(vec![(node("n1"), Ok(list))], &[], true);
+            let object: serde_json::Value = serde_json::from_str(&listing.objects[0]).expect("is JSON");
+            assert_eq!((&object["waiting_count"], &object["in_flight"]), (&count, &count), "{object}");
+            let lines = listing.table.lines(&Look::of_width(None));
+            assert!(lines[1].ends_with(&format!("  {cell}")), "{lines:#?}");
+            assert_eq!(
+                listing.remarks.iter().any(|remark| remark.contains("the last one known is n2")),
+                is_remarked,
+                "{:?}",
+                listing.remarks
+            );
+        }
     }
 
     #[test]
