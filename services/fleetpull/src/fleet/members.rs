@@ -58,7 +58,7 @@ impl FleetClient {
         if let Some(selector) = selector {
             let (answered, known_silent) = (answering.len(), silent.len());
             answering.retain(|node| selector.matches(&node.labels));
-            silent.retain(|silent| silent.labels.as_ref().is_none_or(|labels| selector.matches(labels)));
+            retain_selected(&mut silent, Some(selector));
             if answering.is_empty() && !silent.iter().any(|silent| silent.labels.is_some()) {
                 return Err(no_node_has(selector, answered, known_silent));
             }
@@ -66,15 +66,14 @@ impl FleetClient {
         Ok(Members { answering, silent, servers })
     }
 
-    /// Selected nodes that the fleet knows but that are not in `answering`. Empty if nodes were given by name.
+    /// Nodes that the fleet knows but that are not in `answering`: with a selector those that it selects, and those with unknown labels.
+    /// Empty if nodes were given by name.
     pub async fn silent_of<F: Format>(&self, args: &NodesQuestionArgs<F>, answering: &[NodeName]) -> Vec<Silent> {
         if !args.nodes.is_empty() {
             return Vec::new();
         }
         let (mut silent, _) = self.silent(answering).await;
-        if let Some(selector) = &args.question.fleet.selector {
-            silent.retain(|silent| silent.labels.as_ref().is_some_and(|labels| selector.matches(labels)));
-        }
+        retain_selected(&mut silent, args.question.fleet.selector.as_ref());
         silent
     }
 
@@ -129,6 +128,11 @@ impl FleetClient {
     }
 }
 
+/// Removes the nodes whose known labels do not match `selector`.
+fn retain_selected(silent: &mut Vec<Silent>, selector: Option<&Selector>) {
+    silent.retain(|silent| silent.labels.as_ref().is_none_or(|labels| selector.is_none_or(|selector| selector.matches(labels))));
+}
+
 /// The error if neither a node that answered nor a silent node with known labels matches `selector`.
 pub(super) fn no_node_has(selector: &Selector, answered: usize, silent: usize) -> anyhow::Error {
     let silent = if silent > 0 { format!(", {silent} are silent") } else { String::new() };
@@ -150,11 +154,13 @@ mod tests {
 
     use bus::memory::MemoryBus;
     use bus::{Entry, SharedState as _};
+    use clap::Parser as _;
     use clock::Clock;
     use contract::know::encode;
     use contract::subject::Fleet;
 
     use super::*;
+    use crate::cli::{Cli, Command};
 
     fn aged(key: &str, value: &[u8]) -> AgedEntry {
         let entry = Entry { key: key.to_owned(), value: value.to_vec().into(), revision: 1 };
@@ -202,6 +208,10 @@ mod tests {
                     other => panic!("{selector:?}: {other:?}"),
                 }
             }
+            let line = ["fleetpull", "pulls", "-l", "zone=a"];
+            let Command::Pulls(args) = Cli::try_parse_from(line).unwrap().command else { panic!("another command") };
+            let silent: Vec<String> = client.silent_of(&args.asked, &[]).await.iter().map(|silent| silent.node.to_string()).collect();
+            assert_eq!(silent, ["n1", "n3"], "a list names the same nodes: the labels of n3 are unknown");
         });
     }
 }
