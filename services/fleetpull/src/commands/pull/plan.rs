@@ -110,6 +110,11 @@ impl Plan {
         }
     }
 
+    /// The node has stopped answering: what its standing pulls wait for is unknown until it answers again, so it holds up no other node.
+    pub(super) fn see_no_answer(&mut self, node: &NodeName) {
+        self.holding.retain(|(holder, _)| holder != node);
+    }
+
     /// Ends a node, which has sent all its rows.
     pub(super) fn end(&mut self, node: &NodeName) {
         self.at_work.remove(node);
@@ -261,6 +266,10 @@ mod tests {
         plan.see(&row(&first.node, "a", OutcomeKind::Pulled, None));
         assert_eq!(plan.begin(&images()).map(|begin| begin.images.len()), Some(2));
         plan.see_standing_pull(&first.node, "b", Some(FailureClass::Denied));
+        plan.see_no_answer(&first.node);
+        assert!(!plan.is_paused(), "a silent node does not pause the plan");
+        plan.see_standing_pull(&first.node, "b", Some(FailureClass::Denied));
+        assert!(plan.is_paused(), "it answers again");
         plan.end(&first.node);
         assert!(!plan.is_paused(), "a node that has ended holds nobody up");
     }

@@ -127,7 +127,8 @@ struct PullCommand<'a> {
 impl<'a> PullCommand<'a> {
     fn new(job: &'a Job<'a>, nodes: Vec<NodeName>, late: Late) -> Self {
         let args = job.args;
-        let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len());
+        // A silent node may answer later, and a percentage is one of all selected nodes.
+        let at_a_time = args.many.parallelism.unwrap_or(AT_A_TIME).of(nodes.len() + late.selected_count());
         let reached_through = if job.client.bus().is_some() { "NATS" } else { "the agent" };
         let (answering, tally) = (nodes.len(), Tally::of(nodes.len() + late.selected_count(), args.images.len(), reached_through));
         let plan = Plan::new(nodes, at_a_time, usize::from(args.many.canary.unwrap_or_default()), args.wait.is_some());
@@ -222,7 +223,10 @@ impl<'a> PullCommand<'a> {
                 }
                 self.tally.see_node(&node, &pulls, &standing_pulls, self.job.client.clock().now().wall_ms());
             }
-            News::NoAnswer(node) => self.tally.see_no_answer(&node),
+            News::NoAnswer(node) => {
+                self.plan.see_no_answer(&node);
+                self.tally.see_no_answer(&node);
+            }
         }
     }
 
@@ -323,5 +327,35 @@ fn sum_up(args: &PullArgs, rows: &[Row]) {
         let agent = args.fleet.agent.as_ref().map(|agent| format!(" --agent {agent}")).unwrap_or_default();
         output::remark("The images lie on the nodes, where each agent's runtime keeps them. To ask about one:");
         output::remark(&format!("  fleetpull explain {} --node {}{bus}{agent}", row.image, row.node));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bus::memory::MemoryBus;
+    use clap::Parser as _;
+    use contract::subject::Fleet;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::output::silent::Silent;
+
+    #[tokio::test(start_paused = true)]
+    async fn percentage_is_one_of_all_selected_nodes() {
+        let line = ["fleetpull", "pull", "registry.example/a:1", "--all-nodes", "--parallelism", "50%"];
+        let Command::Pull(args) = Cli::try_parse_from(line).expect("a command line").command else { panic!("another command") };
+        let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+        let (client, trace) =
+            (FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock), CommandTrace::begin("fleetpull pull"));
+        let job = Job::new(&args, &client, &trace);
+        let node = |name: &str| name.parse::<NodeName>().expect("a name");
+        let silent = |name| Silent { node: node(name), ago: Duration::ZERO, labels: None, known_for: Duration::from_secs(600) };
+        for (late, expected) in [(vec![], 1), (vec![silent("n3"), silent("n4")], 2)] {
+            let mut command = PullCommand::new(&job, vec![node("n1"), node("n2")], Late::new(late, None));
+            let begun = std::iter::from_fn(|| command.plan.begin(&args.images)).count();
+            assert_eq!(begun, expected);
+        }
     }
 }
