@@ -113,7 +113,9 @@ impl<'a> Job<'a> {
     /// The outcome for a node that gave no answer, so that no row is missing.
     fn unanswered(&self, node: &NodeName, error: &CallError) -> PullOutcome {
         let out_of_time = self.left().is_some_and(|left| left.is_zero());
-        let timed_out = out_of_time || (self.args.timeout.is_some() && matches!(error, CallError::TimedOut { .. }));
+        // A node that is found silent sooner has not used up the time-out of the command.
+        let is_late = |limit: Duration| matches!(error, CallError::TimedOut { timeout } if *timeout >= limit);
+        let timed_out = out_of_time || self.args.timeout.is_some_and(is_late);
         PullOutcome { timed_out, ..super::unanswered(self.client.explain_silence(node, error), FailureClass::Unknown) }
     }
 }
@@ -333,7 +335,8 @@ mod tests {
         let node: NodeName = "n1".parse().expect("a name");
         // The node receives all commands and answers none.
         let _silent = hub.subscribe(&Fleet::default().commands_to(&node), None).await.expect("the bus is open");
-        let cli = Cli::try_parse_from(["fleetpull", "pull", "registry.example/a:1", "--node", "n1"]).expect("a command line");
+        let line = ["fleetpull", "pull", "registry.example/a:1", "--node", "n1", "--timeout", "10m"];
+        let cli = Cli::try_parse_from(line).expect("a command line");
         let Command::Pull(args) = cli.command else { panic!("another command") };
         let (client, trace) = (FleetClient::new(Arc::new(hub), Fleet::default(), clock), CommandTrace::begin("fleetpull pull"));
         let job = Job::new(&args, &client, &trace);
@@ -341,7 +344,8 @@ mod tests {
         pull(&job, Begin { node, images: args.images.clone() }, sender).await;
         let Some(News::Row(row)) = news.recv().await else { panic!("a row") };
         assert!(row.outcome.message.contains("the agent of n1 is silent"), "{}", row.outcome.message);
-        assert_eq!(job.lasts().as_secs(), 5, "three requests, of which the last began after 2 s");
+        // The three requests begin after 0, 1 and 2 s.
+        assert_eq!((job.lasts().as_secs(), row.outcome.timed_out), (5, false), "the ten minutes of the command are not over");
     }
 
     #[test]
