@@ -43,6 +43,8 @@ struct Cleared {
     refused: Vec<(NodeName, String)>,
     /// Nodes that had the entries and did not answer the last check.
     unchecked: BTreeSet<NodeName>,
+    /// Nodes that did not say if something still delays the image.
+    unexplained: Vec<NodeName>,
     blocked: Vec<Block>,
 }
 
@@ -60,7 +62,7 @@ impl Cleared {
     /// True if nothing delays the next attempt on any node.
     fn is_free(&self) -> bool {
         let is_cleared = self.left.is_empty() && self.not_cleared.is_empty() && self.refused.is_empty() && self.unchecked.is_empty();
-        is_cleared && self.blocked.is_empty()
+        is_cleared && self.blocked.is_empty() && self.unexplained.is_empty()
     }
 }
 
@@ -78,7 +80,9 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
         let mut cleared = clear(&client, &gathered, &named(&args.what), &command).await?;
         if cleared.failed_again.is_empty() {
             let held = holders(&gathered.known);
-            cleared.blocked = if what == args.what { by_image(&client, &held, &what).await } else { Vec::new() };
+            if what == args.what {
+                (cleared.blocked, cleared.unexplained) = by_image(&client, &held, &what).await;
+            }
             if cleared.blocked.is_empty() {
                 cleared.blocked = by_budgets(&Budgets::of(&client, &held).await, &cleared.cleared_entries);
             }
@@ -88,13 +92,21 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     })
 }
 
-/// The reasons that delay the image on each of these nodes, according to the node and to the leader of its budget.
-async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> Vec<Block> {
+/// The reasons that delay the image on each of these nodes, according to the node and to the leader of its budget, and the nodes that did
+/// not answer.
+async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> (Vec<Block>, Vec<NodeName>) {
     let command = ExplainImage { image: image.to_owned(), ..ExplainImage::default() };
     let mut answers = client.ask_each(nodes, &command).await;
     let budgets = Budgets::of(client, nodes).await;
     answers.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
-    answers.into_iter().filter_map(|(node, explanation)| block(node, &explanation.ok()?)).collect()
+    let (mut blocked, mut unexplained) = (Vec::new(), Vec::new());
+    for (node, explanation) in answers {
+        match explanation {
+            Ok(explanation) => blocked.extend(block(node, &explanation)),
+            Err(_) => unexplained.push(node),
+        }
+    }
+    (blocked, unexplained)
 }
 
 fn block(node: NodeName, explanation: &Explanation) -> Option<Block> {
@@ -239,6 +251,10 @@ fn print(format: OutputFormat, cleared: &Cleared) {
         let nodes: Vec<NodeName> = cleared.unchecked.iter().cloned().collect();
         output::remark(&format!("{}: it is not known if the back-off is cleared there", output::known_failures::named(&nodes)));
     }
+    if !cleared.unexplained.is_empty() {
+        let nodes = output::known_failures::named(&cleared.unexplained);
+        output::remark(&format!("{nodes}: it is not known if something still delays the image there, `fleetpull explain` asks again"));
+    }
 }
 
 #[cfg(test)]
@@ -288,6 +304,19 @@ mod tests {
             let on: Vec<&NodeName> = cleared.cleared_entries.iter().flat_map(|known| known.nodes.iter()).collect();
             assert_eq!((left, on, cleared.unchecked.first()), (Vec::new(), vec![&nodes[0]], Some(&nodes[1])));
             assert!(!cleared.is_free(), "it is not known if the second node is free");
+        });
+    }
+
+    #[test]
+    fn node_that_does_not_explain_the_image_may_be_blocked() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let nodes: [NodeName; 1] = ["n1".parse().expect("a name")];
+            let (blocked, unexplained) = by_image(&client, &nodes, "busybox").await;
+            assert!(blocked.is_empty(), "{blocked:?}");
+            assert_eq!(unexplained, nodes);
+            assert!(!Cleared { unexplained, ..Cleared::default() }.is_free());
         });
     }
 
