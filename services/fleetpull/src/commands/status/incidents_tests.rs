@@ -217,6 +217,11 @@ PULLS    0 running, 0 waiting";
     assert_eq!(text, expected);
     let busy = shown(Sample::of(3).led(budget(OWNER, 31)).waiting(3, "busybox", 100), 80);
     assert!(busy.starts_with("all is well: ") && busy.ends_with("0 running, 3 waiting, oldest wait 0s"), "{busy}");
+    let stuck = || Sample::of(3).waiting(3, "busybox", 252_000);
+    let waits = "3 pulls wait, the oldest for 4m12s, and no cause is known: `fleetpull pulls` lists what waits";
+    assert!(shown(stuck(), 140).starts_with(&format!("{waits}; 3 of 3 nodes are ready\n")), "{}", shown(stuck(), 140));
+    let of_one = shown(Sample::of(1).waiting(1, "busybox", 252_000).with(|answers| answers.of_one_node = true), 140);
+    assert!(of_one.starts_with("n1: 1 pull waits, the oldest for 4m12s, and no cause is known: "), "{of_one}");
     let one = Sample::of(1).with(|answers| answers.of_one_node = true);
     assert!(
         shown(one, 80).starts_with("all is well on n1: nothing is held back\nFLEET    prod-eu, as n1 knows it, 1 enforce, policy r41\n")

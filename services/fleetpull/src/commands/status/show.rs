@@ -4,7 +4,7 @@ use bus::BucketServers;
 use contract::NodeName;
 use contract::messages::agent::BusLoss;
 
-use super::model::{BusState, Nodes, Sharing, Status, Unwell};
+use super::model::{BusState, Nodes, Pulls, Sharing, Status, Unwell};
 use super::row::{Row, Source, What};
 use crate::commands::backoff::pause_line;
 use crate::output::known_failures::named_few;
@@ -21,6 +21,8 @@ const NAMED: usize = 3;
 const VERSIONS_NAMED: usize = 3;
 /// Events that have waited for less than this are not reported, in milliseconds.
 const UNSENT_FROM_MS: u64 = 1_000;
+/// A wait that is shorter is not reported without a cause, in milliseconds: a pull waits a few seconds for its turn or for another node.
+const WAIT_FROM_MS: u64 = 10_000;
 /// The longest name in the sentence, in columns.
 const SENTENCE_WHAT: usize = 40;
 /// The width of the labels, in columns.
@@ -95,15 +97,28 @@ fn sentence(status: &Status) -> String {
         (Some(Unwell { node, reason: Some(reason), since_ms }), _) => {
             format!("{node} has been degraded for {}: {reason}", units::age(*since_ms))
         }
-        (None, Some(node)) => format!("all is well on {node}: nothing is held back"),
+        (None, Some(node)) => match without_a_cause(&status.pulls) {
+            Some(waits) => format!("{node}: {waits}"),
+            None => format!("all is well on {node}: nothing is held back"),
+        },
         (None, None) => {
-            let well = format!("{} of {} nodes are ready, nothing is held back", nodes.ready, nodes.total);
-            match bus.servers.as_ref().and_then(down) {
-                Some(down) => format!("NATS: {down}; {well}"),
-                None => format!("all is well: {well}"),
+            let waits = without_a_cause(&status.pulls);
+            let ready = format!("{} of {} nodes are ready", nodes.ready, nodes.total);
+            match (bus.servers.as_ref().and_then(down), waits) {
+                (Some(down), Some(waits)) => format!("NATS: {down}; {ready}; {waits}"),
+                (Some(down), None) => format!("NATS: {down}; {ready}, nothing is held back"),
+                (None, Some(waits)) => format!("{waits}; {ready}"),
+                (None, None) => format!("all is well: {ready}, nothing is held back"),
             }
         }
     }
+}
+
+/// Says that pulls wait although no row has the cause. None if none waits for long.
+fn without_a_cause(pulls: &Pulls) -> Option<String> {
+    let oldest_ms = pulls.oldest_wait_ms.filter(|oldest_ms| *oldest_ms >= WAIT_FROM_MS)?;
+    let wait = if pulls.waiting == 1 { "1 pull waits".to_owned() } else { format!("{} pulls wait", pulls.waiting) };
+    Some(format!("{wait}, the oldest for {}, and no cause is known: `fleetpull pulls` lists what waits", units::age(oldest_ms)))
 }
 
 /// The sentence on a node that has lost its bus, and how it goes on.
