@@ -60,17 +60,18 @@ pub(super) async fn list_other_entries(client: &FleetClient, what: &str, gathere
         return;
     }
     if holders.is_empty() {
-        return output::remark(&format!("no back-off entry for {what}: there are no back-off entries"));
+        return output::remark(&format!("no back-off entry for {what}: there are no back-off entries on the nodes that answered"));
     }
     let few = ListBackoffs { limit: Some(OTHERS_SHOWN as u64 + 1), ..ListBackoffs::default() };
     let known = GatheredEntries::by(client, &holders, &few).await.known;
     let shown = known.get(..OTHERS_SHOWN).unwrap_or(&known);
     let others = match (known.len(), shown.len()) {
+        (0, _) => return output::remark(&format!("no back-off entry for {what} on the nodes that answered")),
         (1, _) => "1 other entry".to_owned(),
         (all, shown) if all > shown => format!("more than {shown} other entries"),
         (all, _) => format!("{all} other entries"),
     };
-    output::remark(&format!("no back-off entry for {what}. {others}:"));
+    output::remark(&format!("no back-off entry for {what} on the nodes that answered. {others}:"));
     if !quiet {
         known_failures::table(shown).lines(&Look::of_width(None)).iter().for_each(|line| output::remark(&format!("  {line}")));
         if known.len() > shown.len() {

@@ -57,7 +57,8 @@ fn listing(gathered: &GatheredEntries, budgets: &[(&str, BudgetHold)], silent: &
     listing.facts.extend(budgets.iter().map(|(owner, hold)| holds::line(owner, hold)));
     listing.facts.extend(gathered.pauses.iter().map(pause::line));
     listing.unanswered.extend(gathered.unanswered.iter().map(|(node, silence)| format!("{node}: {silence}")));
-    if gathered.known.is_empty() && budgets.is_empty() && !gathered.members.is_empty() {
+    // A node that did not answer may hold something back.
+    if gathered.known.is_empty() && budgets.is_empty() && !gathered.members.is_empty() && gathered.unanswered.is_empty() {
         listing.remarks.push("nothing is held back".to_owned());
     }
     listing.remarks.extend(remarks(gathered));
@@ -90,4 +91,21 @@ fn remarks(gathered: &GatheredEntries) -> Vec<String> {
         remarks.push(format!("{} more entries are not listed: there is no room for them in one list", gathered.left_out));
     }
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_held_back_only_if_every_asked_node_says_so() {
+        for (unanswered, is_sure) in [(None, true), (Some(("n2".parse().expect("a name"), "silent".to_owned())), false)] {
+            let node = "n1".parse().expect("a name");
+            let member = Member { node, share: SHARES.to_owned(), alone: false, left_out: 0, others: 0 };
+            let (known, pauses, unanswered) = (Vec::new(), Vec::new(), unanswered.into_iter().collect());
+            let gathered = GatheredEntries { known, members: vec![member], pauses, unanswered, left_out: 0 };
+            let remarks = listing(&gathered, &[], &[]).remarks;
+            assert_eq!(remarks.iter().any(|remark| remark == "nothing is held back"), is_sure, "{remarks:?}");
+        }
+    }
 }
