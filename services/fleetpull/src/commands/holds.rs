@@ -32,7 +32,9 @@ struct JsonHold<'a> {
 }
 
 impl Budgets {
-    /// Asks `nodes`, and the leaders that they name. Nodes that do not answer are left out.
+    /// Asks `nodes`, and the leaders that they name. Nodes that do not answer are left out. A silent leader hides little: its clients
+    /// remember the quotas that it stated, and name another leader, or none, soon after requests to it stay unanswered. So nodes go on
+    /// naming a silent leader only if nothing waits for it.
     pub(super) async fn of(client: &FleetClient, nodes: &[NodeName]) -> Self {
         let mut merger = Merger::default();
         ask(client, nodes, &mut merger).await;

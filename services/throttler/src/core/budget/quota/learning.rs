@@ -62,7 +62,8 @@ impl Quota {
     }
 
     /// Counts a pull in the windows that its answer did not state: a registry may state fewer windows in a refusal than in other answers,
-    /// or only that nothing is left.
+    /// or only that nothing is left. A stated window of the same length is the same one, with or without its source: if a registry begins
+    /// to state sources, the window without a source must not count the pulls of all of them.
     fn count_in_others(&mut self, node: &NodeName, stated: &[RegistryLimit]) {
         let own = self.sources.get(node);
         for ((source, window_ms), window) in &mut self.windows {
