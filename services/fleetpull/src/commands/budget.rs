@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn what_only_the_leader_knows_is_unknown_if_no_node_answers_as_the_leader() {
         let seen = BudgetState { owner: "hub".to_owned(), leader: Some(node("n2")), per_second: 200.0, ..BudgetState::default() };
-        for (leads, count, cell, is_remarked) in [(false, serde_json::Value::Null, "-", true), (true, 0.into(), "0", false)] {
+        for (leads, count, cell, is_remarked) in [(false, serde_json::Value::Null, "-", true), (true, serde_json::json!(0), "0", false)] {
             let state = BudgetState { leads, ..seen.clone() };
             let list = BudgetList { budgets: vec![state], ..BudgetList::default() };
             let listing = listing(vec![(node("n1"), Ok(list))], &[], true);

@@ -95,13 +95,18 @@ fn remarks(gathered: &GatheredEntries) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use contract::NodeName;
+
     use super::*;
+
+    fn node(name: &str) -> NodeName {
+        name.parse().expect("a name")
+    }
 
     #[test]
     fn nothing_is_held_back_only_if_every_asked_node_says_so() {
-        for (unanswered, is_sure) in [(None, true), (Some(("n2".parse().expect("a name"), "silent".to_owned())), false)] {
-            let node = "n1".parse().expect("a name");
-            let member = Member { node, share: SHARES.to_owned(), alone: false, left_out: 0, others: 0 };
+        for (unanswered, is_sure) in [(None, true), (Some((node("n2"), "silent".to_owned())), false)] {
+            let member = Member { node: node("n1"), share: SHARES.to_owned(), alone: false, left_out: 0, others: 0 };
             let (known, pauses, unanswered) = (Vec::new(), Vec::new(), unanswered.into_iter().collect());
             let gathered = GatheredEntries { known, members: vec![member], pauses, unanswered, left_out: 0 };
             let remarks = listing(&gathered, &[], &[]).remarks;
