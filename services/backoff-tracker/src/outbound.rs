@@ -200,11 +200,11 @@ mod tests {
     use lease::{LeaseParts, Taken};
 
     use super::*;
-    use crate::core::knowledge::{About, BackoffKey, FailureDetails, Finding};
+    use crate::core::knowledge::{BackoffKey, FailureDetails, Finding, KeyInView};
 
     fn failure_of(image: &str) -> Write {
-        let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
-        let backoff_key = Arc::new(BackoffKey::new(View::default(), about));
+        let in_view = KeyInView::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
+        let backoff_key = Arc::new(BackoffKey::new(View::default(), in_view));
         let finding = Finding::Failed(FailureDetails { message: "404".to_owned(), step: 1, ..FailureDetails::default() });
         let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt: AttemptId::from(1), trace: None, finding };
         Write::Store(Value::Report { report: Arc::new(report), date: Duration::ZERO })

@@ -78,20 +78,20 @@ impl fmt::Debug for Reader {
 mod tests {
     use std::time::Duration;
 
-    use contract::know::{AboutKind, Found, StoredAbout, StoredReport, encode};
+    use contract::know::{Found, KeyKind, StoredKeyInView, StoredReport, encode};
     use contract::{AttemptId, View};
 
     use super::*;
-    use crate::core::knowledge::{About, Report};
+    use crate::core::knowledge::{KeyInView, Report};
 
     const AT_ONCE: Stored = Stored { age: Duration::ZERO, at: None };
 
     fn report(image: &str) -> (ReportKey, Bytes) {
-        let about = About::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
-        let backoff_key = BackoffKey::new(View::default(), about);
+        let in_view = KeyInView::Reference { reference: image.to_owned(), scope: String::new(), mirrored: false };
+        let backoff_key = BackoffKey::new(View::default(), in_view);
         let stored = StoredReport {
             view: View::default(),
-            about: StoredAbout { kind: AboutKind::Reference, reference: image.to_owned(), ..StoredAbout::default() },
+            in_view: StoredKeyInView { kind: KeyKind::Reference, reference: image.to_owned(), ..StoredKeyInView::default() },
             attempt: AttemptId::from(1),
             trace: None,
             found: Found::Succeeded,

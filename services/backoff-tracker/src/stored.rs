@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bus::{BucketStatus, Message};
 use contract::know::{
-    AboutKind, AttemptKey, Found, MAX_KEYS_CLEARED, ReportKey, StoredAbout, StoredClear, StoredLease, StoredPause, StoredReport, decode,
+    AttemptKey, Found, KeyKind, MAX_KEYS_CLEARED, ReportKey, StoredClear, StoredKeyInView, StoredLease, StoredPause, StoredReport, decode,
 };
 use contract::{AttemptId, DEADLINES};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::core::knowledge::{About, BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, LONGEST, LeaseName, Report};
+use crate::core::knowledge::{BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, KeyInView, LONGEST, LeaseName, Report};
 
 const NANOSECONDS_IN_MILLISECOND: i128 = 1_000_000;
 
@@ -62,9 +62,9 @@ pub(crate) fn read_input(
 /// Reads a report. For most back-off keys this is not the first report: the key is shared with `known`, and its id is not computed.
 pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>) -> Option<Read> {
     let report: StoredReport = decode(value).ok()?;
-    let about = about(report.about)?;
-    let known = known(BackoffKeyId(key.backoff_key)).filter(|known| *known.view() == report.view && *known.about() == about);
-    let backoff_key = known.unwrap_or_else(|| Arc::new(BackoffKey::new(report.view, about)));
+    let in_view = in_view(report.in_view)?;
+    let known = known(BackoffKeyId(key.backoff_key)).filter(|known| *known.view() == report.view && *known.in_view() == in_view);
+    let backoff_key = known.unwrap_or_else(|| Arc::new(BackoffKey::new(report.view, in_view)));
     if backoff_key.id().0 != key.backoff_key || key.class != Some(backoff_key.class()) {
         return None;
     }
@@ -149,22 +149,22 @@ fn lease_name(key: &AttemptKey) -> Option<LeaseName> {
     }
 }
 
-fn about(stored: StoredAbout) -> Option<About> {
-    let StoredAbout { kind, owner, endpoint, zone, repository, reference, scope, mirrored, fingerprint, anonymous, platform, policy } =
+fn in_view(stored: StoredKeyInView) -> Option<KeyInView> {
+    let StoredKeyInView { kind, owner, endpoint, zone, repository, reference, scope, mirrored, fingerprint, anonymous, platform, policy } =
         stored;
     Some(match kind {
-        AboutKind::BudgetOwner => About::BudgetOwner(owner),
-        AboutKind::Endpoint => About::Endpoint { endpoint, zone },
-        AboutKind::TokenServer => About::TokenServer { endpoint, zone },
-        AboutKind::Blobs => About::Blobs { endpoint, zone },
-        AboutKind::Registry => About::Registry,
-        AboutKind::Repository => About::Repository(repository),
-        AboutKind::Reference => About::Reference { reference, scope, mirrored },
-        AboutKind::Login => About::Login { repository, fingerprint, anonymous },
-        AboutKind::Platform => About::Platform { reference, platform },
-        AboutKind::Content => About::Content { reference, endpoint },
-        AboutKind::Signature => About::Signature { reference, policy },
-        AboutKind::Unknown => return None,
+        KeyKind::BudgetOwner => KeyInView::BudgetOwner(owner),
+        KeyKind::Endpoint => KeyInView::Endpoint { endpoint, zone },
+        KeyKind::TokenServer => KeyInView::TokenServer { endpoint, zone },
+        KeyKind::Blobs => KeyInView::Blobs { endpoint, zone },
+        KeyKind::Registry => KeyInView::Registry,
+        KeyKind::Repository => KeyInView::Repository(repository),
+        KeyKind::Reference => KeyInView::Reference { reference, scope, mirrored },
+        KeyKind::Login => KeyInView::Login { repository, fingerprint, anonymous },
+        KeyKind::Platform => KeyInView::Platform { reference, platform },
+        KeyKind::Content => KeyInView::Content { reference, endpoint },
+        KeyKind::Signature => KeyInView::Signature { reference, policy },
+        KeyKind::Unknown => return None,
     })
 }
 

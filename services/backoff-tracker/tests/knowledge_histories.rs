@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
-use backoff_tracker::core::knowledge::{About, BackoffKey, BackoffKeyId, Binding, FailureDetails, Finding, Input, Knowledge, Report, View};
+use backoff_tracker::core::knowledge::{
+    BackoffKey, BackoffKeyId, Binding, FailureDetails, Finding, Input, KeyInView, Knowledge, Report, View,
+};
 use clock::Random;
 use contract::{AttemptId, NodeName};
 use proptest::prelude::*;
@@ -17,16 +19,16 @@ const BEGINS: Duration = Duration::from_secs(10_000);
 /// An attempt without an answer for this long is reported meanwhile.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 const REPORTERS: u8 = 5;
-const ABOUTS: u8 = 7;
+const KEYS: u8 = 7;
 
-fn about(number: u8) -> About {
-    let reference = |reference: &str| About::Reference { reference: reference.to_owned(), scope: "s".to_owned(), mirrored: false };
+fn key_in_view(number: u8) -> KeyInView {
+    let reference = |reference: &str| KeyInView::Reference { reference: reference.to_owned(), scope: "s".to_owned(), mirrored: false };
     match number {
-        0 => About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() },
-        1 => About::Registry,
-        2 => About::BudgetOwner("o".to_owned()),
-        3 => About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false },
-        4 => About::Content { reference: "r".to_owned(), endpoint: "e".to_owned() },
+        0 => KeyInView::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() },
+        1 => KeyInView::Registry,
+        2 => KeyInView::BudgetOwner("o".to_owned()),
+        3 => KeyInView::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false },
+        4 => KeyInView::Content { reference: "r".to_owned(), endpoint: "e".to_owned() },
         5 => reference("r"),
         _ => reference("q"),
     }
@@ -36,7 +38,7 @@ fn about(number: u8) -> About {
 enum Event {
     Attempt {
         reporter: u8,
-        about: u8,
+        key_number: u8,
         takes: Duration,
         failure: Option<FailureDetails>,
     },
@@ -53,10 +55,10 @@ fn event() -> impl Strategy<Value = Event> {
         let repository = repository.to_string();
         FailureDetails { message: "m".to_owned(), step, retry_after, repository, in_a_row: step, ..FailureDetails::default() }
     });
-    let attempt = (0..REPORTERS, 0..ABOUTS, milliseconds(6_000), proptest::option::weighted(0.7, details));
+    let attempt = (0..REPORTERS, 0..KEYS, milliseconds(6_000), proptest::option::weighted(0.7, details));
     prop_oneof![
-        12 => attempt.prop_map(|(reporter, about, takes, failure)| Event::Attempt { reporter, about, takes, failure }),
-        1 => (0..ABOUTS).prop_map(Event::Cleared),
+        12 => attempt.prop_map(|(reporter, key_number, takes, failure)| Event::Attempt { reporter, key_number, takes, failure }),
+        1 => (0..KEYS).prop_map(Event::Cleared),
     ]
 }
 
@@ -123,15 +125,15 @@ fn history(events: &[(Duration, Event)], recovers: bool) -> Vec<Record> {
     for (after, event) in events {
         now += *after;
         match event {
-            Event::Cleared(about) => {
-                let cleared = BackoffKey::new(View::default(), self::about(*about)).id();
-                records.push(Record { stored: now, date: now, key: (None, *about), what: What::Cleared(cleared) });
+            Event::Cleared(key_number) => {
+                let cleared = BackoffKey::new(View::default(), key_in_view(*key_number)).id();
+                records.push(Record { stored: now, date: now, key: (None, *key_number), what: What::Cleared(cleared) });
             }
-            Event::Attempt { reporter, about, takes, failure } => {
-                let own = own.entry((*reporter, *about)).or_default();
+            Event::Attempt { reporter, key_number, takes, failure } => {
+                let own = own.entry((*reporter, *key_number)).or_default();
                 let failure = failure.clone().filter(|_| !(recovers && own.succeeded_at.is_some()));
                 let began = now.max(own.free_at);
-                records.extend(attempt(own, (*reporter, *about), (began, *takes), failure, AttemptId::random(&mut random)));
+                records.extend(attempt(own, (*reporter, *key_number), (began, *takes), failure, AttemptId::random(&mut random)));
             }
         }
     }
@@ -142,16 +144,16 @@ fn history(events: &[(Duration, Event)], recovers: bool) -> Vec<Record> {
 /// The reports of one attempt.
 fn attempt(
     own: &mut Own,
-    (reporter, about): (u8, u8),
+    (reporter, key_number): (u8, u8),
     (began, takes): (Duration, Duration),
     failure: Option<FailureDetails>,
     attempt: AttemptId,
 ) -> Vec<Record> {
-    let backoff_key = Arc::new(BackoffKey::new(View::default(), self::about(about)));
+    let backoff_key = Arc::new(BackoffKey::new(View::default(), key_in_view(key_number)));
     let node: NodeName = format!("n{reporter}").parse().unwrap();
     let record = |stored, date, finding| {
         let report = Report { reporter: node.clone(), backoff_key: Arc::clone(&backoff_key), attempt, trace: None, finding };
-        Record { stored, date, key: (Some(reporter), about), what: What::Report(Arc::new(report)) }
+        Record { stored, date, key: (Some(reporter), key_number), what: What::Report(Arc::new(report)) }
     };
     let mut records = Vec::new();
     if takes > UNANSWERED_AFTER {

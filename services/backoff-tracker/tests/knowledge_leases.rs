@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, LeaseName, MISSES_UNTIL_LOST,
+    BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, LeaseName, MISSES_UNTIL_LOST,
     Outcome, Report, RequestId, Target, View,
 };
 use clock::Random;
@@ -185,7 +185,7 @@ fn an_observing_node_ends_no_attempt_because_others_are_answered() {
         node.until(Duration::from_secs(7));
         let silent = |effect: &Effect| matches!(effect, Effect::Publish(report, _) if matches!(report.finding, Finding::Unanswered(_)));
         assert!(node.effects.iter().any(silent), "{:?}", node.effects);
-        let endpoint = About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
+        let endpoint = KeyInView::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
         let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, endpoint)), AttemptId::random(&mut random));
         let report = Report { reporter: "n2".parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Succeeded };
         node.give(Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO });
@@ -198,9 +198,9 @@ fn an_observing_node_ends_no_attempt_because_others_are_answered() {
 }
 
 /// A node's failure that concerns the image of [`target`].
-fn fails(reporter: &str, about: About, random: &mut Random) -> Input {
+fn fails(reporter: &str, in_view: KeyInView, random: &mut Random) -> Input {
     let details = FailureDetails { message: "no".to_owned(), step: 1, ..FailureDetails::default() };
-    let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, about)), AttemptId::random(random));
+    let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, in_view)), AttemptId::random(random));
     let report = Report { reporter: reporter.parse().unwrap(), backoff_key, attempt, trace: None, finding: Finding::Failed(details) };
     Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO }
 }
@@ -210,10 +210,10 @@ fn a_reporter_of_any_binding_entry_leaves_the_probe_to_others() {
     for (reporter, from, to) in [("n3", 4_000, 4_600), ("me", 5_000, 6_600)] {
         let (mut node, mut random) = (Node::new(), Random::seeded(1));
         for one in ["n1", "n2", reporter] {
-            node.give(fails(one, About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }, &mut random));
+            node.give(fails(one, KeyInView::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }, &mut random));
         }
         // A broader key, reported by another node: its probe lease is the one that is asked for.
-        let limited = fails("liar", About::BudgetOwner("o".to_owned()), &mut random);
+        let limited = fails("liar", KeyInView::BudgetOwner("o".to_owned()), &mut random);
         node.give(limited);
         node.ask(1, "r/a:1");
         let mut asked = node.asked();
@@ -235,7 +235,7 @@ fn a_node_that_failed_alone_continues_until_two_others_have_succeeded() {
 
 fn continues_after(without_bus: bool, attempts: [bool; 4]) {
     let (mut node, mut random) = (Node::new(), Random::seeded(1));
-    let endpoint = || About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
+    let endpoint = || KeyInView::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() };
     let fail = |node: &mut Node, random: &mut Random| {
         let (request, attempt) = (RequestId(1), AttemptId::random(random));
         node.give(Input::AttemptPlanned { request, attempt, trace: None });
@@ -292,7 +292,7 @@ fn no_node_waits_for_a_lease_holders_result_for_longer_than_two_terms() {
         for second in 0..1_000_u64 {
             node.now = Duration::from_secs(second);
             if reports == Reports::FailuresAfterSuccesses && second % 14 == 0 {
-                let image = About::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+                let image = KeyInView::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
                 let details = FailureDetails { message: "no".to_owned(), step: 1, succeeded_ago: Some(MS), ..FailureDetails::default() };
                 let (backoff_key, attempt) = (Arc::new(BackoffKey::new(target("r/a:1").view, image)), AttemptId::random(&mut random));
                 taken.push(LeaseName::Probe(backoff_key.id(), attempt));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Entry, FailureDetails, Finding, Input, Knowledge, LONGEST, Report, View,
+    BackoffKey, Binding, Entry, FailureDetails, Finding, Input, KeyInView, Knowledge, LONGEST, Report, View,
 };
 use clock::Random;
 use contract::{AttemptId, DEADLINES, RETRY_AFTER_MAX};
@@ -16,31 +16,31 @@ use proptest::prelude::*;
 /// When all reports have been received.
 const NOW: Duration = Duration::from_secs(10_000);
 
-/// How many keys the reports are about: see [`abouts`].
-const ABOUTS: u8 = 8;
+/// How many keys the reports are about: see [`keys_in_view`].
+const KEYS: u8 = 8;
 
 #[derive(Clone, Debug)]
 struct Reported {
     reporter: u8,
-    about: u8,
+    key_number: u8,
     age_ms: u64,
     finding: Finding,
 }
 
-fn login(anonymous: bool) -> About {
-    About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous }
+fn login(anonymous: bool) -> KeyInView {
+    KeyInView::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous }
 }
 
-fn abouts() -> [About; 8] {
+fn keys_in_view() -> [KeyInView; 8] {
     [
-        About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() },
-        About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false },
-        About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: true },
-        About::BudgetOwner("o".to_owned()),
-        About::Registry,
+        KeyInView::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() },
+        KeyInView::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false },
+        KeyInView::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: true },
+        KeyInView::BudgetOwner("o".to_owned()),
+        KeyInView::Registry,
         login(true),
         login(false),
-        About::Content { reference: "r".to_owned(), endpoint: "e".to_owned() },
+        KeyInView::Content { reference: "r".to_owned(), endpoint: "e".to_owned() },
     ]
 }
 
@@ -64,9 +64,9 @@ fn finding() -> impl Strategy<Value = Finding> {
 }
 
 fn reported(reporters: u8) -> impl Strategy<Value = Vec<Reported>> {
-    let one = (0..reporters, 0..ABOUTS, 0..400_000_u64, finding()).prop_map(|(reporter, about, age_ms, finding)| Reported {
+    let one = (0..reporters, 0..KEYS, 0..400_000_u64, finding()).prop_map(|(reporter, key_number, age_ms, finding)| Reported {
         reporter,
-        about,
+        key_number,
         age_ms,
         finding,
     });
@@ -77,9 +77,9 @@ fn reported(reporters: u8) -> impl Strategy<Value = Vec<Reported>> {
 fn last_reports(reported: Vec<Reported>) -> Vec<(Arc<Report>, Duration)> {
     let mut random = Random::seeded(5);
     let reports: BTreeMap<(u8, u8), Reported> =
-        reported.into_iter().map(|reported| ((reported.reporter, reported.about), reported)).collect();
+        reported.into_iter().map(|reported| ((reported.reporter, reported.key_number), reported)).collect();
     let report = |reported: Reported| {
-        let backoff_key = Arc::new(BackoffKey::new(View::default(), abouts()[usize::from(reported.about)].clone()));
+        let backoff_key = Arc::new(BackoffKey::new(View::default(), keys_in_view()[usize::from(reported.key_number)].clone()));
         let reporter = format!("n{}", reported.reporter).parse().unwrap();
         let attempt = AttemptId::random(&mut random);
         (
@@ -101,9 +101,9 @@ fn replica(reports: &[(Arc<Report>, Duration)]) -> Knowledge {
 
 /// The longest delay of a key without `Retry-After`.
 fn longest(backoff_key: &BackoffKey) -> Duration {
-    match backoff_key.about() {
-        About::Endpoint { .. } | About::Registry | About::Repository(_) => Duration::from_secs(8),
-        About::Login { anonymous: false, .. } => LONGEST,
+    match backoff_key.in_view() {
+        KeyInView::Endpoint { .. } | KeyInView::Registry | KeyInView::Repository(_) => Duration::from_secs(8),
+        KeyInView::Login { anonymous: false, .. } => LONGEST,
         _ => Duration::from_secs(60),
     }
 }
@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn reports_in_any_order_neither_panic_nor_grow_the_replica(reported in proptest::collection::vec(reported(8), 0..6)) {
         let mut core = replica(&[]);
-        let keys: BTreeSet<(u8, u8)> = reported.iter().flatten().map(|reported| (reported.reporter, reported.about)).collect();
+        let keys: BTreeSet<(u8, u8)> = reported.iter().flatten().map(|reported| (reported.reporter, reported.key_number)).collect();
         for reports in reported {
             for (report, age) in last_reports(reports) {
                 core.step(NOW, Input::ReportReceived { report, age });

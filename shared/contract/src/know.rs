@@ -40,8 +40,8 @@ pub const MAX_KEYS_CLEARED: usize = 180;
 pub struct StoredReport {
     /// The node's view of the registry.
     pub view: View,
-    /// What it is about, within the view.
-    pub about: StoredAbout,
+    /// The back-off key in this view.
+    pub in_view: StoredKeyInView,
     /// The attempt.
     pub attempt: AttemptId,
     /// The span of the attempt.
@@ -94,12 +94,12 @@ pub enum Found {
     Unknown,
 }
 
-/// What a report is about, within a view. Only the fields of its kind are set.
+/// A back-off key without its view: what a report is about. Only the fields of its kind are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct StoredAbout {
+pub struct StoredKeyInView {
     /// The kind.
-    pub kind: AboutKind,
+    pub kind: KeyKind,
     /// The budget owner.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
@@ -135,10 +135,10 @@ pub struct StoredAbout {
     pub policy: String,
 }
 
-/// The kinds of things that a report can be about.
+/// The kinds of back-off keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AboutKind {
+pub enum KeyKind {
     /// `owner`.
     BudgetOwner,
     /// `endpoint`, `zone`.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use contract::know::{
-    AboutKind, Found, MAX_KEYS_CLEARED, StoredAbout, StoredClear, StoredLease, StoredMember, StoredPause, StoredReport, decode, encode,
+    Found, KeyKind, MAX_KEYS_CLEARED, StoredClear, StoredKeyInView, StoredLease, StoredMember, StoredPause, StoredReport, decode, encode,
 };
 use contract::{AttemptId, TraceContext, View};
 
@@ -16,11 +16,11 @@ fn report() -> StoredReport {
             route: "direct".to_owned(),
             boot: String::new(),
         },
-        about: StoredAbout {
-            kind: AboutKind::Reference,
+        in_view: StoredKeyInView {
+            kind: KeyKind::Reference,
             reference: "registry.example/a:1".to_owned(),
             scope: "anonymous".to_owned(),
-            ..StoredAbout::default()
+            ..StoredKeyInView::default()
         },
         attempt: AttemptId::try_from("000102030405060708090a0b0c0d0e0f".to_owned()).unwrap(),
         trace: TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -76,6 +76,6 @@ fn a_members_record_of_version_1_is_read() {
 #[test]
 fn values_of_a_newer_version_are_read_as_unknown() {
     let newer = decode::<StoredReport>(include_bytes!("golden/v1/report-of-a-newer-version.msgpack")).unwrap();
-    assert_eq!((newer.about.kind, newer.found), (AboutKind::Unknown, Found::Unknown));
+    assert_eq!((newer.in_view.kind, newer.found), (KeyKind::Unknown, Found::Unknown));
     assert_eq!((newer.view, newer.attempt), (report().view, report().attempt));
 }

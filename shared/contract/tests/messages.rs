@@ -261,7 +261,7 @@ const WORDS: [(&str, &str, &str); 9] = [
     ("pull-coordinator.list", "/pulls/0/state", "new_word"),
     ("pull-coordinator.standing-pulls", "/standing_pulls/0/state", "waiting"),
     ("backoff-tracker.list", "/entries/0/class", "unknown"),
-    ("backoff-tracker.list", "/entries/0/about/kind", "new_word"),
+    ("backoff-tracker.list", "/entries/0/key_parts/kind", "new_word"),
     ("event-recorder.list", "/events/0/reason", "new_word"),
     ("event-recorder.list", "/events/0/class", "unknown"),
 ];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contract::PodRef;
-use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind, LocalKey};
+use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts, LocalKey};
 use image::Reference;
 
 use super::causes::Cause;
@@ -43,7 +43,7 @@ pub(crate) fn own<'a>(
         let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
         BackoffEntry {
             key: in_words(key),
-            about: about(key),
+            key_parts: key_parts(key),
             class: cause.map(|cause| cause.failure.class).unwrap_or_default(),
             binds: "this node".to_owned(),
             reporter_count: 1,
@@ -58,9 +58,9 @@ pub(crate) fn own<'a>(
     })
 }
 
-fn about(key: &LocalKey) -> EntryAbout {
+fn key_parts(key: &LocalKey) -> KeyParts {
     let registry = Reference::parse(&key.image).map(|image| image.registry().to_owned()).unwrap_or_default();
-    EntryAbout { image: key.image.clone(), pod: key.pod.clone(), ..EntryAbout::of(EntryKind::NodeImage, &registry) }
+    KeyParts { image: key.image.clone(), pod: key.pod.clone(), ..KeyParts::of(EntryKind::NodeImage, &registry) }
 }
 
 /// A key as it is listed: the image, for a pod `namespace/name image`.

@@ -296,7 +296,7 @@ mod tests {
         }
         let listed = |node: &Node, at, name| -> Vec<String> {
             let listed = node.tracker.list_of_pod(at_seconds(at), &pod(name, ""));
-            listed.into_iter().map(|entry| format!("{} {}", entry.about.image, entry.next_attempt_ms)).collect()
+            listed.into_iter().map(|entry| format!("{} {}", entry.key_parts.image, entry.next_attempt_ms)).collect()
         };
         assert_eq!(listed(&node, 3, "web-0"), ["a:1 7000", "b:1 7000"]);
         let attempt = AttemptId::random(&mut node.random);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use contract::FailureClass;
-use contract::know::{AboutKind, AttemptKey, Found, KnowError, ReportKey, StoredAbout, StoredClear, StoredReport, encode_as};
+use contract::know::{AttemptKey, Found, KeyKind, KnowError, ReportKey, StoredClear, StoredKeyInView, StoredReport, encode_as};
 
-use crate::core::knowledge::{About, FailureDetails, Finding, LONGEST_KEPT, LeaseName, Report, keep_for};
+use crate::core::knowledge::{FailureDetails, Finding, KeyInView, LONGEST_KEPT, LeaseName, Report, keep_for};
 
 /// A value as the bus takes it.
 pub(super) struct Stored {
@@ -37,7 +37,7 @@ pub(super) fn report(version: u32, report: &Report, time: WriteTime) -> Result<S
     };
     let stored = StoredReport {
         view: report.backoff_key.view().clone(),
-        about: about(report.backoff_key.about()),
+        in_view: in_view(report.backoff_key.in_view()),
         attempt: report.attempt,
         trace: report.trace,
         found,
@@ -68,20 +68,22 @@ pub(crate) fn lease_key(name: LeaseName) -> String {
     AttemptKey { kind: kind.to_owned(), backoff_key: backoff_key.0, which }.text()
 }
 
-fn about(about: &About) -> StoredAbout {
-    let of = |kind| StoredAbout { kind, ..StoredAbout::default() };
-    match about.clone() {
-        About::BudgetOwner(owner) => StoredAbout { owner, ..of(AboutKind::BudgetOwner) },
-        About::Endpoint { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Endpoint) },
-        About::TokenServer { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::TokenServer) },
-        About::Blobs { endpoint, zone } => StoredAbout { endpoint, zone, ..of(AboutKind::Blobs) },
-        About::Registry => of(AboutKind::Registry),
-        About::Repository(repository) => StoredAbout { repository, ..of(AboutKind::Repository) },
-        About::Reference { reference, scope, mirrored } => StoredAbout { reference, scope, mirrored, ..of(AboutKind::Reference) },
-        About::Login { repository, fingerprint, anonymous } => StoredAbout { repository, fingerprint, anonymous, ..of(AboutKind::Login) },
-        About::Platform { reference, platform } => StoredAbout { reference, platform, ..of(AboutKind::Platform) },
-        About::Content { reference, endpoint } => StoredAbout { reference, endpoint, ..of(AboutKind::Content) },
-        About::Signature { reference, policy } => StoredAbout { reference, policy, ..of(AboutKind::Signature) },
+fn in_view(in_view: &KeyInView) -> StoredKeyInView {
+    let of = |kind| StoredKeyInView { kind, ..StoredKeyInView::default() };
+    match in_view.clone() {
+        KeyInView::BudgetOwner(owner) => StoredKeyInView { owner, ..of(KeyKind::BudgetOwner) },
+        KeyInView::Endpoint { endpoint, zone } => StoredKeyInView { endpoint, zone, ..of(KeyKind::Endpoint) },
+        KeyInView::TokenServer { endpoint, zone } => StoredKeyInView { endpoint, zone, ..of(KeyKind::TokenServer) },
+        KeyInView::Blobs { endpoint, zone } => StoredKeyInView { endpoint, zone, ..of(KeyKind::Blobs) },
+        KeyInView::Registry => of(KeyKind::Registry),
+        KeyInView::Repository(repository) => StoredKeyInView { repository, ..of(KeyKind::Repository) },
+        KeyInView::Reference { reference, scope, mirrored } => StoredKeyInView { reference, scope, mirrored, ..of(KeyKind::Reference) },
+        KeyInView::Login { repository, fingerprint, anonymous } => {
+            StoredKeyInView { repository, fingerprint, anonymous, ..of(KeyKind::Login) }
+        }
+        KeyInView::Platform { reference, platform } => StoredKeyInView { reference, platform, ..of(KeyKind::Platform) },
+        KeyInView::Content { reference, endpoint } => StoredKeyInView { reference, endpoint, ..of(KeyKind::Content) },
+        KeyInView::Signature { reference, policy } => StoredKeyInView { reference, policy, ..of(KeyKind::Signature) },
     }
 }
 

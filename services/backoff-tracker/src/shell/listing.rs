@@ -36,7 +36,7 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
     let entry_query = list.what.as_deref().map(EntryQuery::of);
     entries.retain(|entry| {
         entry_query.as_ref().is_none_or(|entry_query| entry_query.names(entry))
-            && list.registry.as_ref().is_none_or(|registry| entry.about.registry == *registry)
+            && list.registry.as_ref().is_none_or(|registry| entry.key_parts.registry == *registry)
     });
     let limit = list.limit.and_then(|limit| usize::try_from(limit).ok()).map_or(LISTED_MOST, |limit| limit.min(LISTED_MOST));
     let (others, left_out) = (all - entries.len(), entries.len().saturating_sub(limit));
@@ -52,7 +52,7 @@ fn take_shared_keys(entries: &mut Vec<BackoffEntry>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use contract::View;
-    use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
+    use contract::messages::backoff_tracker::{EntryKind, KeyParts};
 
     use super::*;
 
@@ -68,8 +68,8 @@ mod tests {
     fn a_list_has_only_the_entries_that_match_up_to_its_limit() {
         let own = |number: usize| {
             let registry = format!("r{}.example", number % 2);
-            let about = EntryAbout { image: format!("{registry}/a:{number}"), ..EntryAbout::of(EntryKind::NodeImage, &registry) };
-            BackoffEntry { key: about.image.clone(), about, ..BackoffEntry::default() }
+            let key_parts = KeyParts { image: format!("{registry}/a:{number}"), ..KeyParts::of(EntryKind::NodeImage, &registry) };
+            BackoffEntry { key: key_parts.image.clone(), key_parts, ..BackoffEntry::default() }
         };
         let entries: Vec<BackoffEntry> = (0..3_000).map(own).collect();
         let selected = |list: ListBackoffs| {

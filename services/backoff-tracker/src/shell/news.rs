@@ -7,7 +7,7 @@ use contract::{DEADLINES, EventDetails, EventReason, PullEvent, TraceContext};
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{About, EntryNews, EntryNewsKind};
+use crate::core::knowledge::{EntryNews, EntryNewsKind, KeyInView};
 use crate::outbound::milliseconds;
 
 impl BackoffTracker {
@@ -20,7 +20,7 @@ impl BackoffTracker {
         };
         let entry = news.backoff_key.id().to_string();
         tracing::info!(fleetpull.entry.id = entry, what = news.backoff_key.in_words(), attempt = %news.attempt, "{}", log_text(news.kind));
-        let holds_all = is_whole_registry(news.backoff_key.about());
+        let holds_all = is_whole_registry(news.backoff_key.in_view());
         for reason in [Some(reason), of_registry.filter(|_| holds_all)].into_iter().flatten() {
             let within = news.trace.filter(TraceContext::has_span);
             self.record_event(within, context, |event| event_of(now, reason, news, event));
@@ -37,8 +37,8 @@ fn log_text(kind: EntryNewsKind) -> &'static str {
 }
 
 /// Whether all images of a registry need what this is about.
-fn is_whole_registry(about: &About) -> bool {
-    matches!(about, About::Endpoint { .. } | About::TokenServer { .. } | About::Blobs { .. } | About::Registry)
+fn is_whole_registry(in_view: &KeyInView) -> bool {
+    matches!(in_view, KeyInView::Endpoint { .. } | KeyInView::TokenServer { .. } | KeyInView::Blobs { .. } | KeyInView::Registry)
 }
 
 /// Fills the event about an entry, within the span of the attempt that made the change.
@@ -55,7 +55,7 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
     PullEvent {
         reason,
         message: message(now, reason, news, lasted),
-        image: news.backoff_key.about().reference().unwrap_or_default().to_owned(),
+        image: news.backoff_key.in_view().reference().unwrap_or_default().to_owned(),
         registry: Some(news.backoff_key.view().registry.clone()),
         class: Some(news.backoff_key.class()),
         attempt: Some(news.attempt),
@@ -105,11 +105,11 @@ mod tests {
     #[test]
     fn the_event_of_an_entry_contains_its_key_its_cause_and_the_next_attempt() {
         let view = View { registry: "r.example".to_owned(), ..View::default() };
-        let about = About::Endpoint { endpoint: "r.example:443".to_owned(), zone: "a".to_owned() };
+        let in_view = KeyInView::Endpoint { endpoint: "r.example:443".to_owned(), zone: "a".to_owned() };
         let at = Duration::from_secs;
         let opened = EntryNews {
             kind: EntryNewsKind::Opened,
-            backoff_key: Arc::new(BackoffKey::new(view, about)),
+            backoff_key: Arc::new(BackoffKey::new(view, in_view)),
             attempt: AttemptId::from(7),
             trace: None,
             cause: "ErrImagePull: connection refused".to_owned(),

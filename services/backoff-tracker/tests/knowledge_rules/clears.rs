@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether an entry of the image refuses all nodes.
 fn binds(node: &Node) -> bool {
-    node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image() && entry.binding == Binding::Everybody)
+    node.core.entries(node.now).iter().any(|entry| entry.backoff_key.in_view() == &image() && entry.binding == Binding::Everybody)
 }
 
 fn clear(age: Duration) -> Input {
@@ -39,7 +39,7 @@ fn an_attempt_running_during_a_clear_binds_no_node_and_the_next_one_does() {
     node.end(attempt, Outcome::Failed(failure(FailureClass::NotFound)));
     assert!(!binds(&node), "its failure began before the clear: {:?}", node.core.entries(node.now));
     // The report is as old as its attempt, so that nodes that know the clear ignore it.
-    let place = node.published.iter().position(|report| report.backoff_key.about() == &image()).expect("it is published");
+    let place = node.published.iter().position(|report| report.backoff_key.in_view() == &image()).expect("it is published");
     assert_eq!(node.ages[place], 2 * SECOND);
     let held = node.held().next_attempt;
     assert!(held <= node.now + 10 * SECOND, "what holds this node is kubelet's rule: {held:?}");

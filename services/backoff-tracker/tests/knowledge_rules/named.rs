@@ -87,8 +87,8 @@ fn a_refusal_by_the_floor_names_the_attempt() {
     report(&mut node, attempt, key(IMAGE), span, &not_found);
     node.give(Input::Withdraw(request));
     node.until(7.0);
-    for about in [image(), endpoint()] {
-        node.receive_late("n1", about, Finding::Succeeded, Duration::from_secs(5));
+    for in_view in [image(), endpoint()] {
+        node.receive_late("n1", in_view, Finding::Succeeded, Duration::from_secs(5));
     }
     // The success releases attempts for 10 s.
     node.until(13.0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, Knowledge, LeaseAnswer, Outcome, Refusal, Report,
+    BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, Outcome, Refusal, Report,
     RequestId, Target, View,
 };
 use clock::Random;
@@ -74,15 +74,15 @@ impl Node {
         self.give(Input::Request { request: REQUEST, key: key("r/a:1"), target: target() });
     }
 
-    pub(crate) fn receive(&mut self, reporter: &str, about: About, finding: Finding) {
-        self.receive_late(reporter, about, finding, Duration::ZERO);
+    pub(crate) fn receive(&mut self, reporter: &str, in_view: KeyInView, finding: Finding) {
+        self.receive_late(reporter, in_view, finding, Duration::ZERO);
     }
 
     /// Receives a report of this age.
-    pub(crate) fn receive_late(&mut self, reporter: &str, about: About, finding: Finding, age: Duration) {
+    pub(crate) fn receive_late(&mut self, reporter: &str, in_view: KeyInView, finding: Finding, age: Duration) {
         let report = Report {
             reporter: reporter.parse().unwrap(),
-            backoff_key: Arc::new(BackoffKey::new(view(), about)),
+            backoff_key: Arc::new(BackoffKey::new(view(), in_view)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
             finding,
@@ -139,12 +139,12 @@ pub(crate) fn key(image: &str) -> LocalKey {
     LocalKey { pod: None, image: image.to_owned() }
 }
 
-pub(crate) fn endpoint() -> About {
-    About::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+pub(crate) fn endpoint() -> KeyInView {
+    KeyInView::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
 }
 
-pub(crate) fn image() -> About {
-    About::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false }
+pub(crate) fn image() -> KeyInView {
+    KeyInView::Reference { reference: "r/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false }
 }
 
 pub(crate) fn failed(step: u32) -> Finding {

@@ -12,7 +12,7 @@ const OTHER: RequestId = RequestId(8);
 /// Since when the node has failed, by its last report on the image.
 fn failing_since(node: &Node) -> Option<Duration> {
     let mut published = node.published.iter().zip(&node.ages);
-    let (report, age) = published.rfind(|(report, _)| *report.backoff_key.about() == image())?;
+    let (report, age) = published.rfind(|(report, _)| *report.backoff_key.in_view() == image())?;
     Some(node.now - *age - report.finding.details()?.failing_for)
 }
 
@@ -57,7 +57,7 @@ fn a_failure_that_is_older_than_the_last_report_is_not_published() {
     let of_endpoint: Vec<bool> = node
         .published
         .iter()
-        .filter(|report| *report.backoff_key.about() == endpoint())
+        .filter(|report| *report.backoff_key.in_view() == endpoint())
         .map(|report| report.finding == Finding::Succeeded)
         .collect();
     assert_eq!(of_endpoint, [false, true], "no answer, then a manifest");

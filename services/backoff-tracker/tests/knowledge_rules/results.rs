@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Decision, Duty, Finding, Outcome};
+use backoff_tracker::core::knowledge::{Decision, Duty, Finding, KeyInView, Outcome};
 use contract::messages::backoff_tracker::{AttemptFailure, ReportAttempt};
 use contract::{AttemptId, FailureClass, Stage};
 
@@ -37,10 +37,10 @@ fn a_success_after_the_deadline_closes_the_probed_entry_but_no_newer_one() {
         }
         node.until(40.0);
         node.end(attempt, Outcome::Reached(Stage::Manifest));
-        let published: Vec<_> = node.published.iter().filter(|report| report.backoff_key.about() == &image()).collect();
+        let published: Vec<_> = node.published.iter().filter(|report| report.backoff_key.in_view() == &image()).collect();
         assert!(matches!(published[..], [report] if report.finding == Finding::Succeeded), "{published:?}");
         assert!(node.ages.last() >= Some(&Duration::from_secs(25)), "as old as its attempt: {:?}", node.ages);
-        let bound = node.core.entries(node.now).iter().any(|entry| entry.backoff_key.about() == &image());
+        let bound = node.core.entries(node.now).iter().any(|entry| entry.backoff_key.in_view() == &image());
         assert_eq!(bound, binds, "a failure after it began stands");
     }
 }
@@ -81,8 +81,8 @@ fn a_failure_without_clearance_is_released_by_a_success_of_another_node() {
     let (reported, _) = node.core.report(node.now, report(attempt));
     assert_eq!(reported.next_attempt_ms, Some(160_000), "kubelet's rule");
     node.until(1.0);
-    for about in [endpoint(), About::Registry, About::Repository("a".to_owned())] {
-        node.receive("n4", about, Finding::Succeeded);
+    for in_view in [endpoint(), KeyInView::Registry, KeyInView::Repository("a".to_owned())] {
+        node.receive("n4", in_view, Finding::Succeeded);
     }
     node.until(10.0);
     assert!(node.is_clear(), "{:?}", node.decision);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    About, BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, LeaseName, MAX_KEYS_OF_ONE, MAX_REQUESTS, Report,
+    BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, KeyInView, LeaseName, MAX_KEYS_OF_ONE, MAX_REQUESTS, Report,
     RequestId, Target, View,
 };
 use contract::{AttemptId, DEADLINES, FailureClass, RETRY_AFTER_MAX, Stage};
@@ -131,13 +131,13 @@ fn failures_of_the_same_nodes_count_each_time_the_registry_is_down() {
 
 #[test]
 fn any_reports_of_one_node_delay_at_most_4_s() {
-    let login = || About::Login { repository: "a".to_owned(), fingerprint: "anonymous".to_owned(), anonymous: true };
+    let login = || KeyInView::Login { repository: "a".to_owned(), fingerprint: "anonymous".to_owned(), anonymous: true };
     let mut node = Node::of(1_000);
     node.receive("liar", image(), failed(1));
     node.ask();
     node.until(3.0);
     node.receive("liar", login(), failed(1));
-    node.receive("liar", About::BudgetOwner("o".to_owned()), limited(600));
+    node.receive("liar", KeyInView::BudgetOwner("o".to_owned()), limited(600));
     assert_eq!(node.held().next_attempt, DEADLINES.unconfirmed_for, "several false reports of one node delay no longer than one");
     node.receive("n2", image(), Finding::Succeeded);
     node.receive("n2", endpoint(), Finding::Succeeded);
@@ -201,26 +201,26 @@ fn an_authoritatively_unavailable_registry_is_down_when_two_repositories_fail() 
     let failing =
         |repository: &str| Finding::Failed(FailureDetails { step: 1, repository: repository.to_owned(), ..FailureDetails::default() });
     let mut node = Node::of(1_000);
-    node.receive("n1", About::Registry, failing("b"));
-    node.receive("n2", About::Registry, failing("b"));
+    node.receive("n1", KeyInView::Registry, failing("b"));
+    node.receive("n2", KeyInView::Registry, failing("b"));
     node.ask();
     assert!(node.is_clear(), "one repository is not the registry");
     let mut node = Node::of(1_000);
-    node.receive("n1", About::Registry, failing("b"));
-    node.receive("n2", About::Registry, failing("c"));
+    node.receive("n1", KeyInView::Registry, failing("b"));
+    node.receive("n2", KeyInView::Registry, failing("c"));
     node.ask();
     assert_eq!(node.held().class, FailureClass::RegistryUnavailable);
 }
 
 #[test]
 fn entries_about_other_targets_bind_no_request_here() {
-    let of = |about: About, change: fn(&mut View)| {
+    let of = |in_view: KeyInView, change: fn(&mut View)| {
         let mut view = view();
         change(&mut view);
-        BackoffKey::new(view, about)
+        BackoffKey::new(view, in_view)
     };
-    let other_zone = About::Endpoint { endpoint: "r:443".to_owned(), zone: "other".to_owned() };
-    let other_login = About::Reference { reference: "r/a:1".to_owned(), scope: "other".to_owned(), mirrored: false };
+    let other_zone = KeyInView::Endpoint { endpoint: "r:443".to_owned(), zone: "other".to_owned() };
+    let other_login = KeyInView::Reference { reference: "r/a:1".to_owned(), scope: "other".to_owned(), mirrored: false };
     let backoff_keys = [
         of(other_zone, |_| ()),
         of(other_login, |_| ()),
@@ -243,7 +243,7 @@ fn entries_about_other_targets_bind_no_request_here() {
             node.give(Input::ReportReceived { report: Arc::new(report), age: Duration::ZERO });
         }
         node.ask();
-        assert!(node.is_clear(), "{:?}", backoff_key.about());
+        assert!(node.is_clear(), "{:?}", backoff_key.in_view());
     }
 }
 
@@ -251,10 +251,10 @@ fn entries_about_other_targets_bind_no_request_here() {
 fn retry_after_is_obeyed_when_two_nodes_report_it_and_for_an_hour_at_most() {
     for (seconds, least, most) in [(60, 60, 62), (u64::MAX, 3_600, 3_602)] {
         let mut node = Node::of(1_000);
-        node.receive("n1", About::BudgetOwner("o".to_owned()), limited(seconds));
+        node.receive("n1", KeyInView::BudgetOwner("o".to_owned()), limited(seconds));
         node.ask();
         assert!(node.held().next_attempt <= DEADLINES.unconfirmed_for, "one reporter");
-        node.receive("n2", About::BudgetOwner("o".to_owned()), limited(seconds));
+        node.receive("n2", KeyInView::BudgetOwner("o".to_owned()), limited(seconds));
         let next_attempt = node.held().next_attempt;
         assert!(next_attempt >= Duration::from_secs(least) && next_attempt <= Duration::from_secs(most), "{next_attempt:?}");
         assert!(next_attempt <= RETRY_AFTER_MAX + Duration::from_secs(2));
@@ -269,10 +269,10 @@ fn a_newer_retry_after_counts_although_others_received_theirs_long_ago() {
         other => other,
     };
     for reporter in ["n1", "n2", "n3"] {
-        node.receive(reporter, About::BudgetOwner("o".to_owned()), asked(4));
+        node.receive(reporter, KeyInView::BudgetOwner("o".to_owned()), asked(4));
     }
     node.until(24.0);
-    node.receive("n2", About::BudgetOwner("o".to_owned()), asked(5));
+    node.receive("n2", KeyInView::BudgetOwner("o".to_owned()), asked(5));
     node.ask();
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(44) && next_attempt <= Duration::from_secs(46), "{next_attempt:?}");
@@ -289,10 +289,10 @@ fn retry_after_of_one_of_several_reporters_makes_no_next_attempt_earlier() {
             }
             other => other,
         };
-        node.receive("n1", About::BudgetOwner("o".to_owned()), reports(first));
+        node.receive("n1", KeyInView::BudgetOwner("o".to_owned()), reports(first));
         node.until(first.unwrap_or_default() as f64 + 0.5);
         let now = node.now;
-        node.receive("n2", About::BudgetOwner("o".to_owned()), reports(second));
+        node.receive("n2", KeyInView::BudgetOwner("o".to_owned()), reports(second));
         node.ask();
         let delay = node.held().next_attempt - now;
         assert!((Duration::from_secs(least)..=Duration::from_secs(most)).contains(&delay), "{first:?} {second:?}: {delay:?}");
@@ -330,7 +330,7 @@ fn keys_of_one_writer_displace_no_report_of_another() {
     let mut node = Node::of(1_000);
     node.receive("honest", image(), failed(1));
     for number in 0..3 * MAX_KEYS_OF_ONE {
-        node.receive("liar", About::Repository(number.to_string()), failed(1));
+        node.receive("liar", KeyInView::Repository(number.to_string()), failed(1));
     }
     let counts = node.core.counts().replica;
     assert_eq!(counts.reports, 1 + MAX_KEYS_OF_ONE as u64);

@@ -1,23 +1,23 @@
 //! Token server, manifests and blobs: the answer of one stage shows nothing about another.
 
-use backoff_tracker::core::knowledge::{About, Decision, Duty, Failure, Finding, Input, Outcome, Target};
+use backoff_tracker::core::knowledge::{Decision, Duty, Failure, Finding, Input, KeyInView, Outcome, Target};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, REQUEST, endpoint, failed, image, key, target};
 
-fn blobs() -> About {
-    About::Blobs { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+fn blobs() -> KeyInView {
+    KeyInView::Blobs { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
 }
 
-fn tokens() -> About {
-    About::TokenServer { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
+fn tokens() -> KeyInView {
+    KeyInView::TokenServer { endpoint: "r:443".to_owned(), zone: "z".to_owned() }
 }
 
-/// A node of a fleet that has had manifests lately, after three nodes have reported that `about` fails.
-fn failing(about: &About) -> Node {
+/// A node of a fleet that has had manifests lately, after three nodes have reported that `in_view` fails.
+fn failing(in_view: &KeyInView) -> Node {
     let mut node = Node::of(1_000);
     for reporter in ["n1", "n2", "n3"] {
-        node.receive(reporter, about.clone(), failed(1));
+        node.receive(reporter, in_view.clone(), failed(1));
     }
     node.receive("n4", image(), Finding::Succeeded);
     node.receive("n4", endpoint(), Finding::Succeeded);
@@ -26,16 +26,16 @@ fn failing(about: &About) -> Node {
 
 #[test]
 fn an_answered_manifest_closes_no_entry_of_blobs_or_tokens() {
-    for about in [blobs(), tokens()] {
-        let mut node = failing(&about);
+    for in_view in [blobs(), tokens()] {
+        let mut node = failing(&in_view);
         node.ask();
-        assert_eq!(node.held().class, FailureClass::RegistryUnavailable, "{about:?}");
+        assert_eq!(node.held().class, FailureClass::RegistryUnavailable, "{in_view:?}");
         node.receive("n5", image(), Finding::Succeeded);
         node.receive("n5", endpoint(), Finding::Succeeded);
-        assert!(matches!(node.decision, Some(Decision::Refused(_))), "{about:?}");
-        node.receive("n5", about.clone(), Finding::Succeeded);
+        assert!(matches!(node.decision, Some(Decision::Refused(_))), "{in_view:?}");
+        node.receive("n5", in_view.clone(), Finding::Succeeded);
         node.until(1.0);
-        assert!(node.is_clear(), "{about:?}: {:?}", node.decision);
+        assert!(node.is_clear(), "{in_view:?}: {:?}", node.decision);
     }
 }
 
@@ -49,7 +49,7 @@ fn a_probe_of_blobs_is_over_with_their_first_byte_and_not_before() {
     let attempt = node.begin();
     let before = node.published.len();
     node.end(attempt, Outcome::Reached(Stage::Manifest));
-    let of_blobs = |node: &Node| node.published[before..].iter().any(|report| *report.backoff_key.about() == blobs());
+    let of_blobs = |node: &Node| node.published[before..].iter().any(|report| *report.backoff_key.in_view() == blobs());
     assert!(node.core.has_request(REQUEST) && !of_blobs(&node), "a manifest is not what it was sent for");
     node.end(attempt, Outcome::Reached(Stage::Blob));
     assert!(!node.core.has_request(REQUEST) && of_blobs(&node));

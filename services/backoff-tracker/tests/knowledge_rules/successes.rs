@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Binding, Decision, Duty, Failure, FailureDetails, Finding, KEPT_FOR, Outcome};
+use backoff_tracker::core::knowledge::{Binding, Decision, Duty, Failure, FailureDetails, Finding, KEPT_FOR, KeyInView, Outcome};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, endpoint, failed, failed_for, failure, image, limited};
@@ -12,31 +12,31 @@ use super::node::{Node, endpoint, failed, failed_for, failure, image, limited};
 fn one_success_makes_the_next_attempt_due_if_several_nodes_fail_and_a_second_ends_the_entry() {
     let failing = |in_a_row| Finding::Failed(FailureDetails { step: 9, in_a_row, ..FailureDetails::default() });
     // The key, how often each of three nodes has failed in a row, when one succeeds, and from when to when the next attempt is due then.
-    let table: [(About, u32, f64, f64, f64); 4] = [
+    let table: [(KeyInView, u32, f64, f64, f64); 4] = [
         (image(), 1, 20.0, 20.0, 20.0),
         // Not before the first delay is over.
         (image(), 1, 3.0, 9.0, 10.0),
         (endpoint(), 10, 3.0, 3.0, 3.0),
         (endpoint(), 10, 1.0, 1.8, 2.0),
     ];
-    for (about, in_a_row, succeeds, from, to) in table {
+    for (in_view, in_a_row, succeeds, from, to) in table {
         let mut node = Node::of(1_000);
         for reporter in ["n1", "n2", "n3"] {
-            node.receive(reporter, about.clone(), failing(in_a_row));
+            node.receive(reporter, in_view.clone(), failing(in_a_row));
         }
         node.ask();
-        let what = format!("{about:?}: a success at {succeeds} s");
+        let what = format!("{in_view:?}: a success at {succeeds} s");
         assert!(node.held().next_attempt > Duration::from_secs_f64(to), "{what}");
         node.until(succeeds);
-        node.receive("n4", about.clone(), Finding::Succeeded);
+        node.receive("n4", in_view.clone(), Finding::Succeeded);
         let entry = &node.core.entries(node.now)[0];
         let due = entry.next_attempt.as_secs_f64();
         assert!(entry.binding == Binding::Everybody && from <= due && due <= to, "{what}: {entry:?}");
         node.until(due + 2.1);
         assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{what}: {:?}", node.decision);
-        node.receive("n4", about.clone(), Finding::Succeeded);
+        node.receive("n4", in_view.clone(), Finding::Succeeded);
         assert_eq!(node.core.entries(node.now).len(), 1, "{what}: the same node again");
-        node.receive("n5", about, Finding::Succeeded);
+        node.receive("n5", in_view, Finding::Succeeded);
         assert_eq!(node.core.entries(node.now).len(), 0, "{what}");
     }
 }
@@ -168,7 +168,7 @@ fn a_failure_names_the_last_success_of_its_node() {
         node.ask();
         let attempt = node.begin();
         node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
-        let of_endpoint = node.published.iter().find(|report| *report.backoff_key.about() == endpoint());
+        let of_endpoint = node.published.iter().find(|report| *report.backoff_key.in_view() == endpoint());
         of_endpoint.and_then(|report| report.finding.details()?.succeeded_ago).map(|ago| ago.as_secs())
     });
     assert_eq!(named, [Some(10), Some(11), None]);
@@ -177,7 +177,7 @@ fn a_failure_names_the_last_success_of_its_node() {
 #[test]
 fn a_failure_that_two_successes_ended_does_not_return_when_they_expire() {
     let mut node = Node::of(1_000);
-    let owner = || About::BudgetOwner("o".to_owned());
+    let owner = || KeyInView::BudgetOwner("o".to_owned());
     for reporter in ["n1", "n2"] {
         node.receive(reporter, owner(), limited(3_600));
     }

@@ -35,7 +35,7 @@ fn bus_comes_back(node: &mut Node) {
 fn published(node: &mut Node) -> usize {
     let until = node.now.as_secs_f64() + PUBLISHED_BY;
     node.until(until);
-    node.published.iter().filter(|report| report.backoff_key.about() == &endpoint()).count()
+    node.published.iter().filter(|report| report.backoff_key.in_view() == &endpoint()).count()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, Decision, Failure, Finding, Input, Outcome};
+use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, KeyInView, Outcome};
 use contract::FailureClass;
 use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
 
@@ -36,8 +36,8 @@ fn known_entries_refuse_without_a_bus_until_next_attempt_or_server_restart() {
 #[test]
 fn own_retry_after_is_obeyed_when_the_bus_is_lost() {
     let mut node = Node::of(1_000);
-    for about in [endpoint(), About::BudgetOwner("o".to_owned())] {
-        node.receive("n1", about, Finding::Succeeded);
+    for in_view in [endpoint(), KeyInView::BudgetOwner("o".to_owned())] {
+        node.receive("n1", in_view, Finding::Succeeded);
     }
     node.ask();
     assert!(node.is_clear());
@@ -172,8 +172,8 @@ fn a_former_prober_without_a_bus_attempts_no_more_often_than_by_kubelets_rule() 
 #[test]
 fn a_known_long_delay_is_kept_without_a_bus_and_given_to_new_requests() {
     let mut node = Node::of(20);
-    node.receive("n1", About::BudgetOwner("o".to_owned()), limited(60));
-    node.receive("n2", About::BudgetOwner("o".to_owned()), limited(60));
+    node.receive("n1", KeyInView::BudgetOwner("o".to_owned()), limited(60));
+    node.receive("n2", KeyInView::BudgetOwner("o".to_owned()), limited(60));
     node.until(1.0);
     node.give(Input::BusLost);
     node.ask();

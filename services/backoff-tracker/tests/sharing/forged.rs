@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actors::bucket_spec;
 use bus::{KeyValue, Message, Messaging as _, SharedState as _};
-use contract::know::{AboutKind, Found, REPORTS, ReportKey, SharedBucket, StoredAbout, StoredReport, encode, encode_as};
+use contract::know::{Found, KeyKind, REPORTS, ReportKey, SharedBucket, StoredKeyInView, StoredReport, encode, encode_as};
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, SeeFleet};
 use contract::messages::registrar::{FleetDigest, FleetSeen, Place};
 use contract::subject::Fleet;
@@ -21,18 +21,18 @@ pub(crate) async fn reports(fleet: &Nodes) -> Arc<dyn KeyValue> {
 
 /// A report that the image is not there, and its key.
 pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
-    use backoff_tracker::core::knowledge::{About, BackoffKey};
+    use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
     let view: View = target(image).view;
-    let about = About::Reference { reference: image.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-    let backoff_key = BackoffKey::new(view.clone(), about).id().0;
+    let in_view = KeyInView::Reference { reference: image.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+    let backoff_key = BackoffKey::new(view.clone(), in_view).id().0;
     let key = ReportKey { node: node.parse().unwrap(), class: Some(FailureClass::NotFound), backoff_key }.text();
     let stored = StoredReport {
         view,
-        about: StoredAbout {
-            kind: AboutKind::Reference,
+        in_view: StoredKeyInView {
+            kind: KeyKind::Reference,
             reference: image.to_owned(),
             scope: "anonymous".to_owned(),
-            ..StoredAbout::default()
+            ..StoredKeyInView::default()
         },
         attempt: ids(99).1,
         trace: None,
@@ -71,8 +71,10 @@ async fn an_impossible_report_is_counted_and_binds_no_node() {
     let (key, stored) = report("n9", IMAGE);
     let hex = key.rsplit('.').next().unwrap().to_owned();
     let good = encode(&stored).unwrap();
-    let other =
-        encode(&StoredReport { about: StoredAbout { reference: "r.example/b:1".to_owned(), ..stored.about.clone() }, ..stored.clone() });
+    let other = encode(&StoredReport {
+        in_view: StoredKeyInView { reference: "r.example/b:1".to_owned(), ..stored.in_view.clone() },
+        ..stored.clone()
+    });
     let unknown = encode(&StoredReport { found: Found::Unknown, ..stored.clone() });
     let forged: Vec<(String, Vec<u8>)> = vec![
         (format!("n9.brand_new_class.{hex}"), good.clone()),
@@ -196,15 +198,15 @@ async fn reports_on_another_registry_refuse_no_pull_here() {
     let fleet = Nodes::start(2).await;
     let (_, stored) = report("n9", IMAGE);
     let elsewhere = View { registry: "other.example".to_owned(), ..stored.view.clone() };
-    for about in [IMAGE, "other.example/a:1"] {
-        use backoff_tracker::core::knowledge::{About, BackoffKey};
+    for image in [IMAGE, "other.example/a:1"] {
+        use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
         let backoff_key = BackoffKey::new(
             elsewhere.clone(),
-            About::Reference { reference: about.to_owned(), scope: "anonymous".to_owned(), mirrored: false },
+            KeyInView::Reference { reference: image.to_owned(), scope: "anonymous".to_owned(), mirrored: false },
         );
         let key = ReportKey { node: "n9".parse().unwrap(), class: Some(FailureClass::NotFound), backoff_key: backoff_key.id().0 }.text();
-        let about = StoredAbout { reference: about.to_owned(), ..stored.about.clone() };
-        put(&fleet, &key, encode(&StoredReport { view: elsewhere.clone(), about, ..stored.clone() }).unwrap()).await;
+        let in_view = StoredKeyInView { reference: image.to_owned(), ..stored.in_view.clone() };
+        put(&fleet, &key, encode(&StoredReport { view: elsewhere.clone(), in_view, ..stored.clone() }).unwrap()).await;
     }
     assert_eq!(fleet.nodes[0].check(IMAGE).await, BackoffAnswer::Allowed);
     // The key belongs to one registry's back-off key, and the report to another's.
@@ -254,8 +256,8 @@ async fn a_hundred_thousand_keys_take_no_more_room_than_the_bound_and_are_counte
     for number in 0..100_000_u32 {
         let image = format!("r.example/x:{}", number / 250);
         let (key, _) = report(&format!("liar-{}", number % 250), &image);
-        let about = StoredAbout { reference: image, ..stored.about.clone() };
-        bucket.put(&key, encode(&StoredReport { about, ..stored.clone() }).unwrap().into(), None).await.unwrap();
+        let in_view = StoredKeyInView { reference: image, ..stored.in_view.clone() };
+        bucket.put(&key, encode(&StoredReport { in_view, ..stored.clone() }).unwrap().into(), None).await.unwrap();
         if number % 1_000 == 0 {
             pass(1).await;
         }

@@ -2,10 +2,10 @@
 
 use actors::bucket_spec;
 use backoff_tracker::Share;
-use backoff_tracker::core::knowledge::{About, BackoffKey};
+use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
 use bus::SharedState as _;
 use contract::EventReason::{self, BackoffCleared, SharingPaused, SharingResumed};
-use contract::know::{AboutKind, MAX_KEYS_CLEARED, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{KeyKind, MAX_KEYS_CLEARED, ReportKey, SharedBucket, StoredKeyInView, StoredReport, encode};
 use contract::messages::backoff_tracker::{AttemptFailure, BackoffAnswer, ClearBackoff, ListBackoffs, PauseSharing};
 use contract::policy::{FleetPolicy, POLICY_KEY, ShareAtMost, StoredPolicy};
 use contract::subject::Fleet;
@@ -208,10 +208,11 @@ async fn clear_of_an_image_removes_every_cause_of_its_refusal() {
 fn silent_in(zone: &str) -> (String, StoredReport) {
     let (_, report) = forged::report("n9", IMAGE);
     let endpoint = target(IMAGE).endpoint;
-    let about = StoredAbout { kind: AboutKind::Endpoint, endpoint: endpoint.clone(), zone: zone.to_owned(), ..StoredAbout::default() };
-    let backoff_key = BackoffKey::new(report.view.clone(), About::Endpoint { endpoint, zone: zone.to_owned() });
+    let in_view =
+        StoredKeyInView { kind: KeyKind::Endpoint, endpoint: endpoint.clone(), zone: zone.to_owned(), ..StoredKeyInView::default() };
+    let backoff_key = BackoffKey::new(report.view.clone(), KeyInView::Endpoint { endpoint, zone: zone.to_owned() });
     let key = ReportKey { node: "n9".parse().unwrap(), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 }.text();
-    (key, StoredReport { about, ..report })
+    (key, StoredReport { in_view, ..report })
 }
 
 /// A registry fails by one entry per zone, so in a fleet of many zones one image has many entries: other nodes read all keys that a clear
@@ -267,8 +268,8 @@ async fn known_failures_can_be_listed() {
     fleet.nodes[1].fails(3, "r.example/c:1", unknown).await;
     pass(5).await;
     let list = fleet.nodes[1].put(ListBackoffs::default()).await;
-    let seen: Vec<_> = list.entries.iter().map(|entry| (entry.about.to_string(), entry.binds.as_str())).collect();
-    let seen: Vec<_> = seen.iter().map(|(about, binds)| (about.as_str(), *binds)).collect();
+    let seen: Vec<_> = list.entries.iter().map(|entry| (entry.key_parts.to_string(), entry.binds.as_str())).collect();
+    let seen: Vec<_> = seen.iter().map(|(key_parts, binds)| (key_parts.as_str(), *binds)).collect();
     assert!(seen.contains(&("image r.example/a:1", "unconfirmed")), "{seen:?}");
     assert!(seen.contains(&("registry r.example:443 from zone z", "reporters")), "{seen:?}");
     assert!(seen.contains(&("image r.example/c:1 on this node", "this node")), "{seen:?}");

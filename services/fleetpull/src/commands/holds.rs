@@ -67,8 +67,8 @@ impl Budgets {
 
     /// Makes the next attempt of each entry about a budget wait for the quota of the budget, if that is used up.
     pub(super) fn delay(&self, known: &mut [Known]) {
-        for known in known.iter_mut().filter(|known| known.entry.about.kind == EntryKind::Budget) {
-            let spent = self.by_owner.get(&known.entry.about.owner).and_then(|budget| spent_quota(&budget.state));
+        for known in known.iter_mut().filter(|known| known.entry.key_parts.kind == EntryKind::Budget) {
+            let spent = self.by_owner.get(&known.entry.key_parts.owner).and_then(|budget| spent_quota(&budget.state));
             known.wait_for_quota(spent.map(|spent| spent.wait_ms).unwrap_or_default());
         }
     }
@@ -155,7 +155,7 @@ pub(super) fn tightest(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
 #[cfg(test)]
 mod tests {
     use contract::View;
-    use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout};
+    use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
     use contract::messages::throttler::{BudgetWaiter, KnownLimits};
 
     use super::*;
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn attempt_of_an_entry_about_a_budget_waits_for_its_quota() {
         let node = |name: &str| name.parse::<NodeName>().expect("a name");
-        let about = EntryAbout { owner: OWNER.to_owned(), ..EntryAbout::of(EntryKind::Budget, "registry.example") };
+        let key_parts = KeyParts { owner: OWNER.to_owned(), ..KeyParts::of(EntryKind::Budget, "registry.example") };
         let view = Some(View::default());
-        let entry = BackoffEntry { about, view, next_attempt_ms: 7_000, probed_by: Some("n1".to_owned()), ..BackoffEntry::default() };
+        let entry = BackoffEntry { key_parts, view, next_attempt_ms: 7_000, probed_by: Some("n1".to_owned()), ..BackoffEntry::default() };
         for (remaining, expected, prober, of_registry) in [(0, 52_000, None, Some(52_000)), (1, 7_000, Some("n1"), None)] {
             let mut failures = known_failures::Merger::default();
             failures.add(&node("n1"), vec![entry.clone()]);

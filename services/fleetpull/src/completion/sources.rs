@@ -40,7 +40,7 @@ pub(super) fn images_of_fleet(typed: &Typed, found: &Sender<Vec<String>>) {
         let nodes: Vec<_> = nodes.into_iter().take(ASKED).map(|node| node.node).collect();
         let list = ListBackoffs { limit: Some(ENTRIES_MOST), ..ListBackoffs::default() };
         for (_, list) in client.ask_each(&nodes, &list).await {
-            let images = list.into_iter().flat_map(|list| list.entries).map(|entry| entry.about.image);
+            let images = list.into_iter().flat_map(|list| list.entries).map(|entry| entry.key_parts.image);
             let _ = found.send(images.filter(|image| !image.is_empty()).collect());
         }
         for (_, list) in client.ask_each(&nodes, &ListStandingPulls {}).await {

@@ -1,19 +1,19 @@
 //! The merged back-off entries of nodes: a shared entry is listed once, however many nodes have it.
 
-mod json_about;
+mod json_key_parts;
 mod merger;
 mod rows;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
+use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts};
 use contract::{BudgetOwner, FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
 use super::{given, one_line, trace_link, units};
-pub use json_about::JsonAbout;
+pub use json_key_parts::JsonKeyParts;
 pub use merger::Merger;
 pub use rows::{COLUMNS, table};
 
@@ -48,7 +48,7 @@ struct JsonEntry<'a> {
     key: &'a str,
     /// The subject in words.
     what: String,
-    about: JsonAbout<'a>,
+    key_parts: JsonKeyParts<'a>,
     view: Option<JsonView<'a>>,
     class: FailureClass,
     binds: Option<&'a str>,
@@ -147,8 +147,8 @@ impl Known {
             kind: "entry",
             shared: self.is_shared(),
             key: &entry.key,
-            what: entry.about.to_string(),
-            about: JsonAbout::of(&entry.about),
+            what: entry.key_parts.to_string(),
+            key_parts: JsonKeyParts::of(&entry.key_parts),
             view: entry.view.as_ref().map(JsonView::of),
             class: entry.class,
             binds: given(&entry.binds),
@@ -173,7 +173,7 @@ impl Known {
         let entry = &self.entry;
         let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
         let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
-        let mut lines = vec![format!("{}: {}{key}", one_line(&about_in_words(&entry.about)), entry.class)];
+        let mut lines = vec![format!("{}: {}{key}", one_line(&key_in_words(&entry.key_parts)), entry.class)];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<13} {text}"));
         line(
             "since:",
@@ -286,10 +286,10 @@ fn nodes_hold(nodes: &[NodeName]) -> String {
 }
 
 /// The subject of an entry. For a budget it is the owner in words instead of the owner's key.
-fn about_in_words(about: &EntryAbout) -> String {
-    match BudgetOwner::read(&about.owner).filter(|_| about.kind == EntryKind::Budget) {
+fn key_in_words(key_parts: &KeyParts) -> String {
+    match BudgetOwner::read(&key_parts.owner).filter(|_| key_parts.kind == EntryKind::Budget) {
         Some(owner) => format!("budget of {}", owner.in_words()),
-        None => about.to_string(),
+        None => key_parts.to_string(),
     }
 }
 
@@ -315,7 +315,7 @@ mod tests {
         };
         BackoffEntry {
             key: "316e2d029ab1c464307b9b74a4007f6a".to_owned(),
-            about: EntryAbout { image: image.to_owned(), ..EntryAbout::of(EntryKind::Image, "registry.example") },
+            key_parts: KeyParts { image: image.to_owned(), ..KeyParts::of(EntryKind::Image, "registry.example") },
             view: Some(view),
             class: FailureClass::NotFound,
             binds: "everybody".to_owned(),
@@ -332,8 +332,8 @@ mod tests {
     }
 
     pub(super) fn own(image: &str) -> BackoffEntry {
-        let about = EntryAbout { image: image.to_owned(), ..EntryAbout::of(EntryKind::NodeImage, "docker.io") };
-        BackoffEntry { key: image.to_owned(), about, binds: "this node".to_owned(), ..BackoffEntry::default() }
+        let key_parts = KeyParts { image: image.to_owned(), ..KeyParts::of(EntryKind::NodeImage, "docker.io") };
+        BackoffEntry { key: image.to_owned(), key_parts, binds: "this node".to_owned(), ..BackoffEntry::default() }
     }
 
     fn of_two() -> Vec<Known> {
@@ -369,9 +369,9 @@ mod tests {
     #[test]
     fn owner_of_a_budget_is_shown_in_words() {
         let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
-        let about = EntryAbout { owner, ..EntryAbout::of(EntryKind::Budget, "r.example") };
-        assert_eq!(about_in_words(&about), "budget of r.example without login from eu-1 by route 01234567");
-        assert_eq!(about_in_words(&EntryAbout { owner: String::new(), ..about }), "budget  of registry r.example");
+        let key_parts = KeyParts { owner, ..KeyParts::of(EntryKind::Budget, "r.example") };
+        assert_eq!(key_in_words(&key_parts), "budget of r.example without login from eu-1 by route 01234567");
+        assert_eq!(key_in_words(&KeyParts { owner: String::new(), ..key_parts }), "budget  of registry r.example");
     }
 
     #[test]

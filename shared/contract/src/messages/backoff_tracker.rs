@@ -1,15 +1,15 @@
 //! The messages of the back-off tracker.
 
 mod clearance;
-mod entry_about;
 mod entry_query;
+mod key_parts;
 mod operating;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::clearance::*;
-pub use self::entry_about::{EntryAbout, EntryKind};
 pub use self::entry_query::{EntryQuery, is_key};
+pub use self::key_parts::{EntryKind, KeyParts};
 pub use self::operating::*;
 
 use super::registrar::FleetSeen;

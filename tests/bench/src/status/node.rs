@@ -10,7 +10,7 @@ use bus::SharedState as _;
 use bus::nats::{NatsBus, NatsOptions};
 use contract::know::{SharedBucket, StoredMember, encode, member_key};
 use contract::messages::agent::{DescribeNode, NodeDescription};
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryAbout, EntryKind, ListBackoffs};
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryKind, KeyParts, ListBackoffs};
 use contract::messages::pull_coordinator::{ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList};
 use contract::messages::throttler::{BudgetList, ListBudgets};
 use contract::subject::Fleet;
@@ -110,7 +110,7 @@ fn described(node: &NodeName, waits: bool) -> NodeDescription {
 fn unavailable() -> BackoffEntry {
     BackoffEntry {
         key: format!("{:0<32}", "7f3a"),
-        about: EntryAbout { endpoint: format!("{REGISTRY}:443"), ..EntryAbout::of(EntryKind::Registry, REGISTRY) },
+        key_parts: KeyParts { endpoint: format!("{REGISTRY}:443"), ..KeyParts::of(EntryKind::Registry, REGISTRY) },
         view: Some(View { scope: "default".to_owned(), registry: REGISTRY.to_owned(), ..View::default() }),
         class: FailureClass::RegistryUnavailable,
         binds: "everybody".to_owned(),

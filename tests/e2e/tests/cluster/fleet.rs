@@ -89,7 +89,7 @@ impl<'a> Fleet<'a> {
             let image = self.registry.image(&format!("shop/web:missing-{number}"));
             let _ = self.agents[0].asked(&["pull", &image, "-o", "json"]);
             let listed = self.agents[NODES - 1].ask(&ListBackoffs::default()).entries;
-            listed.iter().any(|entry| entry.about.image == image && entry.reporters == [name(0)]).then_some(())
+            listed.iter().any(|entry| entry.key_parts.image == image && entry.reporters == [name(0)]).then_some(())
         });
         print(&format!("one learns, another knows after {:.1?}", watch.elapsed()));
     }

@@ -9,7 +9,7 @@ use bus::{Message, Messaging as _};
 use clock::Random;
 use contract::know::encode;
 use contract::messages::agent::{BusLoss, DescribeNode, NodeDescription};
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryAbout, EntryKind, ListBackoffs};
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryKind, KeyParts, ListBackoffs};
 use contract::messages::event_recorder::{EventList, ListEvents};
 use contract::messages::pull_coordinator::{
     ListPulls, ListStandingPulls, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus,
@@ -96,9 +96,9 @@ fn standing_pulls() -> StandingPullList {
 
 fn backoffs() -> BackoffList {
     let bad = || BAD.to_owned();
-    let about = EntryAbout { endpoint: bad(), zone: bad(), platform: bad(), ..EntryAbout::of(EntryKind::Platform, BAD) };
+    let key_parts = KeyParts { endpoint: bad(), zone: bad(), platform: bad(), ..KeyParts::of(EntryKind::Platform, BAD) };
     let view = View { scope: bad(), registry: bad(), route: bad(), boot: bad() };
-    let entry = BackoffEntry { key: bad(), about, cause: bad(), binds: bad(), reporters: vec![bad()], ..BackoffEntry::default() };
+    let entry = BackoffEntry { key: bad(), key_parts, cause: bad(), binds: bad(), reporters: vec![bad()], ..BackoffEntry::default() };
     let probed = BackoffEntry { probed_by: Some(bad()), view: Some(view), ..entry.clone() };
     BackoffList { entries: vec![entry, probed], share: bad(), ..BackoffList::default() }
 }

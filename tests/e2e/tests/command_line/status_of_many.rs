@@ -8,7 +8,7 @@ use std::time::Duration;
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{Message, Messaging as _};
 use contract::messages::agent::{DescribeNode, NodeDescription};
-use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryAbout, EntryKind, ListBackoffs};
+use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryKind, KeyParts, ListBackoffs};
 use contract::messages::pull_coordinator::{ListPulls, PullList, PullState, PullStatus};
 use contract::messages::throttler::{BudgetList, ListBudgets};
 use contract::subject::Fleet;
@@ -59,7 +59,7 @@ fn description(number: usize) -> NodeDescription {
 fn entry(tag: usize) -> BackoffEntry {
     BackoffEntry {
         key: format!("{tag:04x}{:028x}", 0),
-        about: EntryAbout { image: image(tag), ..EntryAbout::of(EntryKind::Image, "registry.example") },
+        key_parts: KeyParts { image: image(tag), ..KeyParts::of(EntryKind::Image, "registry.example") },
         view: Some(View { scope: "default".to_owned(), registry: "registry.example".to_owned(), ..View::default() }),
         class: FailureClass::NotFound,
         binds: "everybody".to_owned(),

@@ -42,9 +42,9 @@ impl<'a> Honest<'a> {
 
     /// The shared entry of an image that a node has; none if there is none.
     pub(crate) fn shared(&self, node: usize, image: &str) -> Option<BackoffEntry> {
-        let about = format!("image {}", self.registry.image(image));
+        let text = format!("image {}", self.registry.image(image));
         let entries = self.agents[node].ask(&ListBackoffs::default()).entries;
-        entries.into_iter().find(|entry| entry.is_shared() && entry.about.to_string() == about)
+        entries.into_iter().find(|entry| entry.is_shared() && entry.key_parts.to_string() == text)
     }
 }
 

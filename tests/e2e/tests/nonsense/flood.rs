@@ -66,7 +66,7 @@ fn a_million_keys_of_one_writer_leave_the_others_pulling_and_sharing_in_bounds()
     let started = Watch::start();
     until("a node that starts now knows it too", || {
         let known = third.ask(&ListBackoffs::default()).entries;
-        known.into_iter().find(|entry| entry.about.image.ends_with("shop/missing:v1"))
+        known.into_iter().find(|entry| entry.key_parts.image.ends_with("shop/missing:v1"))
     });
     eprintln!("a node that starts then has the new report after {:.1?}", started.elapsed());
     let other = third.asked_meanwhile(&["pull", &honest.registry.image("shop/missing:v2"), "--wait", LONG]);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, BackoffKey};
+use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
 use bus::nats::{NatsBus, NatsOptions};
 use bus::{KeyValue, KeyValueError, Message, Messaging as _, SharedState as _};
 use clock::Random;
-use contract::know::{AboutKind, Found, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{Found, KeyKind, ReportKey, SharedBucket, StoredKeyInView, StoredReport, encode};
 use contract::subject::Fleet;
 use contract::{AttemptId, FailureClass, View};
 use support::nats::NatsServer;
@@ -76,11 +76,15 @@ impl Template {
     pub(crate) fn new(writer: &str) -> Self {
         let view =
             View { scope: "default".to_owned(), registry: "flood.example".to_owned(), route: "direct".to_owned(), ..View::default() };
-        let about =
-            StoredAbout { kind: AboutKind::Reference, reference: reference(0), scope: "anonymous".to_owned(), ..StoredAbout::default() };
+        let in_view = StoredKeyInView {
+            kind: KeyKind::Reference,
+            reference: reference(0),
+            scope: "anonymous".to_owned(),
+            ..StoredKeyInView::default()
+        };
         let report = StoredReport {
             view: view.clone(),
-            about,
+            in_view,
             attempt: AttemptId::random(&mut Random::seeded(7)),
             trace: None,
             found: Found::Failed,
@@ -101,8 +105,8 @@ impl Template {
 
     /// The key and the value of the report of an image.
     pub(crate) fn report(&mut self, number: usize) -> (String, Vec<u8>) {
-        let about = About::Reference { reference: reference(number), scope: "anonymous".to_owned(), mirrored: false };
-        let backoff_key = BackoffKey::new(self.view.clone(), about).id().0;
+        let in_view = KeyInView::Reference { reference: reference(number), scope: "anonymous".to_owned(), mirrored: false };
+        let backoff_key = BackoffKey::new(self.view.clone(), in_view).id().0;
         let key = ReportKey { node: self.writer.parse().unwrap(), class: Some(FailureClass::NotFound), backoff_key }.text();
         let digits = format!("{number:07}");
         self.value[self.number_at..self.number_at + NUMBER.len()].copy_from_slice(digits.as_bytes());

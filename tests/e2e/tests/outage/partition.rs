@@ -155,7 +155,7 @@ fn found_missing(case: Case, fault: LinkFault, finder: usize, confirmer: usize) 
         let times: Vec<_> = asked().collect();
         assert!(times.len() == 2 && times[1] - times[0] >= WAITS_AT_LEAST, "it knew, and waited before it asked: {times:?}");
         until_within("a third node knows that two nodes report it", CONVERGED_WITHIN, || {
-            let reporters = |entry: &BackoffEntry| entry.about.image == image && entry.reporter_count == 2;
+            let reporters = |entry: &BackoffEntry| entry.key_parts.image == image && entry.reporter_count == 2;
             shared_entries(&outage.agents[THIRD]).iter().any(reporters).then_some(())
         });
         let refused = pull(THIRD).expect(4).object();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use backoff_tracker::core::knowledge::{About, BackoffKey, BackoffKeyId, Finding, LeaseName};
+use backoff_tracker::core::knowledge::{BackoffKey, BackoffKeyId, Finding, KeyInView, LeaseName};
 
 use super::node::target;
 use crate::bus::Broadcast;
@@ -37,5 +37,5 @@ impl Interest {
 /// The back-off key of an image's presence at the registry.
 fn backoff_key_of(image: usize) -> BackoffKeyId {
     let target = target(image);
-    BackoffKey::new(target.view, About::Reference { reference: target.reference, scope: target.scope, mirrored: target.mirrored }).id()
+    BackoffKey::new(target.view, KeyInView::Reference { reference: target.reference, scope: target.scope, mirrored: target.mirrored }).id()
 }

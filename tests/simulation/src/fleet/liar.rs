@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{About, BackoffKey, FailureDetails, Finding, Report};
+use backoff_tracker::core::knowledge::{BackoffKey, FailureDetails, Finding, KeyInView, Report};
 use contract::AttemptId;
 
 use super::node::target;
@@ -42,21 +42,21 @@ impl Simulation {
             let details = FailureDetails { message, step: 1_000, in_a_row: 1_000, retry_after, succeeded_ago, ..FailureDetails::default() };
             Finding::Failed(details)
         };
-        let (about, finding) = match number % kinds {
-            0 => (About::Reference { reference: target.reference, scope: target.scope, mirrored: false }, failed()),
-            1 => (About::Login { repository: target.repository, fingerprint: target.scope, anonymous: true }, failed()),
-            2 => (About::BudgetOwner(target.budget_owner), failed()),
-            3 => (About::Endpoint { endpoint, zone }, failed()),
-            4 => (About::Repository(target.repository), failed()),
-            5 => (About::Content { reference: target.reference, endpoint }, failed()),
-            6 => (About::Reference { reference: target.reference, scope: target.scope, mirrored: false }, Finding::Succeeded),
-            7 => (About::Endpoint { endpoint, zone }, Finding::Succeeded),
+        let (in_view, finding) = match number % kinds {
+            0 => (KeyInView::Reference { reference: target.reference, scope: target.scope, mirrored: false }, failed()),
+            1 => (KeyInView::Login { repository: target.repository, fingerprint: target.scope, anonymous: true }, failed()),
+            2 => (KeyInView::BudgetOwner(target.budget_owner), failed()),
+            3 => (KeyInView::Endpoint { endpoint, zone }, failed()),
+            4 => (KeyInView::Repository(target.repository), failed()),
+            5 => (KeyInView::Content { reference: target.reference, endpoint }, failed()),
+            6 => (KeyInView::Reference { reference: target.reference, scope: target.scope, mirrored: false }, Finding::Succeeded),
+            7 => (KeyInView::Endpoint { endpoint, zone }, Finding::Succeeded),
             _ => return self.repeat_a_lie(number),
         };
         let liar = self.nodes.len() - 1;
         let report = Arc::new(Report {
             reporter: self.nodes[liar].name.clone(),
-            backoff_key: Arc::new(BackoffKey::new(target.view, about)),
+            backoff_key: Arc::new(BackoffKey::new(target.view, in_view)),
             attempt: AttemptId::random(&mut self.random),
             trace: None,
             finding,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use backoff_tracker::core::knowledge::{About, BackoffKey};
+use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
 use bus::memory::MemoryBus;
 use bus::{BucketStatus, Entry, KeyValue, Message, Messaging as _, SharedState as _};
 use bytes::Bytes;
@@ -152,8 +152,8 @@ impl Hostile {
         let fleet = Fleet::default();
         let leases = self.bus.bucket(&bucket_spec(SharedBucket::leases(&fleet))).await.expect("the bus is open");
         let lead = |reference: &str| {
-            let about = About::Reference { reference: reference.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-            let backoff_key = BackoffKey::new(view(), about).id().0;
+            let in_view = KeyInView::Reference { reference: reference.to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+            let backoff_key = BackoffKey::new(view(), in_view).id().0;
             (0..3).map(move |which| AttemptKey { kind: "lead".to_owned(), backoff_key, which }.text())
         };
         let own = Bytes::from(encode(&StoredLease::of_node(self.name.clone())).expect("it fits"));

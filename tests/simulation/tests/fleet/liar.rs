@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use actors::bucket_spec;
-use backoff_tracker::core::knowledge::{About, BackoffKey};
+use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
 use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::Random;
 use contract::AttemptId;
-use contract::know::{AboutKind, Found, ReportKey, SharedBucket, StoredAbout, StoredReport, encode};
+use contract::know::{Found, KeyKind, ReportKey, SharedBucket, StoredKeyInView, StoredReport, encode};
 use contract::subject::Fleet;
 
 use crate::plan::TOOL;
@@ -23,27 +23,27 @@ const FORGED_TTL: Duration = Duration::from_secs(600);
 pub async fn lie(hub: &MemoryBus, liar: usize, number: u64) {
     let view = view();
     let scope = "anonymous".to_owned();
-    let (about, stored) = match number % 3 {
+    let (in_view, stored) = match number % 3 {
         0 => (
-            About::Reference { reference: TOOL.to_owned(), scope: scope.clone(), mirrored: false },
-            StoredAbout { kind: AboutKind::Reference, reference: TOOL.to_owned(), scope, ..StoredAbout::default() },
+            KeyInView::Reference { reference: TOOL.to_owned(), scope: scope.clone(), mirrored: false },
+            StoredKeyInView { kind: KeyKind::Reference, reference: TOOL.to_owned(), scope, ..StoredKeyInView::default() },
         ),
         1 => {
             let repository = TOOL.trim_end_matches(":1").to_owned();
             (
-                About::Login { repository: repository.clone(), fingerprint: scope.clone(), anonymous: true },
-                StoredAbout { kind: AboutKind::Login, repository, fingerprint: scope, anonymous: true, ..StoredAbout::default() },
+                KeyInView::Login { repository: repository.clone(), fingerprint: scope.clone(), anonymous: true },
+                StoredKeyInView { kind: KeyKind::Login, repository, fingerprint: scope, anonymous: true, ..StoredKeyInView::default() },
             )
         }
         _ => {
             let owner = "default|r.example|direct||anonymous|default".to_owned();
-            (About::BudgetOwner(owner.clone()), StoredAbout { kind: AboutKind::BudgetOwner, owner, ..StoredAbout::default() })
+            (KeyInView::BudgetOwner(owner.clone()), StoredKeyInView { kind: KeyKind::BudgetOwner, owner, ..StoredKeyInView::default() })
         }
     };
-    let backoff_key = BackoffKey::new(view.clone(), about);
+    let backoff_key = BackoffKey::new(view.clone(), in_view);
     let report = StoredReport {
         view,
-        about: stored,
+        in_view: stored,
         attempt: AttemptId::random(&mut Random::from_system()),
         trace: None,
         found: Found::Failed,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
+use contract::messages::backoff_tracker::{EntryKind, KeyParts};
 use contract::{FailureClass, Stage, View};
 use sha2::{Digest, Sha256};
 
@@ -14,9 +14,9 @@ const NODES_BEHIND_MIRRORS: usize = 2;
 /// Repositories that must fail before the registry counts as failing.
 const FAILING_REPOSITORIES: usize = 2;
 
-/// What a failure is about, within a view.
+/// A back-off key without its view: what fails within that view. A [`BackoffKey`] is a view and a key in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum About {
+pub enum KeyInView {
     /// The registry limits what it counts as one client: an account or an address.
     BudgetOwner(String),
     /// The network path to a host, from the nodes of a zone.
@@ -116,11 +116,11 @@ impl fmt::Display for BackoffKeyId {
     }
 }
 
-/// The key of reports and of a back-off entry: a view, and what fails within it.
+/// The key of reports and of a back-off entry: a view, and the key in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackoffKey {
     view: Arc<NamedView>,
-    about: About,
+    in_view: KeyInView,
     id: BackoffKeyId,
 }
 
@@ -134,20 +134,20 @@ struct NamedView {
 impl BackoffKey {
     /// Computes the id.
     #[must_use]
-    pub fn new(view: View, about: About) -> Self {
+    pub fn new(view: View, in_view: KeyInView) -> Self {
         let id = hash128(&[&view.scope, &view.registry, &view.route, &view.boot]);
-        Self::within(Arc::new(NamedView { view, id }), about)
+        Self::within(Arc::new(NamedView { view, id }), in_view)
     }
 
     /// Another back-off key in the same view.
     #[must_use]
-    pub fn in_same_view(&self, about: About) -> Self {
-        Self::within(Arc::clone(&self.view), about)
+    pub fn in_same_view(&self, in_view: KeyInView) -> Self {
+        Self::within(Arc::clone(&self.view), in_view)
     }
 
-    fn within(view: Arc<NamedView>, about: About) -> Self {
-        let id = BackoffKeyId(hash128(&words(&view.view, &about)));
-        Self { view, about, id }
+    fn within(view: Arc<NamedView>, in_view: KeyInView) -> Self {
+        let id = BackoffKeyId(hash128(&words(&view.view, &in_view)));
+        Self { view, in_view, id }
     }
 
     /// The view.
@@ -162,10 +162,10 @@ impl BackoffKey {
         self.view.id
     }
 
-    /// What fails within the view.
+    /// The key in its view: what fails there.
     #[must_use]
-    pub fn about(&self) -> &About {
-        &self.about
+    pub fn in_view(&self) -> &KeyInView {
+        &self.in_view
     }
 
     /// The id.
@@ -174,47 +174,48 @@ impl BackoffKey {
         self.id
     }
 
-    /// What the key is about, as lists and events show it.
+    /// The parts of the key, as lists and events show them.
     #[must_use]
-    pub fn entry_about(&self) -> EntryAbout {
-        let of = |kind| EntryAbout::of(kind, &self.view().registry);
-        let endpoint_of =
-            |kind, endpoint: &String, zone: &String| EntryAbout { endpoint: endpoint.clone(), zone: zone.clone(), ..of(kind) };
-        let image_of = |kind, reference: &String| EntryAbout { image: reference.clone(), ..of(kind) };
-        match &self.about {
-            About::BudgetOwner(owner) => EntryAbout { owner: owner.clone(), ..of(EntryKind::Budget) },
-            About::Endpoint { endpoint, zone } => endpoint_of(EntryKind::Registry, endpoint, zone),
-            About::TokenServer { endpoint, zone } => endpoint_of(EntryKind::TokenServer, endpoint, zone),
-            About::Blobs { endpoint, zone } => endpoint_of(EntryKind::Blobs, endpoint, zone),
-            About::Registry => of(EntryKind::Registry),
-            About::Repository(repository) => EntryAbout { repository: repository.clone(), ..of(EntryKind::Repository) },
-            About::Reference { reference, .. } => image_of(EntryKind::Image, reference),
-            About::Login { repository, anonymous, .. } => {
-                EntryAbout { repository: repository.clone(), anonymous: *anonymous, ..of(EntryKind::Login) }
+    pub fn parts(&self) -> KeyParts {
+        let of = |kind| KeyParts::of(kind, &self.view().registry);
+        let endpoint_of = |kind, endpoint: &String, zone: &String| KeyParts { endpoint: endpoint.clone(), zone: zone.clone(), ..of(kind) };
+        let image_of = |kind, reference: &String| KeyParts { image: reference.clone(), ..of(kind) };
+        match &self.in_view {
+            KeyInView::BudgetOwner(owner) => KeyParts { owner: owner.clone(), ..of(EntryKind::Budget) },
+            KeyInView::Endpoint { endpoint, zone } => endpoint_of(EntryKind::Registry, endpoint, zone),
+            KeyInView::TokenServer { endpoint, zone } => endpoint_of(EntryKind::TokenServer, endpoint, zone),
+            KeyInView::Blobs { endpoint, zone } => endpoint_of(EntryKind::Blobs, endpoint, zone),
+            KeyInView::Registry => of(EntryKind::Registry),
+            KeyInView::Repository(repository) => KeyParts { repository: repository.clone(), ..of(EntryKind::Repository) },
+            KeyInView::Reference { reference, .. } => image_of(EntryKind::Image, reference),
+            KeyInView::Login { repository, anonymous, .. } => {
+                KeyParts { repository: repository.clone(), anonymous: *anonymous, ..of(EntryKind::Login) }
             }
-            About::Platform { reference, platform } => {
-                EntryAbout { platform: platform.clone(), ..image_of(EntryKind::Platform, reference) }
+            KeyInView::Platform { reference, platform } => {
+                KeyParts { platform: platform.clone(), ..image_of(EntryKind::Platform, reference) }
             }
-            About::Content { reference, endpoint } => EntryAbout { endpoint: endpoint.clone(), ..image_of(EntryKind::Content, reference) },
-            About::Signature { reference, .. } => image_of(EntryKind::Signature, reference),
+            KeyInView::Content { reference, endpoint } => {
+                KeyParts { endpoint: endpoint.clone(), ..image_of(EntryKind::Content, reference) }
+            }
+            KeyInView::Signature { reference, .. } => image_of(EntryKind::Signature, reference),
         }
     }
 
-    /// What the key is about, as text: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
+    /// The key as text: `image registry.example/a:1`, `registry registry.example:443 from zone a`.
     #[must_use]
     pub fn in_words(&self) -> String {
-        self.entry_about().to_string()
+        self.parts().to_string()
     }
 
     /// The class of failure that this back-off key is for.
     #[must_use]
     pub fn class(&self) -> FailureClass {
-        self.about.class()
+        self.in_view.class()
     }
 }
 
-impl About {
-    /// The class of the failures that are about this.
+impl KeyInView {
+    /// The class of the failures on this key.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         match self {
@@ -287,24 +288,24 @@ pub(super) fn may_be_overload(class: FailureClass) -> bool {
     matches!(class, FailureClass::RateLimited | FailureClass::RegistryUnavailable)
 }
 
-fn words<'a>(view: &'a View, about: &'a About) -> Vec<&'a str> {
-    let mut words = vec![view.scope.as_str(), &view.registry, &view.route, &view.boot, about.class().as_str()];
-    match about {
-        About::BudgetOwner(owner) => words.extend(["owner", owner]),
-        About::Endpoint { endpoint, zone } => words.extend(["endpoint", endpoint, zone]),
-        About::TokenServer { endpoint, zone } => words.extend(["token", endpoint, zone]),
-        About::Blobs { endpoint, zone } => words.extend(["blobs", endpoint, zone]),
-        About::Registry => words.push("registry"),
-        About::Repository(repository) => words.extend(["repository", repository]),
-        About::Reference { reference, scope, mirrored } => {
+fn words<'a>(view: &'a View, in_view: &'a KeyInView) -> Vec<&'a str> {
+    let mut words = vec![view.scope.as_str(), &view.registry, &view.route, &view.boot, in_view.class().as_str()];
+    match in_view {
+        KeyInView::BudgetOwner(owner) => words.extend(["owner", owner]),
+        KeyInView::Endpoint { endpoint, zone } => words.extend(["endpoint", endpoint, zone]),
+        KeyInView::TokenServer { endpoint, zone } => words.extend(["token", endpoint, zone]),
+        KeyInView::Blobs { endpoint, zone } => words.extend(["blobs", endpoint, zone]),
+        KeyInView::Registry => words.push("registry"),
+        KeyInView::Repository(repository) => words.extend(["repository", repository]),
+        KeyInView::Reference { reference, scope, mirrored } => {
             words.extend([if *mirrored { "mirrored" } else { "reference" }, reference, scope]);
         }
-        About::Login { repository, fingerprint, anonymous } => {
+        KeyInView::Login { repository, fingerprint, anonymous } => {
             words.extend([if *anonymous { "anonymous" } else { "login" }, repository, fingerprint]);
         }
-        About::Platform { reference, platform } => words.extend(["platform", reference, platform]),
-        About::Content { reference, endpoint } => words.extend(["content", reference, endpoint]),
-        About::Signature { reference, policy } => words.extend(["signature", reference, policy]),
+        KeyInView::Platform { reference, platform } => words.extend(["platform", reference, platform]),
+        KeyInView::Content { reference, endpoint } => words.extend(["content", reference, endpoint]),
+        KeyInView::Signature { reference, policy } => words.extend(["signature", reference, policy]),
     }
     words
 }
@@ -335,13 +336,13 @@ mod tests {
 
     #[test]
     fn an_id_never_changes_between_versions() {
-        let about = About::Reference { reference: "registry.example/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
-        assert_eq!(BackoffKey::new(view(), about).id().to_string(), "316e2d029ab1c464307b9b74a4007f6a");
+        let in_view = KeyInView::Reference { reference: "registry.example/a:1".to_owned(), scope: "anonymous".to_owned(), mirrored: false };
+        assert_eq!(BackoffKey::new(view(), in_view).id().to_string(), "316e2d029ab1c464307b9b74a4007f6a");
     }
 
     #[test]
     fn only_32_hex_digits_are_an_id() {
-        let id = BackoffKey::new(view(), About::Registry).id();
+        let id = BackoffKey::new(view(), KeyInView::Registry).id();
         assert_eq!(BackoffKeyId::parse(&id.to_string()), Some(id));
         assert_eq!(BackoffKeyId::parse(&id.to_string().to_uppercase()), Some(id), "an operator may type it so");
         assert_eq!(BackoffKeyId::parse(&"0".repeat(32)), Some(BackoffKeyId(0)));
@@ -354,7 +355,7 @@ mod tests {
 
     #[test]
     fn different_fields_give_different_ids() {
-        let of = |view: View, repository: &str| BackoffKey::new(view, About::Repository(repository.to_owned())).id();
+        let of = |view: View, repository: &str| BackoffKey::new(view, KeyInView::Repository(repository.to_owned())).id();
         let base = of(view(), "a");
         assert_ne!(base, of(view(), "b"));
         assert_ne!(base, of(View { scope: "edge".to_owned(), ..view() }, "a"));
@@ -366,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_key_made_in_the_view_of_another_equals_one_made_alone() {
-        let about = About::Repository("a".to_owned());
-        assert_eq!(BackoffKey::new(view(), About::Registry).in_same_view(about.clone()), BackoffKey::new(view(), about));
+        let in_view = KeyInView::Repository("a".to_owned());
+        assert_eq!(BackoffKey::new(view(), KeyInView::Registry).in_same_view(in_view.clone()), BackoffKey::new(view(), in_view));
     }
 }

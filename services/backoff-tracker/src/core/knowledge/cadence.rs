@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::backoff_key::{About, BackoffKey, fraction};
+use super::backoff_key::{BackoffKey, KeyInView, fraction};
 use contract::{FailureClass, RETRY_AFTER_MAX};
 
 /// The longest time between two attempts, apart from `Retry-After`.
@@ -43,7 +43,7 @@ fn table(backoff_key: &BackoffKey) -> &'static [u64] {
 
 /// Whether the key is about an account that can be locked.
 fn is_login(backoff_key: &BackoffKey) -> bool {
-    matches!(backoff_key.about(), About::Login { anonymous: false, .. })
+    matches!(backoff_key.in_view(), KeyInView::Login { anonymous: false, .. })
 }
 
 /// Uniform in `[0, 1)` over back-off keys and steps.
@@ -61,30 +61,30 @@ mod tests {
     use super::*;
     use contract::View;
 
-    fn login(anonymous: bool) -> About {
-        About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous }
+    fn login(anonymous: bool) -> KeyInView {
+        KeyInView::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous }
     }
 
     #[test]
     fn each_class_has_its_cadence() {
-        let endpoint = About::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() };
-        let reference = About::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false };
-        let content = About::Content { reference: "r".to_owned(), endpoint: "e".to_owned() };
-        let table: [(About, &[u64]); 7] = [
+        let endpoint = KeyInView::Endpoint { endpoint: "e".to_owned(), zone: "z".to_owned() };
+        let reference = KeyInView::Reference { reference: "r".to_owned(), scope: "s".to_owned(), mirrored: false };
+        let content = KeyInView::Content { reference: "r".to_owned(), endpoint: "e".to_owned() };
+        let table: [(KeyInView, &[u64]); 7] = [
             (endpoint, &[2, 4, 8, 8, 8]),
-            (About::Registry, &[2, 4, 8, 8, 8]),
-            (About::Repository("a".to_owned()), &[2, 4, 8, 8, 8]),
+            (KeyInView::Registry, &[2, 4, 8, 8, 8]),
+            (KeyInView::Repository("a".to_owned()), &[2, 4, 8, 8, 8]),
             (reference, &[10, 20, 40, 60, 60]),
             (content, &[10, 20, 40, 60, 60]),
             (login(true), &[10, 20, 40, 60, 60]),
-            (About::BudgetOwner("o".to_owned()), &[10, 20, 40, 60, 60]),
+            (KeyInView::BudgetOwner("o".to_owned()), &[10, 20, 40, 60, 60]),
         ];
-        for (about, expected) in table {
-            let backoff_key = BackoffKey::new(View::default(), about);
+        for (in_view, expected) in table {
+            let backoff_key = BackoffKey::new(View::default(), in_view);
             for (step, seconds) in (1..).zip(expected) {
                 let base = Duration::from_secs(*seconds);
                 let delay = delay(&backoff_key, step, None);
-                assert!(delay <= base && delay >= base.mul_f64(0.9), "{:?} step {step}: {delay:?}", backoff_key.about());
+                assert!(delay <= base && delay >= base.mul_f64(0.9), "{:?} step {step}: {delay:?}", backoff_key.in_view());
             }
         }
     }
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_login_is_never_attempted_before_its_delay_is_over() {
         for number in 0..100 {
-            let about = About::Login { repository: number.to_string(), fingerprint: "f".to_owned(), anonymous: false };
-            let backoff_key = BackoffKey::new(View::default(), about);
+            let in_view = KeyInView::Login { repository: number.to_string(), fingerprint: "f".to_owned(), anonymous: false };
+            let backoff_key = BackoffKey::new(View::default(), in_view);
             let first = delay(&backoff_key, 1, None).as_secs_f64();
             assert!((60.0..=66.0).contains(&first), "{first}");
             assert_eq!((delay(&backoff_key, 2, None), delay(&backoff_key, 9, None)), (LONGEST, LONGEST));
@@ -105,15 +105,15 @@ mod tests {
     #[test]
     fn no_step_of_a_missing_image_is_longer_than_a_minute() {
         for number in 0..100 {
-            let about = About::Reference { reference: format!("r/a:{number}"), scope: "s".to_owned(), mirrored: false };
-            let backoff_key = BackoffKey::new(View::default(), about);
+            let in_view = KeyInView::Reference { reference: format!("r/a:{number}"), scope: "s".to_owned(), mirrored: false };
+            let backoff_key = BackoffKey::new(View::default(), in_view);
             assert!((1..20).all(|step| delay(&backoff_key, step, None) <= Duration::from_secs(60)));
         }
     }
 
     #[test]
     fn retry_after_is_obeyed_within_reason() {
-        let backoff_key = BackoffKey::new(View::default(), About::BudgetOwner("o".to_owned()));
+        let backoff_key = BackoffKey::new(View::default(), KeyInView::BudgetOwner("o".to_owned()));
         let after = |seconds| delay(&backoff_key, 1, Some(Duration::from_secs(seconds)));
         assert!(after(20) >= Duration::from_secs(20) && after(20) <= Duration::from_secs(22));
         assert!(after(u64::MAX) <= RETRY_AFTER_MAX + RETRY_AFTER_SPREAD, "ten years are an hour");
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn out_of_range_step_is_clamped() {
-        let backoff_key = BackoffKey::new(View::default(), About::Registry);
+        let backoff_key = BackoffKey::new(View::default(), KeyInView::Registry);
         assert!(delay(&backoff_key, u32::MAX, None) <= Duration::from_secs(8));
         assert!(delay(&backoff_key, 0, None) > Duration::from_millis(1_799));
         assert!(delay(&backoff_key, 0, None) <= Duration::from_secs(2));

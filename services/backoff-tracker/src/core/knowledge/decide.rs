@@ -90,7 +90,7 @@ impl Knowledge {
             clearance => clearance,
         };
         let until =
-            binding.iter().map(|entry| entry.backoff_key.about().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
+            binding.iter().map(|entry| entry.backoff_key.in_view().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         let wake = match clearance {
             Clearance::Given => return self.grant(now, id, request, RunningAttempt { until, ..RunningAttempt::by_clearance(duty) }),
             Clearance::Until(wake) => wake,

@@ -226,7 +226,7 @@ fn is_degraded(
     viewpoint: Viewpoint<'_>,
 ) -> bool {
     let served_lately = success.is_some_and(|success| newest.date <= success + super::SERVED_LATELY);
-    if !served_lately || !backoff_key.about().may_be_overloaded() {
+    if !served_lately || !backoff_key.in_view().may_be_overloaded() {
         return false;
     }
     let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
@@ -245,7 +245,7 @@ fn corroborated(
     viewpoint: Viewpoint<'_>,
 ) -> bool {
     let recent = || standing.iter().filter(|received| received.date + CORROBORATION_WINDOW >= newest.date);
-    match backoff_key.about().reach() {
+    match backoff_key.in_view().reach() {
         Reach::AtOnce => true,
         Reach::Repositories(needed) => {
             let mut repositories: Vec<&str> = Vec::with_capacity(needed);
@@ -257,7 +257,7 @@ fn corroborated(
             repositories.len() >= needed
         }
         Reach::Nodes(needed) => {
-            let there = if backoff_key.about().zone().is_some() { viewpoint.alive_in_zone } else { viewpoint.alive };
+            let there = if backoff_key.in_view().zone().is_some() { viewpoint.alive_in_zone } else { viewpoint.alive };
             // Another node's report shows that there are at least two nodes, whatever the digest says in the first seconds of a fleet.
             let needed = needed.min(if mine { there } else { there.max(2) });
             let failed = recent().filter(|received| received.claim.is_some_and(|claim| claim.is_over)).count();

@@ -54,7 +54,7 @@ mod without_bus;
 
 use std::time::Duration;
 
-pub use backoff_key::{About, BackoffKey, BackoffKeyId, Reach, hash128};
+pub use backoff_key::{BackoffKey, BackoffKeyId, KeyInView, Reach, hash128};
 pub use cadence::{LONGEST, delay};
 pub use contract::{Target, View};
 pub use counts::KnowledgeCounts;

@@ -62,7 +62,7 @@ impl Knowledge {
     /// kubelet's rule applies.
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
         let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
-        let may_be_overload = backoff_keys.iter().any(|backoff_key| backoff_key.about().may_be_overloaded());
+        let may_be_overload = backoff_keys.iter().any(|backoff_key| backoff_key.in_view().may_be_overloaded());
         may_be_overload && self.may_be_chance(now, key, ids()) && self.binding_of(now, ids()).is_none()
     }
 

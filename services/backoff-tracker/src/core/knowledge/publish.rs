@@ -55,7 +55,7 @@ impl Knowledge {
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable, &self.node);
         // The narrowest key comes first: a node that receives that the registry is back then knows that the image is resolved, and asks for
         // no lead lease.
-        for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.about().stage() == stage) {
+        for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.in_view().stage() == stage) {
             let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
                 || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
                 || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
@@ -92,7 +92,7 @@ impl Knowledge {
     /// True if no node is known to have published a success of a key shortly before that time.
     fn is_newer_success(&self, backoff_key: &BackoffKey, date: Duration) -> bool {
         let again_after =
-            if backoff_key.about().may_be_overloaded() { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
+            if backoff_key.in_view().may_be_overloaded() { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
         self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + again_after <= date)
     }
 

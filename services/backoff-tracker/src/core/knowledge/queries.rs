@@ -129,7 +129,7 @@ impl Knowledge {
         others.sort_unstable();
         BackoffEntry {
             key: entry.backoff_key.id().to_string(),
-            about: entry.backoff_key.entry_about(),
+            key_parts: entry.backoff_key.parts(),
             view: Some(entry.backoff_key.view().clone()),
             class: entry.backoff_key.class(),
             binds: binds(entry).to_owned(),

@@ -94,7 +94,7 @@ impl Replica {
     /// The keys that reports on an image are about.
     pub(super) fn backoff_keys_of_image(&self, image: &str) -> Vec<BackoffKeyId> {
         let of_image =
-            |reports: &KeyReports| reports.any().is_some_and(|received| received.report.backoff_key.about().reference() == Some(image));
+            |reports: &KeyReports| reports.any().is_some_and(|received| received.report.backoff_key.in_view().reference() == Some(image));
         self.backoff_keys.iter().filter(|(_, reports)| of_image(reports)).map(|(backoff_key, _)| *backoff_key).collect()
     }
 
@@ -155,11 +155,11 @@ impl Replica {
         with: Option<&Received>,
         viewpoint: Viewpoint<'_>,
     ) -> Option<Entry> {
-        let about = &reports.any().or(with)?.report.backoff_key;
+        let backoff_key = &reports.any().or(with)?.report.backoff_key;
         let included = |received: &Received| without.is_none_or(|node| received.report.reporter != *node);
         let of_own = self.reporters.find(viewpoint.node);
         let successes = reports.successes_for(of_own, without.and_then(|node| self.reporters.find(node)));
-        let since = successes.confirmed.max(self.cleared_at(about));
+        let since = successes.confirmed.max(self.cleared_at(backoff_key));
         let stands = |received: &Received| since.is_none_or(|since| received.date > since) && viewpoint.now <= expires(received);
         let counts = |received: &Received| {
             viewpoint.trusts_anyone

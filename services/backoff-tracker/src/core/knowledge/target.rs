@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Stage, Target};
 
-use super::backoff_key::{About, BackoffKey, BackoffKeyId};
+use super::backoff_key::{BackoffKey, BackoffKeyId, KeyInView};
 
 /// How an attempt failed, classified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,13 +73,15 @@ impl TargetKeys {
     pub(super) fn backoff_keys_of(&self, failure: &Failure) -> Vec<Arc<BackoffKey>> {
         let (target, authoritative) = (&self.target, failure.authoritative);
         let endpoint = failure.endpoint.as_ref().unwrap_or(&target.endpoint);
-        let abouts = match failure.class {
-            FailureClass::RateLimited => vec![About::BudgetOwner(target.budget_owner.clone())],
+        let keys_in_view = match failure.class {
+            FailureClass::RateLimited => vec![KeyInView::BudgetOwner(target.budget_owner.clone())],
             // The registry serves manifests, so this failure shows nothing about its repositories.
             FailureClass::RegistryUnavailable if failure.stage != Stage::Manifest => vec![target.at_stage(failure.stage)],
             // A manifest names a blob that is missing or denied, for every node that pulls this image.
             FailureClass::NotFound | FailureClass::Denied if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
-            FailureClass::RegistryUnavailable if authoritative => vec![About::Repository(target.repository.clone()), About::Registry],
+            FailureClass::RegistryUnavailable if authoritative => {
+                vec![KeyInView::Repository(target.repository.clone()), KeyInView::Registry]
+            }
             FailureClass::RegistryUnavailable => vec![target.at_endpoint(endpoint)],
             FailureClass::NotFound if authoritative || target.mirrored => vec![target.image()],
             FailureClass::Denied if authoritative => vec![target.login()],
@@ -91,7 +93,7 @@ impl TargetKeys {
             // A 404 or 401 page of a proxy is not reported; the other classes concern this node alone.
             _ => vec![],
         };
-        abouts.into_iter().map(|about| Arc::new(BackoffKey::new(target.view.clone(), about))).collect()
+        keys_in_view.into_iter().map(|in_view| Arc::new(BackoffKey::new(target.view.clone(), in_view))).collect()
     }
 }
 
@@ -148,16 +150,16 @@ struct NamedKeys {
 
 impl NamedKeys {
     fn of(target: &Target) -> Self {
-        let owner = BackoffKey::new(target.view.clone(), About::BudgetOwner(target.budget_owner.clone()));
-        let key = |about: About| owner.in_same_view(about);
+        let owner = BackoffKey::new(target.view.clone(), KeyInView::BudgetOwner(target.budget_owner.clone()));
+        let key = |in_view: KeyInView| owner.in_same_view(in_view);
         let of_other = |endpoint: &String| [target.at_endpoint(endpoint), target.content(endpoint)];
         let others = target.other_endpoints.iter().flat_map(of_other).chain(target.signature());
         Self {
             endpoint: key(target.at_endpoint(&target.endpoint)),
             token_server: key(target.at_stage(Stage::Token)),
             blobs: key(target.at_stage(Stage::Blob)),
-            registry: key(About::Registry),
-            repository: key(About::Repository(target.repository.clone())),
+            registry: key(KeyInView::Registry),
+            repository: key(KeyInView::Repository(target.repository.clone())),
             login: key(target.login()),
             image: key(target.image()),
             platform: key(target.for_platform()),
@@ -174,51 +176,51 @@ impl NamedKeys {
     }
 }
 
-/// What failures of a target can be about.
-trait TargetAbouts {
-    fn at_endpoint(&self, endpoint: &str) -> About;
-    fn at_stage(&self, stage: Stage) -> About;
-    fn image(&self) -> About;
-    fn login(&self) -> About;
-    fn for_platform(&self) -> About;
-    fn content(&self, endpoint: &str) -> About;
-    fn signature(&self) -> Option<About>;
+/// The keys in the view of a target on which its failures can be reported.
+trait TargetKeysInView {
+    fn at_endpoint(&self, endpoint: &str) -> KeyInView;
+    fn at_stage(&self, stage: Stage) -> KeyInView;
+    fn image(&self) -> KeyInView;
+    fn login(&self) -> KeyInView;
+    fn for_platform(&self) -> KeyInView;
+    fn content(&self, endpoint: &str) -> KeyInView;
+    fn signature(&self) -> Option<KeyInView>;
 }
 
-impl TargetAbouts for Target {
-    fn at_endpoint(&self, endpoint: &str) -> About {
-        About::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
+impl TargetKeysInView for Target {
+    fn at_endpoint(&self, endpoint: &str) -> KeyInView {
+        KeyInView::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
     }
 
-    fn at_stage(&self, stage: Stage) -> About {
+    fn at_stage(&self, stage: Stage) -> KeyInView {
         let (endpoint, zone) = (self.endpoint.clone(), self.zone.clone());
         match stage {
-            Stage::Token => About::TokenServer { endpoint, zone },
-            Stage::Manifest => About::Endpoint { endpoint, zone },
-            Stage::Blob | Stage::Whole => About::Blobs { endpoint, zone },
+            Stage::Token => KeyInView::TokenServer { endpoint, zone },
+            Stage::Manifest => KeyInView::Endpoint { endpoint, zone },
+            Stage::Blob | Stage::Whole => KeyInView::Blobs { endpoint, zone },
         }
     }
 
-    fn image(&self) -> About {
-        About::Reference { reference: self.reference.clone(), scope: self.scope.clone(), mirrored: self.mirrored }
+    fn image(&self) -> KeyInView {
+        KeyInView::Reference { reference: self.reference.clone(), scope: self.scope.clone(), mirrored: self.mirrored }
     }
 
-    fn login(&self) -> About {
+    fn login(&self) -> KeyInView {
         let anonymous = self.fingerprint.is_empty();
         let fingerprint = if anonymous { &self.scope } else { &self.fingerprint };
-        About::Login { repository: self.repository.clone(), fingerprint: fingerprint.clone(), anonymous }
+        KeyInView::Login { repository: self.repository.clone(), fingerprint: fingerprint.clone(), anonymous }
     }
 
-    fn for_platform(&self) -> About {
-        About::Platform { reference: self.reference.clone(), platform: self.platform.clone() }
+    fn for_platform(&self) -> KeyInView {
+        KeyInView::Platform { reference: self.reference.clone(), platform: self.platform.clone() }
     }
 
-    fn content(&self, endpoint: &str) -> About {
-        About::Content { reference: self.reference.clone(), endpoint: endpoint.to_owned() }
+    fn content(&self, endpoint: &str) -> KeyInView {
+        KeyInView::Content { reference: self.reference.clone(), endpoint: endpoint.to_owned() }
     }
 
-    fn signature(&self) -> Option<About> {
-        (!self.policy.is_empty()).then(|| About::Signature { reference: self.reference.clone(), policy: self.policy.clone() })
+    fn signature(&self) -> Option<KeyInView> {
+        (!self.policy.is_empty()).then(|| KeyInView::Signature { reference: self.reference.clone(), policy: self.policy.clone() })
     }
 }
 
@@ -249,36 +251,36 @@ mod tests {
 
     type Change = fn(&mut Failure);
 
-    fn abouts(class: FailureClass, change: Change) -> Vec<About> {
+    fn keys_in_view(class: FailureClass, change: Change) -> Vec<KeyInView> {
         let mut failure = Failure { class, ..Failure::default() };
         change(&mut failure);
-        TargetKeys::new(target()).backoff_keys_of(&failure).iter().map(|backoff_key| backoff_key.about().clone()).collect()
+        TargetKeys::new(target()).backoff_keys_of(&failure).iter().map(|backoff_key| backoff_key.in_view().clone()).collect()
     }
 
     #[test]
     fn each_class_has_the_back_off_keys_of_the_table() {
-        let endpoint = |endpoint: &str| About::Endpoint { endpoint: endpoint.to_owned(), zone: "z".to_owned() };
-        let image = About::Reference { reference: "r/a:1".to_owned(), scope: "s".to_owned(), mirrored: false };
-        let login = About::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false };
-        let platform = About::Platform { reference: "r/a:1".to_owned(), platform: "linux/amd64".to_owned() };
-        let content = About::Content { reference: "r/a:1".to_owned(), endpoint: "r:443".to_owned() };
-        let signature = About::Signature { reference: "r/a:1".to_owned(), policy: "p".to_owned() };
+        let endpoint = |endpoint: &str| KeyInView::Endpoint { endpoint: endpoint.to_owned(), zone: "z".to_owned() };
+        let image = KeyInView::Reference { reference: "r/a:1".to_owned(), scope: "s".to_owned(), mirrored: false };
+        let login = KeyInView::Login { repository: "a".to_owned(), fingerprint: "f".to_owned(), anonymous: false };
+        let platform = KeyInView::Platform { reference: "r/a:1".to_owned(), platform: "linux/amd64".to_owned() };
+        let content = KeyInView::Content { reference: "r/a:1".to_owned(), endpoint: "r:443".to_owned() };
+        let signature = KeyInView::Signature { reference: "r/a:1".to_owned(), policy: "p".to_owned() };
         let authoritative: Change = |failure| failure.authoritative = true;
         let (endpoint_name, zone) = ("r:443".to_owned(), "z".to_owned());
-        let token = About::TokenServer { endpoint: endpoint_name.clone(), zone: zone.clone() };
-        let blobs = About::Blobs { endpoint: endpoint_name, zone };
+        let token = KeyInView::TokenServer { endpoint: endpoint_name.clone(), zone: zone.clone() };
+        let blobs = KeyInView::Blobs { endpoint: endpoint_name, zone };
         let of_blobs: Change = |failure| (failure.stage, failure.authoritative) = (Stage::Blob, true);
-        let table: [(FailureClass, Change, Vec<About>); 19] = [
+        let table: [(FailureClass, Change, Vec<KeyInView>); 19] = [
             (RegistryUnavailable, |failure| failure.stage = Stage::Token, vec![token]),
             (RegistryUnavailable, |failure| failure.stage = Stage::Blob, vec![blobs.clone()]),
             (RegistryUnavailable, of_blobs, vec![blobs]),
             (NotFound, of_blobs, vec![content.clone()]),
             (Denied, of_blobs, vec![content.clone()]),
             (ContentInvalid, of_blobs, vec![content.clone()]),
-            (RateLimited, authoritative, vec![About::BudgetOwner("o".to_owned())]),
+            (RateLimited, authoritative, vec![KeyInView::BudgetOwner("o".to_owned())]),
             (RegistryUnavailable, |_| (), vec![endpoint("r:443")]),
             (RegistryUnavailable, |failure| failure.endpoint = Some("token:443".to_owned()), vec![endpoint("token:443")]),
-            (RegistryUnavailable, authoritative, vec![About::Repository("a".to_owned()), About::Registry]),
+            (RegistryUnavailable, authoritative, vec![KeyInView::Repository("a".to_owned()), KeyInView::Registry]),
             (NotFound, authoritative, vec![image]),
             (NotFound, |_| (), vec![]),
             (Denied, authoritative, vec![login]),
@@ -290,7 +292,7 @@ mod tests {
             (Unknown, authoritative, vec![]),
         ];
         for (class, change, expected) in table {
-            assert_eq!(abouts(class, change), expected, "{class}");
+            assert_eq!(keys_in_view(class, change), expected, "{class}");
         }
     }
 
@@ -298,7 +300,7 @@ mod tests {
     fn a_target_names_its_backoff_keys() {
         let target_keys = TargetKeys::new(target());
         assert_eq!(target_keys.ids, target_keys.backoff_keys().iter().map(|backoff_key| backoff_key.id()).collect::<Vec<_>>());
-        let of = |about| BackoffKey::new(target().view, about).id();
+        let of = |in_view| BackoffKey::new(target().view, in_view).id();
         assert_eq!(target_keys.endpoint, of(target().at_endpoint("r:443")));
         assert_eq!((target_keys.stage_backoff_key(Stage::Manifest).id(), target_keys.image), (target_keys.endpoint, of(target().image())));
         assert_eq!(

@@ -17,7 +17,7 @@ use crate::commands::holds::{self, Budgets};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
-use crate::output::known_failures::{JsonAbout, Known};
+use crate::output::known_failures::{JsonKeyParts, Known};
 
 /// How long a clear may take to reach the fleet, which takes milliseconds. Nodes that it has not reached by then get their own request.
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
@@ -217,11 +217,12 @@ fn print(format: OutputFormat, cleared: &Cleared) {
         for Known { entry, nodes, .. } in known {
             match format {
                 OutputFormat::Json => output::json(&json!({
-                    "kind": kind, "key": entry.key, "what": entry.about.to_string(), "about": JsonAbout::of(&entry.about), "class": entry.class, "node_count": nodes.len(),
+                    "kind": kind, "key": entry.key, "what": entry.key_parts.to_string(), "key_parts": JsonKeyParts::of(&entry.key_parts),
+                    "class": entry.class, "node_count": nodes.len(),
                 })),
                 OutputFormat::Text => {
                     let nodes = if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) };
-                    output::fact(&format!("{}  {}  {}  on {nodes}", kind.replace('_', " "), entry.about, entry.class));
+                    output::fact(&format!("{}  {}  {}  on {nodes}", kind.replace('_', " "), entry.key_parts, entry.class));
                 }
             }
         }

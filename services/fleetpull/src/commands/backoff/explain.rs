@@ -22,7 +22,7 @@ pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
         let mut gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
-        if gathered.known.iter().any(|known| known.entry.about.kind == EntryKind::Budget) {
+        if gathered.known.iter().any(|known| known.entry.key_parts.kind == EntryKind::Budget) {
             Budgets::of(&client, &nodes).await.delay(&mut gathered.known);
         }
         if gathered.known.is_empty() {

@@ -94,7 +94,7 @@ impl<'a> Search<'a> {
     fn add_backoffs(&mut self, node: &NodeName, list: &BackoffList) {
         for entry in &list.entries {
             let state = if entry.next_attempt_ms > 0 { State::Backoff } else { State::Failed };
-            entry.about.pod.iter().for_each(|pod| self.add(node, &entry.about.image, pod, state));
+            entry.key_parts.pod.iter().for_each(|pod| self.add(node, &entry.key_parts.image, pod, state));
         }
     }
 
@@ -187,7 +187,7 @@ async fn explain_one(client: &FleetClient, args: &ExplainArgs, wanted: &Wanted) 
     let mut findings = ask(client, &nodes, &ExplainImage { image, policy: args.policy, pod, ..ExplainImage::default() }).await;
     // Entries of other pods that are not shared do not delay this pod.
     let is_own = |pod: &PodRef| pod.has_name_of(&wanted.pod);
-    findings.known.retain(|known| known.is_shared() || known.entry.about.pod.as_ref().is_some_and(is_own));
+    findings.known.retain(|known| known.is_shared() || known.entry.key_parts.pod.as_ref().is_some_and(is_own));
     show(client, args, wanted, &reference, &findings);
     findings.verdicts.iter().all(Verdict::is_good)
 }
@@ -222,7 +222,7 @@ mod tests {
     use actors::Ask;
     use bus::memory::MemoryBus;
     use clock::Clock;
-    use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
+    use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts};
     use contract::subject::Fleet;
     use serde_json::{from_value, json};
 
@@ -276,7 +276,7 @@ mod tests {
         let standing = json!({ "standing_pull": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "a:1", "pod": web });
         let own = |pod: &PodRef, next_attempt_ms| BackoffEntry {
             next_attempt_ms,
-            about: EntryAbout { image: "d:1".to_owned(), pod: Some(pod.clone()), ..EntryAbout::of(EntryKind::NodeImage, "docker.io") },
+            key_parts: KeyParts { image: "d:1".to_owned(), pod: Some(pod.clone()), ..KeyParts::of(EntryKind::NodeImage, "docker.io") },
             ..BackoffEntry::default()
         };
         let mut search = Search::of(&asked);

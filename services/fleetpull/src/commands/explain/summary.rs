@@ -48,7 +48,7 @@ fn budget_hold<'a>(explanations: &[(&NodeName, &'a Explanation)]) -> Option<&'a 
 /// Describes a back-off entry. The next attempt also waits for the budget.
 fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> String {
     let entry = &known.entry;
-    let what = without_middle(&name(&entry.about), NAME_SHOWN);
+    let what = without_middle(&name(&entry.key_parts), NAME_SHOWN);
     let (state, since) = (state_in_words(entry.class), units::age(entry.since_ms));
     let finder = if known.is_shared() { found_by(entry) } else { known.nodes.first().map(ToString::to_string).unwrap_or_default() };
     let due_ms = Some(known.due_ms()).max(budget.and_then(|hold| hold.wait_ms));

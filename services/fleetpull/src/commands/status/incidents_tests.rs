@@ -1,6 +1,6 @@
 use console::measure_text_width;
 use contract::messages::agent::NodeDescription;
-use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, Pause};
+use contract::messages::backoff_tracker::{BackoffEntry, KeyParts, Pause};
 use contract::messages::throttler::BudgetState;
 
 use super::super::samples::{OWNER, Sample, budget, description, limited, missing, node, silent, unavailable};
@@ -312,7 +312,7 @@ fn any_terminal_shows_any_text_in_whole_lines() {
     let sample = || {
         let hostile = BackoffEntry { probed_by: Some(bad.to_owned()), reporters: vec![bad.to_owned()], ..missing("0be1", bad) };
         let long = BackoffEntry { probed_by: Some(name.clone()), reporters: vec![name.clone()], ..missing("0be2", &image) };
-        let huge = BackoffEntry { since_ms: u64::MAX, next_attempt_ms: u64::MAX, about: EntryAbout::default(), ..missing("0be3", "") };
+        let huge = BackoffEntry { since_ms: u64::MAX, next_attempt_ms: u64::MAX, key_parts: KeyParts::default(), ..missing("0be3", "") };
         Sample::of(2).knowing(&hostile).knowing(&long).knowing(&huge).waiting(2, &image, u64::MAX).with(|answers| {
             answers.fleet = bad.to_owned();
             answers.servers = Some(BucketServers { total: u64::MAX, down: vec![bad.to_owned(), name.clone()] });

@@ -1,6 +1,5 @@
 //! `fleetpull status`
 
-mod about;
 mod budgets;
 mod explain;
 mod gather;
@@ -13,6 +12,7 @@ mod rows;
 mod samples;
 mod show;
 mod waits;
+mod what_and_scope;
 
 use anyhow::Result;
 
@@ -24,10 +24,10 @@ use crate::output;
 use crate::output::listing::{has_colour, terminal_width};
 use model::Status;
 
-pub(super) use about::{name, state_in_words};
 pub(super) use explain::explain;
 pub(super) use ids::is_id;
 pub(super) use show::{next_attempt, silent, without_a_bus};
+pub(super) use what_and_scope::{name, state_in_words};
 
 /// The width of lines without a terminal, in columns.
 pub(super) const WIDTH_OF_FILES: usize = 160;

@@ -8,10 +8,10 @@ use contract::NodeName;
 use contract::messages::backoff_tracker::{EntryKind, EntryQuery};
 use image::Reference;
 
-use super::about::{About, about, state_in_words};
 use super::ids;
 use super::row::{BudgetFigures, Row, Source, What};
 use super::waits::{Causes, Waiting, Waits, normalised};
+use super::what_and_scope::{WhatAndScope, state_in_words, what_and_scope};
 use crate::commands::holds::Budgets;
 use crate::output::known_failures::{Known, found_by};
 
@@ -47,7 +47,7 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
 
 fn of_shared(place: usize, known: &Known) -> Row {
     let entry = &known.entry;
-    let About { what, scope } = about(&entry.about);
+    let WhatAndScope { what, scope } = what_and_scope(&entry.key_parts);
     Row {
         key: entry.key.clone(),
         id: String::new(),
@@ -71,7 +71,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
 fn of_nodes_own(known: &[Known], shared: &Index<'_>) -> Vec<Row> {
     let mut by_image: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, own) in known.iter().enumerate().filter(|(_, known)| !known.is_shared()) {
-        let Some(image) = own.entry.about.one_image().map(normalised) else { continue };
+        let Some(image) = own.entry.key_parts.one_image().map(normalised) else { continue };
         let is_shared = |row: &usize| own.nodes.first().is_some_and(|node| known[shared.places[*row]].nodes.binary_search(node).is_ok());
         if !shared.causes_of(&image).holding.iter().any(is_shared) {
             by_image.entry(image).or_default().push(place);
@@ -111,8 +111,8 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
 /// True if a row is about the back-off entry of a budget's owner.
 fn is_about_budget(known: &[Known], row: &Row, owner: &str) -> bool {
     let Source::Entries(places) = &row.source else { return false };
-    let about = places.first().map(|place| &known[*place].entry.about);
-    about.is_some_and(|about| about.kind == EntryKind::Budget && about.owner == owner)
+    let key_parts = places.first().map(|place| &known[*place].entry.key_parts);
+    key_parts.is_some_and(|key_parts| key_parts.kind == EntryKind::Budget && key_parts.owner == owner)
 }
 
 /// True if the subject of a row delays a node: a budget delays every node, an entry those that have it.
@@ -157,9 +157,9 @@ impl<'a> Index<'a> {
                     &known[index.places[number]].entry
                 }
             };
-            match entry.about.one_image() {
+            match entry.key_parts.one_image() {
                 Some(image) => index.by_image.entry(normalised(image)).or_default().push(number),
-                None => index.by_registry.entry(entry.about.registry.clone()).or_default().push(number),
+                None => index.by_registry.entry(entry.key_parts.registry.clone()).or_default().push(number),
             }
         }
         index

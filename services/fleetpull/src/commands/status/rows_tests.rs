@@ -1,5 +1,5 @@
 use contract::FailureClass;
-use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout};
+use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
 use contract::messages::throttler::{BudgetState, KnownLimits};
 
 use super::super::samples::{OWNER, Sample, budget, limited, missing, of_registry, own, shared, unavailable};
@@ -106,7 +106,7 @@ fn status_sent_by_a_proxy_is_shown_as_the_proxys() {
 
 #[test]
 fn ids_distinguish_rows() {
-    let repository = EntryAbout { repository: "registry.example/a".to_owned(), ..of_registry(EntryKind::Repository) };
+    let repository = KeyParts { repository: "registry.example/a".to_owned(), ..of_registry(EntryKind::Repository) };
     let sample = Sample::of(1)
         .knowing(&shared("7f3a1", of_registry(EntryKind::Registry), FailureClass::RegistryUnavailable, "x"))
         .knowing(&shared("7f3a2", repository, FailureClass::RegistryUnavailable, "x"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::BucketServers;
 use contract::messages::agent::NodeDescription;
-use contract::messages::backoff_tracker::{BackoffEntry, EntryAbout, EntryKind};
+use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts};
 use contract::messages::pull_coordinator::{PullState, PullStatus};
 use contract::messages::throttler::{BudgetList, BudgetState, KnownLimits, RegistryLimit};
 use contract::{FailureClass, NodeName, View};
@@ -54,22 +54,22 @@ pub(super) fn silent(number: usize, seconds: u64) -> Silent {
 }
 
 /// An entry about a part of `registry.example`.
-pub(super) fn of_registry(kind: EntryKind) -> EntryAbout {
-    EntryAbout::of(kind, "registry.example")
+pub(super) fn of_registry(kind: EntryKind) -> KeyParts {
+    KeyParts::of(kind, "registry.example")
 }
 
 /// An entry about an image.
-pub(super) fn of_image(kind: EntryKind, image: &str) -> EntryAbout {
+pub(super) fn of_image(kind: EntryKind, image: &str) -> KeyParts {
     let registry = image::Reference::parse(image).map(|image| image.registry().to_owned()).unwrap_or_default();
-    EntryAbout { image: image.to_owned(), ..EntryAbout::of(kind, &registry) }
+    KeyParts { image: image.to_owned(), ..KeyParts::of(kind, &registry) }
 }
 
 /// A shared entry whose key starts with `key`.
-pub(super) fn shared(key: &str, about: EntryAbout, class: FailureClass, cause: &str) -> BackoffEntry {
+pub(super) fn shared(key: &str, key_parts: KeyParts, class: FailureClass, cause: &str) -> BackoffEntry {
     let view = View { scope: "default".to_owned(), registry: "registry.example".to_owned(), ..View::default() };
     BackoffEntry {
         key: format!("{key:0<32}"),
-        about,
+        key_parts,
         view: Some(view),
         class,
         binds: "everybody".to_owned(),
@@ -87,8 +87,8 @@ pub(super) fn shared(key: &str, about: EntryAbout, class: FailureClass, cause: &
 pub(super) fn unavailable() -> BackoffEntry {
     let cause = "registry.example: 503 Service Unavailable for manifest v1";
     let (endpoint, zone) = ("registry.example:443".to_owned(), "a".to_owned());
-    let about = EntryAbout { endpoint, zone, ..of_registry(EntryKind::Registry) };
-    shared("7f3a", about, FailureClass::RegistryUnavailable, cause)
+    let key_parts = KeyParts { endpoint, zone, ..of_registry(EntryKind::Registry) };
+    shared("7f3a", key_parts, FailureClass::RegistryUnavailable, cause)
 }
 
 pub(super) fn missing(key: &str, image: &str) -> BackoffEntry {
@@ -104,7 +104,7 @@ pub(super) fn missing(key: &str, image: &str) -> BackoffEntry {
 pub(super) fn own(key: &str) -> BackoffEntry {
     BackoffEntry {
         key: key.to_owned(),
-        about: of_image(EntryKind::NodeImage, key.rsplit(' ').next().unwrap_or(key)),
+        key_parts: of_image(EntryKind::NodeImage, key.rsplit(' ').next().unwrap_or(key)),
         binds: "this node".to_owned(),
         class: FailureClass::NodeLocal,
         cause: "ErrImagePull: no space left on device".to_owned(),
@@ -116,8 +116,8 @@ pub(super) fn own(key: &str) -> BackoffEntry {
 
 /// The back-off entry of a budget's owner.
 pub(super) fn limited() -> BackoffEntry {
-    let about = EntryAbout { owner: OWNER.to_owned(), ..of_registry(EntryKind::Budget) };
-    shared("91c0", about, FailureClass::RateLimited, "registry.example: 429 Too Many Requests for manifest v1")
+    let key_parts = KeyParts { owner: OWNER.to_owned(), ..of_registry(EntryKind::Budget) };
+    shared("91c0", key_parts, FailureClass::RateLimited, "registry.example: 429 Too Many Requests for manifest v1")
 }
 
 /// A budget with this much of its quota left, as its leader reports it.

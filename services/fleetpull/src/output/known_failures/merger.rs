@@ -117,7 +117,7 @@ impl Merger {
             Known { entry, nodes, next, quota_wait_ms: 0 }
         });
         let mut known: Vec<Known> = known.collect();
-        let order = |known: &Known| (known.entry.view.is_none(), known.entry.about.to_string(), known.nodes.first().cloned());
+        let order = |known: &Known| (known.entry.view.is_none(), known.entry.key_parts.to_string(), known.nodes.first().cloned());
         known.sort_by_cached_key(order);
         known
     }

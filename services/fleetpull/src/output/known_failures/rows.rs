@@ -1,6 +1,6 @@
 //! Back-off entries as a table.
 
-use contract::messages::backoff_tracker::{EntryAbout, EntryKind};
+use contract::messages::backoff_tracker::{EntryKind, KeyParts};
 use contract::{BudgetOwner, View};
 
 use super::{Known, differ, found_by};
@@ -55,8 +55,8 @@ impl Known {
         let own = self.nodes.first().filter(|_| !self.is_shared()).map(|node| node.as_str());
         let nodes = self.nodes.len() as u64;
         vec![
-            Cell::from(entry.about.registry.as_str()),
-            Cell::from(what(&entry.about)),
+            Cell::from(entry.key_parts.registry.as_str()),
+            Cell::from(what(&entry.key_parts)),
             Cell::from(self.last_result()).toned(Tone::Bad),
             Cell::age(entry.since_ms),
             Cell::from(next).sorted_by(soonest),
@@ -74,12 +74,12 @@ impl Known {
 }
 
 /// The subject of an entry without its registry, in a few words.
-fn what(about: &EntryAbout) -> String {
-    let EntryAbout { registry, zone, owner, repository, image, platform, .. } = about;
+fn what(key_parts: &KeyParts) -> String {
+    let KeyParts { registry, zone, owner, repository, image, platform, .. } = key_parts;
     let of_registry = |name: &str| name.strip_prefix(registry.as_str()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name).to_owned();
     let (repository, image) = (of_registry(repository), of_registry(image));
     let in_zone = |part: &str| if zone.is_empty() { part.to_owned() } else { format!("{part}, zone {zone}") };
-    match about.kind {
+    match key_parts.kind {
         EntryKind::Registry => in_zone("registry"),
         EntryKind::TokenServer => in_zone("token server"),
         EntryKind::Blobs => in_zone("blobs"),
@@ -87,14 +87,14 @@ fn what(about: &EntryAbout) -> String {
             BudgetOwner::read(owner).map_or_else(|| "rate".to_owned(), |owner| format!("rate, login {}", owner.login_in_words()))
         }
         EntryKind::Repository => repository,
-        EntryKind::Login if about.anonymous => format!("{repository}, no login"),
+        EntryKind::Login if key_parts.anonymous => format!("{repository}, no login"),
         EntryKind::Login => format!("{repository}, login"),
         EntryKind::Image => image,
         EntryKind::Platform => format!("{image}, {platform}"),
         EntryKind::Content => format!("{image}, content"),
         EntryKind::Signature => format!("{image}, signature"),
-        EntryKind::NodeImage => about.pod.as_ref().map_or(image.clone(), |pod| format!("{image}, pod {pod}")),
-        EntryKind::Unknown(_) => about.to_string(),
+        EntryKind::NodeImage => key_parts.pod.as_ref().map_or(image.clone(), |pod| format!("{image}, pod {pod}")),
+        EntryKind::Unknown(_) => key_parts.to_string(),
     }
 }
 
@@ -153,31 +153,31 @@ mod tests {
 
     #[test]
     fn subject_of_an_entry_is_shown_without_its_registry() {
-        let of = |kind| EntryAbout::of(kind, "r.example");
-        let zone = |kind| EntryAbout { zone: "a".to_owned(), ..of(kind) };
-        let repository = |kind| EntryAbout { repository: "r.example/a".to_owned(), ..of(kind) };
-        let image = |kind| EntryAbout { image: "r.example/a:1".to_owned(), ..of(kind) };
+        let of = |kind| KeyParts::of(kind, "r.example");
+        let zone = |kind| KeyParts { zone: "a".to_owned(), ..of(kind) };
+        let repository = |kind| KeyParts { repository: "r.example/a".to_owned(), ..of(kind) };
+        let image = |kind| KeyParts { image: "r.example/a:1".to_owned(), ..of(kind) };
         let pod = Some(PodRef { namespace: "shop".to_owned(), name: "web-0".to_owned(), uid: String::new() });
         let owner = "default|r.example|h||anonymous|e".to_owned();
-        for (about, text) in [
+        for (key_parts, text) in [
             (of(EntryKind::Registry), "registry"),
             (zone(EntryKind::Registry), "registry, zone a"),
             (zone(EntryKind::TokenServer), "token server, zone a"),
             (of(EntryKind::Blobs), "blobs"),
-            (EntryAbout { owner, ..of(EntryKind::Budget) }, "rate, login none"),
+            (KeyParts { owner, ..of(EntryKind::Budget) }, "rate, login none"),
             (of(EntryKind::Budget), "rate"),
             (repository(EntryKind::Repository), "a"),
-            (EntryAbout { anonymous: true, ..repository(EntryKind::Login) }, "a, no login"),
+            (KeyParts { anonymous: true, ..repository(EntryKind::Login) }, "a, no login"),
             (repository(EntryKind::Login), "a, login"),
             (image(EntryKind::Image), "a:1"),
-            (EntryAbout { platform: "linux/arm64".to_owned(), ..image(EntryKind::Platform) }, "a:1, linux/arm64"),
+            (KeyParts { platform: "linux/arm64".to_owned(), ..image(EntryKind::Platform) }, "a:1, linux/arm64"),
             (image(EntryKind::Content), "a:1, content"),
             (image(EntryKind::Signature), "a:1, signature"),
-            (EntryAbout { image: "busybox".to_owned(), ..of(EntryKind::NodeImage) }, "busybox"),
-            (EntryAbout { pod, ..image(EntryKind::NodeImage) }, "a:1, pod shop/web-0"),
+            (KeyParts { image: "busybox".to_owned(), ..of(EntryKind::NodeImage) }, "busybox"),
+            (KeyParts { pod, ..image(EntryKind::NodeImage) }, "a:1, pod shop/web-0"),
             (of(EntryKind::from_text("moon")), "moon of r.example"),
         ] {
-            assert_eq!(what(&about), text, "{about:?}");
+            assert_eq!(what(&key_parts), text, "{key_parts:?}");
         }
     }
 }

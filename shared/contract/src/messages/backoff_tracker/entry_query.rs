@@ -37,13 +37,13 @@ impl EntryQuery {
 
 /// Whether an entry refuses an image.
 fn holds(entry: &BackoffEntry, image: &Reference) -> bool {
-    let about = &entry.about;
-    let is_of_what = || match about.one_image() {
+    let key_parts = &entry.key_parts;
+    let is_of_what = || match key_parts.one_image() {
         Some(one) => is_same(one, image),
-        None if matches!(about.kind, EntryKind::Repository | EntryKind::Login) => about.repository == image.repository(),
+        None if matches!(key_parts.kind, EntryKind::Repository | EntryKind::Login) => key_parts.repository == image.repository(),
         None => true,
     };
-    about.registry == image.registry() && is_of_what()
+    key_parts.registry == image.registry() && is_of_what()
 }
 
 /// Whether a text can be a key or its beginning.
@@ -58,32 +58,32 @@ fn is_same(named: &str, image: &Reference) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::EntryAbout;
+    use super::super::KeyParts;
     use super::*;
     use crate::{PodRef, View};
 
-    fn of(kind: EntryKind) -> EntryAbout {
-        EntryAbout::of(kind, "registry.example")
+    fn of(kind: EntryKind) -> KeyParts {
+        KeyParts::of(kind, "registry.example")
     }
 
-    fn of_image(kind: EntryKind) -> EntryAbout {
-        EntryAbout { image: "registry.example/a:1".to_owned(), ..of(kind) }
+    fn of_image(kind: EntryKind) -> KeyParts {
+        KeyParts { image: "registry.example/a:1".to_owned(), ..of(kind) }
     }
 
-    fn of_repository(kind: EntryKind) -> EntryAbout {
-        EntryAbout { repository: "registry.example/a".to_owned(), ..of(kind) }
+    fn of_repository(kind: EntryKind) -> KeyParts {
+        KeyParts { repository: "registry.example/a".to_owned(), ..of(kind) }
     }
 
-    fn shared(about: EntryAbout) -> BackoffEntry {
+    fn shared(key_parts: KeyParts) -> BackoffEntry {
         let key = "316e2d029ab1c464307b9b74a4007f6a".to_owned();
-        BackoffEntry { key, about, view: Some(View::default()), ..BackoffEntry::default() }
+        BackoffEntry { key, key_parts, view: Some(View::default()), ..BackoffEntry::default() }
     }
 
     fn own(pod: Option<&str>, image: &str) -> BackoffEntry {
         let pod = pod.map(|name| PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: String::new() });
         let key = pod.as_ref().map_or_else(|| image.to_owned(), |pod| format!("{pod} {image}"));
-        let about = EntryAbout { image: image.to_owned(), pod, ..EntryAbout::of(EntryKind::NodeImage, "docker.io") };
-        BackoffEntry { key, about, ..BackoffEntry::default() }
+        let key_parts = KeyParts { image: image.to_owned(), pod, ..KeyParts::of(EntryKind::NodeImage, "docker.io") };
+        BackoffEntry { key, key_parts, ..BackoffEntry::default() }
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn entry_for_a_registry_or_repository_is_found_by_each_of_its_images() {
-        for (about, image, expected) in [
+        for (key_parts, image, expected) in [
             (of(EntryKind::Registry), "registry.example/any:9", true),
             (of(EntryKind::Registry), "busybox", false),
             (of(EntryKind::Budget), "registry.example/any:9", true),
@@ -117,7 +117,7 @@ mod tests {
             (of_image(EntryKind::Content), "registry.example/a:1", true),
             (of_image(EntryKind::Content), "registry.example/a:2", false),
         ] {
-            assert_eq!(EntryQuery::of(image).names(&shared(about.clone())), expected, "{about}: {image}");
+            assert_eq!(EntryQuery::of(image).names(&shared(key_parts.clone())), expected, "{key_parts}: {image}");
         }
     }
 }

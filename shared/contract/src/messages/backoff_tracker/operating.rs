@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::EntryAbout;
+use super::KeyParts;
 use crate::{Command, FailureClass, PodRef, Service, TraceContext, View};
 
 /// Asks for the failures that this node knows: its own back-offs and the shared entries.
@@ -65,8 +65,8 @@ pub struct BackoffList {
 pub struct BackoffEntry {
     /// Its key for `explain` and `clear`: 32 hex digits for a shared entry, else the image, for a pod `namespace/name image`.
     pub key: String,
-    /// What it is about.
-    pub about: EntryAbout,
+    /// The parts of its key: what it is about.
+    pub key_parts: KeyParts,
     /// The node's view of the registry; none for the node's own back-off.
     pub view: Option<View>,
     /// The class of the failure.

@@ -1,4 +1,4 @@
-//! What a back-off entry is about.
+//! The parts of the key of a back-off entry.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::open::{UnknownText, open_text};
 use crate::{BudgetOwner, PodRef};
 
-/// What a back-off entry is about. Only the fields of its kind are set; `Display` gives its only text for people.
+/// The parts of the key of a back-off entry: a back-off key, or for a node's own image its local key. Only the fields of its kind are set;
+/// `Display` gives its only text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
-pub struct EntryAbout {
+pub struct KeyParts {
     /// The kind.
     pub kind: EntryKind,
     /// The registry, as images name it; every kind has it.
@@ -115,8 +116,8 @@ impl EntryKind {
     }
 }
 
-impl EntryAbout {
-    /// An entry of this kind without other fields.
+impl KeyParts {
+    /// A key of this kind without other parts.
     #[must_use]
     pub fn of(kind: EntryKind, registry: &str) -> Self {
         Self { kind, registry: registry.to_owned(), ..Self::default() }
@@ -145,7 +146,7 @@ impl EntryAbout {
     }
 }
 
-impl fmt::Display for EntryAbout {
+impl fmt::Display for KeyParts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { registry, endpoint, owner, repository, image, platform, .. } = self;
         match self.kind {
@@ -179,10 +180,10 @@ mod tests {
 
     #[test]
     fn an_entry_is_worded_from_its_fields() {
-        let of = |kind| EntryAbout::of(kind, "r.example");
-        let endpoint = |kind, zone: &str| EntryAbout { endpoint: "r.example:443".to_owned(), zone: zone.to_owned(), ..of(kind) };
-        let image = |kind| EntryAbout { image: "r.example/a:1".to_owned(), ..of(kind) };
-        let repository = |kind| EntryAbout { repository: "r.example/a".to_owned(), ..of(kind) };
+        let of = |kind| KeyParts::of(kind, "r.example");
+        let endpoint = |kind, zone: &str| KeyParts { endpoint: "r.example:443".to_owned(), zone: zone.to_owned(), ..of(kind) };
+        let image = |kind| KeyParts { image: "r.example/a:1".to_owned(), ..of(kind) };
+        let repository = |kind| KeyParts { repository: "r.example/a".to_owned(), ..of(kind) };
         let pod = Some(PodRef { namespace: "shop".to_owned(), name: "web-0".to_owned(), uid: String::new() });
         let table = [
             (of(EntryKind::Registry), "registry r.example"),
@@ -190,32 +191,26 @@ mod tests {
             (endpoint(EntryKind::Registry, ""), "registry r.example:443"),
             (endpoint(EntryKind::TokenServer, "a"), "token server of registry r.example:443 from zone a"),
             (endpoint(EntryKind::Blobs, ""), "blobs of registry r.example:443"),
-            (EntryAbout { owner: "o".to_owned(), ..of(EntryKind::Budget) }, "budget o of registry r.example"),
+            (KeyParts { owner: "o".to_owned(), ..of(EntryKind::Budget) }, "budget o of registry r.example"),
             (
-                EntryAbout { owner: "s|r.example|||anonymous|nat-1".to_owned(), ..of(EntryKind::Budget) },
+                KeyParts { owner: "s|r.example|||anonymous|nat-1".to_owned(), ..of(EntryKind::Budget) },
                 "budget of registry r.example without login from nat-1",
             ),
             (repository(EntryKind::Repository), "repository r.example/a of registry r.example"),
             (repository(EntryKind::Login), "repository r.example/a of registry r.example with the present login"),
-            (
-                EntryAbout { anonymous: true, ..repository(EntryKind::Login) },
-                "repository r.example/a of registry r.example without a login",
-            ),
+            (KeyParts { anonymous: true, ..repository(EntryKind::Login) }, "repository r.example/a of registry r.example without a login"),
             (image(EntryKind::Image), "image r.example/a:1"),
-            (EntryAbout { platform: "linux/arm64".to_owned(), ..image(EntryKind::Platform) }, "image r.example/a:1 for linux/arm64"),
-            (
-                EntryAbout { endpoint: "m.example:443".to_owned(), ..image(EntryKind::Content) },
-                "content of r.example/a:1 from m.example:443",
-            ),
+            (KeyParts { platform: "linux/arm64".to_owned(), ..image(EntryKind::Platform) }, "image r.example/a:1 for linux/arm64"),
+            (KeyParts { endpoint: "m.example:443".to_owned(), ..image(EntryKind::Content) }, "content of r.example/a:1 from m.example:443"),
             (image(EntryKind::Signature), "signature of r.example/a:1"),
             (image(EntryKind::NodeImage), "image r.example/a:1 on this node"),
-            (EntryAbout { pod, ..image(EntryKind::NodeImage) }, "image r.example/a:1 on this node for pod shop/web-0"),
+            (KeyParts { pod, ..image(EntryKind::NodeImage) }, "image r.example/a:1 on this node for pod shop/web-0"),
             (of(EntryKind::from_text("moon")), "moon of r.example"),
             (image(EntryKind::from_text("moon")), "moon of r.example/a:1"),
-            (EntryAbout::default(), "something"),
+            (KeyParts::default(), "something"),
         ];
-        for (about, text) in table {
-            assert_eq!(about.to_string(), text);
+        for (key_parts, text) in table {
+            assert_eq!(key_parts.to_string(), text);
         }
     }
 
@@ -225,7 +220,7 @@ mod tests {
             assert_eq!(EntryKind::from_text(kind.as_str()), kind);
         }
         let newer = rmp_serde::to_vec_named(&serde_json::json!({ "kind": "moon", "registry": "r.example", "phase": 3 }));
-        let read: EntryAbout = rmp_serde::from_slice(&newer.unwrap_or_default()).unwrap_or_default();
+        let read: KeyParts = rmp_serde::from_slice(&newer.unwrap_or_default()).unwrap_or_default();
         assert_eq!((read.kind.as_str(), read.registry.as_str()), ("moon", "r.example"));
     }
 }

@@ -1,13 +1,13 @@
-//! The subject of an entry in JSON. The names and their meaning are an interface.
+//! The parts of an entry's key in JSON. The names and their meaning are an interface.
 
-use contract::messages::backoff_tracker::EntryAbout;
+use contract::messages::backoff_tracker::KeyParts;
 use serde::Serialize;
 
 use crate::output::given;
 
-/// The subject of an entry. Fields that its kind does not have are null.
+/// The parts of an entry's key. Fields that its kind does not have are null.
 #[derive(Serialize)]
-pub struct JsonAbout<'a> {
+pub struct JsonKeyParts<'a> {
     kind: Option<&'a str>,
     registry: Option<&'a str>,
     endpoint: Option<&'a str>,
@@ -21,11 +21,11 @@ pub struct JsonAbout<'a> {
     pod: Option<String>,
 }
 
-impl<'a> JsonAbout<'a> {
-    /// The subject as JSON.
+impl<'a> JsonKeyParts<'a> {
+    /// The parts as JSON.
     #[must_use]
-    pub fn of(about: &'a EntryAbout) -> Self {
-        let EntryAbout { kind, registry, endpoint, zone, owner, repository, image, platform, anonymous, pod } = about;
+    pub fn of(key_parts: &'a KeyParts) -> Self {
+        let KeyParts { kind, registry, endpoint, zone, owner, repository, image, platform, anonymous, pod } = key_parts;
         Self {
             kind: given(kind.as_str()),
             registry: given(registry),
