@@ -54,10 +54,10 @@ impl Configuration {
 
     /// Like [`Self::start_log`], and exports spans if the standard variables (`OTEL_*`) request it. Errors in these variables are logged,
     /// but do not stop the command.
-    pub fn start_log_and_traces(&self, quietest: &str, about: Attributes) {
+    pub fn start_log_and_traces(&self, quietest: &str, attributes: Attributes) {
         let (level, json) = self.log_of(quietest);
         let Reading { options, warnings } = Options::read(|name| std::env::var(name).ok());
-        let started = options.map(|options| Exporting::start(options, about, self.settings().traces.keep_slow));
+        let started = options.map(|options| Exporting::start(options, attributes, self.settings().traces.keep_slow));
         match started {
             Some(Ok(exporting)) => telemetry::log_and_export(level, json, || crate::output::live::Log, exporting),
             Some(Err(error)) => {

@@ -7,7 +7,6 @@
 //! - [`tracing_of_command`] makes the span of a command and the trace context of its requests.
 //! - [`output`] writes facts to stdout, as text or as JSON, and progress to stderr.
 
-mod about;
 pub mod agent;
 pub mod cli;
 pub mod commands;
@@ -17,6 +16,7 @@ pub mod exit;
 pub mod fleet;
 pub mod node;
 pub mod output;
+mod process_attributes;
 pub mod tracing_of_command;
 
 use std::process::ExitCode;

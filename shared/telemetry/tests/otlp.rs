@@ -33,8 +33,8 @@ fn options(url: &str, more: &[(&str, &str)]) -> Options {
 static ONE_TEST: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 fn export(url: &str, more: &[(&str, &str)], keep_slow: Duration) -> (Exporting, tracing::subscriber::DefaultGuard) {
-    let about = vec![("host.name", "n1".to_owned())];
-    let exporting = Exporting::start(options(url, more), about, keep_slow).unwrap();
+    let attributes = vec![("host.name", "n1".to_owned())];
+    let exporting = Exporting::start(options(url, more), attributes, keep_slow).unwrap();
     let layer = exporting.layer().with_filter(filter_fn(|metadata| metadata.target() == spans::TARGET));
     let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     (exporting, guard)

@@ -40,13 +40,13 @@ pub struct Exporting {
 }
 
 impl Exporting {
-    /// Begins to export. `about` are attributes of the process, in addition to those of the variables. Requests that take longer than
+    /// Begins to export. `attributes` are those of the process, in addition to those of the variables. Requests that take longer than
     /// `keep_slow` are exported whatever the sampler decides.
     ///
     /// # Errors
     /// The exporter cannot be made of the options.
-    pub fn start(options: Options, about: Attributes, keep_slow: Duration) -> Result<Self, ExportError> {
-        let resource = resource::of(&options, about);
+    pub fn start(options: Options, attributes: Attributes, keep_slow: Duration) -> Result<Self, ExportError> {
+        let resource = resource::of(&options, attributes);
         let sampler = options.sampler.clone();
         let queue = Queue::start(options, resource)?;
         let sink = ToSink::new(Arc::new(Deciding::new(Arc::clone(&queue), sampler, keep_slow)));

@@ -10,9 +10,9 @@ use super::options::Options;
 const SERVICE: &str = "fleetpull";
 
 /// Combines the attributes: `OTEL_RESOURCE_ATTRIBUTES` overrides the process's own, and `OTEL_SERVICE_NAME` overrides the service name.
-pub(crate) fn of(options: &Options, about: Attributes) -> Resource {
+pub(crate) fn of(options: &Options, attributes: Attributes) -> Resource {
     let version = ("service.version", env!("CARGO_PKG_VERSION").to_owned());
-    let own = about.into_iter().chain([version]).map(|(key, value)| KeyValue::new(key, value));
+    let own = attributes.into_iter().chain([version]).map(|(key, value)| KeyValue::new(key, value));
     let set = options.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     let by_attribute = options.resource.get("service.name").cloned();
     let service = options.service.clone().or(by_attribute).unwrap_or_else(|| SERVICE.to_owned());

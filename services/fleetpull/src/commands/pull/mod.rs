@@ -23,12 +23,12 @@ use clock::Random;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
 use contract::{FailureClass, NodeName, TraceContext};
 
-use crate::about;
 use crate::cli::{OutputFormat, Percentage, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::output;
 use crate::output::outcome::{self, Row};
+use crate::process_attributes;
 use crate::tracing_of_command::CommandTrace;
 
 /// Images for which one command asks a node at the same time: as many as a node queues (`pull.queue`).
@@ -41,7 +41,7 @@ pub(super) fn carry_out(mut args: PullArgs) -> Result<Exit> {
     keep_first(&mut args.nodes);
     let flags = [args.runtime.flags(), args.fleet.nats.flags(), args.log.flags()].concat();
     let configuration = Configuration::load(&args.settings, flags)?;
-    configuration.start_log_and_traces("warn", about::command());
+    configuration.start_log_and_traces("warn", process_attributes::command());
     let trace = CommandTrace::begin("fleetpull pull");
     let ended = if args.has_target() { remote::pull(&args, &configuration, &trace) } else { here::pull(&args, &configuration, &trace) };
     trace.end(ended.as_ref().ok().copied());
