@@ -23,10 +23,14 @@ const ENDINGS: [&str; 12] = ["rs", "md", "toml", "json", "jsonl", "yaml", "yml",
 ///
 /// Some replaced words are right in other meanings: about, alone, binding, call, gone, held, known, later, lead, leave, line, member,
 /// memory, target, try, turn, want, way, word. Of these, this list has only phrases.
-const REPLACED: [(&str, &str); 56] = [
+const REPLACED: [(&str, &str); 60] = [
     ("wish", "standing pull, or request for clearance"),
     ("wishes", "standing pulls, or requests for clearance"),
     ("topic", "back-off key; NATS has subjects"),
+    ("struct about", "back-off key, key in a view, or key parts"),
+    ("enum about", "back-off key, key in a view, or key parts"),
+    ("stored about", "key in a view"),
+    ("abouts", "back-off keys"),
     ("gravestone", "panic guard"),
     ("practice registry", "memory registry"),
     ("surroundings", "locality"),
@@ -166,6 +170,9 @@ mod tests {
             ("in 3 s is the next try", Some("next try")),
             ("const MAX_TOPICS: usize = 3;", Some("topic")),
             ("asks for the fleet's leave", Some("fleet's leave")),
+            ("pub enum About {", Some("enum about")),
+            ("about: StoredAbout,", Some("stored about")),
+            ("a report is about a key", None),
             ("wishful, officer, topical, next trying", None),
             ("leave it out", None),
             ("a check beside a pull, and what it needs besides", Some("beside")),
