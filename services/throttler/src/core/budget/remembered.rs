@@ -21,18 +21,25 @@ impl Remembered {
     /// Learns what the registry stated in a pull of this node. If a leader stated less for the same window, that is kept, because a leader
     /// knows of other nodes' pulls.
     pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
+        if limits.is_empty() {
+            return self.learn_none_stated(now);
+        }
         let less = |limit: &RegistryLimit| {
             let known = self.limits.iter().find(|(known, over)| window_key(known) == window_key(limit) && now < *over);
             known.filter(|(known, _)| known.remaining < limit.remaining).map_or(limit.remaining, |(known, _)| known.remaining)
         };
         let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
-        self.learn(now, &KnownLimits { none_stated: limits.is_empty(), limits });
+        self.learn(now, &KnownLimits { none_stated: false, limits });
     }
 
-    /// Learns what a leader stated.
+    /// Learns what a leader stated. A leader has heard what its nodes remember before it answers them. If it states no limits all the same,
+    /// other nodes' pulls have refuted that the quota is used up, and the next leader must not hear of it again.
     pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
         if known.limits.is_empty() {
-            self.none_stated |= known.none_stated && self.limits.iter().all(|(_, over)| *over <= now);
+            if known.none_stated {
+                self.limits.retain(|(limit, _)| limit.remaining > 0);
+                self.learn_none_stated(now);
+            }
             return;
         }
         self.none_stated = false;
@@ -40,6 +47,11 @@ impl Remembered {
         let stated = known.limits.iter().take(WINDOWS_MAX);
         self.limits.drain(..(self.limits.len() + stated.len()).saturating_sub(WINDOWS_MAX));
         self.limits.extend(stated.map(|limit| (limit.clone(), now + stated_length(limit))));
+    }
+
+    /// The registry has answered without limits, which alone does not show that a known quota is over.
+    fn learn_none_stated(&mut self, now: Duration) {
+        self.none_stated |= self.limits.iter().all(|(_, over)| *over <= now);
     }
 
     pub(super) fn known(&self, now: Duration) -> KnownLimits {
@@ -121,6 +133,22 @@ mod tests {
                 let found: Vec<_> = remembered.known(Duration::ZERO).limits.iter().map(window_key).collect();
                 assert_eq!(found, limits(after).iter().map(window_key).collect::<Vec<_>>(), "{known:?}, then {stated:?}, {first_hand}");
             }
+        }
+    }
+
+    #[test]
+    fn used_up_quota_is_forgotten_once_a_leader_states_that_there_are_no_limits() {
+        for (remaining, is_kept) in [(0, false), (7, true)] {
+            let limit = RegistryLimit { limit: 100, remaining, window_ms: 6 * HOUR * 1_000, ..RegistryLimit::default() };
+            let mut remembered = Remembered::default();
+            remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![limit] });
+            remembered.learn_first_hand(Duration::ZERO, &[]);
+            assert!(remembered.is_limited(Duration::ZERO), "a refusal may state no limits");
+            remembered.learn(Duration::ZERO, &KnownLimits::default());
+            assert!(remembered.is_limited(Duration::ZERO), "a new leader knows nothing");
+            remembered.learn(Duration::ZERO, &KnownLimits { none_stated: true, limits: Vec::new() });
+            let known = remembered.known(Duration::ZERO);
+            assert_eq!((known.limits.len() == 1, known.none_stated), (is_kept, !is_kept), "{remaining} left");
         }
     }
 
