@@ -1,5 +1,7 @@
 //! The verdict: what a pull would do now, in one sentence.
 
+use std::time::Duration;
+
 use super::{BudgetHold, Explanation, PullPolicy};
 
 impl Explanation {
@@ -18,16 +20,16 @@ impl Explanation {
                 let then = budget_hold.as_ref().map(|hold| format!("; then it would wait for its registry's budget: {}", hold.cause));
                 let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-                let seconds = *left as f64 / 1_000.0;
+                let left = in_words(*left);
                 if self.waits {
-                    format!("{now} would wait for {seconds:.1} s and be tried then: one node alone reports the failure{then}")
+                    format!("{now} would wait for {left} and be tried then: one node alone reports the failure{then}")
                 } else {
-                    format!("{now} would be refused with ImagePullBackOff for another {seconds:.1} s{then}")
+                    format!("{now} would be refused with ImagePullBackOff for another {left}{then}")
                 }
             }
             Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
             Self { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
-                let long = wait_ms.map(|wait| format!(" for {:.1} s", wait as f64 / 1_000.0)).unwrap_or_default();
+                let long = wait_ms.map(|wait| format!(" for {}", in_words(wait))).unwrap_or_default();
                 format!("it would wait for its registry's budget{long}: {cause}")
             }
             Self { class: Some(class), .. } => {
@@ -38,10 +40,25 @@ impl Explanation {
     }
 }
 
+/// `12.4 s` below a minute, else in whole seconds: `5h59m58s`.
+fn in_words(ms: u64) -> String {
+    match ms {
+        0..=59_949 => format!("{:.1} s", ms as f64 / 1_000.0),
+        _ => image::go::duration(Duration::from_secs(ms.saturating_add(500) / 1_000)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::FailureClass;
+
+    #[test]
+    fn long_wait_is_in_hours_and_minutes() {
+        for (ms, text) in [(0, "0.0 s"), (12_400, "12.4 s"), (59_949, "59.9 s"), (59_950, "1m0s"), (21_598_200, "5h59m58s")] {
+            assert_eq!(in_words(ms), text, "{ms}");
+        }
+    }
 
     #[test]
     fn verdict_names_whatever_stops_a_pull() {
