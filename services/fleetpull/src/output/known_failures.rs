@@ -7,8 +7,8 @@ mod rows;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts};
-use contract::{BudgetOwner, FailureClass, NodeName, TraceContext, View};
+use contract::messages::backoff_tracker::BackoffEntry;
+use contract::{FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
@@ -129,6 +129,11 @@ impl Known {
         self.entry.view.is_some()
     }
 
+    /// The node whose own entry it is.
+    fn own_node(&self) -> Option<&NodeName> {
+        self.nodes.first().filter(|_| !self.is_shared())
+    }
+
     /// The entry as JSON at `now_ms`, in milliseconds since 1970-01-01, as the fleet has it.
     #[must_use]
     pub fn json(&self, now_ms: u64) -> impl Serialize + '_ {
@@ -173,7 +178,7 @@ impl Known {
         let entry = &self.entry;
         let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
         let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
-        let mut lines = vec![format!("{}: {}{key}", one_line(&key_in_words(&entry.key_parts)), entry.class)];
+        let mut lines = vec![format!("{}: {}{key}", one_line(&self.subject()), entry.class)];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<13} {text}"));
         line(
             "since:",
@@ -193,8 +198,8 @@ impl Known {
             line("its trace:", link);
         }
         line("error:", one_line(&entry.cause));
-        let held = if self.is_shared() { format!("; {} it", nodes_hold(&self.nodes)) } else { String::new() };
-        line("binds:", format!("{}{held}", binds_in_words(&entry.binds)));
+        let binds = || format!("{}; {} it", binds_in_words(&entry.binds), nodes_hold(&self.nodes));
+        line("binds:", self.own_node().map_or_else(binds, ToString::to_string));
         let ((soonest, _), (latest, latest_node)) = self.span();
         let next = match (self.prober(), soonest) {
             (Some(prober), _) => format!("{prober} tries now, for all"),
@@ -278,19 +283,15 @@ fn first_named(nodes: &[NodeName], most: usize) -> String {
 }
 
 fn binds_in_words(binds: &str) -> &str {
-    if binds == "unconfirmed" { "unconfirmed: 1 node reports it, others wait 4s at most" } else { binds }
+    match binds {
+        "unconfirmed" => "unconfirmed: 1 node reports it, others wait 4s at most",
+        "reporters" => "its reporters alone",
+        binds => binds,
+    }
 }
 
 fn nodes_hold(nodes: &[NodeName]) -> String {
     if nodes.len() == 1 { "1 node holds".to_owned() } else { format!("{} nodes hold", nodes.len()) }
-}
-
-/// The subject of an entry. For a budget it is the owner in words instead of the owner's key.
-fn key_in_words(key_parts: &KeyParts) -> String {
-    match BudgetOwner::read(&key_parts.owner).filter(|_| key_parts.kind == EntryKind::Budget) {
-        Some(owner) => format!("budget of {}", owner.in_words()),
-        None => key_parts.to_string(),
-    }
 }
 
 fn full_view(view: &View) -> String {
@@ -300,6 +301,8 @@ fn full_view(view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
+    use contract::messages::backoff_tracker::{EntryKind, KeyParts};
+
     use super::*;
 
     pub(super) fn node(name: &str) -> NodeName {
@@ -364,14 +367,6 @@ mod tests {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");
-    }
-
-    #[test]
-    fn owner_of_a_budget_is_shown_in_words() {
-        let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
-        let key_parts = KeyParts { owner, ..KeyParts::of(EntryKind::Budget, "r.example") };
-        assert_eq!(key_in_words(&key_parts), "budget of r.example without login from eu-1 by route 01234567");
-        assert_eq!(key_in_words(&KeyParts { owner: String::new(), ..key_parts }), "budget  of registry r.example");
     }
 
     #[test]

@@ -77,5 +77,6 @@ pub(super) async fn list_other_entries(client: &FleetClient, what: &str, gathere
         if known.len() > shown.len() {
             output::remark("  ... `fleetpull backoff list` shows all");
         }
+        output::remark("hint: name an image, or a key of a shared entry: `fleetpull backoff list -o wide` shows the keys");
     }
 }

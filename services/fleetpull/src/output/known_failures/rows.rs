@@ -44,6 +44,13 @@ impl Known {
         result_in_words(self.entry.class, &self.entry.cause)
     }
 
+    /// The subject in words. That of a node's own entry names the node.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let words = key_in_words(&self.entry.key_parts);
+        self.own_node().map_or(words.clone(), |node| words.replacen(" on this node", &format!(" on {node}"), 1))
+    }
+
     fn cells(&self) -> Vec<Cell> {
         let entry = &self.entry;
         let ((soonest, _), (latest, latest_node)) = self.span();
@@ -52,7 +59,7 @@ impl Known {
             None => units::due(Some(soonest)),
         };
         let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
-        let own = self.nodes.first().filter(|_| !self.is_shared()).map(|node| node.as_str());
+        let own = self.own_node().map(|node| node.as_str());
         let nodes = self.nodes.len() as u64;
         vec![
             Cell::from(entry.key_parts.registry.as_str()),
@@ -70,6 +77,14 @@ impl Known {
             Cell::from(if self.is_shared() { entry.key.as_str() } else { "" }),
             Cell::from(entry.view.as_ref().map(short_view).unwrap_or_default()),
         ]
+    }
+}
+
+/// The subject of an entry. For a budget it is the owner in words instead of the owner's key.
+fn key_in_words(key_parts: &KeyParts) -> String {
+    match BudgetOwner::read(&key_parts.owner).filter(|_| key_parts.kind == EntryKind::Budget) {
+        Some(owner) => format!("budget of {}", owner.in_words()),
+        None => key_parts.to_string(),
     }
 }
 
@@ -149,6 +164,21 @@ mod tests {
         let probed = BackoffEntry { probed_by: Some("n7".to_owned()), ..shared("a:1", 1) };
         let lines = table(&self::known(vec![("n1", probed)])).lines(&Look::of_width(None));
         assert!(lines[1].contains("now           n7  1 node"), "{lines:#?}");
+    }
+
+    #[test]
+    fn owner_of_a_budget_is_shown_in_words() {
+        let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
+        let key_parts = KeyParts { owner, ..KeyParts::of(EntryKind::Budget, "r.example") };
+        assert_eq!(key_in_words(&key_parts), "budget of r.example without login from eu-1 by route 01234567");
+        assert_eq!(key_in_words(&KeyParts { owner: String::new(), ..about }), "budget  of registry r.example");
+    }
+
+    #[test]
+    fn own_entry_of_a_node_names_the_node() {
+        let known = known(vec![("n1", shared("a:1", 1)), ("n3", own("busybox"))]);
+        assert_eq!(known.iter().map(Known::subject).collect::<Vec<_>>(), ["image a:1", "image busybox on n3"]);
+        assert!(known[1].details(0).iter().any(|line| line == "  binds:        n3"), "{:#?}", known[1].details(0));
     }
 
     #[test]
