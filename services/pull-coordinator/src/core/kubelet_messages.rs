@@ -113,7 +113,7 @@ pub(super) const CLEARANCE_UNDECIDED: &str = "still waiting for the result of an
 /// Not in kubelet: the cause if a pull waits for the fleet's budget.
 #[must_use]
 pub fn no_budget(registry: &str, wait: Duration) -> String {
-    format!("the fleet's budget for {registry} is used up: its turn comes in {}", duration(wait))
+    format!("the fleet's budget for {registry} is used up, its turn comes in {}", duration(wait))
 }
 
 /// Not in kubelet: the event that a pull waits for the fleet's budget.

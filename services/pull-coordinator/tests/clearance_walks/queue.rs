@@ -108,7 +108,7 @@ fn wait_for_the_node_is_unlimited_and_wait_for_the_budget_is_limited() {
     );
     assert_eq!(
         answer.message,
-        "Back-off pulling image \"a:1\": ErrImagePull: the fleet's budget for registry.example is used up: its turn comes in 6s"
+        "Back-off pulling image \"a:1\": ErrImagePull: the fleet's budget for registry.example is used up, its turn comes in 6s"
     );
     assert_eq!(world.reasons_of(request), [Pulling, EventReason::Throttled, BackOff]);
 }

@@ -106,7 +106,7 @@ pub(super) fn why_slow(state: &BudgetState) -> Option<String> {
         _ if state.per_second <= 0.0 => return None,
         "" | "policy" => return None,
         "starting" => "it is rising",
-        "overload" => "the registry can do no more",
+        "overload" => "failed pulls lowered it",
         "quota" => "its quota is used up",
         "silent_nodes" => "nodes are silent",
         other => other,
@@ -166,7 +166,7 @@ mod tests {
             ]
         );
         let wide = table.lines(&Look { is_wide: true, ..Look::of_width(None) });
-        let why = "n3 in 1s  3    20       policy    37 of 200 pulls a second, the registry can do no more  eu-1    0123456789ab  -     3";
+        let why = "n3 in 1s  3    20       policy    37 of 200 pulls a second, failed pulls lowered it  eu-1    0123456789ab  -     3";
         assert!(wide[1].starts_with("registry.example  00112233  37/s  ") && wide[1].ends_with(why), "{wide:#?}");
     }
 
@@ -177,7 +177,7 @@ mod tests {
             ("policy", 200.0, None),
             ("", 200.0, None),
             ("starting", 10.0, Some("10 of 200 pulls a second, it is rising")),
-            ("overload", 5.127, Some("5.1 of 200 pulls a second, the registry can do no more")),
+            ("overload", 5.127, Some("5.1 of 200 pulls a second, failed pulls lowered it")),
             ("quota", 0.0, Some("0 of 200 pulls a second, its quota is used up")),
             ("silent_nodes", 100.0, Some("100 of 200 pulls a second, nodes are silent")),
             ("of a later version", 1.0, Some("1 of 200 pulls a second, of a later version")),

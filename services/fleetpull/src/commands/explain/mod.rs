@@ -121,6 +121,9 @@ fn give_advice(args: &ExplainArgs, findings: &Findings) {
     let inspected = findings.verdicts.iter().filter_map(|verdict| verdict.explanation.as_ref().ok()?.inspect_error.as_deref());
     let advice: BTreeSet<String> = inspected.filter_map(advice::of_socket).collect();
     advice.iter().for_each(|advice| output::remark(&format!("hint: {advice}")));
+    if status::is_id(&args.image) && findings.verdicts.iter().any(|verdict| verdict.node.is_some()) {
+        output::remark(&format!("hint: {} is the ID of no row that `fleetpull status` shows now, so it is read as an image", args.image));
+    }
 }
 
 /// True if agents are asked. A given store or login selects this process, even if a server is configured.

@@ -1,7 +1,7 @@
 //! Explains in a sentence or two why an image waits: the cause, since when, the nodes, and the next attempt. Printed first.
 
 use contract::NodeName;
-use contract::messages::pull_coordinator::{BudgetHold, Explanation};
+use contract::messages::pull_coordinator::{BudgetHold, Explanation, PullPolicy};
 
 use super::{Findings, Verdict};
 use crate::commands::status::{name, next_attempt, silent, state_in_words, without_a_bus};
@@ -64,9 +64,18 @@ fn names_or_none(held: &[NodeName]) -> String {
 /// Describes the budget that the image waits for.
 fn budget(explanations: &[(&NodeName, &Explanation)]) -> Option<String> {
     let hold = budget_hold(explanations)?;
-    let held = nodes_of(explanations, |explanation| explanation.budget_hold.is_some());
+    let held = nodes_of(explanations, waits_for_budget);
+    if held.is_empty() {
+        return None;
+    }
     let next = hold.wait_ms.map(|wait_ms| format!(", next attempt in {}", units::age(wait_ms))).unwrap_or_default();
-    Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, names_or_none(&held)))
+    Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, named_few(&held)))
+}
+
+/// True if a pull would wait for the budget: the image is neither there nor being pulled.
+fn waits_for_budget(explanation: &Explanation) -> bool {
+    let is_there = explanation.present == Some(true) && explanation.policy != PullPolicy::Always.as_str();
+    explanation.budget_hold.is_some() && !explanation.in_flight && !is_there
 }
 
 /// The sentence if nothing delays the image.
@@ -83,4 +92,37 @@ fn of_silent(first: &Silent, missing: &[Silent], answering: usize) -> String {
     let others = if more > 0 { format!("{more} more are silent, ") } else { String::new() };
     let total = missing.len() + answering;
     silent(&first.node, milliseconds(first.ago), &format!("{others}{answering} of {total} nodes continue without it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_holds_back_only_nodes_that_would_pull() {
+        let explanation = |policy: PullPolicy, present, in_flight| Explanation {
+            policy: policy.to_string(),
+            present: Some(present),
+            in_flight,
+            budget_hold: Some(BudgetHold { wait_ms: Some(3_600_000), cause: "quota 0 of 100 left".to_owned() }),
+            ..Explanation::default()
+        };
+        let sentence = |explanations: Vec<Explanation>| {
+            let verdict = |(number, explanation): (usize, Explanation)| Verdict {
+                node: Some(format!("n{number}").parse().expect("a name")),
+                explanation: Ok(explanation),
+            };
+            let verdicts = explanations.into_iter().enumerate().map(verdict).collect();
+            sentences(&Findings { verdicts, ..Findings::default() }).remove(0)
+        };
+        let (missing, there) =
+            (|| explanation(PullPolicy::IfNotPresent, false, false), || explanation(PullPolicy::IfNotPresent, true, false));
+        let (pulling, again) = (explanation(PullPolicy::IfNotPresent, false, true), explanation(PullPolicy::Always, true, false));
+        assert_eq!(sentence(vec![there(), there()]), "nothing holds it back: it is on 2 of 2 nodes that answer");
+        assert_eq!(sentence(vec![there(), pulling]), "nothing holds it back: it is on 1 of 2 nodes that answer, it is being pulled on n1");
+        assert_eq!(
+            sentence(vec![there(), missing(), again]),
+            "the budget of its registry: quota 0 of 100 left, it holds n1, n2 back, next attempt in 60m"
+        );
+    }
 }

@@ -144,7 +144,7 @@ fn facts(node: &NodeDescription, setup: &Part<NodeSetup>, now_ms: u64) -> Vec<(&
         ("Socket", socket),
         ("Sharing", or_nothing(&node.share)),
         ("Pulls", standing_pull::counts(node.pulling, node.waiting, node.standing)),
-        ("Blocked by", format!("{} back-offs", node.backoff)),
+        ("Blocked by", if node.backoff == 1 { "1 back-off".to_owned() } else { format!("{} back-offs", node.backoff) }),
         (
             "Unsent",
             if node.oldest_unsent_ms == 0 { "no event".to_owned() } else { format!("events since {}", units::age(node.oldest_unsent_ms)) },
@@ -176,6 +176,7 @@ mod tests {
             "Labels:      disk=ssd, zone=a",
             "Socket:      unix:///var/lib/fleetpull/state/n1/agent.sock",
             "Pulls:       3 running, 12 waiting",
+            "Blocked by:  2 back-offs",
             "Settings:",
             "  node.zone = \"eu-1a\"",
             "Registries: none",
