@@ -45,6 +45,8 @@ pub async fn gather<C: Command>(
         let left = patience.limit.saturating_sub(clock.now().monotonic.saturating_sub(start));
         let wait = if collected.is_empty() { left } else { patience.quiet.min(left) };
         match tokio::time::timeout(wait, answers.next()).await {
+            // If no agent listens, the server answers with an empty message.
+            Ok(Some(message)) if message.payload.is_empty() => {}
             Ok(Some(message)) => match wire::decode_reply::<C::Reply>(&message) {
                 Ok(reply) => collected.push(reply),
                 Err(error) => tracing::warn!(%error, "an answer could not be read"),

@@ -266,7 +266,8 @@ async fn content_is_checked_against_the_requested_digest() {
 async fn missing_registry_is_reported() {
     let port = HeldPort::any();
     let address = port.address();
-    for (image, expected) in [(format!("{address}/app:1"), "connection refused"), ("registry.invalid/app:1".to_owned(), "cannot connect")] {
+    let refused = "connection refused; check that the registry is up";
+    for (image, expected) in [(format!("{address}/app:1"), refused), ("registry.invalid/app:1".to_owned(), "check the registry's name")] {
         let failure = impatient().pull(&image).await.unwrap_err();
         assert_eq!(failure.class, RegistryUnavailable, "{failure}");
         assert!(failure.text.starts_with("RegistryUnavailable: ") && failure.text.contains(expected), "{failure}");

@@ -18,7 +18,10 @@ const ADVICE: [(&str, &str); 11] = [
     ("ertificate expired", "a certificate has expired: renew it"),
     ("ertificateRequired", "the server wants a client certificate: give --nats-cert and --nats-key"),
     ("received fatal alert", "the server refuses our certificate: check --nats-cert and --nats-key"),
-    ("InvalidContentType", "the server does not speak TLS: leave out --nats-ca, or turn TLS on in the server"),
+    (
+        "InvalidContentType",
+        "the server does not speak TLS: write nats:// instead of tls:// and leave out --nats-ca, or turn TLS on in the server",
+    ),
     ("timed out", "nothing answers there: check the network, the port and whether the server hangs"),
 ];
 

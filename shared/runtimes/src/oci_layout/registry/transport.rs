@@ -27,6 +27,11 @@ const SIGN_BY_CA: &str =
 /// As `SIGN_BY_CA`, for a host without a `hosts.toml`.
 const SIGN_BY_CA_ELSEWHERE: &str = "give it a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false";
 
+/// The beginning of the standard library's error for a name without an address.
+const NO_ADDRESS: &str = "failed to lookup address information";
+/// The advice for it. The registry may well be up.
+const CHECK_NAME: &str = "check the registry's name, and that this node's name service knows it";
+
 /// The text of the last error of a chain, which is the cause.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
@@ -53,17 +58,15 @@ pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: 
     if cause::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
         return not_http(host, scheme);
     }
-    if let Some(io) = cause::<io::Error>(error) {
-        let what = match io.kind() {
-            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-            io::ErrorKind::ConnectionReset => "connection reset before an answer".to_owned(),
-            _ if error.is_connect() => format!("cannot connect: {}", root_cause(error)),
-            _ => format!("connection broke before an answer: {}", root_cause(error)),
-        };
-        return StepFailure::connection(host, what);
-    }
-    let what = if error.is_connect() { "cannot connect" } else { "connection broke before an answer" };
-    StepFailure::connection(host, format!("{what}: {}", root_cause(error)))
+    let root = root_cause(error);
+    let what = match cause::<io::Error>(error).map(io::Error::kind) {
+        Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
+        Some(io::ErrorKind::ConnectionReset) => "connection reset before an answer".to_owned(),
+        _ if error.is_connect() => format!("cannot connect: {root}"),
+        _ => format!("connection broke before an answer: {root}"),
+    };
+    let failure = StepFailure::connection(host, what);
+    if root.starts_with(NO_ADDRESS) { failure.advising(CHECK_NAME) } else { failure }
 }
 
 /// The failure with the advice for a host that is neither the registry nor a mirror: `ca` and `skip_verify` of a `hosts.toml` do not apply
