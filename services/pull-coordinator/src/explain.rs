@@ -15,6 +15,9 @@ use crate::locality::Locality;
 use crate::outbound::Outbound;
 use crate::size_estimate;
 
+/// The share mode of a node that refuses and delays no pull because of other nodes.
+const OBSERVES: &str = "observe";
+
 /// The inputs of an explanation.
 pub(crate) struct Asked {
     pub(crate) runtime: RuntimeRef,
@@ -64,10 +67,11 @@ pub(crate) async fn explain(
         None => None,
     };
     explanation.view = target.as_ref().map(|target| target.view.clone());
-    explanation.budget = target.as_ref().map(|target| target.budget_owner.clone());
+    let budget = target.as_ref().map(|target| target.budget_owner.clone());
     let key = LocalKey { pod: wanted.pod, image: wanted.image.clone() };
     let refusal = outbound.check(trace, key, target, true).await;
     let list = outbound.list_backoffs(trace, wanted.image).await.unwrap_or_default();
+    explanation.budget = budget.filter(|_| list.share != OBSERVES);
     match refusal {
         BackoffAnswer::Refused(refusal) => {
             explanation.waits = refusal.unconfirmed && Duration::from_millis(refusal.next_attempt_ms) <= waits_for_fleet;
@@ -107,7 +111,7 @@ fn explain_unenforced(explanation: &mut Explanation, list: &BackoffList) {
         entry.view.as_ref() == Some(view) && ["everybody", "unconfirmed"].contains(&entry.binds.as_str()) && entry.next_attempt_ms > 0
     };
     let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_attempt_ms) else { return };
-    if list.share == "observe" || list.pauses.iter().any(paused) {
+    if list.share == OBSERVES || list.pauses.iter().any(paused) {
         let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
         let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);
         let refusal = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };

@@ -135,6 +135,19 @@ fn a_refused_caller_learns_which_node_found_the_failure() {
 }
 
 #[test]
+fn node_that_only_observes_waits_for_no_budget() {
+    paused(async {
+        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+        let node = Node::sharing(&runtime, &script, None);
+        for (share, waits) in [("enforce", true), ("observe", false)] {
+            share.clone_into(&mut script.share.borrow_mut());
+            let explanation: Explanation = node.put(ExplainImage { image: IMAGE.to_owned(), ..ExplainImage::default() }).await;
+            assert_eq!(explanation.budget.is_some(), waits, "{share}");
+        }
+    });
+}
+
+#[test]
 fn a_standing_pull_goes_on_when_the_fleet_grants_clearance() {
     paused(async {
         let (runtime, script) = (ScriptedRuntime::new(), Script::default());

@@ -48,6 +48,7 @@ pub(crate) struct Script {
     pub(crate) clearances: Rc<RefCell<VecDeque<Clearance>>>,
     pub(crate) waiting: Rc<RefCell<Vec<oneshot::Sender<Clearance>>>>,
     pub(crate) held: Rc<RefCell<Option<Refusal>>>,
+    pub(crate) share: Rc<RefCell<String>>,
 }
 
 pub(crate) struct ScriptedTracker(Script);
@@ -124,7 +125,7 @@ impl Handler<Ask<ListBackoffs>> for ScriptedTracker {
 
     fn handle(&mut self, _: Ask<ListBackoffs>, _: &mut Self::Context) -> Self::Result {
         let entry = BackoffEntry { trace: held().learned_trace, since_ms: 9_000, binds: "everybody".to_owned(), ..BackoffEntry::default() };
-        Ok(BackoffList { entries: vec![entry], ..BackoffList::default() })
+        Ok(BackoffList { entries: vec![entry], share: self.0.share.borrow().clone(), ..BackoffList::default() })
     }
 }
 

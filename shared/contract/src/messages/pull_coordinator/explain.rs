@@ -137,7 +137,7 @@ pub struct Explanation {
     /// How many bytes of the named blobs would be fetched; none if the runtime cannot determine it.
     #[serde(default)]
     pub missing_bytes: Option<u64>,
-    /// The budget on which the fleet counts this pull, as budgets are listed, if this node shares.
+    /// The budget of the fleet for which this pull waits, as budgets are listed. None if this node shares nothing or only observes.
     #[serde(default)]
     pub budget: Option<String>,
     /// How that budget delays the pull. The node leaves it empty; the caller gets it from the budget leader.
