@@ -32,8 +32,8 @@ impl Remembered {
         self.learn(now, &KnownLimits { none_stated: false, limits });
     }
 
-    /// Learns what a leader stated. A leader has heard what its nodes remember before it answers them. If it states no limits all the same,
-    /// other nodes' pulls have refuted that the quota is used up, and the next leader must not hear of it again.
+    /// Learns what a leader stated. A leader has received what a node remembers before it answers that node. If it states
+    /// no limits all the same, other nodes' pulls have refuted that the quota is used up, and the next leader must not learn of it again.
     pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
         if known.limits.is_empty() {
             if known.none_stated {
