@@ -171,7 +171,7 @@ mod tests {
         let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
         let key_parts = KeyParts { owner, ..KeyParts::of(EntryKind::Budget, "r.example") };
         assert_eq!(key_in_words(&key_parts), "budget of r.example without login from eu-1 by route 01234567");
-        assert_eq!(key_in_words(&KeyParts { owner: String::new(), ..about }), "budget  of registry r.example");
+        assert_eq!(key_in_words(&KeyParts { owner: String::new(), ..key_parts }), "budget  of registry r.example");
     }
 
     #[test]
