@@ -3,32 +3,6 @@
 use std::time::Duration;
 
 use contract::messages::throttler::RegistryLimit;
-use contract::{NodeName, PermitId};
-
-use super::BudgetRequest;
-
-/// What a budget client wants done next.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wanted {
-    Call(NodeName, BudgetRequest),
-    Campaign,
-    Granted {
-        permit: PermitId,
-        alone: bool,
-    },
-    RanOut {
-        permit: PermitId,
-        at: Duration,
-    },
-    /// The request was not repeated, because its caller died.
-    Lapsed {
-        permit: PermitId,
-    },
-    Refused {
-        permit: PermitId,
-        text: String,
-    },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {

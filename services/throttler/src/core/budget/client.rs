@@ -14,12 +14,13 @@ use contract::messages::throttler::{KnownLimits, RegistryLimit};
 use contract::policy::Caps;
 use contract::{DEADLINES, NodeName, PermitId};
 
-use super::claim::{BudgetWait, Claim, Return, Stage, Wanted};
+use super::claim::{BudgetWait, Claim, Return, Stage};
 use super::claims::Claims;
 use super::planted_bug::PlantedBug;
 use super::policies::lower_than;
 use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
+use super::step::Effect;
 use super::{BudgetPolicy, MISSES_TO_LOSE_LEADER};
 
 /// The most returned permits that wait to be sent. Further ones expire.
@@ -139,7 +140,7 @@ impl BudgetClient {
     }
 
     /// `since`: when the bus became silent; now, if it did not.
-    pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Wanted> {
+    pub(super) fn want(&mut self, now: Duration, since: Duration, permit: PermitId) -> Vec<Effect> {
         if self.is_idle() && !self.went_alone {
             // The node had nothing to ask, so the lack of contact with a leader shows nothing.
             self.leader_seen = self.leader_seen.max(since);
@@ -155,12 +156,12 @@ impl BudgetClient {
             self.claims.insert(permit, Claim::new(self.numbers, now));
         }
         match known {
-            Some(stage @ (Stage::Held { .. } | Stage::Alone)) => vec![Wanted::Granted { permit, alone: stage == Stage::Alone }],
+            Some(stage @ (Stage::Held { .. } | Stage::Alone)) => vec![self.granted(permit, stage == Stage::Alone)],
             Some(Stage::Waiting) | None => self.tick(now),
         }
     }
 
-    pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Wanted> {
+    pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Effect> {
         self.remembered.learn_first_hand(now, &limits);
         let known = self.claims.change(permit, |claim| (claim.limits, claim.limits_sent) = (Some(limits), false));
         if known.is_none() {
@@ -170,8 +171,12 @@ impl BudgetClient {
         self.tick(now)
     }
 
+    fn granted(&self, permit: PermitId, alone: bool) -> Effect {
+        Effect::Granted { owner: self.owner.clone(), permit, alone }
+    }
+
     /// The bus can be reached again.
-    pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Wanted> {
+    pub(super) fn bus_back(&mut self, now: Duration) -> Vec<Effect> {
         // A bus that comes and goes must not keep the node from pulling for ever.
         if self.looked_first.is_none_or(|at| now >= at + DEADLINES.alone_after) {
             self.looked_first = Some(now);
@@ -200,7 +205,7 @@ impl BudgetClient {
     }
 
     /// The lease names this leader; none if there is no leader.
-    pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Wanted> {
+    pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Effect> {
         match leader {
             Some((node, epoch)) if self.is_past(now, epoch) => {
                 tracing::debug!(owner = self.owner, %node, epoch, "ignored a leader whose epoch is past");
@@ -220,14 +225,14 @@ impl BudgetClient {
     }
 
     /// This node leads, whatever epochs it knew, because revisions start over in a bucket that was emptied.
-    pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Wanted> {
+    pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Effect> {
         self.fence = (epoch, now);
         self.follow_leader(now, self.node.clone(), epoch);
         self.tick(now)
     }
 
     /// The leader has called this request: ask now.
-    pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Wanted> {
+    pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Effect> {
         match self.claims.get(permit).map(|claim| claim.stage) {
             Some(Stage::Waiting) => drop(self.claims.change(permit, |claim| (claim.ask_at, claim.asked) = (now, None))),
             Some(_) => {}
@@ -240,7 +245,7 @@ impl BudgetClient {
         self.tick(now)
     }
 
-    pub(super) fn tick(&mut self, now: Duration) -> Vec<Wanted> {
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
         let mut wanted = Vec::new();
         self.lapse(now, &mut wanted);
         self.count_misses(now);
@@ -251,7 +256,7 @@ impl BudgetClient {
             let from = if self.fence.0 == 0 { now } else { now + self.spread() };
             if !self.is_idle() && *self.campaign_at.get_or_insert(from) <= now {
                 self.campaign_at = Some(now + CAMPAIGN_EVERY);
-                wanted.push(Wanted::Campaign);
+                wanted.push(Effect::Campaign { owner: self.owner.clone() });
             }
             return wanted;
         };

@@ -28,6 +28,7 @@ use super::planted_bug::PlantedBug;
 use super::quota::{Allowance, Out, Quota};
 use super::rate_limiter::RateLimiter;
 use super::silence::Silence;
+use super::step::Effect;
 
 /// A returned permit is remembered for this long, so that a late copy of its request does not get it again; messages are late by seconds.
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
@@ -260,8 +261,8 @@ impl Leader {
     }
 
     /// The turns that have come since the last call.
-    pub(super) fn take_turns(&mut self) -> Vec<(NodeName, BudgetTurn)> {
-        std::mem::take(&mut self.turns)
+    pub(super) fn take_turns(&mut self) -> impl Iterator<Item = Effect> {
+        std::mem::take(&mut self.turns).into_iter().map(|(to, turn)| Effect::Turn { to, turn })
     }
 
     /// When to tick next at the latest.

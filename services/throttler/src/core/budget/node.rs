@@ -12,13 +12,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, BudgetTurn, RegistryLimit};
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, RegistryLimit};
 use contract::{DEADLINES, NodeName, PermitId};
 use lease::{Lease, Terms};
 
 use self::stated_caps::StatedCaps;
 use super::BudgetPolicy;
-use super::claim::Wanted;
 use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
 use super::planted_bug::PlantedBug;
@@ -48,12 +47,6 @@ struct Lead {
     used: Duration,
     reported: ReportedRate,
     stated_caps: StatedCaps,
-}
-
-/// What remains to be done in a step.
-enum Work {
-    Wanted(String, Wanted),
-    Turn(NodeName, BudgetTurn),
 }
 
 /// The budgets of one node: the state machine of this module.
@@ -136,7 +129,7 @@ impl Budgets {
                 let owner = call.owner().to_owned();
                 self.client(now, &owner, |client| client.replied(now, asked, &call, reply), &mut work);
             }
-            Input::Turn(turn) => work.push_back(Work::Turn(self.node.clone(), turn)),
+            Input::Turn(turn) => work.push_back(Effect::Turn { to: self.node.clone(), turn }),
             Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
             Input::Elected { owner, term } => self.elected(now, owner, term, &mut work, &mut effects),
             Input::LeaseKept { owner, epoch, until } => self.lease_kept(now, owner, epoch, until, &mut effects),
@@ -163,13 +156,13 @@ impl Budgets {
         effects
     }
 
-    fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Work>) {
+    fn bus_back(&mut self, now: Duration, work: &mut VecDeque<Effect>) {
         if self.bus_lost.take().is_none() {
             return;
         }
         self.set_alone_after(DEADLINES.alone_after);
-        for (owner, (_, client)) in &mut self.clients {
-            work.extend(client.bus_back(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+        for (_, client) in self.clients.values_mut() {
+            work.extend(client.bus_back(now));
         }
     }
 
@@ -178,7 +171,7 @@ impl Budgets {
         self.clients.values_mut().for_each(|(_, client)| client.alone_after = alone_after);
     }
 
-    fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
+    fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
         let owner = self.owners.get(&permit).cloned().unwrap_or(owner);
         if !self.clients.contains_key(&owner) && !self.make_room() {
             let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
@@ -203,7 +196,7 @@ impl Budgets {
         self.client(now, &owner, |client| client.want(now, since, permit), work);
     }
 
-    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Work>) {
+    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Effect>) {
         self.pass_to_client(now, permit, |client| client.release(now, permit, limits, served), work);
         self.owners.remove(&permit);
     }
@@ -221,14 +214,14 @@ impl Budgets {
         true
     }
 
-    fn tick(&mut self, now: Duration, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
-        for (owner, (_, client)) in &mut self.clients {
-            work.extend(client.tick(now).into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+    fn tick(&mut self, now: Duration, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
+        for (_, client) in self.clients.values_mut() {
+            work.extend(client.tick(now));
         }
         let mut idle = Vec::new();
         for (owner, lead) in &mut self.leads {
             lead.core.tick(now);
-            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+            work.extend(lead.core.take_turns());
             let nothing_to_report = lead.core.known(now).limits.is_empty() && !lead.reported.is_spent();
             if lead.core.is_idle() && nothing_to_report && now >= lead.used + IDLE_LEADER_KEPT {
                 idle.push((owner.clone(), lead.core.term.epoch));
@@ -249,22 +242,22 @@ impl Budgets {
         &mut self,
         now: Duration,
         permit: PermitId,
-        act: impl FnOnce(&mut BudgetClient) -> Vec<Wanted>,
-        work: &mut VecDeque<Work>,
+        act: impl FnOnce(&mut BudgetClient) -> Vec<Effect>,
+        work: &mut VecDeque<Effect>,
     ) {
         if let Some(owner) = self.owners.get(&permit).cloned() {
             self.client(now, &owner, act, work);
         }
     }
 
-    fn client(&mut self, now: Duration, owner: &str, act: impl FnOnce(&mut BudgetClient) -> Vec<Wanted>, work: &mut VecDeque<Work>) {
+    fn client(&mut self, now: Duration, owner: &str, act: impl FnOnce(&mut BudgetClient) -> Vec<Effect>, work: &mut VecDeque<Effect>) {
         let Some((used, client)) = self.clients.get_mut(owner) else { return };
         *used = now;
-        work.extend(act(client).into_iter().map(|wanted| Work::Wanted(owner.to_owned(), wanted)));
+        work.extend(act(client));
     }
 
     /// Answers a call as the budget leader.
-    fn serve(&mut self, now: Duration, call: &BudgetRequest, of_others: bool, work: &mut VecDeque<Work>) -> BudgetReply {
+    fn serve(&mut self, now: Duration, call: &BudgetRequest, of_others: bool, work: &mut VecDeque<Effect>) -> BudgetReply {
         if let BudgetRequest::Grant(ask) = call
             && self.leads.get_mut(&ask.owner).is_some_and(|lead| lead.stated_caps.state(&ask.node, ask.caps))
         {
@@ -288,37 +281,31 @@ impl Budgets {
                 BudgetReply::Returned(BudgetReturned { epoch: lead.core.term.epoch })
             }
         };
-        work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+        work.extend(lead.core.take_turns());
         reply
     }
 
-    /// Carries out the work. A call to a leader on this node is answered here.
-    fn carry_out(&mut self, now: Duration, mut work: VecDeque<Work>, effects: &mut Vec<Effect>) {
-        while let Some(one) = work.pop_front() {
-            match one {
-                Work::Wanted(owner, Wanted::Call(to, call)) if to == self.node => {
+    /// Passes on what clients and leaders want done. What is for this node itself is done here.
+    fn carry_out(&mut self, now: Duration, mut work: VecDeque<Effect>, effects: &mut Vec<Effect>) {
+        while let Some(effect) = work.pop_front() {
+            match effect {
+                Effect::Call { to, call, .. } if to == self.node => {
                     let reply = self.serve(now, &call, false, &mut work);
-                    self.client(now, &owner, |client| client.replied(now, now, &call, reply), &mut work);
+                    self.client(now, call.owner(), |client| client.replied(now, now, &call, reply), &mut work);
                 }
-                Work::Wanted(_, Wanted::Call(to, call)) => effects.push(Effect::Call { to, asked: now, call }),
+                Effect::Turn { to, turn } if to == self.node => {
+                    self.client(now, &turn.owner, |client| client.turn(now, turn.permit), &mut work);
+                }
                 // A node that leads may only look up the leader.
-                Work::Wanted(owner, Wanted::Campaign) if self.leads.contains_key(&owner) => effects.push(Effect::Campaign { owner }),
-                Work::Wanted(owner, Wanted::Campaign) => drop(self.lease(now, &owner, lease::Input::Acquire, effects)),
-                Work::Wanted(owner, Wanted::Granted { permit, alone }) => effects.push(Effect::Granted { owner, permit, alone }),
-                Work::Wanted(_, Wanted::RanOut { permit, at }) => effects.push(Effect::RanOut { permit, at }),
-                Work::Wanted(_, Wanted::Lapsed { permit }) => {
-                    self.owners.remove(&permit);
-                    effects.push(Effect::Lapsed { permit });
+                Effect::Campaign { owner } if !self.leads.contains_key(&owner) => {
+                    self.lease(now, &owner, lease::Input::Acquire, effects);
                 }
-                Work::Wanted(_, Wanted::Refused { permit, text }) => {
-                    self.owners.remove(&permit);
-                    effects.push(Effect::Refused { permit, text });
+                effect => {
+                    if let Effect::Lapsed { permit } | Effect::Refused { permit, .. } = &effect {
+                        self.owners.remove(permit);
+                    }
+                    effects.push(effect);
                 }
-                Work::Turn(to, turn) if to == self.node => {
-                    let owner = turn.owner.clone();
-                    self.client(now, &owner, |client| client.turn(now, turn.permit), &mut work);
-                }
-                Work::Turn(to, turn) => effects.push(Effect::Turn { to, turn }),
             }
         }
     }

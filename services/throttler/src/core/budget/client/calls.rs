@@ -5,15 +5,14 @@ use std::time::Duration;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, PermitLimits, RenewBudget, ReturnBudget};
 use contract::{DEADLINES, NodeName, PermitId};
 
-use super::super::BudgetRequest;
-use super::super::claim::Wanted;
+use super::super::{BudgetRequest, Effect};
 use super::BudgetClient;
 
 /// How often a node without claims renews after a pull under a quota, so that a new leader learns the quota.
 const CHECK_LEADER_EVERY: Duration = Duration::from_secs(2);
 
 impl BudgetClient {
-    pub(super) fn call_leader(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Wanted>) {
+    pub(super) fn call_leader(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Effect>) {
         self.call_renew(now, leader, epoch, wanted);
         let known = self.news_for(now, epoch);
         for permit in self.may_go(now) {
@@ -21,7 +20,7 @@ impl BudgetClient {
                 self.claims.change(permit, |claim| claim.asked = Some(now));
                 let (owner, node) = (self.owner.clone(), self.node.clone());
                 let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.settings };
-                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Grant(ask)));
+                wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Grant(ask) });
             }
         }
         for (permit, back) in &mut self.returns {
@@ -29,12 +28,12 @@ impl BudgetClient {
                 back.asked = Some(now);
                 let (owner, node, limits) = (self.owner.clone(), self.node.clone(), back.limits.clone());
                 let call = ReturnBudget { owner, node, permit: *permit, used: back.used, limits, served: back.served };
-                wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Return(call)));
+                wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Return(call) });
             }
         }
     }
 
-    fn call_renew(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Wanted>) {
+    fn call_renew(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Effect>) {
         let permits = self.held();
         let news = self.informed_epoch != epoch && !self.remembered.is_empty();
         if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.check_leader_until.is_none()) {
@@ -46,7 +45,7 @@ impl BudgetClient {
         (self.renew_asked, self.renew_at) =
             (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { DEADLINES.budget_permit_renewed_every });
         let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, limits, known };
-        wanted.push(Wanted::Call(leader.clone(), BudgetRequest::Renew(renew)));
+        wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Renew(renew) });
     }
 
     /// What the node knows of the quota; nothing if it has sent that to the leader of this epoch.

@@ -5,14 +5,13 @@ use std::time::Duration;
 use contract::PermitId;
 use contract::policy::Caps;
 
-use super::super::BudgetPolicy;
-use super::super::claim::Wanted;
 use super::super::policies::lower_than;
+use super::super::{BudgetPolicy, Effect};
 use super::BudgetClient;
 
 impl BudgetClient {
     /// Sets the caps in force.
-    pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Wanted> {
+    pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Effect> {
         self.policy = policy;
         self.set_caps_in_force(now, policy.caps());
         self.tick(now)

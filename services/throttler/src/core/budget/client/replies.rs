@@ -7,9 +7,9 @@ use contract::policy::Caps;
 use contract::{DEADLINES, NodeName, PermitId};
 
 use super::BudgetClient;
-use crate::core::budget::claim::{Stage, Wanted};
+use crate::core::budget::claim::Stage;
 use crate::core::budget::planted_bug::PlantedBug;
-use crate::core::budget::{BudgetReply, BudgetRequest, HELD_UP};
+use crate::core::budget::{BudgetReply, BudgetRequest, Effect, HELD_UP};
 
 /// A request is repeated this long after the leader should have called it.
 const CALL_LATE: Duration = Duration::from_millis(300);
@@ -26,7 +26,7 @@ impl BudgetClient {
         asked: Duration,
         call: &BudgetRequest,
         reply: BudgetReply,
-    ) -> Vec<Wanted> {
+    ) -> Vec<Effect> {
         // What was usual before this answer: the first one alone may have been held up.
         let usual = self.round_trips.usual();
         self.round_trips.saw(now, asked);
@@ -93,7 +93,7 @@ impl BudgetClient {
         usual: Duration,
         permit: PermitId,
         answer: BudgetAnswer,
-        wanted: &mut Vec<Wanted>,
+        wanted: &mut Vec<Effect>,
     ) {
         let epoch = match &answer {
             BudgetAnswer::Granted { epoch, .. } | BudgetAnswer::Queued { epoch, .. } | BudgetAnswer::Refused { epoch, .. } => *epoch,
@@ -125,7 +125,7 @@ impl BudgetClient {
                 });
                 if late.is_some_and(|late| !is_late || late >= LATE_GRANTS) {
                     self.own_rate_limiter.take(now);
-                    wanted.push(Wanted::Granted { permit, alone: false });
+                    wanted.push(self.granted(permit, false));
                 }
             }
             BudgetAnswer::Queued { ahead, wait_ms, known, caps, .. } => {
@@ -141,7 +141,7 @@ impl BudgetClient {
             BudgetAnswer::Refused { text, .. } => {
                 if self.claims.get(permit).is_some_and(|claim| claim.stage == Stage::Waiting) {
                     self.claims.remove(permit);
-                    wanted.push(Wanted::Refused { permit, text });
+                    wanted.push(Effect::Refused { permit, text });
                 }
             }
             BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => {}

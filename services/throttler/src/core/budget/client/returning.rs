@@ -5,7 +5,8 @@ use std::time::Duration;
 use contract::PermitId;
 use contract::messages::throttler::RegistryLimit;
 
-use super::super::claim::{Return, Stage, Wanted};
+use super::super::Effect;
+use super::super::claim::{Return, Stage};
 use super::{BudgetClient, RETURNS_MAX};
 
 /// How long after a pull, or after the bus came back, a node checks the leader. By then a leader that died has a successor that knows the
@@ -19,7 +20,7 @@ impl BudgetClient {
         permit: PermitId,
         limits: Vec<RegistryLimit>,
         served: Option<bool>,
-    ) -> Vec<Wanted> {
+    ) -> Vec<Effect> {
         let Some(claim) = self.claims.remove(permit) else { return Vec::new() };
         let unsent = if limits.is_empty() { claim.limits.filter(|_| !claim.limits_sent) } else { Some(limits) };
         if let Some(limits) = &unsent {

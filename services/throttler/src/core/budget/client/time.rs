@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use contract::{DEADLINES, PermitId};
 
-use super::super::claim::{Return, Stage, Wanted};
-use super::super::{Alone, MISSES_TO_LOSE_LEADER};
+use super::super::claim::{Return, Stage};
+use super::super::{Alone, Effect, MISSES_TO_LOSE_LEADER};
 use super::{BudgetClient, RETURNS_MAX};
 
 /// A return that no leader accepted is repeated for this long. By then the permit has expired.
@@ -25,7 +25,7 @@ impl BudgetClient {
         }
     }
 
-    pub(super) fn lapse(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+    pub(super) fn lapse(&mut self, now: Duration, wanted: &mut Vec<Effect>) {
         let slept = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
         if slept > SLEPT && !self.went_alone {
@@ -40,7 +40,7 @@ impl BudgetClient {
             now.checked_sub(DEADLINES.permit_lease).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
         for permit in dead {
             let Some(claim) = self.claims.remove(permit) else { continue };
-            wanted.push(Wanted::Lapsed { permit });
+            wanted.push(Effect::Lapsed { permit });
             if self.returns.len() < RETURNS_MAX {
                 self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.limits));
             }
@@ -49,7 +49,7 @@ impl BudgetClient {
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
     }
 
-    fn count_overruns(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+    fn count_overruns(&mut self, now: Duration, wanted: &mut Vec<Effect>) {
         let in_flight: Vec<PermitId> = self.claims.in_flight().collect();
         for permit in in_flight {
             let Some(claim) = self.claims.get(permit) else { continue };
@@ -57,7 +57,7 @@ impl BudgetClient {
             let (before, over) = (claim.overran, until <= now);
             if over && !before {
                 self.overrun_total += 1;
-                wanted.push(Wanted::RanOut { permit, at: until });
+                wanted.push(Effect::RanOut { permit, at: until });
             }
             if over != before {
                 self.claims.change(permit, |claim| claim.overran = over);
@@ -97,7 +97,7 @@ impl BudgetClient {
     }
 
     /// If there was no leader for long, the node continues with its share, and always with at least one pull at a time.
-    pub(super) fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Wanted>) {
+    pub(super) fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Effect>) {
         if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
             return;
         }
@@ -124,7 +124,7 @@ impl BudgetClient {
             if self.claims.change(permit, |claim| claim.stage = Stage::Alone).is_some() {
                 self.own_rate_limiter.take(now);
                 self.alone_total += 1;
-                wanted.push(Wanted::Granted { permit, alone: true });
+                wanted.push(self.granted(permit, true));
             }
         }
     }

@@ -5,23 +5,22 @@ use std::time::Duration;
 
 use contract::policy::FleetPolicy;
 
-use super::super::BudgetPolicy;
-use super::super::planted_bug::PlantedBug;
-use super::{Budgets, Work};
+use super::Budgets;
+use crate::core::budget::planted_bug::PlantedBug;
+use crate::core::budget::{BudgetPolicy, Effect};
 
 impl Budgets {
     /// Sets each budget to the limits in force. Permits that are out stay out.
-    pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Work>) {
+    pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Effect>) {
         self.policies.follow(policy, revision);
         for (owner, (_, client)) in &mut self.clients {
-            let wanted = client.set_policy(now, self.policies.of(owner));
-            work.extend(wanted.into_iter().map(|wanted| Work::Wanted(owner.clone(), wanted)));
+            work.extend(client.set_policy(now, self.policies.of(owner)));
         }
         for owner in self.leads.keys().cloned().collect::<Vec<_>>() {
             self.set_caps(now, &owner);
             let Some(lead) = self.leads.get_mut(&owner) else { continue };
             lead.core.tick(now);
-            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+            work.extend(lead.core.take_turns());
         }
     }
 

@@ -7,7 +7,7 @@ use contract::{DEADLINES, NodeName};
 use lease::{Answer, Lease};
 
 use super::stated_caps::StatedCaps;
-use super::{Budgets, Lead, TERMS, Work};
+use super::{Budgets, Lead, TERMS};
 use crate::core::budget::client::BudgetClient;
 use crate::core::budget::leader::{Leader, Term};
 use crate::core::budget::planted_bug::PlantedBug;
@@ -15,7 +15,7 @@ use crate::core::budget::rate::ReportedRate;
 use crate::core::budget::step::Effect;
 
 impl Budgets {
-    pub(super) fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
+    pub(super) fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Effect>) {
         let mine = self.leads.get(owner).map(|lead| lead.core.term.epoch);
         let is_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
         if is_mine {
@@ -34,7 +34,7 @@ impl Budgets {
         self.client(now, owner, |client| client.led_by(now, leader), work);
     }
 
-    pub(super) fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Work>, effects: &mut Vec<Effect>) {
+    pub(super) fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
         let answer = Answer::Held { epoch: term.epoch };
         let asked = term.until.saturating_sub(DEADLINES.leader_lease);
         let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
@@ -95,13 +95,13 @@ impl Budgets {
         }
     }
 
-    pub(super) fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Work>) {
+    pub(super) fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Effect>) {
         if self.leads.get(owner).is_some_and(|lead| lead.core.term.epoch == epoch) && self.planted_bug != Some(PlantedBug::NoFence) {
             self.lease_lost_to(now, owner, None, work);
         }
     }
 
-    pub(super) fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Work>) {
+    pub(super) fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Effect>) {
         self.leases.remove(owner);
         let known = self.leads.remove(owner).map(|lead| lead.core.known(now)).unwrap_or_default();
         let ended = |client: &mut BudgetClient| {
@@ -112,7 +112,7 @@ impl Budgets {
     }
 
     /// Ends the terms whose leases are over, before anything else is done in their name.
-    pub(super) fn step_down(&mut self, now: Duration, work: &mut VecDeque<Work>) {
+    pub(super) fn step_down(&mut self, now: Duration, work: &mut VecDeque<Effect>) {
         let over: Vec<String> = self.leads.iter().filter(|(_, lead)| !lead.core.leads(now)).map(|(owner, _)| owner.clone()).collect();
         for owner in over {
             self.lease_lost_to(now, &owner, None, work);
