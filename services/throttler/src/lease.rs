@@ -25,8 +25,8 @@ const REPLACES_ANOTHER: &str = "budget.replaced";
 const LOST_PERMITS_LAST: Duration = Duration::from_secs(DEADLINES.leader_lease.as_secs() + DEADLINES.budget_permit_lease.as_secs());
 /// The bucket is assumed to answer in this time until it has answered once.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// The most owners whose keys are remembered: as many as a node has budgets.
-const KEYS_MAX: usize = 1_000;
+/// The most owners for which it is known when their record was written: as many as a node has budgets.
+const REMEMBERED_MAX: usize = 1_000;
 
 /// The bucket of leaders, as the throttlers of a fleet use it.
 pub(crate) struct Leases {
@@ -34,19 +34,25 @@ pub(crate) struct Leases {
     clock: Clock,
     /// The bucket that existed when this node first found the bus; none if it could not be read.
     found: OnceCell<Option<String>>,
-    keys: Mutex<BTreeMap<String, Keys>>,
-    /// When the record that a budget is led was last written, by owner; as many as [`Leases::keys`].
+    /// When the record that a budget is led was last written, by owner.
     remembered: Mutex<BTreeMap<String, Duration>>,
     /// How long the bucket takes to answer.
     round_trips: Mutex<RoundTrips>,
 }
 
 /// The keys of an owner's lease.
-#[derive(Clone)]
 struct Keys {
     lead: String,
     /// Exists while there was a leader of the budget in the last minutes.
     past: String,
+}
+
+impl Keys {
+    fn of(owner: &str) -> Self {
+        // An owner's name has any length and any characters; 128 bits of its hash are a token.
+        let hashed: String = Sha256::digest(owner.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { lead: format!("budget.{hashed}.lead"), past: format!("budget.{hashed}.past") }
+    }
 }
 
 /// The result of a look at the lease.
@@ -65,7 +71,7 @@ impl Leases {
         let store =
             LeaseStore::new(LeaseParts { state: bus, bucket, holder: node, instance, term: DEADLINES.leader_lease, clock: clock.clone() });
         let round_trips = Mutex::new(RoundTrips::expected(ANSWER_EXPECTED));
-        Self { store, clock, found: OnceCell::new(), keys: Mutex::default(), remembered: Mutex::default(), round_trips }
+        Self { store, clock, found: OnceCell::new(), remembered: Mutex::default(), round_trips }
     }
 
     /// Reads once, when the bus is found, which bucket exists. Another one later shows that this one was lost.
@@ -110,7 +116,7 @@ impl Leases {
 
     /// Renews a lease. A late answer counts while the renewed term lasts; the core renews again meanwhile.
     pub(crate) async fn keep(&self, owner: String, epoch: u64) -> Input {
-        let (asked, keys) = (self.now(), self.keys(&owner));
+        let (asked, keys) = (self.now(), Keys::of(&owner));
         match tokio::time::timeout(DEADLINES.leader_lease, self.store.renew(&keys.lead, &owner, epoch)).await {
             Ok(Ok(Some(held))) => Input::LeaseKept { owner, epoch, until: held.asked + DEADLINES.leader_lease },
             Ok(Ok(None)) => Input::LeaseLost { owner, epoch },
@@ -124,7 +130,7 @@ impl Leases {
 
     /// Gives a lease back. `in_good_order`: nobody holds a permit, so the next leader has nothing to learn.
     pub(crate) async fn release(&self, owner: &str, epoch: u64, in_good_order: bool) {
-        let keys = self.keys(owner);
+        let keys = Keys::of(owner);
         let Some(owned) = self.store.give_up(&keys.lead, Some(epoch)) else { return };
         let release = async {
             if in_good_order {
@@ -146,12 +152,12 @@ impl Leases {
         }
         let write = async {
             let value = self.store.record(owner, epoch);
-            self.store.bucket().await?.put(&self.keys(owner).past, value, Some(LED_REMEMBERED)).await
+            self.store.bucket().await?.put(&Keys::of(owner).past, value, Some(LED_REMEMBERED)).await
         };
         match self.in_time(write).await {
             Ok(_) => {
                 let mut remembered = locked(&self.remembered);
-                if remembered.len() >= KEYS_MAX {
+                if remembered.len() >= REMEMBERED_MAX {
                     remembered.clear();
                 }
                 remembered.insert(owner.to_owned(), asked);
@@ -161,7 +167,7 @@ impl Leases {
     }
 
     async fn look_or_take(&self, owner: &str, leads: bool, may_take: bool) -> Result<Campaign, KeyValueError> {
-        let (bucket, keys) = (self.store.bucket().await?, self.keys(owner));
+        let (bucket, keys) = (self.store.bucket().await?, Keys::of(owner));
         match self.look(owner, leads).await? {
             None if !may_take => return Ok(Campaign::Undecided),
             None => {}
@@ -190,7 +196,7 @@ impl Leases {
     /// taken again with a new epoch, and the leader learns first. A lease of another process with the same node name, alive or dead, names
     /// no node that can be asked. It is left to expire, and so is a lease that cannot be read.
     async fn look(&self, owner: &str, leads: bool) -> Result<Option<Campaign>, KeyValueError> {
-        let keys = self.keys(owner);
+        let keys = Keys::of(owner);
         Ok(match self.in_time(self.store.look(&keys.lead, owner)).await? {
             Looked::Free => None,
             Looked::Mine { .. } if leads => Some(Campaign::Led(None)),
@@ -224,21 +230,6 @@ impl Leases {
     /// The longest time since the bucket that this node knew was lost; none if this node knows of no bucket before the present one.
     async fn lost_for(&self, status: &BucketStatus) -> Option<Duration> {
         (self.found().await != Some(status.created.as_str())).then_some(status.age)
-    }
-
-    fn keys(&self, owner: &str) -> Keys {
-        let mut keys = locked(&self.keys);
-        if let Some(known) = keys.get(owner) {
-            return known.clone();
-        }
-        // An owner's name has any length and any characters; 128 bits of its hash are a token.
-        let hashed: String = Sha256::digest(owner.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        let fresh = Keys { lead: format!("budget.{hashed}.lead"), past: format!("budget.{hashed}.past") };
-        if keys.len() >= KEYS_MAX {
-            keys.clear();
-        }
-        keys.insert(owner.to_owned(), fresh.clone());
-        fresh
     }
 
     /// The answer of the bucket, or an error if it does not come in time.

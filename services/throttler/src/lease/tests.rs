@@ -87,7 +87,7 @@ async fn a_lease_that_is_not_renewed_and_does_not_end_is_deleted_after_two_terms
         let (a, liar) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "liar", "2"));
         let of_stranger = StoredLease { of: "owner".to_owned(), ..StoredLease::of_node("liar".parse().expect("a name")) };
         let value = if readable { encode(&of_stranger).expect("it fits").into() } else { bytes::Bytes::from_static(b"rubbish") };
-        let (bucket, key) = (liar.store.bucket().await.expect("a bucket"), liar.keys("owner").lead);
+        let (bucket, key) = (liar.store.bucket().await.expect("a bucket"), Keys::of("owner").lead);
         bucket.put(&key, value.clone(), None).await.expect("it is stored");
         for second in 0..7 {
             assert_eq!(lead(&a).await, None, "after {second} s");
