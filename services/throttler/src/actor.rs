@@ -204,7 +204,7 @@ impl Throttler {
 
     /// Answers another node as the budget leader.
     fn lead(&mut self, call: BudgetRequest, context: &mut Context<Self>) -> Option<BudgetReply> {
-        self.share(budget::Input::Called { token: 0, call }, context)
+        self.share(budget::Input::Called(call), context)
     }
 }
 

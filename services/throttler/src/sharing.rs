@@ -113,7 +113,7 @@ impl Throttler {
                 watch(now.monotonic, &effect);
             }
             match effect {
-                Effect::Reply { reply, .. } => answer = Some(reply),
+                Effect::Reply(reply) => answer = Some(reply),
                 Effect::Granted { permit, .. } => self.fleet_granted(permit),
                 Effect::Refused { permit, text } => self.fleet_refused(permit, text),
                 Effect::Lapsed { permit } => self.fleet_forgot(permit),
@@ -206,7 +206,7 @@ impl Throttler {
                 let leases = Arc::clone(&sharing.leases);
                 context.spawn(wrap_future(async move { leases.release(&owner, epoch, in_good_order).await }));
             }
-            Effect::Reply { .. }
+            Effect::Reply(_)
             | Effect::Granted { .. }
             | Effect::Lapsed { .. }
             | Effect::RanOut { .. }

@@ -120,7 +120,7 @@ fn outstanding_permits_stay_when_the_cap_falls_and_more_are_granted_at_once_when
         let GrantBudget { owner, node: holder, permit, .. } = out.pop().unwrap().clone();
         let back_call = ReturnBudget { owner, node: holder, permit, used: true, limits: None, served: Some(true) };
         let before = node.called();
-        node.give(Input::Called { token: 2, call: BudgetRequest::Return(back_call) });
+        node.give(Input::Called(BudgetRequest::Return(back_call)));
         assert_eq!(node.called() - before, usize::from(back == 6), "{back} are back");
     }
     let before = node.called();
@@ -200,7 +200,7 @@ fn act() -> impl Strategy<Value = Act> {
 /// Whether a pull is granted: one of this node, or one of another node that is called or that asks at the right moment.
 fn goes(effect: &Effect) -> bool {
     let granted = |reply: &BudgetReply| matches!(reply, BudgetReply::Granted(BudgetAnswer::Granted { .. }));
-    matches!(effect, Effect::Turn { .. } | Effect::Granted { .. }) || matches!(effect, Effect::Reply { reply, .. } if granted(reply))
+    matches!(effect, Effect::Turn { .. } | Effect::Granted { .. }) || matches!(effect, Effect::Reply(reply) if granted(reply))
 }
 
 proptest! {
@@ -241,7 +241,7 @@ proptest! {
                 Act::Asked(node) => {
                     let (node, permit) = (format!("other{node}").parse().unwrap(), PermitId::random(&mut random));
                     let ask = GrantBudget { owner: owner.clone(), node, permit, known: KnownLimits::default(), caps: Caps::NONE };
-                    Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
+                    Input::Called(BudgetRequest::Grant(ask))
                 }
                 Act::Release if mine.is_empty() => Input::Tick,
                 Act::Release => Input::Release { permit: mine.remove(0), limits: Vec::new(), served: Some(true) },

@@ -78,7 +78,7 @@ impl Node {
                 Effect::Granted { permit, alone, .. } if self.granted.iter().all(|(_, known, _)| *known != permit) => {
                     self.granted.push((self.now, permit, alone));
                 }
-                Effect::Reply { reply, .. } => replies.push(reply),
+                Effect::Reply(reply) => replies.push(reply),
                 Effect::Turn { .. } => self.called.push(self.now),
                 _ => {}
             }
@@ -105,7 +105,7 @@ impl Node {
         // The registry has stated no quota to any node, so that only the rate and pulls at once limit grants.
         let known = KnownLimits { none_stated: true, limits: Vec::new() };
         let ask = GrantBudget { owner, node, permit: PermitId::random(&mut self.random), known, caps: self.others_state };
-        let replies = self.give(Input::Called { token: 1, call: BudgetRequest::Grant(ask.clone()) });
+        let replies = self.give(Input::Called(BudgetRequest::Grant(ask.clone())));
         match &replies[..] {
             [BudgetReply::Granted(answer)] => (ask, answer.clone()),
             other => panic!("{other:?}"),
@@ -118,7 +118,7 @@ impl Node {
         for (GrantBudget { owner, node, permit, .. }, _) in &asked {
             let back =
                 ReturnBudget { owner: owner.clone(), node: node.clone(), permit: *permit, used: true, limits: None, served: Some(true) };
-            self.give(Input::Called { token: 2, call: BudgetRequest::Return(back) });
+            self.give(Input::Called(BudgetRequest::Return(back)));
         }
         asked.iter().filter(|(_, answer)| matches!(answer, BudgetAnswer::Granted { .. })).count()
     }
@@ -130,7 +130,7 @@ impl Node {
             let (GrantBudget { owner, node, permit, .. }, answer) = self.asked(other);
             let granted = matches!(answer, BudgetAnswer::Granted { .. });
             let back = ReturnBudget { owner, node, permit, used: granted, limits: None, served: granted.then_some(true) };
-            self.give(Input::Called { token: 2, call: BudgetRequest::Return(back) });
+            self.give(Input::Called(BudgetRequest::Return(back)));
         }
     }
 

@@ -33,7 +33,7 @@ fn asks(random: &mut Random, node: &str, remaining: u64) -> Input {
     let known = KnownLimits { none_stated: false, limits: vec![RegistryLimit { remaining, ..used_up() }] };
     let permit = PermitId::random(random);
     let ask = GrantBudget { owner: OWNER.to_owned(), node: node.parse().unwrap(), permit, known, caps: Caps::NONE };
-    Input::Called { token: 1, call: BudgetRequest::Grant(ask) }
+    Input::Called(BudgetRequest::Grant(ask))
 }
 
 /// How many pulls a node grants from then on within a minute, its own included.

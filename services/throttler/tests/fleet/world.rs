@@ -262,7 +262,7 @@ impl World {
                 let to = index(&to);
                 self.send(at, to, Letter::Call { from: at, asked, call });
             }
-            Effect::Reply { .. } => unreachable!("answered where it is asked"),
+            Effect::Reply(_) => unreachable!("answered where it is asked"),
             Effect::Turn { to, turn } => self.send(at, index(&to), Letter::Turn(turn)),
             Effect::Campaign { .. } => self.campaign(at),
             Effect::KeepLease { epoch, .. } => self.keep(at, epoch),
@@ -322,10 +322,10 @@ impl World {
 
     fn serve(&mut self, at: usize, from: usize, asked: Duration, call: BudgetRequest) {
         let now = self.clock(at);
-        let effects = self.nodes[at].core.step(now, Input::Called { token: 7, call: call.clone() });
+        let effects = self.nodes[at].core.step(now, Input::Called(call.clone()));
         for effect in effects {
             match effect {
-                Effect::Reply { token: 7, reply } => self.send(at, from, Letter::Reply { asked, call: call.clone(), reply }),
+                Effect::Reply(reply) => self.send(at, from, Letter::Reply { asked, call: call.clone(), reply }),
                 other => self.carry_out(at, other),
             }
         }

@@ -71,7 +71,7 @@ impl Simulation {
         match effect {
             Effect::Call { to, asked, call } => self.post(node, &to, PeerMessage::Call { from: node, asked, call }),
             // `on_peer_message` handles these effects itself.
-            Effect::Reply { .. } | Effect::Lapsed { .. } | Effect::RanOut { .. } | Effect::RateChanged { .. } => {}
+            Effect::Reply(_) | Effect::Lapsed { .. } | Effect::RanOut { .. } | Effect::RateChanged { .. } => {}
             Effect::Turn { to, turn } => self.post(node, &to, PeerMessage::Input(Input::Turn(turn))),
             Effect::Campaign { owner } => self.send(node, ToServer::Campaign(owner, asked)),
             Effect::KeepLease { owner, epoch } => self.send(node, ToServer::Keep(owner, epoch, asked)),
@@ -93,9 +93,9 @@ impl Simulation {
             PeerMessage::Input(input) => self.budget(node, input),
             PeerMessage::Call { from, asked, call } => {
                 let now = Now { monotonic: self.now, wall: self.now };
-                let input = Input::Called { token: 0, call: call.clone() };
+                let input = Input::Called(call.clone());
                 for effect in self.nodes[node].budgets.step(now, input) {
-                    if let Effect::Reply { reply, .. } = effect {
+                    if let Effect::Reply(reply) = effect {
                         let answer = PeerMessage::Input(Input::Replied { asked, call: call.clone(), reply });
                         self.send(node, ToServer::Forward(from, Box::new(answer)));
                     } else {

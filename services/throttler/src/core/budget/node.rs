@@ -121,10 +121,7 @@ impl Budgets {
             Input::Want { owner, permit } => self.want(now, owner, permit, &mut work, &mut effects),
             Input::Report { permit, limits } => self.pass_to_client(now, permit, |client| client.report(now, permit, limits), &mut work),
             Input::Release { permit, limits, served } => self.release(now, permit, limits, served, &mut work),
-            Input::Called { token, call } => {
-                let reply = self.serve(now, &call, true, &mut work);
-                effects.push(Effect::Reply { token, reply });
-            }
+            Input::Called(call) => effects.push(Effect::Reply(self.serve(now, &call, true, &mut work))),
             Input::Replied { asked, call, reply } => {
                 let owner = call.owner().to_owned();
                 self.client(now, &owner, |client| client.replied(now, asked, &call, reply), &mut work);

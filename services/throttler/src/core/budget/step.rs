@@ -71,13 +71,8 @@ pub enum Input {
         /// Whether the registry could do what was asked; none if the end of the pull does not show it.
         served: Option<bool>,
     },
-    /// Another node calls this one as the budget leader. [`Effect::Reply`] with the same token follows in the same step.
-    Called {
-        /// Chosen by the caller of the core.
-        token: u64,
-        /// The call.
-        call: BudgetRequest,
-    },
+    /// Another node calls this one as the budget leader. The same step answers it with one [`Effect::Reply`].
+    Called(BudgetRequest),
     /// A leader has answered [`Effect::Call`].
     Replied {
         /// As in the effect.
@@ -162,12 +157,7 @@ pub enum Effect {
         call: BudgetRequest,
     },
     /// Answer [`Input::Called`].
-    Reply {
-        /// As in the input.
-        token: u64,
-        /// The answer.
-        reply: BudgetReply,
-    },
+    Reply(BudgetReply),
     /// Tell a node that the turn of one of its requests has come. No answer is expected.
     Turn {
         /// The node.
