@@ -33,11 +33,7 @@ const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 /// One node's part in one budget.
 #[derive(Debug)]
 pub(super) struct BudgetClient {
-    owner: String,
-    node: NodeName,
-    /// The caps by this node's settings, for the leader.
-    settings: Caps,
-    policy: BudgetPolicy,
+    pub(super) membership: Membership,
     /// The fleet's caps in force, as the leader stated them last; before that, as this node's settings and the fleet policy say.
     in_force: Caps,
     pub(super) leader: Option<(NodeName, u64)>,
@@ -68,28 +64,22 @@ pub(super) struct BudgetClient {
     /// When it last looked for a leader before going alone because the bus came back.
     looked_first: Option<Duration>,
     last_step: Duration,
-    /// Nodes that share the budget; 0: unknown.
-    pub(super) alive: u64,
-    /// In `[0, 1)`, so that nodes do not all act at the same time.
-    stagger: f64,
-    slots: usize,
-    /// How long it waits without a leader before it continues alone.
-    pub(super) alone_after: Duration,
     numbers: u64,
     pub(super) alone_total: u64,
     pub(super) overrun_total: u64,
-    planted_bug: Option<PlantedBug>,
 }
 
-/// What a budget client is made from.
+/// A node, a budget, and what applies to them.
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     pub(super) owner: String,
     pub(super) node: NodeName,
-    /// The caps by this node's settings.
+    /// The caps by this node's settings, for the leader.
     pub(super) settings: Caps,
     pub(super) policy: BudgetPolicy,
+    /// Nodes that share the budget; 0: unknown.
     pub(super) alive: u64,
+    /// In `[0, 1)`, so that nodes do not all act at the same time.
     pub(super) stagger: f64,
     /// Pulls that the node runs at once; 0 for no limit.
     pub(super) slots: usize,
@@ -101,12 +91,9 @@ pub(super) struct Membership {
 impl BudgetClient {
     /// `since`: when the bus answered last, so that a node without a bus does not have to find that out for each owner.
     pub(super) fn new(now: Duration, since: Duration, membership: Membership) -> Self {
-        let Membership { owner, node, settings, policy, alive, stagger, slots, alone_after, planted_bug } = membership;
+        let policy = membership.policy;
         Self {
-            owner,
-            node,
-            settings,
-            policy,
+            membership,
             in_force: policy.caps(),
             leader: None,
             fence: (0, now),
@@ -128,14 +115,9 @@ impl BudgetClient {
             went_alone: false,
             looked_first: None,
             last_step: now,
-            alive,
-            stagger,
-            slots,
-            alone_after,
             numbers: 0,
             alone_total: 0,
             overrun_total: 0,
-            planted_bug,
         }
     }
 
@@ -172,7 +154,7 @@ impl BudgetClient {
     }
 
     fn granted(&self, permit: PermitId, alone: bool) -> Effect {
-        Effect::Granted { owner: self.owner.clone(), permit, alone }
+        Effect::Granted { owner: self.membership.owner.clone(), permit, alone }
     }
 
     /// The bus can be reached again.
@@ -208,7 +190,7 @@ impl BudgetClient {
     pub(super) fn led_by(&mut self, now: Duration, leader: Option<(NodeName, u64)>) -> Vec<Effect> {
         match leader {
             Some((node, epoch)) if self.is_past(now, epoch) => {
-                tracing::debug!(owner = self.owner, %node, epoch, "ignored a leader whose epoch is past");
+                tracing::debug!(owner = self.membership.owner, %node, epoch, "ignored a leader whose epoch is past");
             }
             Some((node, epoch)) => {
                 if self.leader.as_ref() != Some(&(node.clone(), epoch)) {
@@ -227,7 +209,7 @@ impl BudgetClient {
     /// This node leads, whatever epochs it knew, because revisions start over in a bucket that was emptied.
     pub(super) fn elected(&mut self, now: Duration, epoch: u64) -> Vec<Effect> {
         self.fence = (epoch, now);
-        self.follow_leader(now, self.node.clone(), epoch);
+        self.follow_leader(now, self.membership.node.clone(), epoch);
         self.tick(now)
     }
 
@@ -256,7 +238,7 @@ impl BudgetClient {
             let from = if self.fence.0 == 0 { now } else { now + self.spread() };
             if !self.is_idle() && *self.campaign_at.get_or_insert(from) <= now {
                 self.campaign_at = Some(now + CAMPAIGN_EVERY);
-                wanted.push(Effect::Campaign { owner: self.owner.clone() });
+                wanted.push(Effect::Campaign { owner: self.membership.owner.clone() });
             }
             return wanted;
         };
@@ -276,7 +258,7 @@ impl BudgetClient {
         let renews = self.claims.in_flight_count() > 0 || self.check_leader_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
-        let alone = Some(self.leader_seen + self.alone_after).filter(|at| *at > now);
+        let alone = Some(self.leader_seen + self.membership.alone_after).filter(|at| *at > now);
         let own = Some(now + self.own_rate_limiter.ready_in(now, 0)).filter(|at| *at > now && self.claims.waiting_count() > 0);
         asks.chain(returns).chain(renew).chain(campaign).chain(alone).chain(own).chain([now + CAMPAIGN_EVERY]).min()
     }
@@ -313,7 +295,7 @@ impl BudgetClient {
 
     /// Whether no leader was reached for so long that the node uses its own share.
     pub(super) fn is_alone(&self, now: Duration) -> bool {
-        now >= self.leader_seen + self.alone_after
+        now >= self.leader_seen + self.membership.alone_after
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -335,7 +317,7 @@ impl BudgetClient {
 
     /// Delays the request for a lease, so that 1,000 nodes do not ask at once: the first one takes it and the others learn that.
     fn spread(&self) -> Duration {
-        Duration::from_secs_f64(self.stagger * (self.alive as f64 / 1_000.0).clamp(0.001, 1.0))
+        Duration::from_secs_f64(self.membership.stagger * (self.membership.alive as f64 / 1_000.0).clamp(0.001, 1.0))
     }
 
     /// Whether a leader has answered so lately that its permits may be out.

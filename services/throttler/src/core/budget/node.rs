@@ -165,7 +165,7 @@ impl Budgets {
 
     fn set_alone_after(&mut self, alone_after: Duration) {
         self.alone_after = alone_after;
-        self.clients.values_mut().for_each(|(_, client)| client.alone_after = alone_after);
+        self.clients.values_mut().for_each(|(_, client)| client.membership.alone_after = alone_after);
     }
 
     fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {

@@ -18,15 +18,15 @@ impl BudgetClient {
         for permit in self.may_go(now) {
             if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
                 self.claims.change(permit, |claim| claim.asked = Some(now));
-                let (owner, node) = (self.owner.clone(), self.node.clone());
-                let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.settings };
+                let (owner, node) = (self.membership.owner.clone(), self.membership.node.clone());
+                let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.membership.settings };
                 wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Grant(ask) });
             }
         }
         for (permit, back) in &mut self.returns {
             if back.asked.is_none() && back.ask_at <= now {
                 back.asked = Some(now);
-                let (owner, node, limits) = (self.owner.clone(), self.node.clone(), back.limits.clone());
+                let (owner, node, limits) = (self.membership.owner.clone(), self.membership.node.clone(), back.limits.clone());
                 let call = ReturnBudget { owner, node, permit: *permit, used: back.used, limits, served: back.served };
                 wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Return(call) });
             }
@@ -44,7 +44,7 @@ impl BudgetClient {
         let known = self.news_for(now, epoch);
         (self.renew_asked, self.renew_at) =
             (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { DEADLINES.budget_permit_renewed_every });
-        let renew = RenewBudget { owner: self.owner.clone(), node: self.node.clone(), permits, limits, known };
+        let renew = RenewBudget { owner: self.membership.owner.clone(), node: self.membership.node.clone(), permits, limits, known };
         wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Renew(renew) });
     }
 

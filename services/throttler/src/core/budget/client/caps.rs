@@ -12,7 +12,7 @@ use super::BudgetClient;
 impl BudgetClient {
     /// Sets the caps in force.
     pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Effect> {
-        self.policy = policy;
+        self.membership.policy = policy;
         self.set_caps_in_force(now, policy.caps());
         self.tick(now)
     }
@@ -33,7 +33,7 @@ impl BudgetClient {
 
     /// The node's own caps where they are lower than the fleet's.
     pub(in crate::core::budget) fn own_caps(&self) -> Caps {
-        lower_than(self.policy.own, self.in_force)
+        lower_than(self.membership.policy.own, self.in_force)
     }
 
     /// The requests that wait for the fleet, in order of arrival. There are no more than the node has free slots, because permits that wait
@@ -41,7 +41,7 @@ impl BudgetClient {
     /// policy, they apply as well: by a lower rate, one request at a time, so that late grants do not begin together.
     pub(super) fn may_go(&self, now: Duration) -> Vec<PermitId> {
         let room = |most: usize| most.saturating_sub(self.claims.in_flight_count());
-        let of_slots = if self.slots > 0 { room(self.slots) } else { usize::MAX };
+        let of_slots = if self.membership.slots > 0 { room(self.membership.slots) } else { usize::MAX };
         let Caps { pulls_per_second, pulls_at_once } = self.own_caps();
         let of_own = pulls_at_once.map_or(usize::MAX, |most| room(usize::try_from(most).unwrap_or(usize::MAX)));
         let of_rate = match pulls_per_second {

@@ -83,7 +83,7 @@ impl BudgetClient {
 
     /// Whether an epoch is past: the leader of a later one may still live. This ends after a time, because a wiped bucket starts over.
     pub(super) fn is_past(&self, now: Duration, epoch: u64) -> bool {
-        epoch < self.fence.0 && now < self.fence.1 + 2 * DEADLINES.leader_lease && self.planted_bug != Some(PlantedBug::NoFence)
+        epoch < self.fence.0 && now < self.fence.1 + 2 * DEADLINES.leader_lease && self.membership.planted_bug != Some(PlantedBug::NoFence)
     }
 
     fn answered(

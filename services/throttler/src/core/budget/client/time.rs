@@ -98,7 +98,7 @@ impl BudgetClient {
 
     /// If there was no leader for long, the node continues with its share, and always with at least one pull at a time.
     pub(super) fn go_alone(&mut self, now: Duration, wanted: &mut Vec<Effect>) {
-        if !self.is_alone(now) || (self.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
+        if !self.is_alone(now) || (self.membership.policy.alone == Alone::Share && self.remembered.is_used_up(now)) {
             return;
         }
         let waiting = self.may_go(now);
@@ -107,15 +107,15 @@ impl BudgetClient {
             return;
         }
         self.went_alone = true;
-        let most = match (self.alive, self.policy.at_once as u64) {
-            (_, 0) if self.policy.per_second == 0.0 => u64::MAX,
+        let most = match (self.membership.alive, self.membership.policy.at_once as u64) {
+            (_, 0) if self.membership.policy.per_second == 0.0 => u64::MAX,
             // The node does not know how many share the budget.
             (0, _) => 1,
             (_, 0) => u64::MAX,
             (nodes, at_once) => (at_once / nodes).max(1),
         };
         // The node may learn how many share the budget after its first pull.
-        self.rate_alone.set_since_last_grant(self.policy.per_second / self.alive.max(1) as f64);
+        self.rate_alone.set_since_last_grant(self.membership.policy.per_second / self.membership.alive.max(1) as f64);
         for permit in waiting {
             let in_flight = self.in_flight();
             if in_flight >= most || !(self.rate_alone.take(now) || in_flight == 0) {

@@ -15,7 +15,7 @@ impl Budgets {
             self.alive.pop_back();
         }
         self.alive.push_back((now, alive));
-        self.clients.values_mut().for_each(|(_, client)| client.alive = alive);
+        self.clients.values_mut().for_each(|(_, client)| client.membership.alive = alive);
         let (silent, known) = self.silent();
         self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
     }
