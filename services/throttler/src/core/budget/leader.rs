@@ -157,7 +157,7 @@ impl Leader {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
         if let Some(permit) = self.permits.get(ask.permit) {
-            match permit.stage() {
+            match &permit.stage {
                 Stage::Called(place, waiter) => {
                     let took = self.fetches.saw(now, permit.granted);
                     if !self.takes_another_turn(permit, took) {
@@ -205,7 +205,7 @@ impl Leader {
                 None => {
                     strangers -= 1;
                     self.queue.leave(*id);
-                    self.permits.inherit(now, *id, renew.node.clone());
+                    self.permits.insert(now, *id, renew.node.clone(), Stage::Claimed, true);
                 }
             }
             kept.push(*id);
@@ -227,8 +227,7 @@ impl Leader {
         }
         let was_granted = held.is_some();
         // If the holder has reported limits, it is already known that the pull was served.
-        let answered =
-            held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.is_answered() && *served))?)));
+        let answered = held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.answered && *served))?)));
         match &back.limits {
             Some(limits) if held.is_some() => drop(self.learn_stated(now, &back.node, back.permit, limits)),
             // A pull that an earlier leader granted.
@@ -328,9 +327,9 @@ impl Leader {
     fn end(&mut self, now: Duration, id: PermitId, used: bool) {
         let Some(permit) = self.permits.remove(id) else { return };
         self.late.remove(&id);
-        if used && matches!(permit.stage(), Stage::Claimed) {
+        if used && matches!(permit.stage, Stage::Claimed) {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
-            if !permit.is_answered() {
+            if !permit.answered {
                 self.quota.ended_unanswered(now);
             }
         }

@@ -101,7 +101,7 @@ impl Budgets {
     /// Sets how to find the registry of an owner's budget, because the fleet policy names registries only.
     #[must_use]
     pub fn with_registries(mut self, registry_of: fn(&str) -> String) -> Self {
-        self.policies.set_registry_of(registry_of);
+        self.policies.registry_of = registry_of;
         self
     }
 
@@ -179,7 +179,7 @@ impl Budgets {
             let membership = Membership {
                 owner: owner.clone(),
                 node: self.node.clone(),
-                settings: self.policies.settings().caps(),
+                settings: self.policies.settings.caps(),
                 policy: self.policies.of(&owner),
                 alive: self.alive.back().map_or(0, |(_, alive)| *alive),
                 stagger: self.random.fraction(),

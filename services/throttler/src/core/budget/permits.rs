@@ -31,9 +31,9 @@ pub(super) struct Permit {
     /// How often it was fetched late and took another turn.
     pub(super) late: u8,
     last_seen: Duration,
-    stage: Stage,
+    pub(super) stage: Stage,
     /// The registry's answer to this pull is known.
-    answered: bool,
+    pub(super) answered: bool,
     /// An earlier leader granted it, at an unknown time.
     inherited: bool,
 }
@@ -105,23 +105,12 @@ impl Permits {
         self.lapses.insert((permit.lapses(), id));
     }
 
-    /// Adds a permit. None has this id yet.
-    pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage) {
+    /// Adds a permit; `inherited`: an earlier leader granted it. None has this id yet.
+    pub(super) fn insert(&mut self, now: Duration, id: PermitId, node: NodeName, stage: Stage, inherited: bool) {
         let late = if let Stage::Called(_, waiter) = &stage { waiter.late } else { 0 };
-        self.add(id, Permit { node, granted: now, turn: now, late, last_seen: now, stage, answered: false, inherited: false });
-    }
-
-    /// Adds a permit that an earlier leader granted.
-    pub(super) fn inherit(&mut self, now: Duration, id: PermitId, node: NodeName) {
-        self.add(
-            id,
-            Permit { node, granted: now, turn: now, late: 0, last_seen: now, stage: Stage::Claimed, answered: false, inherited: true },
-        );
-    }
-
-    fn add(&mut self, id: PermitId, permit: Permit) {
-        *self.held.entry(permit.node.clone()).or_default() += 1;
-        self.open.insert((permit.granted, id));
+        *self.held.entry(node.clone()).or_default() += 1;
+        self.open.insert((now, id));
+        let permit = Permit { node, granted: now, turn: now, late, last_seen: now, stage, answered: false, inherited };
         self.lapses.insert((permit.lapses(), id));
         self.permits.insert(id, permit);
     }
@@ -180,14 +169,6 @@ impl Permit {
         (!self.inherited).then_some(self.granted)
     }
 
-    pub(super) fn is_answered(&self) -> bool {
-        self.answered
-    }
-
-    pub(super) fn stage(&self) -> &Stage {
-        &self.stage
-    }
-
     fn lapses(&self) -> Duration {
         self.last_seen
             + match self.stage {
@@ -221,7 +202,7 @@ mod tests {
                 _ => {
                     let id = PermitId::random(&mut random);
                     let node = format!("n{}", step % 7).parse().expect("a name");
-                    permits.insert(now, id, node, Stage::Claimed);
+                    permits.insert(now, id, node, Stage::Claimed, false);
                     ids.push(id);
                 }
             }

@@ -7,35 +7,19 @@ use super::BudgetPolicy;
 /// The settings of a node, and the fleet policy that it follows.
 #[derive(Debug)]
 pub(super) struct Policies {
-    settings: BudgetPolicy,
-    fleet: FleetPolicy,
-    revision: u64,
+    /// Without the fleet policy.
+    pub(super) settings: BudgetPolicy,
+    pub(super) fleet: FleetPolicy,
+    /// Of the fleet policy; 0 if there is none.
+    pub(super) revision: u64,
     /// The registry of an owner's budget.
-    registry_of: fn(&str) -> String,
+    pub(super) registry_of: fn(&str) -> String,
 }
 
 impl Policies {
     /// No fleet policy is known yet.
     pub(super) fn new(settings: BudgetPolicy) -> Self {
         Self { settings, fleet: FleetPolicy::default(), revision: 0, registry_of: str::to_owned }
-    }
-
-    pub(super) fn set_registry_of(&mut self, registry_of: fn(&str) -> String) {
-        self.registry_of = registry_of;
-    }
-
-    pub(super) fn follow(&mut self, fleet: FleetPolicy, revision: u64) {
-        (self.fleet, self.revision) = (fleet, revision);
-    }
-
-    /// The settings without the fleet policy.
-    pub(super) fn settings(&self) -> BudgetPolicy {
-        self.settings
-    }
-
-    /// The revision of the fleet policy that is followed; 0 if there is none.
-    pub(super) fn revision(&self) -> u64 {
-        self.revision
     }
 
     /// The caps that the fleet policy sets for an owner's budget.
@@ -86,10 +70,10 @@ mod tests {
             ..BudgetPolicy::default()
         };
         let mut policies = Policies::new(settings);
-        policies.set_registry_of(|owner| owner.replace("owner of ", ""));
+        policies.registry_of = |owner| owner.replace("owner of ", "");
         if let Some(caps) = of_fleet {
             let registry = BTreeMap::from([("a.example".to_owned(), caps)]);
-            policies.follow(FleetPolicy { registry, ..FleetPolicy::default() }, 7);
+            policies.fleet = FleetPolicy { registry, ..FleetPolicy::default() };
         }
         let policy = policies.of("owner of a.example");
         assert_eq!(policies.of("owner of b.example"), settings, "the policy does not mention it");

@@ -72,9 +72,8 @@ impl BudgetClient {
         let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + within);
         let ask_at = now + self.hold_off();
         let mut missed = false;
-        let asked: Vec<PermitId> = self.claims.asked().collect();
-        for permit in asked.into_iter().filter(|permit| self.claims.get(*permit).is_some_and(|claim| late(claim.asked))).collect::<Vec<_>>()
-        {
+        let is_late = |permit: &PermitId| self.claims.get(*permit).is_some_and(|claim| late(claim.asked));
+        for permit in self.claims.asked().filter(is_late).collect::<Vec<_>>() {
             missed = true;
             self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, ask_at));
         }

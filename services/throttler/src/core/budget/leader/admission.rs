@@ -38,7 +38,7 @@ impl Leader {
             let (node, id) = (waiter.node.clone(), waiter.permit);
             self.own_pull_announced &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
-            self.permits.insert(now, id, node, Stage::Called(place, waiter));
+            self.permits.insert(now, id, node, Stage::Called(place, waiter), false);
             if let Some(adaptive) = &mut self.adaptive {
                 adaptive.granted(now);
             }

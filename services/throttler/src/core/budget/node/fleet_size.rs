@@ -4,7 +4,6 @@ use contract::DEADLINES;
 use std::time::Duration;
 
 use super::Budgets;
-use crate::core::budget::leader::Leader;
 
 impl Budgets {
     pub(super) fn fleet(&mut self, now: Duration, alive: u64) {
@@ -18,11 +17,6 @@ impl Budgets {
         self.clients.values_mut().for_each(|(_, client)| client.membership.alive = alive);
         let (silent, known) = self.silent();
         self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
-    }
-
-    pub(super) fn reserve(&self, core: &mut Leader) {
-        let (silent, known) = self.silent();
-        core.reserve(silent, known);
     }
 
     /// How many of the nodes known within `DEADLINES.known_for` are silent, and how many are known; both 0 before the first report.

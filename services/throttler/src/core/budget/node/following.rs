@@ -12,7 +12,7 @@ use crate::core::budget::{BudgetPolicy, Effect};
 impl Budgets {
     /// Sets each budget to the limits in force. Permits that are out stay out.
     pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Effect>) {
-        self.policies.follow(policy, revision);
+        (self.policies.fleet, self.policies.revision) = (policy, revision);
         for (owner, (_, client)) in &mut self.clients {
             work.extend(client.set_policy(now, self.policies.of(owner)));
         }
@@ -40,6 +40,6 @@ impl Budgets {
 
     /// The limits for a budget that this node leads, as long as no other node has stated its own.
     pub(super) fn policy_of_leader(&self, owner: &str) -> BudgetPolicy {
-        if self.planted_bug == Some(PlantedBug::PolicyIgnored) { self.policies.settings() } else { self.policies.of(owner) }
+        if self.planted_bug == Some(PlantedBug::PolicyIgnored) { self.policies.settings } else { self.policies.of(owner) }
     }
 }

@@ -16,13 +16,8 @@ use crate::core::budget::step::Effect;
 
 impl Budgets {
     pub(super) fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Effect>) {
-        let mine = self.leads.get(owner).map(|lead| lead.core.term.epoch);
-        let is_mine = leader.as_ref().is_some_and(|(node, epoch)| *node == self.node && Some(*epoch) == mine);
-        if is_mine {
-            return self.client(now, owner, |client| client.led_by(now, leader), work);
-        }
-        if let Some(epoch) = mine {
-            // A later epoch ends this term. Anything else is older than this term: the client learns that this node leads.
+        if let Some(epoch) = self.leads.get(owner).map(|lead| lead.core.term.epoch) {
+            // A later epoch ends this term. Anything else is this term or older: the client learns that this node leads.
             if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
                 return self.lease_lost_to(now, owner, leader, work);
             }
@@ -54,9 +49,10 @@ impl Budgets {
         let term = Term { first: term.first && !client.was_led(now), ..term };
         let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
         let reported = ReportedRate::of(core.rate());
-        self.reserve(&mut core);
+        let (silent, known) = self.silent();
+        core.reserve(silent, known);
         let mut stated_caps = StatedCaps::default();
-        stated_caps.state(&self.node, self.policies.settings().caps());
+        stated_caps.state(&self.node, self.policies.settings.caps());
         self.leads.insert(owner.clone(), Lead { core, used: now, reported, stated_caps });
         self.client(now, &owner, |client| client.elected(now, term.epoch), work);
     }

@@ -39,7 +39,7 @@ impl Budgets {
             at_once: in_force.pulls_at_once.unwrap_or_default(),
             at_once_by_policy: fleet_caps.pulls_at_once.is_some(),
             at_once_of_node: own.pulls_at_once,
-            policy_revision: self.policies.revision(),
+            policy_revision: self.policies.revision,
             in_flight: lead.map_or(client.in_flight(), |lead| lead.core.in_flight()),
             waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
             waiting_count: lead.map_or(client.waiting(), |lead| lead.core.waiting()),

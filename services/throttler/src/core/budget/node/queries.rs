@@ -37,12 +37,6 @@ impl Budgets {
         self.clients.values().flat_map(move |(_, client)| client.known_waits(now.monotonic))
     }
 
-    /// Whether this permit is counted on a budget.
-    #[must_use]
-    pub fn knows(&self, permit: PermitId) -> bool {
-        self.owners.contains_key(&permit)
-    }
-
     /// Adds the counters of the budgets to those of the node's own queue.
     #[must_use]
     pub fn count(&self, own: PermitCounts) -> PermitCounts {
@@ -55,7 +49,7 @@ impl Budgets {
             alone_total: clients().map(|client| client.alone_total).sum(),
             overrun_total: clients().map(|client| client.overrun_total).sum(),
             forgotten_total: self.forgotten_total,
-            policy_revision: self.policies.revision(),
+            policy_revision: self.policies.revision,
             ..own
         }
     }
