@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, RenewBudget};
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, KnownLimits, RenewBudget};
 use contract::policy::Caps;
 use contract::{DEADLINES, NodeName, PermitId};
 
@@ -108,30 +108,26 @@ impl BudgetClient {
         }
         match answer {
             BudgetAnswer::Granted { lease_ms, known, caps, .. } => {
-                self.leader_states(now, caps);
-                self.remembered.learn(now, &known);
-                self.informed_epoch = epoch;
+                self.leader_states(now, epoch, &known, caps);
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(DEADLINES.budget_permit_lease);
                 let is_late = took > usual + HELD_UP;
-                let late = self.claims.change_waiting(permit, |claim| {
-                    let late = claim.late;
-                    if is_late && late < LATE_GRANTS {
-                        (claim.late, claim.ask_at) = (late + 1, now);
-                    } else {
+                let begins = self.claims.change_waiting(permit, |claim| {
+                    let begins = !is_late || claim.late >= LATE_GRANTS;
+                    if begins {
                         claim.stage = Stage::Held { until };
+                    } else {
+                        (claim.late, claim.ask_at) = (claim.late + 1, now);
                     }
-                    late
+                    begins
                 });
-                if late.is_some_and(|late| !is_late || late >= LATE_GRANTS) {
+                if begins == Some(true) {
                     self.own_rate_limiter.take(now);
                     wanted.push(self.granted(permit, false));
                 }
             }
             BudgetAnswer::Queued { ahead, wait_ms, known, caps, .. } => {
-                self.leader_states(now, caps);
-                self.remembered.learn(now, &known);
-                self.informed_epoch = epoch;
+                self.leader_states(now, epoch, &known, caps);
                 let wait = Duration::from_millis(wait_ms);
                 self.claims.change_waiting(permit, |claim| {
                     (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
@@ -148,10 +144,13 @@ impl BudgetClient {
         }
     }
 
-    fn leader_states(&mut self, now: Duration, caps: Caps) {
-        if caps != Caps::NONE && caps != self.in_force {
+    /// The leader of this epoch has answered. It was sent what this node knows with the request.
+    fn leader_states(&mut self, now: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
+        if caps != Caps::NONE {
             self.set_caps_in_force(now, caps);
         }
+        self.remembered.learn(now, known);
+        self.informed_epoch = epoch;
     }
 
     pub(super) fn renewed(&mut self, now: Duration, asked: Duration, renew: &RenewBudget, renewed: BudgetRenewed) {
@@ -161,8 +160,7 @@ impl BudgetClient {
         if !self.accept(now, asked, renewed.epoch) {
             return;
         }
-        self.informed_epoch = renewed.epoch;
-        self.remembered.learn(now, &renewed.known);
+        self.leader_states(now, renewed.epoch, &renewed.known, Caps::NONE);
         for stated in &renew.limits {
             self.claims.change(stated.permit, |claim| claim.limits_sent = true);
         }
