@@ -9,9 +9,10 @@ use actix::{AsyncContext as _, Context};
 use actors::{Delivery, PolicyFollower, Sender, Wiring};
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Random};
-use contract::messages::throttler::{BudgetTurn, GrantBudget, RenewBudget, ReturnBudget};
+use contract::messages::throttler::BudgetTurn;
 use contract::subject::Fleet;
 use contract::{CallError, Command, DEADLINES, Envelope, Meta, NodeName};
+use futures::future::{LocalBoxFuture, TryFutureExt as _};
 
 use crate::actor::Throttler;
 use crate::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, PlantedBug};
@@ -100,6 +101,15 @@ impl Sharing {
     fn envelope<C>(&mut self, body: C) -> Envelope<C> {
         Envelope { meta: Meta::root(&mut self.random), body }
     }
+
+    fn ask_leader<C: Command>(
+        &mut self,
+        to: NodeName,
+        body: C,
+        reply: fn(C::Reply) -> BudgetReply,
+    ) -> LocalBoxFuture<'static, Result<BudgetReply, CallError>> {
+        Box::pin(self.sender::<C>(to).call(self.envelope(body), DEADLINES.leader_answer_accepted).map_ok(reply))
+    }
 }
 
 impl Throttler {
@@ -157,19 +167,10 @@ impl Throttler {
         let Some(sharing) = self.sharing.as_mut() else { return };
         match effect {
             Effect::Call { to, asked, call } => {
-                let answer: std::pin::Pin<Box<dyn Future<Output = Result<BudgetReply, CallError>>>> = match call.clone() {
-                    BudgetRequest::Grant(body) => {
-                        let asked = sharing.sender::<GrantBudget>(to).call(sharing.envelope(body), DEADLINES.leader_answer_accepted);
-                        Box::pin(async { asked.await.map(BudgetReply::Granted) })
-                    }
-                    BudgetRequest::Renew(body) => {
-                        let asked = sharing.sender::<RenewBudget>(to).call(sharing.envelope(body), DEADLINES.leader_answer_accepted);
-                        Box::pin(async { asked.await.map(BudgetReply::Renewed) })
-                    }
-                    BudgetRequest::Return(body) => {
-                        let asked = sharing.sender::<ReturnBudget>(to).call(sharing.envelope(body), DEADLINES.leader_answer_accepted);
-                        Box::pin(async { asked.await.map(BudgetReply::Returned) })
-                    }
+                let answer = match call.clone() {
+                    BudgetRequest::Grant(body) => sharing.ask_leader(to, body, BudgetReply::Granted),
+                    BudgetRequest::Renew(body) => sharing.ask_leader(to, body, BudgetReply::Renewed),
+                    BudgetRequest::Return(body) => sharing.ask_leader(to, body, BudgetReply::Returned),
                 };
                 // A missing answer is not passed on, because the core measures the time itself.
                 context.spawn(wrap_future(answer).map(move |answer, throttler: &mut Self, context| {
@@ -200,7 +201,8 @@ impl Throttler {
             }
             Effect::KeepLease { owner, epoch } => {
                 let leases = Arc::clone(&sharing.leases);
-                self.ask_for_lease(async move { leases.keep(owner, epoch).await }, context);
+                let asking = async move { leases.keep(owner, epoch).await };
+                context.spawn(wrap_future(asking).map(|answer, throttler: &mut Self, context| throttler.lease_answered(answer, context)));
             }
             Effect::DropLease { owner, epoch, in_good_order } => {
                 let leases = Arc::clone(&sharing.leases);
@@ -213,10 +215,6 @@ impl Throttler {
             | Effect::Refused { .. }
             | Effect::RateChanged { .. } => {}
         }
-    }
-
-    fn ask_for_lease(&self, asking: impl Future<Output = Input> + 'static, context: &mut Context<Self>) {
-        context.spawn(wrap_future(asking).map(|answer, throttler: &mut Self, context| throttler.lease_answered(answer, context)));
     }
 
     fn lease_answered(&mut self, answer: Input, context: &mut Context<Self>) {
