@@ -57,15 +57,6 @@ const CHANCE_FOR: Duration = Duration::from_secs(60);
 /// The rate is raised only if this share of it was used, because otherwise the step shows nothing.
 const USED: f64 = 0.5;
 
-/// How a registry answered a pull, as far as the rate is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RegistryAnswer {
-    /// It gave what was asked for, or answered that there is no such thing.
-    Served,
-    /// It refused because of its load (429, 5xx), or did not answer.
-    Failed,
-}
-
 /// Finds the rate of one budget.
 #[derive(Clone, Debug)]
 pub struct AdaptiveRate {
@@ -198,9 +189,10 @@ impl AdaptiveRate {
         self.step.granted = self.step.granted.saturating_add(1);
     }
 
-    /// The registry answered a pull of `node` that was granted at `granted`, if that is known.
-    pub fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, answer: RegistryAnswer) {
-        let failed = answer == RegistryAnswer::Failed;
+    /// The end of a pull of `node`, granted at `granted` if that is known. `served`: the registry gave what was asked for, or answered that
+    /// there is no such thing; otherwise it refused because of its load (429, 5xx), or did not answer.
+    pub fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
+        let failed = !served;
         if failed {
             self.failing_since.get_or_insert(now);
         } else if self.failing_since.take().is_some_and(|since| now >= since + DOWN) || self.nothing_was_served() {

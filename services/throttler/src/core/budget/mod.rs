@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use contract::policy::Caps;
 
-pub use adaptive_rate::{AdaptiveRate, RegistryAnswer};
+pub use adaptive_rate::AdaptiveRate;
 pub use claim::BudgetWait;
 pub use leader::Term;
 pub use node::Budgets;

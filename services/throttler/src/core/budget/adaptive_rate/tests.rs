@@ -44,8 +44,7 @@ impl Model {
             }
             while let Some((_, granted, pull, served)) = answers.pop_front_if(|(at, ..)| *at <= now) {
                 let name = format!("n{}", pull % self.nodes).parse().expect("a name");
-                let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
-                rate.answered(now, &name, Some(granted), answer);
+                rate.answered(now, &name, Some(granted), served);
                 if served {
                     left -= 1;
                 } else {
@@ -122,16 +121,16 @@ fn only_failures_of_several_nodes_cut_rate() {
     let now = Duration::from_secs(1);
     let mut rate = at_cap();
     for _ in 0..100 {
-        rate.answered(now, &node(1), None, RegistryAnswer::Failed);
+        rate.answered(now, &node(1), None, false);
     }
     assert_eq!(rate.in_force(), CAP, "no other node asks: the failures count for that node alone");
-    rate.answered(now, &node(2), None, RegistryAnswer::Served);
-    rate.answered(now, &node(1), None, RegistryAnswer::Failed);
+    rate.answered(now, &node(2), None, true);
+    rate.answered(now, &node(1), None, false);
     assert_eq!(rate.in_force(), CAP);
     let mut rate = at_cap();
     let mut rates = BTreeSet::new();
     for number in 0..4 {
-        rate.answered(now, &node(number), None, RegistryAnswer::Failed);
+        rate.answered(now, &node(number), None, false);
         rates.insert(rate.in_force() as u64);
     }
     assert_eq!(rates, [50, 200].into(), "nothing was served");
@@ -145,10 +144,10 @@ fn repeated_failures_of_few_nodes_keep_the_rate_while_others_are_served() {
         let now = Duration::from_secs(second);
         for sick in 0..5 {
             rate.granted(now);
-            rate.answered(now, &node(sick), Some(now), RegistryAnswer::Failed);
+            rate.answered(now, &node(sick), Some(now), false);
         }
         rate.granted(now);
-        rate.answered(now, &node(10 + second as usize), Some(now), RegistryAnswer::Served);
+        rate.answered(now, &node(10 + second as usize), Some(now), true);
     }
     // The first failures caused cuts. The other nodes are served one pull a second, which shows no more than that rate.
     assert!(rate.in_force() >= 10.0, "{}", rate.in_force());
@@ -161,8 +160,8 @@ fn few_failing_probes_change_nothing_while_others_are_served() {
     for number in 1..50_usize {
         let now = Duration::from_secs(4 * number as u64);
         rate.granted(now);
-        let answer = if number % 3 == 0 { RegistryAnswer::Served } else { RegistryAnswer::Failed };
-        rate.answered(now, &node(number), Some(now), answer);
+        let served = number % 3 == 0;
+        rate.answered(now, &node(number), Some(now), served);
         assert_eq!(rate.in_force(), CAP, "after {number}");
     }
 }
@@ -172,7 +171,7 @@ fn cut_without_later_answers_is_undone() {
     let mut rate = at_cap();
     let cut_at = Duration::from_secs(1);
     for number in 0..4 {
-        rate.answered(cut_at, &node(number), Some(cut_at), RegistryAnswer::Failed);
+        rate.answered(cut_at, &node(number), Some(cut_at), false);
     }
     assert!(rate.is_found());
     for second in 2..11 {
@@ -188,12 +187,12 @@ fn pulls_granted_before_a_cut_do_not_count_after_it() {
     let mut rate = at_cap();
     let cut_at = Duration::from_secs(1);
     for number in 0..4 {
-        rate.answered(cut_at, &node(number), Some(cut_at), RegistryAnswer::Failed);
+        rate.answered(cut_at, &node(number), Some(cut_at), false);
     }
     let before = rate.in_force();
     for number in 0..50 {
         let granted = Some(cut_at - Duration::from_millis(1));
-        rate.answered(cut_at + Duration::from_secs(2), &node(number), granted, RegistryAnswer::Failed);
+        rate.answered(cut_at + Duration::from_secs(2), &node(number), granted, false);
     }
     assert_eq!(rate.in_force(), before);
 }
@@ -202,10 +201,10 @@ fn pulls_granted_before_a_cut_do_not_count_after_it() {
 fn rate_starts_over_after_an_outage_or_idle_time() {
     let mut rate = at_cap();
     for number in 0..100 {
-        rate.answered(Duration::from_millis(number * 200), &node(number as usize % 7), None, RegistryAnswer::Failed);
+        rate.answered(Duration::from_millis(number * 200), &node(number as usize % 7), None, false);
     }
     assert_eq!(rate.in_force(), floor(CAP), "nothing is served: it stays at the lowest");
-    rate.answered(Duration::from_secs(21), &node(1), None, RegistryAnswer::Served);
+    rate.answered(Duration::from_secs(21), &node(1), None, true);
     assert_eq!((rate.in_force(), rate.is_found()), (start(CAP), false));
     let mut rate = at_cap();
     rate.granted(Duration::from_secs(1));
@@ -223,8 +222,8 @@ fn small_caps_bound_everything() {
         for number in 0..1_000 {
             let now = Duration::from_millis(number * 100);
             rate.granted(now);
-            let answer = if number % 3 == 0 { RegistryAnswer::Served } else { RegistryAnswer::Failed };
-            rate.answered(now, &node(number as usize % 5), Some(now), answer);
+            let served = number % 3 == 0;
+            rate.answered(now, &node(number as usize % 5), Some(now), served);
             assert!(rate.in_force() <= cap && rate.in_force() >= floor(cap), "{cap}: {}", rate.in_force());
         }
     }

@@ -6,7 +6,7 @@ use contract::NodeName;
 
 use super::Leader;
 use crate::core::budget::BudgetPolicy;
-use crate::core::budget::adaptive_rate::{AdaptiveRate, RegistryAnswer};
+use crate::core::budget::adaptive_rate::AdaptiveRate;
 use crate::core::budget::rate::{Rate, RateCause};
 
 impl Leader {
@@ -65,11 +65,10 @@ impl Leader {
 
     /// The registry has answered a pull.
     pub(super) fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
-        let answer = if served { RegistryAnswer::Served } else { RegistryAnswer::Failed };
         // A failure does not show how long answers take: it comes at once, or after a timeout.
         self.silence.answered(now, granted.filter(|_| served).map(|granted| now.saturating_sub(granted)));
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.answered(now, node, granted, answer);
+            adaptive.answered(now, node, granted, served);
             self.set_rate_limiter();
         }
     }
