@@ -1,6 +1,6 @@
 //! Measures waits for the node's metrics, in the shell: the cores know nothing of metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::{PermitId, TraceContext};
@@ -15,8 +15,6 @@ const MEASURED_MOST: usize = 2_000;
 pub(crate) struct Counting {
     instruments: Instruments,
     waits: BTreeMap<PermitId, Wait>,
-    /// The same pulls, ordered by the start of their wait.
-    since: BTreeSet<(Duration, PermitId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +36,10 @@ impl Counting {
             return;
         }
         if self.waits.len() >= MEASURED_MOST
-            && let Some((_, oldest)) = self.since.pop_first()
+            && let Some(oldest) = self.waits.iter().min_by_key(|(permit, wait)| (wait.since, **permit)).map(|(permit, _)| *permit)
         {
             self.waits.remove(&oldest);
         }
-        self.since.insert((now, permit));
         self.waits.insert(permit, Wait { for_permit, since: now, trace });
     }
 
@@ -50,30 +47,22 @@ impl Counting {
     pub(crate) fn permit_given(&mut self, now: Duration, permit: PermitId) {
         let Some(wait) = self.waits.get_mut(&permit).filter(|wait| wait.for_permit) else { return };
         self.instruments.waited(Cause::Permit, now.saturating_sub(wait.since), wait.trace);
-        self.since.remove(&(wait.since, permit));
-        self.since.insert((now, permit));
         (wait.for_permit, wait.since) = (false, now);
     }
 
     /// The node lets the pull begin.
     pub(crate) fn slot_given(&mut self, now: Duration, permit: PermitId) {
-        if let Some(Wait { since, trace, .. }) = self.take(permit) {
+        if let Some(Wait { since, trace, .. }) = self.waits.remove(&permit) {
             self.instruments.waited(Cause::Slot, now.saturating_sub(since), trace);
         }
     }
 
     /// The wait ends without a grant: the pull was refused or given up.
     pub(crate) fn ended(&mut self, now: Duration, permit: PermitId) {
-        if let Some(Wait { for_permit, since, trace }) = self.take(permit) {
+        if let Some(Wait { for_permit, since, trace }) = self.waits.remove(&permit) {
             let cause = if for_permit { Cause::Permit } else { Cause::Slot };
             self.instruments.waited(cause, now.saturating_sub(since), trace);
         }
-    }
-
-    fn take(&mut self, permit: PermitId) -> Option<Wait> {
-        let wait = self.waits.remove(&permit)?;
-        self.since.remove(&(wait.since, permit));
-        Some(wait)
     }
 
     /// The node has taken the lease of a budget.
@@ -131,6 +120,6 @@ mod tests {
         for second in 0..2 * MEASURED_MOST as u64 {
             counting.asked(Duration::from_secs(second), PermitId::random(&mut random), false, TraceContext::root(&mut random));
         }
-        assert_eq!((counting.waits.len(), counting.since.len()), (MEASURED_MOST, MEASURED_MOST));
+        assert_eq!(counting.waits.len(), MEASURED_MOST);
     }
 }

@@ -8,7 +8,7 @@ use contract::messages::throttler::PermitCounts;
 use contract::{DEADLINES, PermitId};
 
 use super::bucket::TokenBucket;
-use super::waiters::{Waiter, Waiters};
+use super::waiters::{Pull, Waiters};
 
 /// Kubelet's error text, unchanged.
 const QPS_EXCEEDED: &str = "pull QPS exceeded";
@@ -79,21 +79,9 @@ pub enum Effect {
 pub struct Queue {
     policy: ThrottlePolicy,
     bucket: Option<TokenBucket>,
-    granted: BTreeMap<PermitId, Held>,
+    granted: BTreeMap<PermitId, Pull>,
     waiting: Waiters,
     counts: PermitCounts,
-}
-
-#[derive(Clone, Debug)]
-struct Held {
-    image: String,
-    last_seen: Duration,
-}
-
-impl From<Waiter> for Held {
-    fn from(Waiter { image, last_seen, .. }: Waiter) -> Self {
-        Self { image, last_seen }
-    }
 }
 
 impl Queue {
@@ -183,10 +171,10 @@ impl Queue {
             if !allowed && self.policy.on_exhausted == OnExhausted::Wait && !hopeless {
                 return;
             }
-            let Some(waiter) = self.waiting.remove(permit) else { return };
+            let Some(pull) = self.waiting.remove(permit) else { return };
             if allowed {
                 self.counts.granted_total += 1;
-                self.granted.insert(permit, waiter.into());
+                self.granted.insert(permit, pull);
                 effects.push(Effect::Grant { permit });
             } else {
                 self.refuse(permit, QPS_EXCEEDED.to_owned(), effects);
@@ -197,8 +185,8 @@ impl Queue {
     /// The first waiting pull whose image nobody pulls now, otherwise the first. So an image that is requested again and again does not
     /// hold back the others.
     fn next_turn(&self) -> Option<PermitId> {
-        let nobody_pulls = |waiter: &&Waiter| self.granted.values().all(|held| held.image != waiter.image);
-        self.waiting.iter().find(nobody_pulls).or_else(|| self.waiting.iter().next()).map(|waiter| waiter.permit)
+        let nobody_pulls = |pull: &&Pull| self.granted.values().all(|held| held.image != pull.image);
+        self.waiting.iter().find(nobody_pulls).or_else(|| self.waiting.iter().next()).map(|pull| pull.permit)
     }
 
     fn slot_is_free(&self) -> bool {

@@ -9,15 +9,15 @@ use contract::PermitId;
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     last_number: u64,
-    by_number: BTreeMap<u64, Waiter>,
+    by_number: BTreeMap<u64, Pull>,
     numbers: BTreeMap<PermitId, u64>,
     /// Ordered by the time when each was requested last.
     by_last_seen: BTreeSet<(Duration, PermitId)>,
 }
 
-/// A waiting pull.
-#[derive(Clone, Debug)]
-pub(super) struct Waiter {
+/// A pull, and when it was requested last.
+#[derive(Debug)]
+pub(super) struct Pull {
     pub(super) permit: PermitId,
     pub(super) image: String,
     pub(super) last_seen: Duration,
@@ -41,7 +41,7 @@ impl Waiters {
         self.last_number += 1;
         self.numbers.insert(permit, self.last_number);
         self.by_last_seen.insert((now, permit));
-        self.by_number.insert(self.last_number, Waiter { permit, image, last_seen: now });
+        self.by_number.insert(self.last_number, Pull { permit, image, last_seen: now });
     }
 
     /// Repeats the request of a waiting pull, which keeps its place; false if it does not wait.
@@ -53,14 +53,14 @@ impl Waiters {
         true
     }
 
-    pub(super) fn remove(&mut self, permit: PermitId) -> Option<Waiter> {
+    pub(super) fn remove(&mut self, permit: PermitId) -> Option<Pull> {
         let waiter = self.by_number.remove(&self.numbers.remove(&permit)?)?;
         self.by_last_seen.remove(&(waiter.last_seen, permit));
         Some(waiter)
     }
 
     /// All waiting pulls, in order of arrival.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pull> {
         self.by_number.values()
     }
 

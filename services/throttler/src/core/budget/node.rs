@@ -170,12 +170,12 @@ impl Budgets {
 
     fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
         let owner = self.owners.get(&permit).cloned().unwrap_or(owner);
-        if !self.clients.contains_key(&owner) && !self.make_room() {
-            let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
-            return effects.push(Effect::Refused { permit, text });
-        }
         let since = self.bus_lost.unwrap_or(now);
         if !self.clients.contains_key(&owner) {
+            if !self.make_room() {
+                let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
+                return effects.push(Effect::Refused { permit, text });
+            }
             let membership = Membership {
                 owner: owner.clone(),
                 node: self.node.clone(),
