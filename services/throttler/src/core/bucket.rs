@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Starts full. Time is monotonic; if it goes backwards, no tokens are added.
 #[derive(Clone, Debug)]
-pub struct TokenBucket {
+pub(super) struct TokenBucket {
     per_second: f64,
     burst: u32,
     tokens: f64,
@@ -13,13 +13,12 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     /// A full bucket. `per_second` tokens are added each second, up to `burst`.
-    #[must_use]
-    pub fn full(per_second: f64, burst: u32) -> Self {
+    pub(super) fn full(per_second: f64, burst: u32) -> Self {
         Self { per_second, burst, tokens: f64::from(burst), last: Duration::ZERO }
     }
 
     /// Takes one token if there is one. A refusal costs nothing.
-    pub fn take(&mut self, now: Duration) -> bool {
+    pub(super) fn take(&mut self, now: Duration) -> bool {
         let tokens = self.tokens_at(now) - 1.0;
         if self.burst == 0 || tokens < 0.0 {
             return false;
@@ -30,8 +29,7 @@ impl TokenBucket {
     }
 
     /// How long until a token is available; none if there never will be one.
-    #[must_use]
-    pub fn ready_in(&self, now: Duration) -> Option<Duration> {
+    pub(super) fn ready_in(&self, now: Duration) -> Option<Duration> {
         if self.burst == 0 {
             return None;
         }

@@ -5,5 +5,4 @@ pub mod budget;
 mod queue;
 mod waiters;
 
-pub use bucket::TokenBucket;
 pub use queue::{Effect, Input, OnExhausted, Queue, ThrottlePolicy};

@@ -59,7 +59,7 @@ const USED: f64 = 0.5;
 
 /// Finds the rate of one budget.
 #[derive(Clone, Debug)]
-pub struct AdaptiveRate {
+pub(super) struct AdaptiveRate {
     cap: f64,
     rate: f64,
     phase: Phase,
@@ -143,8 +143,7 @@ impl Step {
 
 impl AdaptiveRate {
     /// `cap`: above 0, in pulls a second.
-    #[must_use]
-    pub fn new(now: Duration, cap: f64) -> Self {
+    pub(super) fn new(now: Duration, cap: f64) -> Self {
         Self {
             cap,
             rate: start(cap),
@@ -161,7 +160,7 @@ impl AdaptiveRate {
     }
 
     /// Sets another cap, above 0. The search begins anew from the present rate, raised to the first rate of the new cap if it is lower.
-    pub fn set_cap(&mut self, now: Duration, cap: f64) {
+    pub(super) fn set_cap(&mut self, now: Duration, cap: f64) {
         let rate = self.rate;
         self.cap = cap;
         self.begin_anew(now);
@@ -169,19 +168,17 @@ impl AdaptiveRate {
     }
 
     /// The rate in force, in pulls a second.
-    #[must_use]
-    pub fn in_force(&self) -> f64 {
+    pub(super) fn in_force(&self) -> f64 {
         self.rate
     }
 
     /// Whether the registry is known or assumed to sustain less than the cap.
-    #[must_use]
-    pub fn is_found(&self) -> bool {
+    pub(super) fn is_found(&self) -> bool {
         self.rate < self.cap && matches!(self.phase, Phase::Judging(_) | Phase::Growing { .. })
     }
 
     /// A pull was granted.
-    pub fn granted(&mut self, now: Duration) {
+    pub(super) fn granted(&mut self, now: Duration) {
         if self.granted_last.is_some_and(|last| now > last + IDLE) {
             self.begin_anew(now);
         }
@@ -191,7 +188,7 @@ impl AdaptiveRate {
 
     /// The end of a pull of `node`, granted at `granted` if that is known. `served`: the registry gave what was asked for, or answered that
     /// there is no such thing; otherwise it refused because of its load (429, 5xx), or did not answer.
-    pub fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
+    pub(super) fn answered(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, served: bool) {
         let failed = !served;
         if failed {
             self.failing_since.get_or_insert(now);
@@ -235,7 +232,7 @@ impl AdaptiveRate {
     }
 
     /// Time has passed.
-    pub fn pass(&mut self, now: Duration) {
+    pub(super) fn pass(&mut self, now: Duration) {
         match self.phase {
             Phase::Judging(judgement) => self.judge(now, judgement),
             Phase::Doubling { served } => drop(self.step_up(now, DOUBLES_EVERY, 2.0, |step| served && step.is_clean())),

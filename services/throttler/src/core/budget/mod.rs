@@ -6,7 +6,7 @@
 //!
 //! Guarantees among nodes that reach a leader, even if messages are lost, late or doubled, and nodes are cut off or dead:
 //! - permits in use never exceed `at_once`, except for pulls that continue after their permit has expired (counted);
-//! - no sliding second sees more grants than `per_second`, nor more than the registry turns out to sustain ([`AdaptiveRate`]). The delay
+//! - no sliding second sees more grants than `per_second`, nor more than the registry turns out to sustain (`adaptive_rate`). The delay
 //!   from grant to begin differs by at most 80 ms between pulls, except on nodes that are slow to reach: because of them, twice as many
 //!   pulls may begin in a second;
 //! - no more pulls are granted than the registry has stated to be left, outstanding permits included.
@@ -38,19 +38,17 @@ use std::time::Duration;
 
 use contract::policy::Caps;
 
-pub use adaptive_rate::AdaptiveRate;
 pub use claim::BudgetWait;
 pub use leader::Term;
 pub use node::Budgets;
 pub use planted_bug::PlantedBug;
 pub use rate::{Rate, RateCause};
-pub use rate_limiter::RateLimiter;
 pub use step::{BudgetReply, BudgetRequest, Effect, Input};
 
 /// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);
 /// After this many missing answers in a row, the leader counts as lost.
-pub const MISSES_TO_LOSE_LEADER: u32 = 3;
+const MISSES_TO_LOSE_LEADER: u32 = 3;
 
 /// The longest that a quota's window is taken to last, by a leader and by a node that remembers it for the next leader.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);

@@ -11,7 +11,7 @@ const CATCH_UP: Duration = Duration::from_millis(30);
 
 /// Allows at most `per_second` grants in any sliding second, one at a time.
 #[derive(Clone, Debug)]
-pub struct RateLimiter {
+pub(super) struct RateLimiter {
     /// The time between two grants; zero for no limit.
     spacing: Duration,
     next: Duration,
@@ -19,21 +19,20 @@ pub struct RateLimiter {
 
 impl RateLimiter {
     /// `per_second`: 0 for no limit.
-    #[must_use]
-    pub fn new(per_second: f64) -> Self {
+    pub(super) fn new(per_second: f64) -> Self {
         let mut rate_limiter = Self { spacing: Duration::ZERO, next: Duration::ZERO };
         rate_limiter.set(per_second);
         rate_limiter
     }
 
     /// Changes the rate. The next grant is due when it was before.
-    pub fn set(&mut self, per_second: f64) {
+    pub(super) fn set(&mut self, per_second: f64) {
         let per_second = if per_second > 0.0 { (per_second * SHARE_USED).clamp(0.001, 1_000_000.0) } else { 0.0 };
         self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / per_second) } else { Duration::ZERO };
     }
 
     /// Changes the rate as if it had been this one since the last grant.
-    pub fn set_since_last_grant(&mut self, per_second: f64) {
+    pub(super) fn set_since_last_grant(&mut self, per_second: f64) {
         let before = self.spacing;
         self.set(per_second);
         if !self.next.is_zero() {
@@ -42,13 +41,13 @@ impl RateLimiter {
     }
 
     /// Changes the cap: the next grant is at most one spacing of it away.
-    pub fn begin_anew(&mut self, now: Duration, per_second: f64) {
+    pub(super) fn begin_anew(&mut self, now: Duration, per_second: f64) {
         self.set(per_second);
         self.next = self.next.min(now + self.spacing);
     }
 
     /// Takes the next grant, if it is due.
-    pub fn take(&mut self, now: Duration) -> bool {
+    pub(super) fn take(&mut self, now: Duration) -> bool {
         if self.spacing.is_zero() {
             return true;
         }
@@ -60,8 +59,7 @@ impl RateLimiter {
     }
 
     /// How long until a grant is due after `before` others.
-    #[must_use]
-    pub fn ready_in(&self, now: Duration, before: u64) -> Duration {
+    pub(super) fn ready_in(&self, now: Duration, before: u64) -> Duration {
         let count = u32::try_from(before).unwrap_or(u32::MAX);
         self.next.saturating_sub(now).saturating_add(self.spacing.saturating_mul(count))
     }
