@@ -13,6 +13,8 @@
 //! One node's failures never change the rate: a cut needs three failing nodes, or all nodes that ask. A node that failed several times in a
 //! row while others were served may itself be the cause, so its further failures cause no cut: a rack without a network slows no other
 //! node.
+//!
+//! Where the constants come from: `config/decisions/0016-adaptive-rate.md`.
 
 mod cuts;
 mod failures;

@@ -31,17 +31,6 @@ impl Place {
     }
 }
 
-/// Why no further request may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Full {
-    /// All places are taken.
-    #[error("{WAITING_MAX} pulls wait already")]
-    Queue,
-    /// All places of this node are taken.
-    #[error("{WAITING_MAX_OF_NODE} pulls of this node wait already")]
-    Node,
-}
-
 /// A waiting request.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
@@ -102,7 +91,7 @@ impl FairQueue {
     ///
     /// # Errors
     /// Too many wait.
-    pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> Result<(), Full> {
+    pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> Result<(), String> {
         if let Some(waiter) = self.places.get(&permit).and_then(|place| self.waiters.get_mut(place)) {
             self.by_last_seen.remove(&(waiter.last_seen, permit));
             waiter.last_seen = now;
@@ -110,10 +99,10 @@ impl FairQueue {
             return Ok(());
         }
         if self.of_nodes.get(node).is_some_and(|places| *places >= WAITING_MAX_OF_NODE as u64) {
-            return Err(Full::Node);
+            return Err(format!("{WAITING_MAX_OF_NODE} pulls of this node wait already"));
         }
         if self.waiters.len() >= WAITING_MAX {
-            return Err(Full::Queue);
+            return Err(format!("{WAITING_MAX} pulls wait already"));
         }
         let round = self.last_rounds.get(node).map_or(self.round, |last| self.round.max(last + 1));
         self.last_rounds.insert(node.clone(), round);

@@ -172,8 +172,8 @@ impl Leader {
                 }
             }
         }
-        if let Err(full) = self.queue.join(now, &ask.node, ask.permit) {
-            let text = format!("{full} for the fleet's budget of {}: try again later", self.owner);
+        if let Err(reason) = self.queue.join(now, &ask.node, ask.permit) {
+            let text = format!("{reason} for the fleet's budget of {}: try again later", self.owner);
             return BudgetAnswer::Refused { epoch, text };
         }
         self.admit(now);

@@ -27,8 +27,8 @@ impl RateLimiter {
 
     /// Changes the rate. The next grant is due when it was before.
     pub(super) fn set(&mut self, per_second: f64) {
-        let per_second = if per_second > 0.0 { (per_second * SHARE_USED).clamp(0.001, 1_000_000.0) } else { 0.0 };
-        self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / per_second) } else { Duration::ZERO };
+        let used = (per_second * SHARE_USED).clamp(0.001, 1_000_000.0);
+        self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / used) } else { Duration::ZERO };
     }
 
     /// Changes the rate as if it had been this one since the last grant.
