@@ -89,7 +89,6 @@ impl Leases {
         self.found.get_or_init(look).await.as_deref()
     }
 
-    /// Sets the version in which leases are written.
     pub(crate) fn write_in(&self, version: u32) {
         self.store.write_in(version);
     }

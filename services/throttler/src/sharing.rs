@@ -42,7 +42,6 @@ pub struct FleetParts {
     pub planted_bug: Option<PlantedBug>,
 }
 
-/// The state of a throttler in a fleet.
 pub(crate) struct Sharing {
     pub(crate) core: Budgets,
     bus: BusRef,
@@ -84,12 +83,10 @@ impl Sharing {
         }
     }
 
-    /// The changes of the bus's health.
     pub(crate) fn health(&self) -> bus::HealthChanges {
         self.bus.health_changes()
     }
 
-    /// Creates the follower of the fleet policy.
     pub(crate) fn follower(&mut self) -> PolicyFollower {
         PolicyFollower::new(Arc::clone(&self.bus), self.fleet.clone(), Random::seeded(self.random.word()))
     }
@@ -139,7 +136,6 @@ impl Throttler {
         answer
     }
 
-    /// A change of the bus's health.
     pub(crate) fn bus_changed(&mut self, health: &BusHealth, context: &mut Context<Self>) {
         let was_there = self.sharing.as_ref().is_some_and(|sharing| sharing.was_connected);
         match health {

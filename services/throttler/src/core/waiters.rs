@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use contract::PermitId;
 
-/// The waiting pulls.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     last_number: u64,

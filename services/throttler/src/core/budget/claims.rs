@@ -8,7 +8,6 @@ use contract::PermitId;
 use super::COUNTED_ANEW;
 use super::claim::{Claim, Stage};
 
-/// All claims of a node.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     all: BTreeMap<PermitId, Claim>,
@@ -24,7 +23,6 @@ pub(super) struct Claims {
     unsent: BTreeSet<PermitId>,
     /// Ordered by the time when each was requested last on this node.
     wanted: BTreeSet<(Duration, PermitId)>,
-    /// How many claims were looked at.
     #[cfg(test)]
     looked_at: std::cell::Cell<usize>,
 }
@@ -57,7 +55,6 @@ impl Claims {
         Some(claim)
     }
 
-    /// Changes a claim, if it is there.
     pub(super) fn change<T>(&mut self, permit: PermitId, change: impl FnOnce(&mut Claim) -> T) -> Option<T> {
         let mut claim = self.remove(permit)?;
         let result = change(&mut claim);
@@ -65,7 +62,6 @@ impl Claims {
         Some(result)
     }
 
-    /// Changes a claim, if it waits for the fleet.
     pub(super) fn change_waiting<T>(&mut self, permit: PermitId, change: impl FnOnce(&mut Claim) -> T) -> Option<T> {
         self.get(permit).filter(|claim| claim.stage == Stage::Waiting)?;
         self.change(permit, change)

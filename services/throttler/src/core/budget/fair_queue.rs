@@ -31,7 +31,6 @@ impl Place {
     }
 }
 
-/// A waiting request.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) node: NodeName,
@@ -88,9 +87,6 @@ impl FairQueue {
     }
 
     /// Adds a request, or repeats it: then it keeps its place.
-    ///
-    /// # Errors
-    /// Too many wait.
     pub(super) fn join(&mut self, now: Duration, node: &NodeName, permit: PermitId) -> Result<(), String> {
         if let Some(waiter) = self.places.get(&permit).and_then(|place| self.waiters.get_mut(place)) {
             self.by_last_seen.remove(&(waiter.last_seen, permit));

@@ -56,7 +56,6 @@ pub struct Term {
     pub until: Duration,
 }
 
-/// The leader of one budget.
 #[derive(Debug)]
 pub(super) struct Leader {
     owner: String,
@@ -252,7 +251,6 @@ impl Leader {
         self.admit(now);
     }
 
-    /// Applies the passing of time.
     pub(super) fn tick(&mut self, now: Duration) {
         self.looked = None;
         self.settle(now);

@@ -38,7 +38,6 @@ pub(super) struct Permit {
     inherited: bool,
 }
 
-/// All permits that are out.
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     permits: BTreeMap<PermitId, Permit>,
@@ -153,7 +152,6 @@ impl Permits {
         self.held.get(node).copied().unwrap_or_default()
     }
 
-    /// Nodes that hold at least this many permits.
     pub(super) fn nodes_holding(&self, least: u64) -> impl Iterator<Item = &NodeName> {
         self.held.iter().filter(move |(_, held)| **held >= least).map(|(node, _)| node)
     }

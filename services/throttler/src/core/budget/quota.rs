@@ -118,7 +118,6 @@ impl Quota {
         self.distrusted.retain(|_, until| now < *until);
     }
 
-    /// A node has called this leader.
     pub(super) fn node_called(&mut self, now: Duration, node: &NodeName) {
         if self.callers.len() < 2 && self.callers.iter().all(|(known, _)| known != node) {
             self.callers.push((node.clone(), now));

@@ -9,7 +9,6 @@ use super::quota::{stated_length, window_key};
 /// The most windows that are remembered; real registries state one or two. For one more, the oldest is forgotten.
 const WINDOWS_MAX: usize = 8;
 
-/// The limits of one owner.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     none_stated: bool,

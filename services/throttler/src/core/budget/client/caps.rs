@@ -10,7 +10,6 @@ use super::super::{BudgetPolicy, Effect};
 use super::BudgetClient;
 
 impl BudgetClient {
-    /// Sets the caps in force.
     pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Effect> {
         self.membership.policy = policy;
         self.set_caps_in_force(now, policy.caps());

@@ -4,7 +4,6 @@ use super::{Budgets, OWNERS_MAX};
 use crate::core::budget::planted_bug::PlantedBug;
 
 impl Budgets {
-    /// Checks what must hold after each step.
     pub(super) fn assert_invariants(&self) {
         if !cfg!(debug_assertions) {
             return;
