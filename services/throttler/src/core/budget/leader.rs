@@ -177,7 +177,6 @@ impl Leader {
         }
         self.admit(now);
         if self.permits.contains(ask.permit) {
-            self.turns.retain(|(_, turn)| turn.permit != ask.permit);
             return self.claimed(now, ask);
         }
         let ahead = self.queue.ahead_of(ask.permit).unwrap_or_default();
@@ -305,6 +304,8 @@ impl Leader {
     }
 
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
+        // The answer says it.
+        self.turns.retain(|(_, turn)| turn.permit != ask.permit);
         let epoch = self.term.epoch;
         match self.permits.get(ask.permit) {
             Some(permit) if permit.node == ask.node => {

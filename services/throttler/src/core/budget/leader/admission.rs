@@ -25,16 +25,16 @@ impl Leader {
         self.admit_late(now);
         while !self.queue.is_empty() && !self.is_full() {
             let excluded = match self.quota.allows(now, self.out()) {
-                Allowance::Yes if self.may_pull_itself(now) => None,
-                Allowance::Yes => Some(BTreeSet::from([self.node.clone()])),
-                Allowance::Except(nodes) => Some(nodes),
+                Allowance::Yes if self.may_pull_itself(now) => BTreeSet::new(),
+                Allowance::Yes => BTreeSet::from([self.node.clone()]),
+                Allowance::Except(nodes) => nodes,
                 Allowance::No(_) => return,
             };
             let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
-            if !self.others_wait(excluded.as_ref()) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
+            if !self.others_wait(&excluded) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
                 return;
             }
-            let Some((place, waiter)) = self.queue.next(excluded.as_ref()) else { return };
+            let Some((place, waiter)) = self.queue.next(&excluded) else { return };
             let (node, id) = (waiter.node.clone(), waiter.permit);
             self.own_pull_announced &= node != self.node;
             self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
@@ -56,30 +56,24 @@ impl Leader {
     }
 
     /// Passes over nodes that hold as many permits as one node may.
-    pub(super) fn pass_over_full_nodes(&self, excluded: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+    pub(super) fn pass_over_full_nodes(&self, mut excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let most = self.most_of_one();
-        if self.permits.len() < most {
-            return excluded;
+        if self.permits.len() >= most {
+            excluded.extend(self.permits.nodes_holding(most).cloned());
         }
-        let mut full = self.permits.nodes_holding(most).cloned().peekable();
-        if full.peek().is_none() {
-            return excluded;
-        }
-        let mut nodes = excluded.unwrap_or_default();
-        nodes.extend(full);
-        Some(nodes)
+        excluded
     }
 
     /// Passes over nodes with a quarter of the slots while others wait, because their pulls may wait for slots of their own.
-    pub(super) fn pass_over_large_holders(&self, excluded: Option<BTreeSet<NodeName>>) -> Option<BTreeSet<NodeName>> {
+    pub(super) fn pass_over_large_holders(&self, excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let Some(slots) = self.slots() else { return excluded };
-        let mut nodes = excluded.clone().unwrap_or_default();
+        let mut nodes = excluded.clone();
         nodes.extend(self.permits.nodes_holding(quarter(slots)).cloned());
-        if self.others_wait(Some(&nodes)) { Some(nodes) } else { excluded }
+        if self.others_wait(&nodes) { nodes } else { excluded }
     }
 
-    pub(super) fn others_wait(&self, nodes: Option<&BTreeSet<NodeName>>) -> bool {
-        nodes.is_none_or(|nodes| self.queue.waiters().any(|waiter| !nodes.contains(&waiter.node)))
+    pub(super) fn others_wait(&self, nodes: &BTreeSet<NodeName>) -> bool {
+        self.queue.waiters().any(|waiter| !nodes.contains(&waiter.node))
     }
 
     pub(super) fn slots(&self) -> Option<u64> {

@@ -24,7 +24,6 @@ impl Leader {
         self.late.insert(ask.permit);
         self.admit(now);
         if !self.late.contains(&ask.permit) {
-            self.turns.retain(|(_, turn)| turn.permit != ask.permit);
             return self.claimed(now, ask);
         }
         let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
