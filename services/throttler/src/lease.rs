@@ -1,11 +1,11 @@
 //! The lease of a budget leader, in the fleet's bucket of leaders.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::bucket_spec;
-use bus::{BucketStatus, BusError, BusRef, KeyValue, KeyValueError};
+use bus::{BucketStatus, BusError, BusRef, KeyValueError};
 use clock::{Clock, RoundTrips};
 use contract::know::SharedBucket;
 use contract::subject::Fleet;
@@ -175,8 +175,12 @@ impl Leases {
         let (status, past, replaced) =
             self.in_time(async { futures::try_join!(bucket.status(), bucket.get(&keys.past), bucket.get(REPLACES_ANOTHER)) }).await?;
         let lost_for = self.lost_for(&status).await;
-        if replaced.is_none() && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST) {
-            self.mark_replaced(&bucket).await;
+        // Recorded for nodes that have just started; one node that does so is enough.
+        if replaced.is_none()
+            && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST)
+            && let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LOST_PERMITS_LAST)).await
+        {
+            tracing::debug!(%error, "the loss of the bucket of leaders was not recorded: another node may have recorded it");
         }
         if lost_for.is_some_and(|age| age < DEADLINES.leader_lease) {
             return Ok(Campaign::Undecided);
@@ -217,13 +221,6 @@ impl Leases {
         // The record that there is a leader is written again.
         locked(&self.remembered).remove(owner);
         Campaign::Elected(Term { epoch, first, until: asked + DEADLINES.leader_lease })
-    }
-
-    /// Records for nodes that have just started that the bucket replaces another. One node that does so is enough.
-    async fn mark_replaced(&self, bucket: &Arc<dyn KeyValue>) {
-        if let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LOST_PERMITS_LAST)).await {
-            tracing::debug!(%error, "the loss of the bucket of leaders was not recorded: another node may have recorded it");
-        }
     }
 
     /// The longest time since the bucket that this node knew was lost; none if this node knows of no bucket before the present one.

@@ -1,5 +1,7 @@
 //! Which throttler takes the lease of a budget, and what the next leader has to learn.
 
+use std::sync::Arc;
+
 use bus::memory::MemoryBus;
 use contract::know::{StoredLease, encode};
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::RoundTrips;
-use contract::messages::throttler::{KnownLimits, RegistryLimit};
+use contract::messages::throttler::RegistryLimit;
 use contract::policy::Caps;
 use contract::{DEADLINES, NodeName, PermitId};
 
@@ -35,7 +35,7 @@ const CAMPAIGN_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct BudgetClient {
     pub(super) membership: Membership,
     /// The fleet's caps in force, as the leader stated them last; before that, as this node's settings and the fleet policy say.
-    in_force: Caps,
+    pub(super) in_force: Caps,
     pub(super) leader: Option<(NodeName, u64)>,
     /// The highest epoch of a leader, and when that leader answered last.
     fence: (u64, Duration),
@@ -49,7 +49,7 @@ pub(super) struct BudgetClient {
     round_trips: RoundTrips,
     claims: Claims,
     returns: BTreeMap<PermitId, Return>,
-    remembered: Remembered,
+    pub(super) remembered: Remembered,
     /// The epoch of the leader that `remembered` was sent to.
     informed_epoch: u64,
     /// Until then the node sends any leader what it knows of a quota, even without claims.
@@ -215,14 +215,11 @@ impl BudgetClient {
 
     /// The leader has called this request: ask now.
     pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Effect> {
-        match self.claims.get(permit).map(|claim| claim.stage) {
-            Some(Stage::Waiting) => drop(self.claims.change(permit, |claim| (claim.ask_at, claim.asked) = (now, None))),
-            Some(_) => {}
+        if self.claims.contains(permit) {
+            self.claims.change_waiting(permit, |claim| (claim.ask_at, claim.asked) = (now, None));
+        } else if self.returns.len() < RETURNS_MAX {
             // The permit is not wanted any more. The return is sent to the leader again, because the first message was lost.
-            None if self.returns.len() < RETURNS_MAX => {
-                self.returns.entry(permit).or_insert(Return::new(now, false, None));
-            }
-            None => {}
+            self.returns.entry(permit).or_insert(Return::new(now, false, None));
         }
         self.tick(now)
     }
@@ -304,15 +301,6 @@ impl BudgetClient {
 
     pub(super) fn waiting(&self) -> u64 {
         self.claims.waiting_count() as u64
-    }
-
-    /// Remembers the limits that this node knew as a leader.
-    pub(super) fn remember(&mut self, now: Duration, known: &KnownLimits) {
-        self.remembered.learn(now, known);
-    }
-
-    pub(super) fn known(&self, now: Duration) -> KnownLimits {
-        self.remembered.known(now)
     }
 
     /// Delays the request for a lease, so that 1,000 nodes do not ask at once: the first one takes it and the others learn that.

@@ -50,7 +50,7 @@ impl BudgetClient {
 
     /// What the node knows of the quota; nothing if it has sent that to the leader of this epoch.
     fn news_for(&self, now: Duration, epoch: u64) -> KnownLimits {
-        if self.informed_epoch == epoch { KnownLimits::default() } else { self.known(now) }
+        if self.informed_epoch == epoch { KnownLimits::default() } else { self.remembered.known(now) }
     }
 
     fn held(&self) -> Vec<PermitId> {

@@ -25,11 +25,6 @@ impl BudgetClient {
         }
     }
 
-    /// The fleet's caps, as far as this node knows.
-    pub(in crate::core::budget) fn caps_in_force(&self) -> Caps {
-        self.in_force
-    }
-
     /// The node's own caps where they are lower than the fleet's.
     pub(in crate::core::budget) fn own_caps(&self) -> Caps {
         lower_than(self.membership.policy.own, self.in_force)

@@ -22,8 +22,8 @@ impl Budgets {
 
     fn state(&self, now: Duration, owner: &str, client: &BudgetClient) -> BudgetState {
         let lead = self.leads.get(owner);
-        let (fleet_caps, in_force, own) = (self.policies.fleet_caps_of(owner), client.caps_in_force(), client.own_caps());
-        let in_force = lead.map_or(in_force, |lead| lead.core.caps());
+        let (fleet_caps, own) = (self.policies.fleet_caps_of(owner), client.own_caps());
+        let in_force = lead.map_or(client.in_force, |lead| lead.core.caps());
         let per_second = in_force.pulls_per_second.unwrap_or_default();
         BudgetState {
             owner: owner.to_owned(),
@@ -43,7 +43,7 @@ impl Budgets {
             in_flight: lead.map_or(client.in_flight(), |lead| lead.core.in_flight()),
             waiting: lead.map_or_else(Vec::new, |lead| lead.core.waiters(now, WAITERS_LISTED)),
             waiting_count: lead.map_or(client.waiting(), |lead| lead.core.waiting()),
-            known: lead.map_or_else(|| client.known(now), |lead| lead.core.known(now)),
+            known: lead.map_or_else(|| client.remembered.known(now), |lead| lead.core.known(now)),
             alone: client.is_alone(now) && !client.is_idle(),
             alone_total: client.alone_total,
             overrun_total: client.overrun_total,
