@@ -202,17 +202,16 @@ impl AdaptiveRate {
             self.failing.remove(node);
             self.served_last = Some(now);
         }
+        self.served.add(now, u32::from(!failed));
         if let Phase::Judging(Judgement { since, .. }) = self.phase
             && granted.is_some_and(|granted| granted < since + SETTLES)
         {
-            self.served.add(now, u32::from(!failed));
             return;
         }
         if !fails_alone {
             self.recent.push_back(Recent { at: now, node: node.clone(), failed });
             self.forget_old(now);
         }
-        self.served.add(now, u32::from(!failed));
         self.step.answered += 1;
         self.step.failed += u32::from(failed);
         match &mut self.phase {

@@ -71,12 +71,6 @@ pub(super) struct Return {
     pub(super) asked: Option<Duration>,
 }
 
-impl Return {
-    pub(super) fn new(now: Duration, used: bool, limits: Option<Vec<RegistryLimit>>) -> Self {
-        Self { used, limits, served: None, since: now, ask_at: now, asked: None }
-    }
-}
-
 /// How long a request has to wait, as far as is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetWait {

@@ -217,9 +217,9 @@ impl BudgetClient {
     pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Effect> {
         if self.claims.contains(permit) {
             self.claims.change_waiting(permit, |claim| (claim.ask_at, claim.asked) = (now, None));
-        } else if self.returns.len() < RETURNS_MAX {
+        } else if !self.returns.contains_key(&permit) {
             // The permit is not wanted any more. The return is sent to the leader again, because the first message was lost.
-            self.returns.entry(permit).or_insert(Return::new(now, false, None));
+            self.give_back(now, permit, false, None, None);
         }
         self.tick(now)
     }

@@ -29,10 +29,22 @@ impl BudgetClient {
         if claim.stage != Stage::Waiting {
             self.check_that_leader_knows_quota(now);
         }
-        if self.returns.len() < RETURNS_MAX {
-            self.returns.insert(permit, Return { served, ..Return::new(now, claim.stage != Stage::Waiting, unsent) });
-        }
+        self.give_back(now, permit, claim.stage != Stage::Waiting, unsent, served);
         self.tick(now)
+    }
+
+    /// Has the leader informed that a permit is not needed any more.
+    pub(super) fn give_back(
+        &mut self,
+        now: Duration,
+        permit: PermitId,
+        used: bool,
+        limits: Option<Vec<RegistryLimit>>,
+        served: Option<bool>,
+    ) {
+        if self.returns.len() < RETURNS_MAX {
+            self.returns.insert(permit, Return { used, limits, served, since: now, ask_at: now, asked: None });
+        }
     }
 
     /// Keeps a node that knows a quota in contact with the leader for a while. If the leader dies, no other node may know of this node's

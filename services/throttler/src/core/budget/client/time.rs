@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use contract::{DEADLINES, PermitId};
 
-use super::super::claim::{Return, Stage};
+use super::super::claim::Stage;
 use super::super::{Alone, Effect, MISSES_TO_LOSE_LEADER};
-use super::{BudgetClient, RETURNS_MAX};
+use super::BudgetClient;
 
 /// A return that no leader accepted is repeated for this long. By then the permit has expired.
 const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
@@ -41,9 +41,7 @@ impl BudgetClient {
         for permit in dead {
             let Some(claim) = self.claims.remove(permit) else { continue };
             wanted.push(Effect::Lapsed { permit });
-            if self.returns.len() < RETURNS_MAX {
-                self.returns.insert(permit, Return::new(now, claim.stage != Stage::Waiting, claim.limits));
-            }
+            self.give_back(now, permit, claim.stage != Stage::Waiting, claim.limits, None);
         }
         self.check_leader_until = self.check_leader_until.filter(|until| now < *until);
         self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);

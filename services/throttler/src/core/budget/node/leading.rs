@@ -32,14 +32,14 @@ impl Budgets {
     pub(super) fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
         let answer = Answer::Held { epoch: term.epoch };
         let asked = term.until.saturating_sub(DEADLINES.leader_lease);
-        let is_won = |effect: &lease::Effect| *effect == lease::Effect::Won { epoch: term.epoch };
         let is_held = self.leases.get(&owner).is_some_and(|lease| lease.until().is_some());
         if self.clients.contains_key(&owner) && !is_held {
             // A node that is a client of the budget leads, even if it has learned of another leader meanwhile. Its request counts from when
             // it was sent.
             drop(self.lease(asked.min(now), &owner, lease::Input::Acquire, &mut Vec::new()));
         }
-        let is_new = self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).iter().any(is_won);
+        let is_new =
+            self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).contains(&lease::Effect::Won { epoch: term.epoch });
         let holds = self.leases.get(&owner).is_some_and(|lease| lease.epoch(now) == Some(term.epoch));
         let Some((_, client)) = self.clients.get(&owner).filter(|_| is_new && holds) else {
             // A repeated message must not make the leader forget what nodes report only once, and a lease that came too late is over.
