@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use contract::messages::throttler::RegistryLimit;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
+    #[default]
     Waiting,
-    Held { until: Duration },
+    Held {
+        until: Duration,
+    },
     Alone,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Claim {
     pub(super) stage: Stage,
     /// In order of arrival.
@@ -34,19 +37,7 @@ pub(super) struct Claim {
 impl Claim {
     /// A claim that waits from now on.
     pub(super) fn new(number: u64, now: Duration) -> Self {
-        Self {
-            stage: Stage::Waiting,
-            number,
-            wanted: now,
-            ask_at: now,
-            asked: None,
-            ahead: 0,
-            turn_at: None,
-            limits: None,
-            limits_sent: false,
-            overran: false,
-            late: 0,
-        }
+        Self { number, wanted: now, ask_at: now, ..Self::default() }
     }
 
     /// Whether it waits and the leader has stated when its turn is.

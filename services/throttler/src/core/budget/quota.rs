@@ -32,9 +32,10 @@ pub(super) enum Allowance {
     No(Option<Duration>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stated {
     /// No answer is known yet.
+    #[default]
     Unknown,
     /// The registry states no limits.
     NoLimits,
@@ -73,7 +74,7 @@ pub(super) struct Out {
 }
 
 /// The quotas of one owner.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Quota {
     stated: Stated,
     windows: BTreeMap<WindowKey, Window>,
@@ -92,17 +93,7 @@ pub(super) struct Quota {
 
 impl Quota {
     pub(super) fn new(planted_bug: Option<PlantedBug>) -> Self {
-        Self {
-            stated: Stated::Unknown,
-            windows: BTreeMap::new(),
-            sources: BTreeMap::new(),
-            unsettled: BTreeMap::new(),
-            first_hand: false,
-            callers: Vec::new(),
-            silent: 0,
-            distrusted: BTreeMap::new(),
-            planted_bug,
-        }
+        Self { planted_bug, ..Self::default() }
     }
 
     /// Forgets windows that are over. The next pull shows the state of the new one.
