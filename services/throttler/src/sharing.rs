@@ -138,25 +138,19 @@ impl Throttler {
 
     pub(crate) fn bus_changed(&mut self, health: &BusHealth, context: &mut Context<Self>) {
         let was_there = self.sharing.as_ref().is_some_and(|sharing| sharing.was_connected);
-        match health {
-            BusHealth::Connected => {}
+        let input = match health {
+            BusHealth::Connected => Input::BusBack,
             // A bus that was there is mostly lost for the seconds in which a server restarts or its cluster elects a leader.
-            BusHealth::Disconnected { .. } | BusHealth::Degraded { transient: true, .. } if was_there => {
-                self.share(Input::BusLost, context);
-                return;
-            }
-            BusHealth::Disconnected { .. } | BusHealth::Degraded { .. } => {
-                self.share(Input::BusUnusable, context);
-                return;
-            }
-        }
-        if let Some(sharing) = &mut self.sharing {
+            BusHealth::Disconnected { .. } | BusHealth::Degraded { transient: true, .. } if was_there => Input::BusLost,
+            BusHealth::Disconnected { .. } | BusHealth::Degraded { .. } => Input::BusUnusable,
+        };
+        if let (BusHealth::Connected, Some(sharing)) = (health, &mut self.sharing) {
             sharing.was_connected = true;
             let leases = Arc::clone(&sharing.leases);
             let found = async move { leases.found().await.is_some() };
             context.spawn(wrap_future(found).map(|_, _: &mut Self, _| ()));
         }
-        self.share(Input::BusBack, context);
+        self.share(input, context);
     }
 
     fn carry_to_the_bus(&mut self, effect: Effect, context: &mut Context<Self>) {
