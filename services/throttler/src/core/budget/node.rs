@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, RegistryLimit};
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned};
 use contract::{DEADLINES, NodeName, PermitId};
 use lease::{Lease, Terms};
 
@@ -120,11 +120,13 @@ impl Budgets {
         match input {
             Input::Want { owner, permit } => self.want(now, owner, permit, &mut work, &mut effects),
             Input::Report { permit, limits } => self.pass_to_client(now, permit, |client| client.report(now, permit, limits), &mut work),
-            Input::Release { permit, limits, served } => self.release(now, permit, limits, served, &mut work),
+            Input::Release { permit, limits, served } => {
+                self.pass_to_client(now, permit, |client| client.release(now, permit, limits, served), &mut work);
+                self.owners.remove(&permit);
+            }
             Input::Called(call) => effects.push(Effect::Reply(self.serve(now, &call, true, &mut work))),
             Input::Replied { asked, call, reply } => {
-                let owner = call.owner().to_owned();
-                self.client(now, &owner, |client| client.replied(now, asked, &call, reply), &mut work);
+                self.client(now, call.owner(), |client| client.replied(now, asked, &call, reply), &mut work);
             }
             Input::Turn(turn) => work.push_back(Effect::Turn { to: self.node.clone(), turn }),
             Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
@@ -191,11 +193,6 @@ impl Budgets {
         }
         self.owners.insert(permit, owner.clone());
         self.client(now, &owner, |client| client.want(now, since, permit), work);
-    }
-
-    fn release(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>, served: Option<bool>, work: &mut VecDeque<Effect>) {
-        self.pass_to_client(now, permit, |client| client.release(now, permit, limits, served), work);
-        self.owners.remove(&permit);
     }
 
     /// Makes room for one more owner, if needed by forgetting the least recently used one; false if none can be forgotten.
