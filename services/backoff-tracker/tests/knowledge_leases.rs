@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, LeaseName, MISSES_UNTIL_LOST,
-    Outcome, Report, RequestId, Target, View,
+    BackoffKey, Decision, Effect, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, LeaseName, MISSES_UNTIL_LOST, Outcome,
+    Report, RequestId, Target, View,
 };
 use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
@@ -162,7 +162,8 @@ fn a_node_without_answers_of_the_bus_attempts_no_more_often_than_kubelet() {
         node.effects.clear();
         let attempt = AttemptId::random(&mut random);
         node.give(Input::AttemptPlanned { request: RequestId(1), attempt, trace: None });
-        let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
+        let failure =
+            AttemptFailure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..AttemptFailure::default() };
         node.give(Input::AttemptResolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
         // The bus could be reached in between.
         node.give(Input::BusBack);
@@ -239,7 +240,7 @@ fn continues_after(without_bus: bool, attempts: [bool; 4]) {
     let fail = |node: &mut Node, random: &mut Random| {
         let (request, attempt) = (RequestId(1), AttemptId::random(random));
         node.give(Input::AttemptPlanned { request, attempt, trace: None });
-        let failure = Failure { class: FailureClass::RegistryUnavailable, cause: "refused".to_owned(), ..Failure::default() };
+        let failure = AttemptFailure { class: FailureClass::RegistryUnavailable, cause: "refused".to_owned(), ..AttemptFailure::default() };
         node.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure) });
         node.effects.clear();
     };
@@ -317,7 +318,12 @@ fn no_node_waits_for_a_lease_holders_result_for_longer_than_two_terms() {
                 node.effects.clear();
                 let attempt = AttemptId::random(&mut random);
                 node.give(Input::AttemptPlanned { request: RequestId(request), attempt, trace: None });
-                let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
+                let failure = AttemptFailure {
+                    class: FailureClass::NotFound,
+                    cause: "no".to_owned(),
+                    authoritative: true,
+                    ..AttemptFailure::default()
+                };
                 node.give(Input::AttemptResolved { request: RequestId(request), attempt, outcome: Outcome::Failed(failure) });
                 break;
             }
@@ -368,7 +374,7 @@ fn a_slot_passes_to_the_nodes_next_request_if_the_registry_has_answered() {
         let attempt = AttemptId::random(&mut random);
         node.give(Input::AttemptPlanned { request: RequestId(1), attempt, trace: None });
         node.effects.clear();
-        let failure = Failure { class, cause: "no".to_owned(), authoritative, ..Failure::default() };
+        let failure = AttemptFailure { class, cause: "no".to_owned(), authoritative, ..AttemptFailure::default() };
         node.give(Input::AttemptResolved { request: RequestId(1), attempt, outcome: Outcome::Failed(failure) });
         assert_eq!(node.is_clear(2), passes, "{class:?} after {after_ms} ms: {:?}", node.effects);
         assert_eq!(node.effects.contains(&Effect::ReleaseLease(slot)), !passes, "{class:?} after {after_ms} ms: {:?}", node.effects);

@@ -16,7 +16,7 @@ use metrics::Lease;
 
 use super::requests::{self, Stage};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{Effect, Failure, Input, LeaseAnswer, LeaseName, Outcome};
+use crate::core::knowledge::{Effect, Input, LeaseAnswer, LeaseName, Outcome};
 use crate::outbound::{self, Value, Write};
 
 /// tokio's timers count milliseconds: a shorter wait is none.
@@ -72,8 +72,8 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
 
     fn handle(&mut self, Ask(resolve): Ask<ResolveAttempt>, context: &mut Self::Context) -> Self::Result {
         let ResolveAttempt { clearance: request, attempt, failure, stage } = resolve.body;
-        let outcome = failure.as_ref().map_or(Outcome::Reached(stage), |failure| Outcome::Failed(Failure::from(failure)));
-        let reached = failure.is_none().then_some(stage);
+        let (has_failed, reached) = (failure.is_some(), failure.is_none().then_some(stage));
+        let outcome = failure.map_or(Outcome::Reached(stage), Outcome::Failed);
         if let Some(resolved) = self.requests.resolved(request, attempt, reached) {
             let number = resolved.number;
             if resolved.not_begun.is_some() {
@@ -86,7 +86,7 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
                 self.requests.answer(request, requests::Grant::default().clearance(Duration::ZERO));
             }
             self.step(Input::AttemptResolved { request: number, attempt, outcome }, context);
-            if failure.is_some() && !resolved.standing {
+            if has_failed && !resolved.standing {
                 // The caller has its answer. The core would otherwise plan another attempt.
                 self.step(Input::Withdraw(number), context);
             }

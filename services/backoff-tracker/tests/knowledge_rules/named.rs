@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, Outcome, Refusal, RequestId, Target};
+use backoff_tracker::core::knowledge::{Decision, Finding, Input, Outcome, Refusal, RequestId, Target};
 use contract::messages::backoff_tracker::{
     self as messages, AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt,
 };
@@ -13,12 +13,12 @@ use super::node::{Node, endpoint, failure, image, key, target};
 const IMAGE: &str = "r/a:1";
 
 /// A flight has clearance, fails and ends, as the pull coordinator reports it. Returns the span of its attempt.
-fn fails(node: &mut Node, number: u64, failure: &Failure) -> TraceContext {
+fn fails(node: &mut Node, number: u64, failure: &AttemptFailure) -> TraceContext {
     fails_and_is_answered(node, number, failure).0
 }
 
 /// Like [`fails`], with the answer to the report of the attempt.
-fn fails_and_is_answered(node: &mut Node, number: u64, failure: &Failure) -> (TraceContext, AttemptReported) {
+fn fails_and_is_answered(node: &mut Node, number: u64, failure: &AttemptFailure) -> (TraceContext, AttemptReported) {
     let (request, attempt, span) = (RequestId(number), AttemptId::random(&mut node.random), TraceContext::root(&mut node.random));
     node.give(Input::Request { request, key: key(IMAGE), target: target() });
     assert!(node.is_clear(), "{number}: {:?}", node.decision);
@@ -29,10 +29,8 @@ fn fails_and_is_answered(node: &mut Node, number: u64, failure: &Failure) -> (Tr
     (span, answer)
 }
 
-fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext, failure: &Failure) -> AttemptReported {
-    let Failure { class, cause, authoritative, retry_after, .. } = failure.clone();
-    let retry_after_ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap());
-    let failure = Some(AttemptFailure { class, cause, authoritative, retry_after_ms, ..AttemptFailure::default() });
+fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext, failure: &AttemptFailure) -> AttemptReported {
+    let failure = Some(failure.clone());
     node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure, target: None }).0
 }
 
@@ -101,7 +99,7 @@ fn a_refusal_by_the_floor_names_the_attempt() {
 /// The registry has served a node within a minute, so failures may be chance. After 40 failures in a row kubelet's rule applies.
 #[test]
 fn image_that_fails_while_the_registry_serves_others_is_tried_each_2_s_until_it_failed_40_times() {
-    let unavailable = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
+    let unavailable = AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
     let mut node = Node::of(1_000);
     let mut pauses = Vec::new();
     for number in 1..=41_u64 {
@@ -123,7 +121,7 @@ fn image_that_fails_while_the_registry_serves_others_is_tried_each_2_s_until_it_
 /// The registry serves others: no entry and no delay refuses the image, and a check forgets why it failed.
 #[test]
 fn a_pause_at_a_registry_that_serves_others_names_the_attempt_and_its_failure() {
-    let unavailable = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
+    let unavailable = AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
     let mut node = Node::of(1_000);
     node.receive("n1", endpoint(), Finding::Succeeded);
     node.until(0.5);
@@ -140,7 +138,7 @@ fn after_retry_after_other_images_are_refused_with_the_attempt_that_received_it(
     let mut node = Node::of(1_000);
     node.receive("n1", endpoint(), Finding::Succeeded);
     node.until(0.5);
-    let limited = Failure { retry_after: Some(Duration::from_secs(60)), ..failure(FailureClass::RateLimited) };
+    let limited = AttemptFailure { retry_after_ms: Some(60_000), ..failure(FailureClass::RateLimited) };
     let span = fails(&mut node, 1, &limited);
     node.until(3.0);
     let other = Target { reference: "r/b:1".to_owned(), repository: "b".to_owned(), ..target() };

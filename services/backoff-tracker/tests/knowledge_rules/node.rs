@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
-    BackoffKey, Decision, Effect, Failure, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, Outcome, Refusal, Report,
-    RequestId, Target, View,
+    AttemptFailure, BackoffKey, Decision, Effect, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, Outcome, Refusal,
+    Report, RequestId, Target, View,
 };
 use clock::Random;
 use contract::messages::backoff_tracker::LocalKey;
@@ -167,6 +167,6 @@ pub(crate) fn limited(seconds: u64) -> Finding {
     Finding::Failed(FailureDetails { message: "429".to_owned(), step: 1, retry_after, ..FailureDetails::default() })
 }
 
-pub(crate) fn failure(class: FailureClass) -> Failure {
-    Failure { class, cause: "ErrImagePull: no".to_owned(), authoritative: true, ..Failure::default() }
+pub(crate) fn failure(class: FailureClass) -> AttemptFailure {
+    AttemptFailure { class, cause: "ErrImagePull: no".to_owned(), authoritative: true, ..AttemptFailure::default() }
 }

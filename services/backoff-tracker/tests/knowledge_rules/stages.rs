@@ -1,6 +1,6 @@
 //! Token server, manifests and blobs: the answer of one stage shows nothing about another.
 
-use backoff_tracker::core::knowledge::{Decision, Duty, Failure, Finding, Input, KeyInView, Outcome, Target};
+use backoff_tracker::core::knowledge::{AttemptFailure, Decision, Duty, Finding, Input, KeyInView, Outcome, Target};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, REQUEST, endpoint, failed, image, key, target};
@@ -76,7 +76,7 @@ fn a_failure_after_the_manifest_is_not_released_by_manifests() {
     node.ask();
     assert!(node.is_clear(), "{:?}", node.decision);
     let attempt = node.begin();
-    let failure = Failure { class: FailureClass::RegistryUnavailable, stage: Stage::Blob, ..Failure::default() };
+    let failure = AttemptFailure { class: FailureClass::RegistryUnavailable, stage: Stage::Blob, ..AttemptFailure::default() };
     node.end(attempt, Outcome::Failed(failure));
     for second in 1..10 {
         node.until(f64::from(second));

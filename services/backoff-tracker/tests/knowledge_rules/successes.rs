@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Binding, Decision, Duty, Failure, FailureDetails, Finding, KEPT_FOR, KeyInView, Outcome};
+use backoff_tracker::core::knowledge::{AttemptFailure, Binding, Decision, Duty, FailureDetails, Finding, KEPT_FOR, KeyInView, Outcome};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, endpoint, failed, failed_for, failure, image, limited};
@@ -167,7 +167,7 @@ fn a_failure_names_the_last_success_of_its_node() {
         node.published.clear();
         node.ask();
         let attempt = node.begin();
-        node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+        node.end(attempt, Outcome::Failed(AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
         let of_endpoint = node.published.iter().find(|report| *report.backoff_key.in_view() == endpoint());
         of_endpoint.and_then(|report| report.finding.details()?.succeeded_ago).map(|ago| ago.as_secs())
     });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Duty, Failure, Finding, Input, Outcome, RequestId, Target};
+use backoff_tracker::core::knowledge::{AttemptFailure, Decision, Duty, Finding, Input, Outcome, RequestId, Target};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, REQUEST, endpoint, failed, failure, image, key, target};
@@ -50,7 +50,7 @@ fn a_nodes_own_back_off_ends_by_answers_that_came_later() {
         node.until(100.0);
         node.ask();
         let attempt = node.begin();
-        node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+        node.end(attempt, Outcome::Failed(AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
         node.until(103.0);
         node.receive_late("n1", image(), Finding::Succeeded, Duration::from_secs(age));
         node.receive_late("n1", endpoint(), Finding::Succeeded, Duration::from_secs(age));
@@ -67,7 +67,7 @@ fn a_node_whose_last_attempt_failed_lets_others_ask_for_all_first() {
         if fails {
             node.ask();
             let attempt = node.begin();
-            let refused = Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
+            let refused = AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) };
             node.end(attempt, Outcome::Failed(refused));
             node.give(Input::Withdraw(REQUEST));
         }

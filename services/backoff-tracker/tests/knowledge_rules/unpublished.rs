@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Failure, Finding, Input, Outcome};
+use backoff_tracker::core::knowledge::{AttemptFailure, Finding, Input, Outcome};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, endpoint, failed, failure};
@@ -24,7 +24,7 @@ fn fail(node: &mut Node) {
     node.ask();
     assert!(node.is_clear(), "{:?}", node.decision);
     let attempt = node.begin();
-    node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+    node.end(attempt, Outcome::Failed(AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
 }
 
 fn bus_comes_back(node: &mut Node) {

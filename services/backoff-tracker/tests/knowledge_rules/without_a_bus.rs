@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Failure, Finding, Input, KeyInView, Outcome};
+use backoff_tracker::core::knowledge::{AttemptFailure, Decision, Finding, Input, KeyInView, Outcome};
 use contract::FailureClass;
 use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
 
@@ -42,8 +42,7 @@ fn own_retry_after_is_obeyed_when_the_bus_is_lost() {
     node.ask();
     assert!(node.is_clear());
     let attempt = node.begin();
-    let retry_after = Some(Duration::from_secs(3_000));
-    node.end(attempt, Outcome::Failed(Failure { retry_after, ..failure(FailureClass::RateLimited) }));
+    node.end(attempt, Outcome::Failed(AttemptFailure { retry_after_ms: Some(3_000_000), ..failure(FailureClass::RateLimited) }));
     assert!(node.held().next_attempt >= Duration::from_secs(3_000), "{:?}", node.decision);
     node.until(1.0);
     node.give(Input::BusLost);
@@ -105,7 +104,10 @@ fn slow_bus_delays_no_longer_than_kubelet() {
                 if node.is_clear() {
                     attempts.push(now);
                     let attempt = node.begin();
-                    node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+                    node.end(
+                        attempt,
+                        Outcome::Failed(AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }),
+                    );
                 }
                 node.until(now + 0.5);
             }
@@ -158,7 +160,7 @@ fn a_former_prober_without_a_bus_attempts_no_more_often_than_by_kubelets_rule() 
                 node.give(Input::BusLost);
             }
             node.until(node.now.as_secs_f64() + took);
-            node.end(attempt, Outcome::Failed(Failure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
+            node.end(attempt, Outcome::Failed(AttemptFailure { authoritative: false, ..failure(FailureClass::RegistryUnavailable) }));
         }
         let ended = node.now;
         while !node.is_clear() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Failure, Input, Outcome};
+use backoff_tracker::core::knowledge::{Input, Outcome};
 use clock::Now;
 use contract::messages::backoff_tracker::{AttemptFailure, ReportAttempt};
 use contract::{AttemptId, PermitId, Stage};
@@ -173,7 +173,7 @@ impl Simulation {
         let failure = failure(reply.answer, stage);
         match &failure {
             None => self.resolve(node, attempt, Outcome::Reached(stage)),
-            Some(failure) if !resolve_sent => self.resolve(node, attempt, Outcome::Failed(Failure::from(failure))),
+            Some(failure) if !resolve_sent => self.resolve(node, attempt, Outcome::Failed(failure.clone())),
             Some(_) => {}
         }
         if self.scenario.stages().len() > 1 {

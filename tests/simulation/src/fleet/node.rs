@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Failure, Input, Knowledge, Outcome, RequestId, Target, View};
+use backoff_tracker::core::knowledge::{Input, Knowledge, Outcome, RequestId, Target, View};
 use clock::{Now, Random};
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 use contract::{AttemptId, FailureClass, NodeName, PermitId, Stage};
@@ -128,7 +128,7 @@ pub(super) fn served(reply: &Reply) -> Option<bool> {
 
 /// The outcome of a refusal by the node's own throttler, which is not shared.
 pub(super) fn refused(text: String) -> Outcome {
-    Outcome::Failed(Failure { class: FailureClass::NodeLocal, cause: format!("ErrImagePull: {text}"), ..Failure::default() })
+    Outcome::Failed(AttemptFailure { class: FailureClass::NodeLocal, cause: format!("ErrImagePull: {text}"), ..AttemptFailure::default() })
 }
 
 pub(super) fn key(image: usize) -> LocalKey {

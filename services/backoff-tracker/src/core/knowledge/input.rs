@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
 use super::lease::{LeaseName, RequestId};
 use super::openings::EntryNews;
 use super::report::Report;
-use super::target::Failure;
 use contract::Target;
 
 /// Something that happened.
@@ -151,7 +150,7 @@ pub enum Outcome {
     /// This stage of the registry has answered. A blob's answer implies the manifest's.
     Reached(Stage),
     /// The attempt failed.
-    Failed(Failure),
+    Failed(AttemptFailure),
 }
 
 /// Something that the shell has to do.

@@ -8,7 +8,7 @@ use clock::Random;
 use contract::messages::backoff_tracker::LocalKey;
 use contract::{AttemptId, FailureClass, Target, View};
 
-use super::{Decision, Effect, Failure, Input, Knowledge, LeaseAnswer, Outcome, RequestId};
+use super::{AttemptFailure, Decision, Effect, Input, Knowledge, LeaseAnswer, Outcome, RequestId};
 use crate::core::BackoffPolicy;
 
 /// Pulls that end while looks are counted.
@@ -66,7 +66,8 @@ impl Node {
         let (request, attempt) = (self.cleared.pop_front().expect("a request has clearance"), AttemptId::random(&mut self.random));
         self.now += Duration::from_millis(10);
         self.give(Input::AttemptStarted { request, attempt, trace: None });
-        let failure = Failure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..Failure::default() };
+        let failure =
+            AttemptFailure { class: FailureClass::NotFound, cause: "no".to_owned(), authoritative: true, ..AttemptFailure::default() };
         self.give(Input::AttemptResolved { request, attempt, outcome: Outcome::Failed(failure) });
         self.give(Input::Withdraw(request));
     }

@@ -56,6 +56,7 @@ use std::time::Duration;
 
 pub use backoff_key::{BackoffKey, BackoffKeyId, KeyInView, Reach, hash128};
 pub use cadence::{LONGEST, delay};
+pub use contract::messages::backoff_tracker::AttemptFailure;
 pub use contract::{Target, View};
 pub use counts::KnowledgeCounts;
 pub use entry::{Binding, Entry};
@@ -69,7 +70,6 @@ pub use planted_bug::PlantedBug;
 pub use queries::Clearing;
 pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, ReplicaCounts, keep_for};
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
-pub use target::Failure;
 
 /// If a registry has answered no node for this long, only a few nodes ask it until it answers.
 pub const QUIET_AFTER: Duration = Duration::from_secs(30);

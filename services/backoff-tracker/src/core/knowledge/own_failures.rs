@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{LocalKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
 use contract::{AttemptId, TraceContext};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
@@ -11,7 +11,6 @@ use super::cadence;
 use super::node::Knowledge;
 use super::report::MAX_MESSAGE_BYTES;
 use super::request::{Request, RunningAttempt};
-use super::target::Failure;
 use crate::core::delays::Failing;
 use crate::core::floor::{FailedAttempt, OwnFailure};
 use crate::core::tracker::shorten;
@@ -41,17 +40,17 @@ impl Knowledge {
         &mut self,
         now: Duration,
         request: &Request,
-        failure: &Failure,
+        failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
         own: &Arc<OwnFailure>,
     ) {
         if self.is_without_bus() || self.is_exempt(now, &request.target_keys.target.view) {
             return;
         }
-        if let (Some(asked), Some(owner)) =
-            (failure.retry_after, backoff_keys.iter().find(|backoff_key| backoff_key.id() == request.target_keys.owner))
+        if let (Some(asked_ms), Some(owner)) =
+            (failure.retry_after_ms, backoff_keys.iter().find(|backoff_key| backoff_key.id() == request.target_keys.owner))
         {
-            self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(asked)), own);
+            self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(Duration::from_millis(asked_ms))), own);
         }
         if self.pauses_after(now, &request.key, backoff_keys) {
             self.retry_pauses.failed(&request.key, backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect(), own);
@@ -81,14 +80,14 @@ impl Knowledge {
         now: Duration,
         request: &Request,
         running: &RunningAttempt,
-        failure: &Failure,
+        failure: &AttemptFailure,
         backoff_keys: Vec<Arc<BackoffKey>>,
     ) {
         let Some((attempt, attempt_span)) = running.attempt else { return };
         let exempt = self.is_exempt(now, &request.target_keys.target.view);
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(running.begun) };
         let by_fleet = !running.by_own_rule && !exempt;
-        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.to_message()), target: None };
+        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.clone()), target: None };
         let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
         if let Some(entry) = entry {
             self.local.report_shared(now, report, backoff_keys, failing(entry.failing_since));
@@ -109,7 +108,7 @@ impl Knowledge {
 }
 
 /// A failure as this node's own back-off keeps it.
-pub(super) fn own_failure(now: Duration, failure: &Failure, trace: Option<TraceContext>) -> Arc<OwnFailure> {
+pub(super) fn own_failure(now: Duration, failure: &AttemptFailure, trace: Option<TraceContext>) -> Arc<OwnFailure> {
     let mut cause = failure.cause.clone();
     shorten(&mut cause, MAX_MESSAGE_BYTES);
     Arc::new(OwnFailure { at: now, class: failure.class, cause, trace })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Stage};
 
 use super::QUIET_AFTER;
@@ -14,7 +15,7 @@ use super::node::Knowledge;
 use super::replica::KEPT_FOR;
 use super::report::{FailureDetails, Finding, Report};
 use super::request::RunningAttempt;
-use super::target::{Failure, TargetKeys};
+use super::target::TargetKeys;
 
 /// A success is not published again while one is known that is younger than this, unless it changes something.
 const SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(QUIET_AFTER.as_secs() / 3);
@@ -107,7 +108,7 @@ impl Knowledge {
         target_keys: &TargetKeys,
         running: &RunningAttempt,
         backoff_key: &BackoffKey,
-        failure: &Failure,
+        failure: &AttemptFailure,
     ) -> FailureDetails {
         let (message, repository) = (failure.cause.clone(), target_keys.target.repository.clone());
         let id = backoff_key.id();
@@ -119,7 +120,8 @@ impl Knowledge {
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
         let step = running.step_of(id);
         let (failing_for, succeeded_ago) = (self.failing_for(id, running.begun), self.succeeded_ago(id, running.begun));
-        FailureDetails { message, step, retry_after: failure.retry_after, repository, in_a_row, failing_for, succeeded_ago }.bounded()
+        let retry_after = failure.retry_after_ms.map(Duration::from_millis);
+        FailureDetails { message, step, retry_after, repository, in_a_row, failing_for, succeeded_ago }.bounded()
     }
 
     /// How long before `date` this node has had nothing but failures.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, ReportAttempt};
 use contract::{AttemptId, DEADLINES, Stage};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
@@ -15,14 +15,14 @@ use super::own_failures::own_failure;
 use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
-use super::target::{Failure, TargetKeys};
+use super::target::{TargetKeys, shows_reachable};
 use crate::core::delays::{Failing, milliseconds};
 
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers; returns the requests that it touches. The same report again changes
     /// nothing.
     pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some(failure) = report.failure.as_ref().map(Failure::from) else {
+        let Some(failure) = report.failure.clone() else {
             self.floors.clear(&report.key);
             self.retry_pauses.succeeded(&report.key);
             effects.push(Effect::Reported(self.local.report(now, report)));
@@ -62,13 +62,13 @@ impl Knowledge {
 
     /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
     /// had just withdrawn it, the report's target gives the keys, so that a success on them ends this back-off.
-    fn backoff_keys_of(&self, report: &ReportAttempt, failure: &Failure) -> Vec<Arc<BackoffKey>> {
+    fn backoff_keys_of(&self, report: &ReportAttempt, failure: &AttemptFailure) -> Vec<Arc<BackoffKey>> {
         let of_target = || report.target.clone().map(|target| self.target_keys(target).backoff_keys_of(failure));
         self.recent_attempts.backoff_keys_of(report.attempt).or_else(of_target).unwrap_or_default()
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
-    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &Failure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &AttemptFailure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let Some((target_keys, running)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
         let backoff_keys = target_keys.backoff_keys_of(failure);
         let running = RunningAttempt { begun: now, ..running };
@@ -83,7 +83,7 @@ impl Knowledge {
         now: Duration,
         target_keys: &TargetKeys,
         running: &RunningAttempt,
-        failure: &Failure,
+        failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
@@ -127,7 +127,7 @@ impl Knowledge {
             let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
             // The leases of keys with an open entry are kept, because a node that has not received the failure would ask in vain. The
             // others are released.
-            if failure.shows_reachable() {
+            if shows_reachable(&failure) {
                 touched.extend(knowledge.pass_slot_on(now, id, request.target_keys.endpoint));
             }
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
@@ -178,7 +178,7 @@ impl Knowledge {
         now: Duration,
         request: &Request,
         running: &RunningAttempt,
-        failure: &Failure,
+        failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
         effects: &mut Vec<Effect>,
     ) -> BTreeSet<RequestId> {
@@ -189,7 +189,7 @@ impl Knowledge {
             touched.extend(self.publish_failure(now, &request.target_keys, running, failure, backoff_keys, effects));
             self.note_probe(now, running, backoff_keys, effects);
         }
-        if failure.shows_reachable() && !late {
+        if shows_reachable(failure) && !late {
             let endpoint = request.target_keys.stage_backoff_key(failure.stage);
             touched.extend(self.publish_success(now, &endpoint, true, running, effects));
         }

@@ -1,31 +1,11 @@
-//! A pull's target, how an attempt failed, and the back-off keys that concern it.
+//! A pull's target, and the back-off keys that it and its failures concern.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Stage, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId, KeyInView};
-
-/// How an attempt failed, classified.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failure {
-    /// The class of the failure.
-    pub class: FailureClass,
-    /// `<reason>: <message>`, scrubbed of credentials.
-    pub cause: String,
-    /// Whether a registry itself answered this, with its error body or a header of its own.
-    pub authoritative: bool,
-    /// The endpoint that was asked, if another than the target's: token server, blob host.
-    pub endpoint: Option<String>,
-    /// The stage that failed.
-    pub stage: Stage,
-    /// The image has nothing for the platform, as opposed to broken content.
-    pub no_such_platform: bool,
-    /// The registry's `Retry-After`.
-    pub retry_after: Option<Duration>,
-}
 
 /// A target with the ids of the back-off keys that can refuse it, computed once. The keys themselves are made only for reports, because a
 /// node may have 1,000 targets.
@@ -70,7 +50,7 @@ impl TargetKeys {
     }
 
     /// The back-off keys to report a failure on; none if it concerns this node or this attempt alone.
-    pub(super) fn backoff_keys_of(&self, failure: &Failure) -> Vec<Arc<BackoffKey>> {
+    pub(super) fn backoff_keys_of(&self, failure: &AttemptFailure) -> Vec<Arc<BackoffKey>> {
         let (target, authoritative) = (&self.target, failure.authoritative);
         let endpoint = failure.endpoint.as_ref().unwrap_or(&target.endpoint);
         let keys_in_view = match failure.class {
@@ -97,39 +77,10 @@ impl TargetKeys {
     }
 }
 
-impl From<&AttemptFailure> for Failure {
-    fn from(failure: &AttemptFailure) -> Self {
-        Self {
-            class: failure.class,
-            cause: failure.cause.clone(),
-            authoritative: failure.authoritative,
-            endpoint: failure.endpoint.clone(),
-            stage: failure.stage,
-            no_such_platform: failure.no_such_platform,
-            retry_after: failure.retry_after_ms.map(Duration::from_millis),
-        }
-    }
-}
-
-impl Failure {
-    /// The failure as a message.
-    pub(super) fn to_message(&self) -> AttemptFailure {
-        AttemptFailure {
-            class: self.class,
-            cause: self.cause.clone(),
-            authoritative: self.authoritative,
-            endpoint: self.endpoint.clone(),
-            stage: self.stage,
-            no_such_platform: self.no_such_platform,
-            retry_after_ms: self.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
-        }
-    }
-
-    /// Whether the stage that failed was reached. A server that refuses is reachable too.
-    pub(super) fn shows_reachable(&self) -> bool {
-        (self.authoritative && (self.stage == Stage::Manifest || self.class != FailureClass::RegistryUnavailable))
-            || matches!(self.class, FailureClass::RateLimited | FailureClass::ContentInvalid | FailureClass::SignatureInvalid)
-    }
+/// Whether the stage that failed was reached. A server that refuses is reachable too.
+pub(super) fn shows_reachable(failure: &AttemptFailure) -> bool {
+    (failure.authoritative && (failure.stage == Stage::Manifest || failure.class != FailureClass::RegistryUnavailable))
+        || matches!(failure.class, FailureClass::RateLimited | FailureClass::ContentInvalid | FailureClass::SignatureInvalid)
 }
 
 /// The back-off keys that can refuse a target.
@@ -249,10 +200,10 @@ mod tests {
         }
     }
 
-    type Change = fn(&mut Failure);
+    type Change = fn(&mut AttemptFailure);
 
     fn keys_in_view(class: FailureClass, change: Change) -> Vec<KeyInView> {
-        let mut failure = Failure { class, ..Failure::default() };
+        let mut failure = AttemptFailure { class, ..AttemptFailure::default() };
         change(&mut failure);
         TargetKeys::new(target()).backoff_keys_of(&failure).iter().map(|backoff_key| backoff_key.in_view().clone()).collect()
     }
@@ -312,11 +263,12 @@ mod tests {
     #[test]
     fn the_keys_that_a_failure_is_reported_on_can_refuse_its_target() {
         let target_keys = TargetKeys::new(target());
-        let token_server = Failure { class: RegistryUnavailable, endpoint: Some("token:443".to_owned()), ..Failure::default() };
+        let token_server =
+            AttemptFailure { class: RegistryUnavailable, endpoint: Some("token:443".to_owned()), ..AttemptFailure::default() };
         assert!(target_keys.touches(target_keys.backoff_keys_of(&token_server)[0].id()));
         for class in FailureClass::ALL {
             for no_such_platform in [false, true] {
-                let failure = Failure { class, authoritative: true, no_such_platform, ..Failure::default() };
+                let failure = AttemptFailure { class, authoritative: true, no_such_platform, ..AttemptFailure::default() };
                 assert!(target_keys.backoff_keys_of(&failure).iter().all(|backoff_key| target_keys.touches(backoff_key.id())), "{class}");
             }
         }
