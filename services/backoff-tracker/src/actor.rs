@@ -171,7 +171,7 @@ impl Handler<Ask<CheckBackoff>> for BackoffTracker {
         let now = self.clock.now().monotonic;
         MessageResult(Ok(match &mut self.core {
             Core::Alone(tracker) => tracker.check(now, &check.body),
-            Core::Sharing(knowledge) => knowledge.check(now, check.body),
+            Core::Sharing(knowledge) => knowledge.check(now, &check.body),
         }))
     }
 }

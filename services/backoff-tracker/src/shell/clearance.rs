@@ -155,8 +155,6 @@ impl BackoffTracker {
                 Effect::AcquireLease(name, _) => self.acquire(name, context),
                 Effect::ReleaseLease(name) => self.release(name, context),
                 Effect::Announce(news) => self.announce(now, &news, context),
-                // Their handlers have answered.
-                Effect::Checked(_) | Effect::Reported(_) => {}
             }
         }
     }

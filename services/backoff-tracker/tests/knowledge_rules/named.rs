@@ -45,7 +45,7 @@ fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refus
 
 /// The answer to a check before a request for clearance.
 fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
-    node.core.check(node.now, CheckBackoff { key, peek: false, target: Some(target()) })
+    node.core.check(node.now, &CheckBackoff { key, peek: false, target: Some(target()) })
 }
 
 fn held(answer: BackoffAnswer) -> messages::Refusal {

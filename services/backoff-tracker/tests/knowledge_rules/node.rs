@@ -49,7 +49,7 @@ impl Node {
                 }
                 Effect::AcquireLease(name, _) => asked.push(name),
                 Effect::Abandon(_) => self.abandoned += 1,
-                Effect::ReleaseLease(_) | Effect::Announce(_) | Effect::Checked(_) | Effect::Reported(_) => {}
+                Effect::ReleaseLease(_) | Effect::Announce(_) => {}
             }
         }
         if !self.bus_answers {

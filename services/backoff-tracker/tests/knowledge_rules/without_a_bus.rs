@@ -182,7 +182,7 @@ fn a_known_long_delay_is_kept_without_a_bus_and_given_to_new_requests() {
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(60) && next_attempt <= Duration::from_secs(67), "{next_attempt:?}");
     let check = CheckBackoff { key: key("r/a:1"), peek: false, target: Some(target()) };
-    let BackoffAnswer::Refused(held) = node.core.check(node.now, check) else { panic!("not held") };
+    let BackoffAnswer::Refused(held) = node.core.check(node.now, &check) else { panic!("not held") };
     assert_eq!((held.class, u128::from(held.next_attempt_ms)), (FailureClass::RateLimited, (next_attempt - node.now).as_millis() + 1));
 }
 

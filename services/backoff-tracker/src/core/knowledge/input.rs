@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
@@ -15,9 +15,6 @@ use contract::Target;
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A caller asks whether a pull may be attempted now, before it requests clearance. Answered by [`Effect::Checked`] from the local
-    /// replica, without a request to the bus.
-    Check(CheckBackoff),
     /// A flight requests clearance, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
     Request {
         /// Its id, which the caller never uses twice.
@@ -65,8 +62,6 @@ pub enum Input {
         /// The outcome.
         outcome: Outcome,
     },
-    /// A whole pull has ended, for one of its callers. Answered by [`Effect::Reported`].
-    PullEnded(ReportAttempt),
     /// A report of another node, or a stored one of this node, was received.
     ReportReceived {
         /// The report. Its reporter is the node under whose name the bus stored it.
@@ -156,10 +151,6 @@ pub enum Outcome {
 /// Something that the shell has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// The answer to [`Input::Check`].
-    Checked(BackoffAnswer),
-    /// The answer to [`Input::PullEnded`].
-    Reported(AttemptReported),
     /// Answer the caller of a request: the decision has changed.
     Answer(RequestId, Decision),
     /// End the attempt of this request and report nothing of it: it hangs while others are answered, or it waits for a permit while others

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptReported, LocalKey, ReportAttempt};
 use contract::{NodeName, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
@@ -118,21 +118,12 @@ impl Knowledge {
         effects
     }
 
-    /// [`Input::Check`], with its answer.
-    pub fn check(&mut self, now: Duration, check: CheckBackoff) -> BackoffAnswer {
-        let effects = self.step(now, Input::Check(check));
-        let answers = effects.into_iter().filter_map(|effect| if let Effect::Checked(answer) = effect { Some(answer) } else { None });
-        answers.last().unwrap_or(BackoffAnswer::Allowed)
-    }
-
-    /// [`Input::PullEnded`], with its answer and its other effects.
+    /// A whole pull has ended, for one of its callers. Returns the answer and the effects.
     pub fn report(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
-        let (mut reported, mut effects) = (AttemptReported::default(), self.step(now, Input::PullEnded(report)));
-        effects.retain_mut(|effect| {
-            let Effect::Reported(answer) = effect else { return true };
-            reported = std::mem::take(answer);
-            false
-        });
+        let mut effects = Vec::new();
+        let (reported, touched) = self.pull_ended(now, report, &mut effects);
+        self.look_at_all(now, BTreeSet::from_iter(touched), &mut effects);
+        self.assert_invariants();
         (reported, effects)
     }
 
@@ -182,11 +173,6 @@ impl Knowledge {
     fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         match input {
             Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target), effects),
-            Input::Check(check) => {
-                effects.push(Effect::Checked(self.checked(now, &check)));
-                vec![]
-            }
-            Input::PullEnded(report) => self.pull_ended(now, report, effects),
             Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
                 if changed == Some(true) { vec![request] } else { vec![] }

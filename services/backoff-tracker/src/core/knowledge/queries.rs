@@ -35,8 +35,8 @@ pub struct Clearing {
 }
 
 impl Knowledge {
-    /// Whether a pull may be attempted now, by the local replica. Sends nothing to the bus.
-    pub(super) fn checked(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
+    /// Whether a pull may be attempted now, before its caller requests clearance, by the local replica. Sends nothing to the bus.
+    pub fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
         let Some(target) = check.target.as_ref() else {
             return self.local.check(now, check);
         };

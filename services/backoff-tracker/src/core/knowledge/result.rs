@@ -19,19 +19,22 @@ use super::target::{TargetKeys, shows_reachable};
 use crate::core::delays::{Failing, milliseconds};
 
 impl Knowledge {
-    /// Takes the result of a whole pull, for one of its callers; returns the requests that it touches. The same report again changes
-    /// nothing.
-    pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    /// Takes the result of a whole pull, for one of its callers; returns the answer, and the requests that it touches. The same report
+    /// again changes nothing.
+    pub(super) fn pull_ended(
+        &mut self,
+        now: Duration,
+        report: ReportAttempt,
+        effects: &mut Vec<Effect>,
+    ) -> (AttemptReported, Vec<RequestId>) {
         let Some(failure) = report.failure.clone() else {
             self.floors.clear(&report.key);
             self.retry_pauses.succeeded(&report.key);
-            effects.push(Effect::Reported(self.local.report(now, report)));
-            return vec![];
+            return (self.local.report(now, report), vec![]);
         };
         if self.recent_attempts.is_abandoned(report.attempt) {
             self.local.report_abandoned(report.attempt, &report.key);
-            effects.push(Effect::Reported(AttemptReported { next_attempt_ms: Some(0), entry: None }));
-            return vec![];
+            return (AttemptReported { next_attempt_ms: Some(0), entry: None }, vec![]);
         }
         let touched = self.failed_late(now, report.attempt, &failure, effects);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
@@ -56,8 +59,7 @@ impl Knowledge {
                 AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
             }
         };
-        effects.push(Effect::Reported(reported));
-        touched
+        (reported, touched)
     }
 
     /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
