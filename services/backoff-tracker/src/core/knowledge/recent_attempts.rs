@@ -24,10 +24,9 @@ struct Attempt {
     target_keys: TargetKeys,
     /// The keys that its failure is about.
     backoff_keys: Vec<Arc<BackoffKey>>,
-    /// The attempt's state; none if its result does not count.
+    /// The attempt's state. None: it was ended and not reported, because it hung while others were answered, and its result counts for
+    /// nothing.
     running: Option<RunningAttempt>,
-    /// Ended and not reported, because it hung while others were answered. Its result counts for nothing.
-    abandoned: bool,
     /// The manifest was answered, and the pull continues.
     continues: bool,
 }
@@ -40,41 +39,22 @@ impl RecentAttempts {
         backoff_keys: Vec<Arc<BackoffKey>>,
         running: &RunningAttempt,
     ) {
-        self.remember(
-            attempt,
-            Attempt { target_keys: target_keys.clone(), backoff_keys, running: Some(running.clone()), abandoned: false, continues: false },
-        );
+        self.remember(attempt, target_keys, backoff_keys, Some(running), false);
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, target_keys: &TargetKeys, running: &RunningAttempt) {
-        let running = Some(running.clone());
-        self.remember(
-            attempt,
-            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running, abandoned: false, continues: true },
-        );
+        self.remember(attempt, target_keys, Vec::new(), Some(running), true);
     }
 
     pub(super) fn abandoned(&mut self, attempt: AttemptId, target_keys: &TargetKeys) {
-        self.remember(
-            attempt,
-            Attempt { target_keys: target_keys.clone(), backoff_keys: Vec::new(), running: None, abandoned: true, continues: false },
-        );
+        self.remember(attempt, target_keys, Vec::new(), None, false);
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|recent| recent.abandoned)
+        self.attempts.get(&attempt).is_some_and(|recent| recent.running.is_none())
     }
 
-    /// The attempt, if its manifest was answered. Returned once.
-    pub(super) fn take_resolved(&mut self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
-        let resolved = self.resolved_one(attempt)?;
-        if let Some(recent) = self.attempts.get_mut(&attempt) {
-            recent.continues = false;
-        }
-        Some(resolved)
-    }
-
-    /// Like [`Self::take_resolved`], but the attempt can be returned again.
+    /// The attempt, if its manifest was answered and it has not failed since.
     pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
         let recent = self.attempts.get(&attempt).filter(|recent| recent.continues)?;
         Some((recent.target_keys.clone(), recent.running.clone()?))
@@ -90,16 +70,19 @@ impl RecentAttempts {
         self.attempts.get(&attempt).map(|recent| recent.backoff_keys.clone())
     }
 
-    /// Whether the node's own rule allowed it, without clearance.
-    pub(super) fn is_by_own_rule(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|recent| recent.running.as_ref().is_some_and(|running| running.by_own_rule))
-    }
-
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
         self.attempts.get(&attempt).map(|recent| &recent.target_keys.target.view)
     }
 
-    fn remember(&mut self, attempt: AttemptId, recent: Attempt) {
+    fn remember(
+        &mut self,
+        attempt: AttemptId,
+        target_keys: &TargetKeys,
+        backoff_keys: Vec<Arc<BackoffKey>>,
+        running: Option<&RunningAttempt>,
+        continues: bool,
+    ) {
+        let recent = Attempt { target_keys: target_keys.clone(), backoff_keys, running: running.cloned(), continues };
         if self.attempts.insert(attempt, recent).is_some() {
             return;
         }

@@ -38,11 +38,12 @@ impl Knowledge {
         }
         let touched = self.failed_late(now, report.attempt, &failure, effects);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
-        if let Some(running) = self.recent_attempts.running_of(report.attempt) {
+        let running = self.recent_attempts.running_of(report.attempt);
+        if let Some(running) = &running {
             let kept = own_failure(now, &failure, report.attempt_span);
-            self.note_floor(&report.key, report.attempt, &running, &backoff_keys, &kept);
+            self.note_floor(&report.key, report.attempt, running, &backoff_keys, &kept);
         }
-        let own = self.recent_attempts.is_by_own_rule(report.attempt)
+        let own = running.is_some_and(|running| running.by_own_rule)
             || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now, view));
         let bound = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
         let reported = match bound {
@@ -71,7 +72,7 @@ impl Knowledge {
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
     fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &AttemptFailure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
-        let Some((target_keys, running)) = self.recent_attempts.take_resolved(attempt) else { return vec![] };
+        let Some((target_keys, running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
         let backoff_keys = target_keys.backoff_keys_of(failure);
         let running = RunningAttempt { begun: now, ..running };
         let touched = self.publish_failure(now, &target_keys, &running, failure, &backoff_keys, effects);
