@@ -340,8 +340,8 @@ impl BackoffTracker {
 
     fn publish_again(&mut self, now: Duration) {
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        for (report, age) in knowledge.own_reports(now) {
-            sharing.write(Write::Store(Value::Report { report, date: now.saturating_sub(age) }));
+        for (report, date) in knowledge.own_reports() {
+            sharing.write(Write::Store(Value::Report { report, date }));
         }
         sharing.clear_again(now);
     }

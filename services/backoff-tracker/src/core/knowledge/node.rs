@@ -151,10 +151,10 @@ impl Knowledge {
         self.without_bus.is_some()
     }
 
-    /// The reports of this node that others may still need, with the age of each.
+    /// The reports of this node that others may still need, with the date of each on this node's clock.
     #[must_use]
-    pub fn own_reports(&self, now: Duration) -> Vec<(Arc<Report>, Duration)> {
-        self.replica.reports_of(&self.node).into_iter().map(|(report, date)| (report, now.saturating_sub(date))).collect()
+    pub fn own_reports(&self) -> Vec<(Arc<Report>, Duration)> {
+        self.replica.reports_of(&self.node)
     }
 
     /// A target with its back-off keys.

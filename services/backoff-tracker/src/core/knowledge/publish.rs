@@ -99,8 +99,8 @@ impl Knowledge {
 
     /// True if a failure is not published: others have succeeded where this node fails, so its failure counts for itself alone.
     pub(super) fn is_kept_back(&self, now: Duration, backoff_key: BackoffKeyId) -> bool {
-        let lately = self.replica.failed_at(backoff_key, &self.node).is_some_and(|at| now < at + REFUTED_PUBLISHED_AGAIN_AFTER);
-        lately && self.replica.is_refuted(now, &self.node, backoff_key)
+        let own = self.replica.received(backoff_key, &self.node).filter(|own| own.claim.is_some());
+        own.is_some_and(|own| now < own.date + REFUTED_PUBLISHED_AGAIN_AFTER) && self.replica.is_refuted(now, &self.node, backoff_key)
     }
 
     pub(super) fn details(
@@ -129,14 +129,14 @@ impl Knowledge {
         let since = match self.unpublished.failure(backoff_key) {
             Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
             None if self.unpublished.has_succeeded(backoff_key) => None,
-            None => self.replica.failing_since(backoff_key, &self.node),
+            None => self.replica.received(backoff_key, &self.node).filter(|own| own.claim.is_some()).map(|own| own.failing_since),
         };
         since.map(|since| date.saturating_sub(since)).unwrap_or_default()
     }
 
     /// How long before `date` this node's last success was.
     pub(super) fn succeeded_ago(&self, backoff_key: BackoffKeyId, date: Duration) -> Option<Duration> {
-        let at = self.unpublished.succeeded_at(backoff_key).or_else(|| self.replica.node_succeeded_at(backoff_key, &self.node));
+        let at = self.unpublished.succeeded_at(backoff_key).or_else(|| self.replica.received(backoff_key, &self.node)?.succeeded_at());
         at.map(|at| date.saturating_sub(at))
     }
 

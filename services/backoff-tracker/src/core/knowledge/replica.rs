@@ -16,7 +16,7 @@ use super::derived::Derived;
 use super::entry::{Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
 use super::report::Report;
-use super::reporters::{ReporterId, Reporters};
+use super::reporters::Reporters;
 
 /// What the bounds did, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,8 @@ impl Replica {
     /// All reports of a node, with their dates.
     pub(super) fn reports_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
         let Some(by) = self.reporters.find(node) else { return vec![] };
-        self.received_from(by).map(|received| (Arc::clone(&received.report), received.date)).collect()
+        let received = self.reporters.backoff_keys_of(by).filter_map(|backoff_key| self.backoff_keys.get(&backoff_key)?.of(by));
+        received.map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
     /// The entry of a key.
@@ -224,22 +225,8 @@ impl Replica {
         self.received(backoff_key, node).map(|received| &*received.report)
     }
 
-    /// Since when a node has had nothing but failures on a key, if its last report is one.
-    pub(super) fn failing_since(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
-        self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.failing_since)
-    }
-
-    /// When a node last succeeded on a key, as far as its last report shows.
-    pub(super) fn node_succeeded_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
-        self.received(backoff_key, node).and_then(Received::succeeded_at)
-    }
-
-    /// When a node failed on a key, if its last report is a failure.
-    pub(super) fn failed_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
-        self.received(backoff_key, node).filter(|received| received.claim.is_some()).map(|received| received.date)
-    }
-
-    fn received(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Received> {
+    /// A node's last report on a key, with its dates.
+    pub(super) fn received(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Received> {
         self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?)
     }
 
@@ -279,10 +266,6 @@ impl Replica {
     #[must_use]
     pub fn counts(&self) -> ReplicaCounts {
         ReplicaCounts { reports: self.reporters.reports() as u64, ..self.counts }
-    }
-
-    fn received_from(&self, by: ReporterId) -> impl Iterator<Item = &Received> {
-        self.reporters.backoff_keys_of(by).filter_map(move |backoff_key| self.backoff_keys.get(&backoff_key)?.of(by))
     }
 }
 
