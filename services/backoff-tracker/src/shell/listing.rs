@@ -5,7 +5,6 @@ use actors::Ask;
 use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryQuery, LISTED_MOST, ListBackoffs};
 
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::LeaseName;
 
 impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     type Result = MessageResult<Ask<ListBackoffs>>;
@@ -20,8 +19,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
         };
         let (mut entries, others, left_out) = select(entries, &list.body);
         for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
-            let (LeaseName::Probe(backoff_key, _) | LeaseName::Lead(backoff_key, _) | LeaseName::Slot(backoff_key, _)) = name;
-            let key = backoff_key.to_string();
+            let key = name.backoff_key().to_string();
             entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
         }
         let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };

@@ -16,11 +16,6 @@ impl Knowledge {
         self.leases.answer_within()
     }
 
-    /// Missed answers of the bus in a row.
-    pub(super) fn misses(&self) -> u32 {
-        self.misses
-    }
-
     /// The bus has answered a request for a lease; returns the requests that this touches.
     pub(super) fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         // A late answer counts as missed, because its request went ahead without it.

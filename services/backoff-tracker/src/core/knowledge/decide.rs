@@ -38,7 +38,7 @@ impl Knowledge {
             return request.refuse(Refusal { unconfirmed, ..self.refusal_by_own_rule(now, &failure, until) });
         }
         if exempt || without_bus.is_some() {
-            let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) };
+            let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::default() };
             return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
         }
         let binding = self.binding(now, request.asked_at, &request.target_keys);
@@ -92,11 +92,11 @@ impl Knowledge {
         let until =
             binding.iter().map(|entry| entry.backoff_key.in_view().stage()).chain(quiet).max().unwrap_or_default().max(Stage::Manifest);
         let wake = match clearance {
-            Clearance::Given => return self.grant(now, id, request, RunningAttempt { until, ..RunningAttempt::by_clearance(duty) }),
+            Clearance::Given => return self.grant(now, id, request, RunningAttempt { duty, until, ..RunningAttempt::default() }),
             Clearance::Until(wake) => wake,
             Clearance::HeldByAnother(backoff_key, wake) => match self.waits_until(now, request, backoff_key, quiet) {
                 ends if ends <= now => {
-                    return self.grant(now, id, request, RunningAttempt { by_own_rule: true, ..RunningAttempt::by_clearance(Duty::None) });
+                    return self.grant(now, id, request, RunningAttempt { by_own_rule: true, ..RunningAttempt::default() });
                 }
                 ends => wake.min(ends),
             },
@@ -159,7 +159,7 @@ impl Knowledge {
 
     /// A request that has waited continues in its turn, so that all nodes together stay within the budget; any other continues at once.
     fn in_its_turn(&self, now: Duration, request: &mut Request) -> Clearance {
-        if request.waits() {
+        if matches!(request.state, State::Delayed) {
             let at = now + self.fleet.release(&self.node, purpose(request.target_keys.image, 1));
             request.state = State::Released { at };
         }

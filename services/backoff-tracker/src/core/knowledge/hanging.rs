@@ -19,18 +19,13 @@ impl Knowledge {
     /// Ends attempts that hang while other nodes are answered, after [`HANGS_AFTER`] and once per request, so that they begin anew. Answers
     /// from before an attempt began do not count, because a node that joins reads old reports. Exempt requests are left alone.
     pub(super) fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration, effects: &mut Vec<Effect>) {
-        let waits_for = |request: &Request| match request.running_stage() {
-            Some(Stage::Blob) => request.target_keys.blobs == backoff_key,
-            _ => request.target_keys.endpoint == backoff_key,
-        };
         for id in self.requests.touching(backoff_key) {
             let hangs = |request: &Request| {
-                let exempt = self.exemptions.holds(now, &request.target_keys.target.view);
-                let silent = |running: &RunningAttempt| running.reported_unanswered && answered_at >= running.begun;
-                !request.abandoned
-                    && waits_for(request)
-                    && !exempt
-                    && matches!(&request.state, State::RunningAttempt(running) if silent(running))
+                let State::RunningAttempt(running) = &request.state else { return false };
+                let keys = &request.target_keys;
+                let waits_for = if running.stage() == Stage::Blob { keys.blobs } else { keys.endpoint };
+                let silent = waits_for == backoff_key && running.reported_unanswered && answered_at >= running.begun;
+                silent && !request.abandoned && !self.is_exempt(now, &keys.target.view)
             };
             if self.requests.get(id).is_some_and(hangs) {
                 self.with_request(id, |knowledge, request| {
@@ -55,7 +50,7 @@ impl Knowledge {
         request.last_decision = None;
         request.abandoned = true;
         effects.push(Effect::Abandon(id));
-        effects.extend(self.leases.drop_of(now, id, |_| true).into_iter().map(Effect::ReleaseLease));
+        self.give_back(now, id, |_| true, effects);
     }
 
     /// Reports an attempt without an answer, once.

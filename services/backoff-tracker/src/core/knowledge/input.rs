@@ -185,9 +185,10 @@ pub enum Decision {
 }
 
 /// Which nodes an attempt is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duty {
     /// For this node alone.
+    #[default]
     None,
     /// For all nodes, because none has resolved the image lately.
     Lead,

@@ -32,7 +32,7 @@ pub enum LeaseName {
 
 impl LeaseName {
     /// The key that the lease is about.
-    pub(super) fn backoff_key(self) -> BackoffKeyId {
+    pub(crate) fn backoff_key(self) -> BackoffKeyId {
         let (Self::Probe(backoff_key, _) | Self::Lead(backoff_key, _) | Self::Slot(backoff_key, _)) = self;
         backoff_key
     }
@@ -211,21 +211,21 @@ impl Leases {
     /// Gives up the leases that the bus has not answered about in time. Returns them with the requests that asked.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<(LeaseName, RequestId)> {
         let within = self.answer_within();
-        let late: Vec<(LeaseName, RequestId)> =
-            self.asked.iter().filter_map(|name| late(now, within, *name, self.known.get(name)?)).collect();
+        let late = |name: &LeaseName| match self.known.get(name)? {
+            Lease::Asked { by, at } if *at + within <= now => Some((*name, *by)),
+            _ => None,
+        };
+        let late: Vec<(LeaseName, RequestId)> = self.asked.iter().filter_map(late).collect();
         late.iter().for_each(|(name, _)| self.remove(*name));
         late
     }
 
     /// If there are too many, forgets those that expired or were released a while ago.
     fn make_room(&mut self, now: Duration) {
-        if self.known.len() >= LEASES_REMEMBERED && now >= self.swept + SWEPT_EVERY {
-            self.swept = now;
-            self.forget_expired(now);
+        if self.known.len() < LEASES_REMEMBERED || now < self.swept + SWEPT_EVERY {
+            return;
         }
-    }
-
-    fn forget_expired(&mut self, now: Duration) {
+        self.swept = now;
         let until = |lease: &Lease| match lease {
             Lease::Asked { .. } => Duration::MAX,
             Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends } | Lease::Free { since: ends } => {
@@ -264,13 +264,6 @@ impl Leases {
             Some(Lease::Asked { .. }) => drop(self.asked.remove(&name)),
             Some(Lease::Theirs { .. } | Lease::Free { .. }) | None => {}
         }
-    }
-}
-
-fn late(now: Duration, within: Duration, name: LeaseName, lease: &Lease) -> Option<(LeaseName, RequestId)> {
-    match lease {
-        Lease::Asked { by, at } if *at + within <= now => Some((name, *by)),
-        _ => None,
     }
 }
 

@@ -48,8 +48,8 @@ pub(super) enum State {
     RunningAttempt(RunningAttempt),
 }
 
-/// An attempt.
-#[derive(Clone, Debug)]
+/// An attempt. By default it is made for this node alone, and waits for the manifest.
+#[derive(Clone, Debug, Default)]
 pub(super) struct RunningAttempt {
     pub(super) duty: Duty,
     pub(super) begun: Duration,
@@ -72,23 +72,6 @@ pub(super) struct RunningAttempt {
 }
 
 impl RunningAttempt {
-    /// An attempt with this duty, before anything else is known.
-    pub(super) fn by_clearance(duty: Duty) -> Self {
-        Self {
-            duty,
-            begun: Duration::ZERO,
-            deadline: None,
-            attempt: None,
-            until: Stage::Manifest,
-            reached: Vec::new(),
-            steps: BTreeMap::new(),
-            reported_unanswered: false,
-            others_answered: false,
-            by_own_rule: false,
-            exempt: false,
-        }
-    }
-
     /// The stage that it waits for.
     pub(super) fn stage(&self) -> Stage {
         if self.reached.contains(&Stage::Manifest) { Stage::Blob } else { Stage::Manifest }
@@ -171,16 +154,6 @@ impl Request {
         if let Some((_, key)) = shortest.filter(|(left, _)| *left < held(&self.key)) {
             std::mem::swap(&mut self.key, key);
         }
-    }
-
-    /// The stage that its attempt waits for, if one is under way.
-    pub(super) fn running_stage(&self) -> Option<Stage> {
-        if let State::RunningAttempt(running) = &self.state { Some(running.stage()) } else { None }
-    }
-
-    /// Whether it has been waiting for the fleet.
-    pub(super) fn waits(&self) -> bool {
-        matches!(self.state, State::Delayed)
     }
 }
 
