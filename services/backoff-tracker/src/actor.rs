@@ -115,7 +115,8 @@ impl BackoffTracker {
             return Self::new(policy, clock, panic_guard);
         }
         let sharing = Some(Sharing::new(node.clone(), shared, random, clock.clone()));
-        let (mut knowledge, clock) = (Knowledge::new(node, policy), Dating::by(clock));
+        let alone = Self::new(policy, clock, panic_guard);
+        let mut knowledge = Knowledge::new(node, policy);
         if share == Share::Observe {
             knowledge = knowledge.observing();
         }
@@ -123,19 +124,8 @@ impl BackoffTracker {
             knowledge = knowledge.with_planted_bug(planted_bug);
         }
         // The bus counts as lost until it has answered.
-        knowledge.step(clock.now().monotonic, Input::BusLost);
-        let core = Core::Sharing(Box::new(knowledge));
-        Self {
-            core,
-            clock,
-            share,
-            sharing,
-            requests: Requests::default(),
-            alarm: None,
-            recording: None,
-            instruments: Instruments::default(),
-            _panic_guard: panic_guard,
-        }
+        knowledge.step(alone.clock.now().monotonic, Input::BusLost);
+        Self { core: Core::Sharing(Box::new(knowledge)), share, sharing, ..alone }
     }
 
     /// Counts for these metrics. Call it before the actor is started.

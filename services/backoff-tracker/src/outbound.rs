@@ -97,16 +97,15 @@ struct Due {
     at: Option<Duration>,
 }
 
-/// The part of the bus that is written to.
-pub(crate) struct Buckets {
-    pub(crate) reports: Arc<dyn KeyValue>,
-    pub(crate) leases: Arc<LeaseStore>,
-}
-
 /// Writes until the actor ends, in the order of the actor's effects: a report before the release of its attempt's lease, and two reports of
 /// one key one after the other. Other writes do not wait for each other.
-pub(crate) async fn write_all(buckets: Buckets, mut writes: mpsc::Receiver<Write>, written: Arc<Written>, clock: Dating) {
-    let Buckets { reports, leases } = buckets;
+pub(crate) async fn write_all(
+    reports: Arc<dyn KeyValue>,
+    leases: Arc<LeaseStore>,
+    mut writes: mpsc::Receiver<Write>,
+    written: Arc<Written>,
+    clock: Dating,
+) {
     let (mut sending, mut releasing) = (FuturesOrdered::new(), FuturesUnordered::new());
     // The keys of what is being sent, in the same order.
     let mut keys: VecDeque<String> = VecDeque::new();
@@ -238,7 +237,7 @@ mod tests {
             writes.send(failure_of(image)).await.unwrap();
         }
         bus.set_delay(if slow { ROUND_TRIP } else { Duration::ZERO });
-        drop(tokio::spawn(write_all(Buckets { reports, leases }, waiting, Arc::default(), Dating::by(clock.clone()))));
+        drop(tokio::spawn(write_all(reports, leases, waiting, Arc::default(), Dating::by(clock.clone()))));
         let began = clock.now().monotonic;
         arriving
             .take(changes)

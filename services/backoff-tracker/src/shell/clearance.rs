@@ -49,19 +49,21 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
             self.step(Input::Withdraw(overtaken), context);
         }
         let patience = Duration::from_millis(patience_ms);
-        let ask = requests::Ask { attempt, trace: attempt_span.unwrap_or(asked.meta.trace), standing };
-        let (number, anew) = self.requests.ask(now, request, &ask);
+        let trace = attempt_span.unwrap_or(asked.meta.trace);
+        let (number, anew) = self.requests.ask(now, request, attempt, trace, standing);
         self.requests.defer(now, request, patience, answer);
         let resolved = self.requests.get(request).is_some_and(|request| request.stage == Stage::Resolved);
         if self.requests.get(request).is_some_and(requests::Request::is_abandoned) {
             self.requests.answer(request, Clearance::Abandoned);
-        } else if anew || !(resolved || self.has_request(number)) {
+        } else if anew || !resolved && matches!(&self.core, Core::Sharing(knowledge) if !knowledge.has_request(number)) {
             let ask = Input::Request { request: number, key: key.clone(), target };
             self.step_all(now, [ask, Input::LocalKeys { request: number, key, other_keys }], context);
         } else {
             self.step(Input::LocalKeys { request: number, key, other_keys }, context);
         }
-        self.settle(request, context);
+        let now = self.clock.now().monotonic;
+        let effects = self.settled(now, request);
+        self.carry_out(now, effects, context);
         self.set_alarm(context);
         deferred
     }
@@ -159,13 +161,7 @@ impl BackoffTracker {
         }
     }
 
-    /// Answers a decided request and carries out the effects.
-    fn settle(&mut self, request: ClearanceId, context: &mut Context<Self>) {
-        let now = self.clock.now().monotonic;
-        let effects = self.settled(now, request);
-        self.carry_out(now, effects, context);
-    }
-
+    /// Answers a decided request; returns the effects.
     fn settled(&mut self, now: Duration, id: ClearanceId) -> Vec<Effect> {
         let Core::Sharing(knowledge) = &mut self.core else { return vec![] };
         if !self.requests.waits(id) {
@@ -191,10 +187,6 @@ impl BackoffTracker {
             request.answer(Clearance::Refused(knowledge.refusal_message(now, refusal)));
         }
         knowledge.step(now, Input::Withdraw(request.number))
-    }
-
-    fn has_request(&self, number: crate::core::knowledge::RequestId) -> bool {
-        matches!(&self.core, Core::Sharing(knowledge) if knowledge.has_request(number))
     }
 
     /// Sets the timer for the core's next wake or the end of a caller's patience. A timer that is too early is kept and set again when it

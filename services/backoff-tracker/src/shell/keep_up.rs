@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
 use crate::core::knowledge::{BackoffKeyId, Input, PlantedBug};
-use crate::outbound::{self, Buckets, Value, WRITES_WAITING, Write};
+use crate::outbound::{self, Value, WRITES_WAITING, Write};
 use crate::stored::{self, Stored};
 
 /// How often a bus that cannot be reached or does not answer is asked again.
@@ -116,8 +116,9 @@ impl BackoffTracker {
         let Opened { link, arriving, health, found } = opened;
         let (writes, waiting) = mpsc::channel(WRITES_WAITING);
         // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
-        let buckets = Buckets { reports: Arc::clone(&link.reports), leases: Arc::clone(&sharing.leases) };
-        tasks::spawn("report-writer", outbound::write_all(buckets, waiting, Arc::clone(&sharing.written), self.clock.clone()));
+        let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&sharing.leases));
+        let writing = outbound::write_all(reports, leases, waiting, Arc::clone(&sharing.written), self.clock.clone());
+        tasks::spawn("report-writer", writing);
         sharing.link = Some(link);
         sharing.writes = Some(writes);
         context.add_stream(arriving);

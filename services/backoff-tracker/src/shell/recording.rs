@@ -13,6 +13,7 @@ use image::Reference;
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
+use crate::core::knowledge::BackoffKeyId;
 
 /// How long the recorder may take before an event is given up.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
@@ -47,7 +48,8 @@ pub(crate) struct OperatorAction {
 pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> OperatorAction {
     let BackoffCleared { cleared, still_binding } = done;
     let still = still_binding.iter().map(|still| format!("; not cleared: {still}")).collect::<String>();
-    let reference = Reference::parse(what).ok();
+    // The text of a back-off key could also be an image.
+    let reference = Reference::parse(what).ok().filter(|_| BackoffKeyId::parse(what).is_none());
     let more = cleared.len().saturating_sub(CLEARED_NAMED);
     let named: Vec<&str> = cleared.iter().take(CLEARED_NAMED).map(|one| bounded(one)).collect();
     let found = match (named.as_slice(), more) {
@@ -59,9 +61,8 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> OperatorAc
     OperatorAction {
         reason: EventReason::BackoffCleared,
         message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
-        // The text of a back-off key could also be an image.
-        image: if reference.is_some() && !is_key(what) { bounded(what).to_owned() } else { String::new() },
-        registry: reference.filter(|_| !is_key(what)).map(|reference| bounded(reference.registry()).to_owned()),
+        image: if reference.is_some() { bounded(what).to_owned() } else { String::new() },
+        registry: reference.map(|reference| bounded(reference.registry()).to_owned()),
     }
 }
 
@@ -75,10 +76,6 @@ pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, is_stored
         (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}{on}", duration(left)))
     };
     OperatorAction { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
-}
-
-fn is_key(what: &str) -> bool {
-    what.len() == 32 && what.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn bounded(name: &str) -> &str {

@@ -84,26 +84,25 @@ pub(super) struct Grant {
     pub(super) until: contract::Stage,
 }
 
-/// A call that requests clearance.
-#[derive(Debug)]
-pub(super) struct Ask {
-    pub(super) attempt: AttemptId,
-    pub(super) trace: TraceContext,
-    pub(super) standing: bool,
-}
-
 impl Requests {
     /// Notes a request for clearance; returns its number, and whether the core does not know it yet.
-    pub(super) fn ask(&mut self, now: Duration, id: ClearanceId, ask: &Ask) -> (knowledge::RequestId, bool) {
+    pub(super) fn ask(
+        &mut self,
+        now: Duration,
+        id: ClearanceId,
+        attempt: AttemptId,
+        trace: TraceContext,
+        standing: bool,
+    ) -> (knowledge::RequestId, bool) {
         let known = self.change(id, |request| {
-            let anew = request.attempt != ask.attempt;
+            let anew = request.attempt != attempt;
             if anew && !request.takes_another_attempt() {
                 return None;
             }
             if anew && matches!(request.stage, Stage::Resolved | Stage::Abandoned) {
                 request.stage = Stage::Waiting;
             }
-            (request.attempt, request.trace, request.standing, request.last_contact) = (ask.attempt, ask.trace, ask.standing, now);
+            (request.attempt, request.trace, request.standing, request.last_contact) = (attempt, trace, standing, now);
             Some((request.number, anew))
         });
         if let Some(known) = known.flatten() {
@@ -111,7 +110,6 @@ impl Requests {
         }
         self.last_number += 1;
         let number = knowledge::RequestId(self.last_number);
-        let (attempt, trace, standing) = (ask.attempt, ask.trace, ask.standing);
         let request = Request {
             number,
             attempt,
