@@ -173,6 +173,6 @@ proptest! {
             }
         }
         // Only the last report of each node on each back-off key is kept.
-        prop_assert!(core.counts().replica.reports <= keys.len() as u64);
+        prop_assert!(core.counts().reports <= keys.len() as u64);
     }
 }

@@ -146,7 +146,7 @@ impl BackoffTracker {
                 Effect::Abandon(number) => {
                     self.requests.abandon(number);
                     if let Some(sharing) = &mut self.sharing {
-                        sharing.counts.abandoned += 1;
+                        sharing.counts.abandoned_total += 1;
                     }
                 }
                 Effect::Publish(report, age) => {
@@ -173,7 +173,7 @@ impl BackoffTracker {
                 self.requests.answer(id, clearance);
             }
             if let Some(sharing) = &mut self.sharing {
-                sharing.counts.for_all += u64::from(for_all);
+                sharing.counts.for_all_total += u64::from(for_all);
             }
             return vec![];
         }
@@ -222,7 +222,7 @@ impl BackoffTracker {
             if let Some(number) = self.requests.remove(id) {
                 tracing::debug!(request = %id, "a request for clearance was not repeated: it is withdrawn");
                 if let Some(sharing) = &mut self.sharing {
-                    sharing.counts.lapsed += 1;
+                    sharing.counts.lapsed_total += 1;
                 }
                 self.step(Input::Withdraw(number), context);
             }

@@ -140,7 +140,7 @@ impl BackoffTracker {
                 let (sequence, stamp) = (header("Nats-Sequence").and_then(|number| number.parse().ok()), stored::stamp_of(message));
                 let (Some(sequence), Some(stamp)) = (sequence, stamp) else {
                     // Only the server publishes here.
-                    sharing.counts.refused += 1;
+                    sharing.counts.reports_refused_total += 1;
                     continue;
                 };
                 let age = sharing.late(now, stamp);

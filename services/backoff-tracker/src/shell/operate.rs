@@ -114,34 +114,20 @@ impl BackoffTracker {
             Core::Alone(tracker) => return tracker.counts(now),
             Core::Sharing(knowledge) => knowledge,
         };
-        let counts = knowledge.counts();
         let mut shared = SharedCounts {
             alone: knowledge.is_without_bus(),
             observes: self.takes_part() == Share::Observe,
             entries: knowledge.entries(now).len() as u64,
             binding: knowledge.binding_count(now) as u64,
-            reports: counts.replica.reports,
-            requests: counts.requests,
             pauses: knowledge.pauses(now).count() as u64,
-            refused_total: counts.refused_by_shared_total,
-            observed_total: counts.observed_total,
-            late_results_total: counts.late_results_total,
-            no_room_total: counts.refused_total,
-            reports_received_total: counts.replica.received_total,
-            reports_stale_total: counts.replica.stale_total,
-            reports_clamped_total: counts.replica.clamped_total,
-            reports_evicted_total: counts.replica.evicted_total,
-            kept_to_itself_total: counts.kept_to_itself_total,
-            bus_misses_total: counts.bus_misses_total,
-            cleared_total: counts.cleared_total,
-            ..SharedCounts::default()
+            ..knowledge.counts()
         };
         if let Some(sharing) = &self.sharing {
-            shared.for_all_total = sharing.counts.for_all;
-            shared.abandoned_total = sharing.counts.abandoned;
-            shared.lapsed_total = sharing.counts.lapsed;
-            shared.reports_refused_total = sharing.counts.refused;
-            shared.other_version_total = sharing.counts.other_version;
+            shared.for_all_total = sharing.counts.for_all_total;
+            shared.abandoned_total = sharing.counts.abandoned_total;
+            shared.lapsed_total = sharing.counts.lapsed_total;
+            shared.reports_refused_total = sharing.counts.reports_refused_total;
+            shared.other_version_total = sharing.counts.other_version_total;
             let (follower, followed) = (&sharing.follower, sharing.follower.counts());
             (shared.replica_lag, shared.gaps_total, shared.snapshots_total) = (follower.lag(), followed.gaps, followed.snapshots);
             shared.reports_sent_total = read(&sharing.written.sent);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use actors::bucket_spec;
 use clock::{Clock, Random};
 use contract::know::{SharedBucket, StoredClear, other_version};
+use contract::messages::backoff_tracker::SharedCounts;
 use contract::{DEADLINES, NodeName};
 use lease::{LeaseParts, LeaseStore};
 use replication::{Effect, Follower, Input};
@@ -57,7 +58,8 @@ pub(crate) struct Sharing {
     /// Leases asked for, and whether they were freed since.
     pub(crate) asked: BTreeMap<LeaseName, bool>,
     pub(crate) holders: Holders,
-    pub(crate) counts: Counts,
+    /// What the shell counts.
+    pub(crate) counts: SharedCounts,
     refusals: Refusals,
     /// Registries that an operator paused on this node, so that the pause is stored again if the bus forgets it; none: all registries.
     pub(crate) paused_here: BTreeSet<Option<String>>,
@@ -73,16 +75,6 @@ pub(crate) struct UnstoredPause {
     /// When the pause expires. If this is not after `ordered_at`, it is the end of a pause.
     pub(crate) until: Duration,
     pub(crate) by: String,
-}
-
-/// Counted by the shell.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) for_all: u64,
-    pub(crate) abandoned: u64,
-    pub(crate) lapsed: u64,
-    pub(crate) refused: u64,
-    pub(crate) other_version: u64,
 }
 
 impl Sharing {
@@ -111,7 +103,7 @@ impl Sharing {
             leases,
             asked: BTreeMap::new(),
             holders: Holders::default(),
-            counts: Counts::default(),
+            counts: SharedCounts::default(),
             refusals: Refusals::default(),
             paused_here: BTreeSet::new(),
             unstored_pauses: BTreeMap::new(),
@@ -183,16 +175,16 @@ impl Sharing {
 
     /// Refuses a value of another node that cannot be read, or does not match its key. It counts as no report.
     pub(crate) fn refuse(&mut self, now: Duration, key: &str, value: &[u8]) {
-        self.counts.refused += 1;
+        self.counts.reports_refused_total += 1;
         if let Some(version) = other_version(value) {
-            if self.counts.other_version == 0 {
+            if self.counts.other_version_total == 0 {
                 tracing::warn!(
                     key,
                     version,
                     "a value of another node has a version that this agent cannot read: update all agents to compatible versions"
                 );
             }
-            self.counts.other_version += 1;
+            self.counts.other_version_total += 1;
         } else if let Some((writer, reports)) = self.refusals.count(now, key) {
             tracing::warn!(
                 writer,

@@ -332,9 +332,9 @@ fn keys_of_one_writer_displace_no_report_of_another() {
     for number in 0..3 * MAX_KEYS_OF_ONE {
         node.receive("liar", KeyInView::Repository(number.to_string()), failed(1));
     }
-    let counts = node.core.counts().replica;
+    let counts = node.core.counts();
     assert_eq!(counts.reports, 1 + MAX_KEYS_OF_ONE as u64);
-    assert_eq!(counts.evicted_total, 2 * MAX_KEYS_OF_ONE as u64);
+    assert_eq!(counts.reports_evicted_total, 2 * MAX_KEYS_OF_ONE as u64);
     node.ask();
     assert_eq!(node.held().learned_by.as_str(), "honest");
 }
@@ -349,8 +349,8 @@ fn old_or_impossible_age_is_ignored() {
         let report = Report { reporter: "n1".parse().unwrap(), backoff_key, attempt, trace: None, finding: failed(1) };
         node.give(Input::ReportReceived { report: Arc::new(report), age });
     }
-    assert_eq!(node.core.counts().replica.stale_total, 2);
-    assert_eq!(node.core.counts().replica.clamped_total, 1);
+    assert_eq!(node.core.counts().reports_stale_total, 2);
+    assert_eq!(node.core.counts().reports_clamped_total, 1);
     node.ask();
     assert!(node.is_clear());
 }

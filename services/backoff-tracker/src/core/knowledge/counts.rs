@@ -2,39 +2,24 @@
 
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::BackoffCounts;
+use contract::messages::backoff_tracker::{BackoffCounts, SharedCounts};
 
 use super::node::Knowledge;
-use super::replica::ReplicaCounts;
-
-/// Counts since start, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KnowledgeCounts {
-    /// What the replica's bounds did.
-    pub replica: ReplicaCounts,
-    /// Requests now.
-    pub requests: u64,
-    /// Requests refused because there was no room.
-    pub refused_total: u64,
-    /// Failures dropped because they came after their lease had expired.
-    pub late_results_total: u64,
-    /// Answers of the bus that did not come in time.
-    pub bus_misses_total: u64,
-    /// Failures that this node did not publish because others succeeded where it fails.
-    pub kept_to_itself_total: u64,
-    /// Requests refused because of other nodes' reports.
-    pub refused_by_shared_total: u64,
-    /// Requests that would have been refused without a pause, and if this node did not only observe.
-    pub observed_total: u64,
-    /// Clears that were new to this node.
-    pub cleared_total: u64,
-}
 
 impl Knowledge {
-    /// Counts since start.
+    /// Counts since start, and the reports and requests of now.
     #[must_use]
-    pub fn counts(&self) -> KnowledgeCounts {
-        KnowledgeCounts { replica: self.replica.counts(), requests: self.requests.len() as u64, ..self.counts }
+    pub fn counts(&self) -> SharedCounts {
+        let replica = self.replica.counts();
+        SharedCounts {
+            reports: replica.reports,
+            reports_received_total: replica.reports_received_total,
+            reports_stale_total: replica.reports_stale_total,
+            reports_clamped_total: replica.reports_clamped_total,
+            reports_evicted_total: replica.reports_evicted_total,
+            requests: self.requests.len() as u64,
+            ..self.counts
+        }
     }
 
     /// The node's own counts.

@@ -58,7 +58,6 @@ pub use backoff_key::{BackoffKey, BackoffKeyId, KeyInView, Reach, hash128};
 pub use cadence::{LONGEST, delay};
 pub use contract::messages::backoff_tracker::AttemptFailure;
 pub use contract::{Target, View};
-pub use counts::KnowledgeCounts;
 pub use entry::{Binding, Entry};
 pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fleet::BUDGET_PER_SECOND;
@@ -68,7 +67,7 @@ pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;
 pub use queries::Clearing;
-pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, ReplicaCounts, keep_for};
+pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, keep_for};
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 
 /// If a registry has answered no node for this long, only a few nodes ask it until it answers.

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, LocalKey, ReportAttempt};
+use contract::messages::backoff_tracker::{AttemptReported, LocalKey, ReportAttempt, SharedCounts};
 use contract::{NodeName, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::counts::KnowledgeCounts;
 use super::exemptions::Exemptions;
 use super::fleet::Fleet;
 use super::input::{Decision, Effect, Input};
@@ -57,7 +56,7 @@ pub struct Knowledge {
     pub(super) missed_since: Duration,
     pub(super) missed_last: Duration,
     planted_bug: Option<PlantedBug>,
-    pub(super) counts: KnowledgeCounts,
+    pub(super) counts: SharedCounts,
 }
 
 impl Knowledge {
@@ -84,7 +83,7 @@ impl Knowledge {
             missed_since: Duration::ZERO,
             missed_last: Duration::ZERO,
             planted_bug: None,
-            counts: KnowledgeCounts::default(),
+            counts: SharedCounts::default(),
         }
     }
 
@@ -233,7 +232,7 @@ impl Knowledge {
 
     fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, target_keys: TargetKeys, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
-            self.counts.refused_total += 1;
+            self.counts.no_room_total += 1;
             effects.push(Effect::Answer(id, Decision::Refused(self.no_room(now))));
             return vec![];
         }

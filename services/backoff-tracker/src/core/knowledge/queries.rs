@@ -50,7 +50,7 @@ impl Knowledge {
         if let Some(refusal) = refusing {
             let count = u64::from(!check.peek);
             if !exempt {
-                self.counts.refused_by_shared_total += count;
+                self.counts.refused_total += count;
                 if !check.peek {
                     self.local.refused();
                 }

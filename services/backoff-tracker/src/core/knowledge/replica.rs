@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::messages::backoff_tracker::SharedCounts;
 use contract::{FailureClass, NodeName, TraceContext};
 
 pub(super) use self::retention::expires;
@@ -17,21 +18,6 @@ use super::entry::{Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
 use super::report::Report;
 use super::reporters::Reporters;
-
-/// What the bounds did, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplicaCounts {
-    /// Reports kept now.
-    pub reports: u64,
-    /// Reports that were new.
-    pub received_total: u64,
-    /// Reports that changed nothing: repeated, or older than the reporter's last one.
-    pub stale_total: u64,
-    /// Reports forgotten because there was no room.
-    pub evicted_total: u64,
-    /// Reports with an impossible time, which was clamped.
-    pub clamped_total: u64,
-}
 
 /// A kind of failure: a class, in a view.
 type Kind = (u128, FailureClass);
@@ -50,7 +36,7 @@ pub struct Replica {
     collected: Duration,
     /// No report is too old before this.
     oldest_expires: Duration,
-    counts: ReplicaCounts,
+    counts: SharedCounts,
     /// Entries derived from the reports, until a report that matters arrives.
     derived: Derived,
 }
@@ -61,7 +47,7 @@ impl Replica {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
         if !self.is_news(now, &report, date) {
-            self.counts.stale_total += 1;
+            self.counts.reports_stale_total += 1;
             return false;
         }
         let backoff_key = report.backoff_key.id();
@@ -75,7 +61,7 @@ impl Replica {
         let fails = reports.fails();
         self.note_failing(kind, backoff_key, fails);
         self.make_room(by);
-        self.counts.received_total += 1;
+        self.counts.reports_received_total += 1;
         true
     }
 
@@ -262,10 +248,9 @@ impl Replica {
         self.backoff_keys.keys().copied()
     }
 
-    /// What the bounds did.
-    #[must_use]
-    pub fn counts(&self) -> ReplicaCounts {
-        ReplicaCounts { reports: self.reporters.reports() as u64, ..self.counts }
+    /// How many reports are kept, and what the bounds did.
+    pub(super) fn counts(&self) -> SharedCounts {
+        SharedCounts { reports: self.reporters.reports() as u64, ..self.counts }
     }
 }
 

@@ -31,7 +31,7 @@ impl Replica {
     pub(super) fn clamped(&mut self, report: &Report, age: Duration) -> Duration {
         let asks_for_years = report.finding.details().and_then(|details| details.retry_after).is_some_and(|asked| asked > RETRY_AFTER_MAX);
         if age > OLDEST || asks_for_years {
-            self.counts.clamped_total += 1;
+            self.counts.reports_clamped_total += 1;
         }
         age.min(OLDEST)
     }
@@ -70,7 +70,7 @@ impl Replica {
     fn forget_oldest_of(&mut self, by: ReporterId) {
         if let Some(backoff_key) = self.reporters.oldest_of(by) {
             self.forget(backoff_key, by);
-            self.counts.evicted_total += 1;
+            self.counts.reports_evicted_total += 1;
         }
     }
 
