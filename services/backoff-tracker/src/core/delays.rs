@@ -26,11 +26,11 @@ impl Default for BackoffPolicy {
 
 /// A pull that fails at every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failing {
+pub(super) struct Failing {
     /// When its first attempt began.
-    pub since: Duration,
+    pub(super) since: Duration,
     /// How long an attempt takes.
-    pub took: Duration,
+    pub(super) took: Duration,
 }
 
 impl BackoffPolicy {
@@ -83,8 +83,7 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     /// The key's delay, 0 if it has none.
-    #[must_use]
-    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Duration
+    pub(super) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Duration
     where
         K: Borrow<Q>,
     {
@@ -100,7 +99,7 @@ impl<K: Ord + Clone> Delays<K> {
 
     /// Like [`Self::next`], for a key that other nodes found failing before. It is refused no longer than if this node had made an attempt
     /// each time that one was due since then, but at least for half of `initial`.
-    pub fn next_since(&mut self, key: K, now: Duration, failing: Failing) {
+    pub(super) fn next_since(&mut self, key: K, now: Duration, failing: Failing) {
         self.next(key.clone(), now);
         let (_, due) = self.policy.of(failing, now);
         let due = due.saturating_sub(now).max(self.policy.initial / 2);
@@ -111,7 +110,7 @@ impl<K: Ord + Clone> Delays<K> {
 
     /// Counts a failure of an attempt that this rule did not allow: it refuses nothing by itself, but the next delay is longer. The delay
     /// grows at most to what this rule would have reached by `now`.
-    pub fn count(&mut self, key: K, now: Duration, failing: Failing) {
+    pub(super) fn count(&mut self, key: K, now: Duration, failing: Failing) {
         let hold = self.held(&key, now).unwrap_or_default();
         let (most, _) = self.policy.of(failing, now);
         let backoff = self.grown(&key, now, most.max(self.get(&key)));
@@ -130,8 +129,7 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     /// True if the last failure of the key made this rule refuse it.
-    #[must_use]
-    pub fn was_held<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    pub(super) fn was_held<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
     {
@@ -139,13 +137,12 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     /// When the next attempt is due, if an attempt was made each time that one was due.
-    #[must_use]
-    pub fn due_after(&self, failing: Failing, now: Duration) -> Duration {
+    pub(super) fn due_after(&self, failing: Failing, now: Duration) -> Duration {
         self.policy.of(failing, now).1
     }
 
     /// Forgets the key.
-    pub fn clear<Q: Ord + ?Sized>(&mut self, key: &Q)
+    pub(super) fn clear<Q: Ord + ?Sized>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
     {
@@ -155,7 +152,7 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     /// Forgets the expired keys and returns them.
-    pub fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
+    pub(super) fn collect_garbage(&mut self, now: Duration) -> Vec<K> {
         let mut forgotten = Vec::new();
         while self.by_age.first().is_some_and(|(updated, _)| self.policy.is_forgotten(*updated, now))
             && let Some((_, key)) = self.by_age.pop_first()
@@ -167,32 +164,23 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     /// The key whose last failure is the longest ago.
-    #[must_use]
-    pub fn oldest(&self) -> Option<K> {
+    pub(super) fn oldest(&self) -> Option<K> {
         self.by_age.first().map(|(_, key)| key.clone())
     }
 
     /// The keys that are remembered.
-    pub fn keys(&self) -> impl Iterator<Item = &K> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
         self.entries.keys()
     }
 
     /// How many keys are refused now.
-    #[must_use]
-    pub fn held_count(&self, now: Duration) -> usize {
+    pub(super) fn held_count(&self, now: Duration) -> usize {
         self.entries.keys().filter(|key| self.held(*key, now).is_some()).count()
     }
 
     /// How many keys are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Whether no key is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// The delay of a key after one more failure; `most` as in [`BackoffPolicy::delay_after`].
@@ -339,7 +327,7 @@ mod tests {
         delays.next("k", seconds(0));
         assert!(delays.collect_garbage(seconds(6)).is_empty());
         assert_eq!(delays.collect_garbage(seconds(12)), ["k"]);
-        assert!(delays.is_empty());
+        assert_eq!(delays.len(), 0);
     }
 
     #[test]

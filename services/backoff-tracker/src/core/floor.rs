@@ -13,15 +13,16 @@ use contract::{AttemptId, FailureClass, TraceContext};
 
 use super::delays::{BackoffPolicy, MAX_KEYS};
 use super::knowledge::BackoffKeyId;
+use super::remove_least;
 
 /// The last failure of a local key.
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
-    attempt: AttemptId,
+    pub(super) attempt: AttemptId,
     /// When that attempt began.
     pub(super) began: Duration,
-    /// How long after the failure the next attempt may begin.
-    delay: Duration,
+    /// How long after the failure the next attempt may begin; set by [`Floors::failed`].
+    pub(super) delay: Duration,
     /// The back-off keys of the failure: a success on one of them releases the key.
     pub(super) backoff_keys: Vec<BackoffKeyId>,
     pub(super) failure: Arc<OwnFailure>,
@@ -45,17 +46,6 @@ impl OwnFailure {
     }
 }
 
-/// An attempt that failed.
-#[derive(Debug)]
-pub(super) struct FailedAttempt {
-    pub(super) attempt: AttemptId,
-    pub(super) began: Duration,
-    /// Whether the fleet elected or released the attempt. Such a failure does not make the delay longer.
-    pub(super) exempt: bool,
-    pub(super) backoff_keys: Vec<BackoffKeyId>,
-    pub(super) failure: Arc<OwnFailure>,
-}
-
 /// The floors of all keys.
 #[derive(Debug)]
 pub(super) struct Floors {
@@ -68,19 +58,19 @@ impl Floors {
         Self { policy, floors: BTreeMap::new() }
     }
 
-    /// An attempt for a key has failed. A repeated call for the same attempt changes nothing.
-    pub(super) fn failed(&mut self, key: &LocalKey, failed: FailedAttempt) {
-        let FailedAttempt { attempt, began, exempt, backoff_keys, failure } = failed;
-        let now = failure.at;
+    /// An attempt for a key has failed. A repeated call for the same attempt changes nothing. If the fleet elected or released the attempt
+    /// (`exempt`), its failure does not make the delay longer.
+    pub(super) fn failed(&mut self, key: &LocalKey, failed: Floor, exempt: bool) {
+        let now = failed.failure.at;
         let known = self.floors.get(key).filter(|floor| !self.policy.is_forgotten(floor.failure.at, now));
-        if known.is_some_and(|floor| floor.attempt == attempt) {
+        if known.is_some_and(|floor| floor.attempt == failed.attempt) {
             return;
         }
         let delay = match known {
             Some(floor) if exempt => floor.delay,
             _ => self.policy.delay_after(known.map(|floor| floor.delay), self.policy.max),
         };
-        self.floors.insert(key.clone(), Floor { attempt, began, delay, backoff_keys, failure });
+        self.floors.insert(key.clone(), Floor { delay, ..failed });
         self.make_room(now);
     }
 
@@ -108,9 +98,7 @@ impl Floors {
         let policy = self.policy;
         self.floors.retain(|_, floor| !policy.is_forgotten(floor.failure.at, now));
         while self.floors.len() > MAX_KEYS {
-            let oldest = self.floors.iter().min_by_key(|(_, floor)| floor.failure.at).map(|(key, _)| key.clone());
-            let Some(oldest) = oldest else { return };
-            self.floors.remove(&oldest);
+            remove_least(&mut self.floors, |floor| floor.failure.at);
         }
     }
 }
@@ -130,7 +118,8 @@ mod tests {
             let now = Duration::from_secs(*at);
             let attempt = AttemptId::from(number as u128);
             let failure = Arc::new(OwnFailure { at: now, class: FailureClass::NotFound, cause: String::new(), trace: None });
-            floors.failed(&key(), FailedAttempt { attempt, began: now, exempt: *exempt, backoff_keys: Vec::new(), failure });
+            let failed = Floor { attempt, began: now, delay: Duration::ZERO, backoff_keys: Vec::new(), failure };
+            floors.failed(&key(), failed, *exempt);
             floors.under(now, &key()).map_or(0, |(left, _)| left.as_secs())
         };
         failures.iter().enumerate().map(fail).collect()

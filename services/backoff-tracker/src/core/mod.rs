@@ -8,5 +8,14 @@ pub mod knowledge;
 mod local_list;
 mod tracker;
 
+use std::collections::BTreeMap;
+
 pub use delays::{BackoffPolicy, Delays, MAX_KEYS};
 pub use tracker::Tracker;
+
+/// Removes the entry whose value has the least `rank`, the first of several.
+fn remove_least<K: Ord + Clone, V, R: Ord>(map: &mut BTreeMap<K, V>, rank: impl Fn(&V) -> R) {
+    if let Some(least) = map.iter().min_by_key(|(_, value)| rank(value)).map(|(key, _)| key.clone()) {
+        map.remove(&least);
+    }
+}

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use contract::View;
 
+use crate::core::remove_least;
+
 /// Pauses in force at the same time. For one more, the pause that ends first is dropped.
 pub const MAX_PAUSES: usize = 256;
 /// The longest pause, so that a fleet does not stay paused because the pause was forgotten.
@@ -40,10 +42,8 @@ impl Exemptions {
         }
         let pause = PauseInForce { registry: registry.clone(), until: now + left.min(LONGEST_PAUSE), by };
         self.pauses.insert(registry, pause);
-        if self.pauses.len() > MAX_PAUSES
-            && let Some(first) = self.pauses.values().min_by_key(|pause| pause.until).map(|pause| pause.registry.clone())
-        {
-            self.pauses.remove(&first);
+        if self.pauses.len() > MAX_PAUSES {
+            remove_least(&mut self.pauses, |pause| pause.until);
         }
     }
 

@@ -67,7 +67,7 @@ pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;
 pub use queries::Clearing;
-pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, Replica, keep_for};
+pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, keep_for};
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 
 /// If a registry has answered no node for this long, only a few nodes ask it until it answers.

@@ -122,13 +122,8 @@ impl Knowledge {
         }
     }
 
-    /// Another node's report was stored and received.
-    pub(super) fn other_is_stored(&mut self, now: Duration, report: &Report) {
-        self.follow(now, report);
-    }
-
-    /// The change that this report makes to its entry, if any.
-    fn follow(&mut self, now: Duration, report: &Report) -> Option<EntryNews> {
+    /// The change that a report makes to its entry, if any, when the bus has stored it.
+    pub(super) fn follow(&mut self, now: Duration, report: &Report) -> Option<EntryNews> {
         let backoff_key = report.backoff_key.id();
         let open = self.openings.is_open(now, backoff_key);
         match (open, report.finding.details()) {

@@ -12,7 +12,7 @@ use super::node::Knowledge;
 use super::report::MAX_MESSAGE_BYTES;
 use super::request::{Request, RunningAttempt};
 use crate::core::delays::Failing;
-use crate::core::floor::{FailedAttempt, OwnFailure};
+use crate::core::floor::{Floor, OwnFailure};
 use crate::core::tracker::shorten;
 
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
@@ -31,8 +31,8 @@ impl Knowledge {
         failure: &Arc<OwnFailure>,
     ) {
         let backoff_keys = backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect();
-        let failed = FailedAttempt { attempt, began: running.begun, exempt: running.exempt, backoff_keys, failure: Arc::clone(failure) };
-        self.floors.failed(key, failed);
+        let failed = Floor { attempt, began: running.begun, delay: Duration::ZERO, backoff_keys, failure: Arc::clone(failure) };
+        self.floors.failed(key, failed, running.exempt);
     }
 
     /// Sets a pause of this image if the registry serves others, and a pause of all pulls on the budget if the registry sent `Retry-After`.

@@ -29,7 +29,7 @@ impl Knowledge {
         if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
             return vec![];
         }
-        self.other_is_stored(now, &report);
+        self.follow(now, &report);
         if succeeded {
             self.release(released);
             self.abandon_hanging(now, backoff_key, answered_at, effects);

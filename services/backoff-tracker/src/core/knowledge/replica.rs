@@ -24,7 +24,7 @@ type Kind = (u128, FailureClass);
 
 /// Every node's last report on every key.
 #[derive(Debug, Default)]
-pub struct Replica {
+pub(super) struct Replica {
     backoff_keys: BTreeMap<BackoffKeyId, KeyReports>,
     /// The keys that fail, by kind.
     failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
@@ -43,7 +43,7 @@ pub struct Replica {
 
 impl Replica {
     /// Takes a report that was `age` old when it arrived. Returns whether it is new.
-    pub fn receive(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
+    pub(super) fn receive(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
         let date = now.saturating_sub(self.clamped(&report, age));
         if !self.is_news(now, &report, date) {
@@ -169,15 +169,13 @@ impl Replica {
     }
 
     /// True if a node reports a failure of the key that no confirmed success has ended, as `node` sees it.
-    #[must_use]
-    pub fn is_failing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
+    pub(super) fn is_failing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
         reports.failures_since(self.in_order_at(reports, node)).next().is_some()
     }
 
     /// When a key last succeeded.
-    #[must_use]
-    pub fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
+    pub(super) fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
         self.backoff_keys.get(&backoff_key)?.succeeded_at()
     }
 
@@ -192,8 +190,7 @@ impl Replica {
     }
 
     /// The span of the attempt that last succeeded, if its node reports it.
-    #[must_use]
-    pub fn succeeded_by(&self, backoff_key: BackoffKeyId) -> Option<TraceContext> {
+    pub(super) fn succeeded_by(&self, backoff_key: BackoffKeyId) -> Option<TraceContext> {
         self.backoff_keys.get(&backoff_key)?.newest_success()?.report.trace
     }
 
@@ -206,8 +203,7 @@ impl Replica {
     }
 
     /// A node's last report on a key.
-    #[must_use]
-    pub fn last_report(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
+    pub(super) fn last_report(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
         self.received(backoff_key, node).map(|received| &*received.report)
     }
 
@@ -234,7 +230,7 @@ impl Replica {
     }
 
     /// The reports on a key, in no particular order.
-    pub fn reports(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = &Report> {
+    pub(super) fn reports(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = &Report> {
         self.backoff_keys.get(&backoff_key).into_iter().flat_map(|reports| reports.all().map(|(_, received)| &*received.report))
     }
 
@@ -244,7 +240,7 @@ impl Replica {
     }
 
     /// All keys that there are reports on.
-    pub fn backoff_keys(&self) -> impl Iterator<Item = BackoffKeyId> {
+    pub(super) fn backoff_keys(&self) -> impl Iterator<Item = BackoffKeyId> {
         self.backoff_keys.keys().copied()
     }
 

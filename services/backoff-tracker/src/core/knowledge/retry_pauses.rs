@@ -12,6 +12,7 @@ use contract::messages::backoff_tracker::LocalKey;
 use super::backoff_key::BackoffKeyId;
 use crate::core::delays::MAX_KEYS;
 use crate::core::floor::OwnFailure;
+use crate::core::remove_least;
 
 /// The pause after the first failure of an image.
 const FIRST: Duration = Duration::from_secs(1);
@@ -60,10 +61,8 @@ impl RetryPauses {
         if self.budgets.get(&budget).is_none_or(|asked| asked.until < until) {
             self.budgets.insert(budget, StayAway { until, failure: Arc::clone(failure) });
         }
-        if self.budgets.len() > MAX_BUDGETS
-            && let Some(first) = self.budgets.iter().min_by_key(|(_, asked)| asked.until).map(|(budget, _)| *budget)
-        {
-            self.budgets.remove(&first);
+        if self.budgets.len() > MAX_BUDGETS {
+            remove_least(&mut self.budgets, |asked| asked.until);
         }
     }
 
@@ -81,10 +80,8 @@ impl RetryPauses {
     /// Drops the images whose failures no longer count; if there are none, the image whose last failure is the oldest.
     fn make_room(&mut self, now: Duration) {
         self.keys.retain(|_, pause| pause.counts(now));
-        if self.keys.len() >= MAX_KEYS
-            && let Some(oldest) = self.keys.iter().min_by_key(|(_, pause)| pause.failure.at).map(|(key, _)| key.clone())
-        {
-            self.keys.remove(&oldest);
+        if self.keys.len() >= MAX_KEYS {
+            remove_least(&mut self.keys, |pause| pause.failure.at);
         }
     }
 

@@ -17,6 +17,7 @@ use super::lease::RequestId;
 use super::node::Knowledge;
 use super::replica::MAX_KEYS_OF_ONE;
 use super::report::{FailureDetails, Finding, Report};
+use crate::core::remove_least;
 
 /// The kept reports, the newest one of each back-off key.
 #[derive(Debug, Default)]
@@ -96,8 +97,7 @@ impl Unpublished {
     fn keep(&mut self, report: Arc<Report>, date: Duration, turn: Option<Duration>) {
         let backoff_key = report.backoff_key.id();
         if !self.reports.contains_key(&backoff_key) && self.reports.len() >= MAX_KEYS_OF_ONE {
-            let oldest = self.reports.iter().min_by_key(|(_, kept)| kept.date).map(|(backoff_key, _)| *backoff_key);
-            oldest.map(|oldest| self.reports.remove(&oldest));
+            remove_least(&mut self.reports, |kept| kept.date);
         }
         self.reports.insert(backoff_key, Kept { report, date, turn });
     }

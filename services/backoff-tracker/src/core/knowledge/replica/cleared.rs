@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Replica;
 use crate::core::knowledge::backoff_key::{BackoffKey, BackoffKeyId};
 use crate::core::knowledge::report::MAX_MESSAGE_BYTES;
+use crate::core::remove_least;
 
 /// How many cleared keys and images are remembered, for as long as reports are kept. For one more the oldest is forgotten.
 const MAX_CLEARED: usize = 4_096;
@@ -38,10 +39,8 @@ fn remember<What: Ord + Clone>(cleared: &mut BTreeMap<What, Duration>, what: Wha
         return false;
     }
     cleared.insert(what, date);
-    if cleared.len() > MAX_CLEARED
-        && let Some(oldest) = cleared.iter().min_by_key(|(_, date)| **date).map(|(what, _)| what.clone())
-    {
-        cleared.remove(&oldest);
+    if cleared.len() > MAX_CLEARED {
+        remove_least(cleared, |date| *date);
     }
     true
 }
