@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, StreamHandler, WeakAddr, WrapFuture as _};
 use bus::{BusError, BusHealth, HealthChanges, KeyValueError, Message};
-use contract::know::{LEASES, PAUSES, REPORTS, ReportKey};
+use contract::know::{LEASES, PAUSES, REPORTS};
 use contract::messages::registrar::FleetSeen;
 use contract::{DEADLINES, version};
 use futures::StreamExt as _;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::{BackoffTracker, Core};
-use crate::core::knowledge::{BackoffKeyId, Input, PlantedBug};
+use crate::core::knowledge::{Input, PlantedBug};
 use crate::outbound::{self, Value, WRITES_WAITING, Write};
 use crate::stored::{self, Stored};
 
@@ -145,18 +145,9 @@ impl BackoffTracker {
                 };
                 let age = sharing.late(now, stamp);
                 effects.extend(sharing.follow(now, replication::Input::Changed { sequence }));
-                let read = ReportKey::read(key);
-                if stored::is_deleted(message) {
-                    continue;
-                }
-                if let Some(own) = read.as_ref().filter(|key| key.node == sharing.node) {
-                    inputs.push(Input::ReportStored(BackoffKeyId(own.backoff_key)));
-                    continue;
-                }
-                let stored = Stored { age, at: Some(stamp) };
-                match read.and_then(|key| sharing.reader.read_input(key, &message.payload, stored, known)) {
-                    Some(input) => inputs.push(input),
-                    None => sharing.refuse(now, key, &message.payload),
+                if !stored::is_deleted(message) {
+                    let stored = Stored { age, at: Some(stamp) };
+                    inputs.extend(sharing.read(now, key, &message.payload, stored, known, true));
                 }
             } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
                 let Some(input) = stored::lease(key, message) else { continue };
@@ -316,16 +307,8 @@ impl BackoffTracker {
         entries.sort_by_key(|stored| stored.entry.revision);
         for stored in entries {
             // After the first snapshot a node's own reports are not read back, because its last report may not be stored.
-            let read = ReportKey::read(&stored.entry.key);
-            if let Some(own) = read.as_ref().filter(|key| !anew && key.node == sharing.node) {
-                inputs.push(Input::ReportStored(BackoffKeyId(own.backoff_key)));
-                continue;
-            }
             let when = Stored { age: stored.age, at: stored::stored_at(status, stored.age) };
-            match read.and_then(|key| sharing.reader.read_input(key, &stored.entry.value, when, known)) {
-                Some(input) => inputs.push(input),
-                None => sharing.refuse(now.monotonic, &stored.entry.key, &stored.entry.value),
-            }
+            inputs.extend(sharing.read(now.monotonic, &stored.entry.key, &stored.entry.value, when, known, !anew));
         }
         let again = effects.contains(&Effect::MadeAgain) || sharing.has_unsent_reports();
         if anew && knowledge.has(PlantedBug::StartsAnew) {

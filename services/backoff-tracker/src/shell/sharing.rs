@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actors::bucket_spec;
+use bytes::Bytes;
 use clock::{Clock, Random};
-use contract::know::{SharedBucket, StoredClear, other_version};
+use contract::know::{ReportKey, SharedBucket, StoredClear, other_version};
 use contract::messages::backoff_tracker::SharedCounts;
 use contract::{DEADLINES, NodeName};
 use lease::{LeaseParts, LeaseStore};
@@ -16,9 +17,10 @@ use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
-use crate::core::knowledge::{LONGEST_KEPT, LeaseName};
+use crate::core::knowledge::{BackoffKey, BackoffKeyId, Input as CoreInput, LONGEST_KEPT, LeaseName};
 use crate::outbound::{Value, Write, Written};
 use crate::reader::Reader;
+use crate::stored::Stored;
 
 /// Leases of other nodes remembered to show which node probes; each lasts 15 s.
 const HOLDERS_REMEMBERED: usize = 1_024;
@@ -173,8 +175,29 @@ impl Sharing {
         self.written.version.load(Ordering::Relaxed)
     }
 
+    /// The input that a value of the reports bucket amounts to. If `own_is_known`, a report of this node is only noted as stored.
+    pub(crate) fn read(
+        &mut self,
+        now: Duration,
+        key: &str,
+        value: &Bytes,
+        stored: Stored,
+        known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
+        own_is_known: bool,
+    ) -> Option<CoreInput> {
+        let read = ReportKey::read(key);
+        if let Some(own) = read.as_ref().filter(|key| own_is_known && key.node == self.node) {
+            return Some(CoreInput::ReportStored(BackoffKeyId(own.backoff_key)));
+        }
+        let input = read.and_then(|key| self.reader.read_input(key, value, stored, known));
+        if input.is_none() {
+            self.refuse(now, key, value);
+        }
+        input
+    }
+
     /// Refuses a value of another node that cannot be read, or does not match its key. It counts as no report.
-    pub(crate) fn refuse(&mut self, now: Duration, key: &str, value: &[u8]) {
+    fn refuse(&mut self, now: Duration, key: &str, value: &[u8]) {
         self.counts.reports_refused_total += 1;
         if let Some(version) = other_version(value) {
             if self.counts.other_version_total == 0 {

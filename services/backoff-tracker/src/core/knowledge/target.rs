@@ -46,7 +46,7 @@ impl TargetKeys {
 
     /// The key that reports on a stage of the registry are about; for [`Stage::Whole`] that of the blobs.
     pub(super) fn stage_backoff_key(&self, stage: Stage) -> Arc<BackoffKey> {
-        Arc::new(BackoffKey::new(self.target.view.clone(), self.target.at_stage(stage)))
+        Arc::new(BackoffKey::new(self.target.view.clone(), at_stage(&self.target, stage)))
     }
 
     /// The back-off keys to report a failure on; none if it concerns this node or this attempt alone.
@@ -56,20 +56,20 @@ impl TargetKeys {
         let keys_in_view = match failure.class {
             FailureClass::RateLimited => vec![KeyInView::BudgetOwner(target.budget_owner.clone())],
             // The registry serves manifests, so this failure shows nothing about its repositories.
-            FailureClass::RegistryUnavailable if failure.stage != Stage::Manifest => vec![target.at_stage(failure.stage)],
+            FailureClass::RegistryUnavailable if failure.stage != Stage::Manifest => vec![at_stage(target, failure.stage)],
             // A manifest names a blob that is missing or denied, for every node that pulls this image.
-            FailureClass::NotFound | FailureClass::Denied if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
+            FailureClass::NotFound | FailureClass::Denied if failure.stage > Stage::Manifest => vec![content(target, &target.endpoint)],
             FailureClass::RegistryUnavailable if authoritative => {
                 vec![KeyInView::Repository(target.repository.clone()), KeyInView::Registry]
             }
-            FailureClass::RegistryUnavailable => vec![target.at_endpoint(endpoint)],
-            FailureClass::NotFound if authoritative || target.mirrored => vec![target.image()],
-            FailureClass::Denied if authoritative => vec![target.login()],
-            FailureClass::ContentInvalid if failure.no_such_platform => vec![target.for_platform()],
+            FailureClass::RegistryUnavailable => vec![at_endpoint(target, endpoint)],
+            FailureClass::NotFound if authoritative || target.mirrored => vec![image(target)],
+            FailureClass::Denied if authoritative => vec![login(target)],
+            FailureClass::ContentInvalid if failure.no_such_platform => vec![for_platform(target)],
             // Blobs may come from any host that the registry redirects to. One key covers all blobs of an image.
-            FailureClass::ContentInvalid if failure.stage > Stage::Manifest => vec![target.content(&target.endpoint)],
-            FailureClass::ContentInvalid => vec![target.content(endpoint)],
-            FailureClass::SignatureInvalid => target.signature().into_iter().collect(),
+            FailureClass::ContentInvalid if failure.stage > Stage::Manifest => vec![content(target, &target.endpoint)],
+            FailureClass::ContentInvalid => vec![content(target, endpoint)],
+            FailureClass::SignatureInvalid => signature(target).into_iter().collect(),
             // A 404 or 401 page of a proxy is not reported; the other classes concern this node alone.
             _ => vec![],
         };
@@ -103,18 +103,18 @@ impl NamedKeys {
     fn of(target: &Target) -> Self {
         let owner = BackoffKey::new(target.view.clone(), KeyInView::BudgetOwner(target.budget_owner.clone()));
         let key = |in_view: KeyInView| owner.in_same_view(in_view);
-        let of_other = |endpoint: &String| [target.at_endpoint(endpoint), target.content(endpoint)];
-        let others = target.other_endpoints.iter().flat_map(of_other).chain(target.signature());
+        let of_other = |endpoint: &String| [at_endpoint(target, endpoint), content(target, endpoint)];
+        let others = target.other_endpoints.iter().flat_map(of_other).chain(signature(target));
         Self {
-            endpoint: key(target.at_endpoint(&target.endpoint)),
-            token_server: key(target.at_stage(Stage::Token)),
-            blobs: key(target.at_stage(Stage::Blob)),
+            endpoint: key(at_endpoint(target, &target.endpoint)),
+            token_server: key(at_stage(target, Stage::Token)),
+            blobs: key(at_stage(target, Stage::Blob)),
             registry: key(KeyInView::Registry),
             repository: key(KeyInView::Repository(target.repository.clone())),
-            login: key(target.login()),
-            image: key(target.image()),
-            platform: key(target.for_platform()),
-            content: key(target.content(&target.endpoint)),
+            login: key(login(target)),
+            image: key(image(target)),
+            platform: key(for_platform(target)),
+            content: key(content(target, &target.endpoint)),
             others: others.map(key).collect(),
             owner,
         }
@@ -127,52 +127,39 @@ impl NamedKeys {
     }
 }
 
-/// The keys in the view of a target on which its failures can be reported.
-trait TargetKeysInView {
-    fn at_endpoint(&self, endpoint: &str) -> KeyInView;
-    fn at_stage(&self, stage: Stage) -> KeyInView;
-    fn image(&self) -> KeyInView;
-    fn login(&self) -> KeyInView;
-    fn for_platform(&self) -> KeyInView;
-    fn content(&self, endpoint: &str) -> KeyInView;
-    fn signature(&self) -> Option<KeyInView>;
+fn at_endpoint(target: &Target, endpoint: &str) -> KeyInView {
+    KeyInView::Endpoint { endpoint: endpoint.to_owned(), zone: target.zone.clone() }
 }
 
-impl TargetKeysInView for Target {
-    fn at_endpoint(&self, endpoint: &str) -> KeyInView {
-        KeyInView::Endpoint { endpoint: endpoint.to_owned(), zone: self.zone.clone() }
+fn at_stage(target: &Target, stage: Stage) -> KeyInView {
+    let (endpoint, zone) = (target.endpoint.clone(), target.zone.clone());
+    match stage {
+        Stage::Token => KeyInView::TokenServer { endpoint, zone },
+        Stage::Manifest => KeyInView::Endpoint { endpoint, zone },
+        Stage::Blob | Stage::Whole => KeyInView::Blobs { endpoint, zone },
     }
+}
 
-    fn at_stage(&self, stage: Stage) -> KeyInView {
-        let (endpoint, zone) = (self.endpoint.clone(), self.zone.clone());
-        match stage {
-            Stage::Token => KeyInView::TokenServer { endpoint, zone },
-            Stage::Manifest => KeyInView::Endpoint { endpoint, zone },
-            Stage::Blob | Stage::Whole => KeyInView::Blobs { endpoint, zone },
-        }
-    }
+fn image(target: &Target) -> KeyInView {
+    KeyInView::Reference { reference: target.reference.clone(), scope: target.scope.clone(), mirrored: target.mirrored }
+}
 
-    fn image(&self) -> KeyInView {
-        KeyInView::Reference { reference: self.reference.clone(), scope: self.scope.clone(), mirrored: self.mirrored }
-    }
+fn login(target: &Target) -> KeyInView {
+    let anonymous = target.fingerprint.is_empty();
+    let fingerprint = if anonymous { &target.scope } else { &target.fingerprint };
+    KeyInView::Login { repository: target.repository.clone(), fingerprint: fingerprint.clone(), anonymous }
+}
 
-    fn login(&self) -> KeyInView {
-        let anonymous = self.fingerprint.is_empty();
-        let fingerprint = if anonymous { &self.scope } else { &self.fingerprint };
-        KeyInView::Login { repository: self.repository.clone(), fingerprint: fingerprint.clone(), anonymous }
-    }
+fn for_platform(target: &Target) -> KeyInView {
+    KeyInView::Platform { reference: target.reference.clone(), platform: target.platform.clone() }
+}
 
-    fn for_platform(&self) -> KeyInView {
-        KeyInView::Platform { reference: self.reference.clone(), platform: self.platform.clone() }
-    }
+fn content(target: &Target, endpoint: &str) -> KeyInView {
+    KeyInView::Content { reference: target.reference.clone(), endpoint: endpoint.to_owned() }
+}
 
-    fn content(&self, endpoint: &str) -> KeyInView {
-        KeyInView::Content { reference: self.reference.clone(), endpoint: endpoint.to_owned() }
-    }
-
-    fn signature(&self) -> Option<KeyInView> {
-        (!self.policy.is_empty()).then(|| KeyInView::Signature { reference: self.reference.clone(), policy: self.policy.clone() })
-    }
+fn signature(target: &Target) -> Option<KeyInView> {
+    (!target.policy.is_empty()).then(|| KeyInView::Signature { reference: target.reference.clone(), policy: target.policy.clone() })
 }
 
 #[cfg(test)]
@@ -252,11 +239,11 @@ mod tests {
         let target_keys = TargetKeys::new(target());
         assert_eq!(target_keys.ids, target_keys.backoff_keys().iter().map(|backoff_key| backoff_key.id()).collect::<Vec<_>>());
         let of = |in_view| BackoffKey::new(target().view, in_view).id();
-        assert_eq!(target_keys.endpoint, of(target().at_endpoint("r:443")));
-        assert_eq!((target_keys.stage_backoff_key(Stage::Manifest).id(), target_keys.image), (target_keys.endpoint, of(target().image())));
+        assert_eq!(target_keys.endpoint, of(at_endpoint(&target(), "r:443")));
+        assert_eq!((target_keys.stage_backoff_key(Stage::Manifest).id(), target_keys.image), (target_keys.endpoint, of(image(&target()))));
         assert_eq!(
             (target_keys.stage_backoff_key(Stage::Blob).id(), target_keys.content),
-            (target_keys.blobs, of(target().content("r:443")))
+            (target_keys.blobs, of(content(&target(), "r:443")))
         );
     }
 
