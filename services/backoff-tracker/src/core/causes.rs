@@ -2,21 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use contract::TraceContext;
-use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
+use contract::messages::backoff_tracker::LocalKey;
 
+use super::floor::OwnFailure;
 use super::knowledge::{BackoffKey, BackoffKeyId};
 
 /// Why a local key is in back-off.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
-    pub(crate) failure: AttemptFailure,
-    /// When the failure was reported.
-    pub(crate) at: Duration,
-    /// The span of the attempt; none: it has none, or the registry was not asked.
-    pub(crate) trace: Option<TraceContext>,
+    pub(crate) failure: OwnFailure,
     /// The keys that other nodes may report on. A success of another node on one of them shows that the cause is removed.
     pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
 }
@@ -56,7 +51,7 @@ impl Causes {
     /// Forgets the oldest causes until at most `most` are left.
     pub(super) fn keep_at_most(&mut self, most: usize) {
         while self.by_key.len() > most {
-            let oldest = self.by_key.iter().min_by_key(|(_, cause)| cause.at).map(|(key, _)| key.clone());
+            let oldest = self.by_key.iter().min_by_key(|(_, cause)| cause.failure.at).map(|(key, _)| key.clone());
             let Some(oldest) = oldest else { return };
             self.remove(&oldest);
         }

@@ -30,13 +30,14 @@ pub(super) struct Floor {
 
 /// A failure of an attempt of this node, as refusals by the node's own back-off show it.
 #[derive(Clone, Debug)]
-pub(super) struct OwnFailure {
-    pub(super) at: Duration,
-    pub(super) class: FailureClass,
+pub(crate) struct OwnFailure {
+    /// When the failure was reported.
+    pub(crate) at: Duration,
+    pub(crate) class: FailureClass,
     /// `<reason>: <message>`.
-    pub(super) cause: String,
+    pub(crate) cause: String,
     /// The span of the attempt; none: it has none, or the registry was not asked.
-    pub(super) trace: Option<TraceContext>,
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl OwnFailure {

@@ -40,7 +40,8 @@ pub(crate) fn own<'a>(
 ) -> impl Iterator<Item = BackoffEntry> {
     keys.map(move |(key, cause)| {
         let left = cause.and_then(&decided).or_else(|| tracker.held(now, key));
-        let ago = cause.map(|cause| u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
+        let ago =
+            cause.map(|cause| u64::try_from(now.saturating_sub(cause.failure.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
         BackoffEntry {
             key: in_words(key),
             key_parts: key_parts(key),
@@ -52,7 +53,7 @@ pub(crate) fn own<'a>(
             last_ms_ago: ago,
             next_attempt_ms: left.map(milliseconds).unwrap_or_default(),
             cause: cause.map(|cause| cause.failure.cause.clone()).unwrap_or_default(),
-            trace: cause.and_then(|cause| cause.trace),
+            trace: cause.and_then(|cause| cause.failure.trace),
             ..BackoffEntry::default()
         }
     })
@@ -76,7 +77,7 @@ pub(crate) fn is_of_image(asked: &str, image: &str) -> bool {
 /// The keys of an image that failed up to `before`.
 pub(crate) fn keys_of_image(tracker: &Tracker, image: &str, before: Duration) -> Vec<LocalKey> {
     let of_image = tracker.known().filter(|(key, _)| is_of_image(&key.image, image));
-    of_image.filter(|(_, cause)| cause.is_none_or(|cause| cause.at <= before)).map(|(key, _)| key.clone()).collect()
+    of_image.filter(|(_, cause)| cause.is_none_or(|cause| cause.failure.at <= before)).map(|(key, _)| key.clone()).collect()
 }
 
 /// The keys that `what` names: one as it is listed, or all of an image.

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, Refusal, ReportAttempt};
+use contract::messages::backoff_tracker::{
+    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, Refusal, ReportAttempt,
+};
 use contract::{AttemptId, PodRef};
 
 use super::causes::{Cause, Causes};
@@ -24,6 +26,17 @@ pub struct Tracker {
     causes: Causes,
     reported: VecDeque<(AttemptId, LocalKey)>,
     counts: BackoffCounts,
+}
+
+/// What a failure does to the delay of its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DelayMove {
+    /// The key is refused by kubelet's rule, counted from when other nodes began to fail if they did before.
+    Refuses(Option<Failing>),
+    /// An entry decides: the delay grows, but does not refuse.
+    Grows(Failing),
+    /// A pause that is kept elsewhere decides: the delay does not change.
+    Stays,
 }
 
 impl Tracker {
@@ -47,8 +60,8 @@ impl Tracker {
         let learned = |cause: &Cause| Refusal {
             cause: cause.failure.cause.clone(),
             class: cause.failure.class,
-            learned_ms_ago: u64::try_from(now.saturating_sub(cause.at).as_millis()).unwrap_or(u64::MAX),
-            learned_trace: cause.trace,
+            learned_ms_ago: u64::try_from(now.saturating_sub(cause.failure.at).as_millis()).unwrap_or(u64::MAX),
+            learned_trace: cause.failure.trace,
             ..Refusal::default()
         };
         let held = self.causes.get(&check.key).map(learned).unwrap_or_default();
@@ -57,49 +70,34 @@ impl Tracker {
 
     /// An attempt ended. A repeated report changes nothing.
     pub fn report(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
-        self.report_about(now, report, Vec::new(), None)
+        self.report_about(now, report, Vec::new(), DelayMove::Refuses(None))
     }
 
-    /// Like [`Self::report`], for a failure that is about these back-off keys. `before`: the failure of other nodes before it.
+    /// Like [`Self::report`], for a failure that is about these back-off keys.
     pub(super) fn report_about(
         &mut self,
         now: Duration,
         report: ReportAttempt,
         backoff_keys: Vec<Arc<BackoffKey>>,
-        before: Option<Failing>,
+        delay_move: DelayMove,
     ) -> AttemptReported {
         let ReportAttempt { key, attempt, attempt_span: trace, failure, .. } = report;
-        if !self.remember_report(attempt, &key) {
-            return self.answer(now, &key);
-        }
-        match failure {
-            None => self.succeeded(now, &key),
-            Some(failure) => {
-                match before {
-                    Some(failing) => self.delays.next_since(key.clone(), now, failing),
-                    None => self.delays.next(key.clone(), now),
+        if self.remember_report(attempt, &key) {
+            match failure {
+                None => self.succeeded(now, &key),
+                Some(AttemptFailure { class, cause, .. }) => {
+                    match delay_move {
+                        DelayMove::Refuses(None) => self.delays.next(key.clone(), now),
+                        DelayMove::Refuses(Some(failing)) => self.delays.next_since(key.clone(), now, failing),
+                        DelayMove::Grows(failing) => self.delays.count(key.clone(), now, failing),
+                        DelayMove::Stays => {}
+                    }
+                    let failure = OwnFailure { at: now, class, cause, trace };
+                    self.failed(now, key.clone(), Cause { failure, backoff_keys });
                 }
-                self.failed(now, key.clone(), Cause { failure, at: now, trace, backoff_keys });
             }
         }
         self.answer(now, &key)
-    }
-
-    /// A failure for which an entry decides: the node's own delay grows by it, but does not refuse. A repeated report changes nothing.
-    pub(super) fn report_shared(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>, failing: Failing) {
-        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure), .. } = report else { return };
-        if self.remember_report(attempt, &key) {
-            self.delays.count(key.clone(), now, failing);
-            self.failed(now, key, Cause { failure, at: now, trace, backoff_keys });
-        }
-    }
-
-    /// A failure after which a pause that is kept elsewhere decides: it changes no delay. A repeated report changes nothing.
-    pub(super) fn report_paused(&mut self, now: Duration, report: ReportAttempt, backoff_keys: Vec<Arc<BackoffKey>>) {
-        let ReportAttempt { key, attempt, attempt_span: trace, failure: Some(failure), .. } = report else { return };
-        if self.remember_report(attempt, &key) {
-            self.failed(now, key, Cause { failure, at: now, trace, backoff_keys });
-        }
     }
 
     /// An attempt that ended without showing anything about its image. A repeated report changes nothing.
@@ -126,10 +124,7 @@ impl Tracker {
 
     /// A key's last failure, as far as it is known.
     pub(super) fn failure_of(&self, now: Duration, key: &LocalKey) -> OwnFailure {
-        self.causes.get(key).map_or_else(
-            || OwnFailure::unknown(now),
-            |cause| OwnFailure { at: cause.at, class: cause.failure.class, cause: cause.failure.cause.clone(), trace: cause.trace },
-        )
+        self.causes.get(key).map_or_else(|| OwnFailure::unknown(now), |cause| cause.failure.clone())
     }
 
     /// Counts a refusal.
@@ -224,7 +219,6 @@ pub(super) fn shorten(text: &mut String, most_bytes: usize) {
 #[cfg(test)]
 mod tests {
     use clock::Random;
-    use contract::messages::backoff_tracker::AttemptFailure;
     use contract::{FailureClass, PodRef, TraceContext};
 
     use super::*;

@@ -13,7 +13,7 @@ use super::report::MAX_MESSAGE_BYTES;
 use super::request::{Request, RunningAttempt};
 use crate::core::delays::Failing;
 use crate::core::floor::{Floor, OwnFailure};
-use crate::core::tracker::shorten;
+use crate::core::tracker::{DelayMove, shorten};
 
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -89,15 +89,16 @@ impl Knowledge {
         let by_fleet = !running.by_own_rule && !exempt;
         let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.clone()), target: None };
         let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
-        if let Some(entry) = entry {
-            self.local.report_shared(now, report, backoff_keys, failing(entry.failing_since));
+        let delay_move = if let Some(entry) = entry {
+            DelayMove::Grows(failing(entry.failing_since))
         } else if by_fleet && !self.is_without_bus() && self.pauses_after(now, &request.key, &backoff_keys) {
-            self.local.report_paused(now, report, backoff_keys);
+            DelayMove::Stays
         } else {
             let was_held = !exempt && (running.by_own_rule || self.is_without_bus());
             let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < running.begun);
-            self.local.report_about(now, report, backoff_keys, since.map(failing));
-        }
+            DelayMove::Refuses(since.map(failing))
+        };
+        self.local.report_about(now, report, backoff_keys, delay_move);
     }
 
     /// Since when other nodes have failed: by kubelet's rule this node would have made attempts since then.

@@ -201,7 +201,7 @@ impl Knowledge {
         );
         // Otherwise the node's own rule would still refuse what failed by these keys.
         let by_backoff_key = backoff_keys.iter().flat_map(|backoff_key| self.local.failed_by(*backoff_key));
-        let failed: BTreeSet<LocalKey> = by_backoff_key.filter(|(_, cause)| cause.at <= date).map(|(key, _)| key).collect();
+        let failed: BTreeSet<LocalKey> = by_backoff_key.filter(|(_, cause)| cause.failure.at <= date).map(|(key, _)| key).collect();
         failed.iter().for_each(|key| self.local.clear(key));
         let news: Vec<BackoffKeyId> = backoff_keys.iter().filter(|backoff_key| self.replica.clear(**backoff_key, date)).copied().collect();
         news.iter().for_each(|backoff_key| self.openings.forget(*backoff_key));

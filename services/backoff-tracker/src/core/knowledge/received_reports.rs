@@ -46,7 +46,7 @@ impl Knowledge {
     /// The local keys that failed by a back-off key before it was answered, unless an earlier success has refuted this node's failure.
     fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
         let refuted = self.replica.is_refuted(now, &self.node, backoff_key);
-        let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| !refuted && cause.at < answered_at);
+        let released = self.local.failed_by(backoff_key).into_iter().filter(|(_, cause)| !refuted && cause.failure.at < answered_at);
         released.map(|(key, _)| key).collect()
     }
 

@@ -17,6 +17,7 @@ use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
 use super::target::{TargetKeys, shows_reachable};
 use crate::core::delays::{Failing, milliseconds};
+use crate::core::tracker::DelayMove;
 
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers; returns the answer, and the requests that it touches. The same report
@@ -49,14 +50,14 @@ impl Knowledge {
         let reported = match bound {
             Some(entry) => {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-                self.local.report_shared(now, report, backoff_keys, failing);
+                self.local.report_about(now, report, backoff_keys, DelayMove::Grows(failing));
                 let left = entry.next_attempt.saturating_sub(now);
                 AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(entry.backoff_key.id().to_string()) }
             }
             None => {
                 let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pauses.until(now, backoff_key.id(), &report.key));
                 let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
-                let by_own_rule = self.local.report_about(now, report, backoff_keys, None);
+                let by_own_rule = self.local.report_about(now, report, backoff_keys, DelayMove::Refuses(None));
                 AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
             }
         };
