@@ -45,22 +45,14 @@ impl BackoffTracker {
         let before = std::mem::replace(&mut sharing.pauses_created, found.status.created.clone());
         let forgotten = !before.is_empty() && before != found.status.created;
         // Of an operator's command to this node and the stored pause, the later one counts.
-        let later = |registry: &Option<String>, ordered_at: Duration| {
+        let stored_for = |registry: &Option<String>| {
             let key = pause_key(registry.as_deref());
-            found.entries.iter().any(|stored| stored.entry.key == key && ordered_at + stored.age < now)
+            found.entries.iter().filter(|stored| stored.entry.key == key).map(|stored| stored.age).min()
         };
-        sharing.unstored_pauses.retain(|registry, pause| !later(registry, pause.ordered_at));
-        let unstored = sharing.unstored_pauses.clone();
-        let is_unstored = |registry: Option<&str>| unstored.keys().any(|own| own.as_deref() == registry);
-        let is_stored = |registry: Option<&str>| {
-            let key = pause_key(registry);
-            found.entries.iter().any(|stored| stored.entry.key == key)
-        };
-        let lacking: Vec<PauseInForce> = knowledge
-            .pauses(now)
-            .filter(|pause| !is_stored(pause.registry.as_deref()) && !is_unstored(pause.registry.as_deref()))
-            .cloned()
-            .collect();
+        sharing.unstored_pauses.retain(|registry, pause| stored_for(registry).is_none_or(|age| pause.ordered_at + age >= now));
+        let unstored = &sharing.unstored_pauses;
+        let is_lacking = |pause: &&PauseInForce| stored_for(&pause.registry).is_none() && !unstored.contains_key(&pause.registry);
+        let lacking: Vec<PauseInForce> = knowledge.pauses(now).filter(is_lacking).cloned().collect();
         let own_keys: Vec<String> = unstored.keys().map(|registry| pause_key(registry.as_deref())).collect();
         let stored = found.entries.iter().filter(|stored| !own_keys.contains(&stored.entry.key));
         let mut inputs: Vec<Input> =

@@ -230,12 +230,6 @@ impl KeyInView {
         }
     }
 
-    /// Whether a failure may mean that the registry is overloaded rather than down.
-    #[must_use]
-    pub fn may_be_overloaded(&self) -> bool {
-        may_be_overload(self.class())
-    }
-
     /// The image it is about, if it is about one.
     #[must_use]
     pub fn reference(&self) -> Option<&str> {
@@ -283,7 +277,7 @@ impl KeyInView {
     }
 }
 
-/// Whether failures of this class may come from overload.
+/// Whether failures of this class may mean that the registry is overloaded rather than down.
 pub(super) fn may_be_overload(class: FailureClass) -> bool {
     matches!(class, FailureClass::RateLimited | FailureClass::RegistryUnavailable)
 }

@@ -14,10 +14,9 @@ const JITTER: f64 = 0.1;
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
 const UNAVAILABLE_S: [u64; 3] = [2, 4, 8];
-const NOT_THERE_S: [u64; 4] = [10, 20, 40, 60];
+const OTHERS_S: [u64; 4] = [10, 20, 40, 60];
 /// Long, and jitter makes them longer only, because registries lock accounts after repeated wrong passwords.
 const DENIED_LOGIN_S: [u64; 2] = [60, 300];
-const RATE_LIMITED_S: [u64; 4] = [10, 20, 40, 60];
 
 /// The delay until the next attempt after the failure that took the entry to `step` (1 is the first). The jitter is the same on every node.
 #[must_use]
@@ -36,8 +35,7 @@ fn table(backoff_key: &BackoffKey) -> &'static [u64] {
     match backoff_key.class() {
         FailureClass::RegistryUnavailable => &UNAVAILABLE_S,
         _ if is_login(backoff_key) => &DENIED_LOGIN_S,
-        FailureClass::RateLimited => &RATE_LIMITED_S,
-        _ => &NOT_THERE_S,
+        _ => &OTHERS_S,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use contract::{AttemptId, DEADLINES, NodeName, RETRY_AFTER_MAX};
 
-use super::backoff_key::{BackoffKey, Reach};
+use super::backoff_key::{BackoffKey, Reach, may_be_overload};
 use super::cadence;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
@@ -226,7 +226,7 @@ fn is_degraded(
     viewpoint: Viewpoint<'_>,
 ) -> bool {
     let served_lately = success.is_some_and(|success| newest.date <= success + super::SERVED_LATELY);
-    if !served_lately || !backoff_key.in_view().may_be_overloaded() {
+    if !served_lately || !may_be_overload(backoff_key.class()) {
         return false;
     }
     let (over, unanswered): (Vec<&Claim>, Vec<&Claim>) =
@@ -291,13 +291,9 @@ fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Re
 
 /// The `Retry-After` that two nodes report, or that the only reporter reports. Counted from the newest failure.
 fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
-    let until = |received: &&Received| received.claim.and_then(|claim| claim.retry_after).map(|asked| clamp(received, asked));
+    let until = |received: &&Received| Some(received.date + received.claim?.retry_after?.min(RETRY_AFTER_MAX));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
     until.sort_unstable();
     let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };
     vouched.map(|until| until.saturating_sub(newest.date)).filter(|left| !left.is_zero())
-}
-
-fn clamp(received: &Received, asked: Duration) -> Duration {
-    received.date + asked.min(RETRY_AFTER_MAX)
 }

@@ -69,9 +69,6 @@ impl LeaseWaits {
 
     /// The node knows an entry that is not due and concerns these: it does not wait for another node's lease.
     pub(super) fn pause(&mut self, now: Duration, backoff_keys: &[BackoffKeyId]) {
-        if self.0.is_empty() {
-            return;
-        }
         for backoff_key in backoff_keys {
             if let Some(wait) = self.0.get_mut(backoff_key) {
                 wait.count(now);
@@ -82,9 +79,7 @@ impl LeaseWaits {
 
     /// The node makes an attempt that these keys concern: its waits end.
     pub(super) fn forget(&mut self, backoff_keys: &[BackoffKeyId]) {
-        if !self.0.is_empty() {
-            backoff_keys.iter().for_each(|backoff_key| drop(self.0.remove(backoff_key)));
-        }
+        backoff_keys.iter().for_each(|backoff_key| drop(self.0.remove(backoff_key)));
     }
 
     /// The node was without a bus and may have missed reports: all waits start again.

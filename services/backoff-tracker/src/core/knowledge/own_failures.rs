@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
 use contract::{AttemptId, TraceContext};
 
-use super::backoff_key::{BackoffKey, BackoffKeyId};
+use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::cadence;
 use super::node::Knowledge;
 use super::report::MAX_MESSAGE_BYTES;
@@ -61,7 +61,7 @@ impl Knowledge {
     /// kubelet's rule applies.
     fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
         let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
-        let may_be_overload = backoff_keys.iter().any(|backoff_key| backoff_key.in_view().may_be_overloaded());
+        let may_be_overload = backoff_keys.iter().any(|backoff_key| may_be_overload(backoff_key.class()));
         may_be_overload && self.may_be_chance(now, key, ids()) && self.binding_of(now, ids()).is_none()
     }
 

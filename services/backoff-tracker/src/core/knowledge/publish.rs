@@ -8,7 +8,7 @@ use contract::messages::backoff_tracker::AttemptFailure;
 use contract::{FailureClass, Stage};
 
 use super::QUIET_AFTER;
-use super::backoff_key::{BackoffKey, BackoffKeyId};
+use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::input::{Duty, Effect};
 use super::lease::RequestId;
 use super::node::Knowledge;
@@ -93,7 +93,7 @@ impl Knowledge {
     /// True if no node is known to have published a success of a key shortly before that time.
     fn is_newer_success(&self, backoff_key: &BackoffKey, date: Duration) -> bool {
         let again_after =
-            if backoff_key.in_view().may_be_overloaded() { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
+            if may_be_overload(backoff_key.class()) { REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER } else { SUCCESS_PUBLISHED_AGAIN_AFTER };
         self.replica.succeeded_at(backoff_key.id()).is_none_or(|at| at + again_after <= date)
     }
 
