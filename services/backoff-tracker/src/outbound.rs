@@ -32,7 +32,6 @@ const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// nodes take to receive the report. Meanwhile no node asks for the lease, because it has the report.
 const RELEASED_AFTER: Duration = Duration::from_millis(100);
 
-/// A write to the bus.
 #[derive(Debug)]
 pub(crate) enum Write {
     /// A value to store.
@@ -55,9 +54,7 @@ pub(crate) enum Value {
 pub(crate) struct Written {
     /// The version to write in, which all other nodes read.
     pub(crate) version: AtomicU32,
-    /// Reports that the bus has taken.
     pub(crate) sent: AtomicU64,
-    /// Reports that the bus has not taken.
     pub(crate) unsent: AtomicU64,
     /// By how much the server's clock is ahead of this node's, in nanoseconds; [`NOT_KNOWN`] until it is known.
     server_ahead: AtomicI64,

@@ -35,7 +35,6 @@ impl Stored {
     }
 }
 
-/// A report, read.
 #[derive(Clone)]
 pub(crate) struct Read {
     report: Arc<Report>,

@@ -141,7 +141,6 @@ impl<K: Ord + Clone> Delays<K> {
         self.policy.of(failing, now).1
     }
 
-    /// Forgets the key.
     pub(super) fn clear<Q: Ord + ?Sized>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -168,17 +167,14 @@ impl<K: Ord + Clone> Delays<K> {
         self.by_age.first().map(|(_, key)| key.clone())
     }
 
-    /// The keys that are remembered.
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
         self.entries.keys()
     }
 
-    /// How many keys are refused now.
     pub(super) fn held_count(&self, now: Duration) -> usize {
         self.entries.keys().filter(|key| self.held(*key, now).is_some()).count()
     }
 
-    /// How many keys are remembered.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -19,7 +19,6 @@ use super::remove_least;
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
     pub(super) attempt: AttemptId,
-    /// When that attempt began.
     pub(super) began: Duration,
     /// How long after the failure the next attempt may begin; set by [`Floors::failed`].
     pub(super) delay: Duration,
@@ -47,7 +46,6 @@ impl OwnFailure {
     }
 }
 
-/// The floors of all keys.
 #[derive(Debug)]
 pub(super) struct Floors {
     policy: BackoffPolicy,

@@ -117,7 +117,6 @@ impl Tracker {
         self.delays.due_after(failing, now)
     }
 
-    /// The cause of a key's last failure, if known.
     pub(super) fn cause(&self, key: &LocalKey) -> Option<&Cause> {
         self.causes.get(key)
     }
@@ -147,12 +146,10 @@ impl Tracker {
         self.known().filter(|(key, _)| self.delays.was_held(*key))
     }
 
-    /// The keys of a pod, by its namespace and name.
     pub(crate) fn known_of_pod<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)> {
         self.known().filter(move |(key, _)| key.pod.as_ref().is_some_and(|own| own.has_name_of(pod)))
     }
 
-    /// Forgets a key.
     pub(crate) fn clear(&mut self, key: &LocalKey) {
         self.delays.clear(key);
         self.causes.remove(key);

@@ -58,7 +58,6 @@ pub(super) fn report(version: u32, report: &Report, time: WriteTime) -> Result<S
     Ok(Stored { key, value: encode_as(version, &stored)?, ttl })
 }
 
-/// The key of a lease.
 pub(crate) fn lease_key(name: LeaseName) -> String {
     let (kind, backoff_key, which) = match name {
         LeaseName::Probe(backoff_key, attempt) => ("probe", backoff_key, u128::from(attempt)),

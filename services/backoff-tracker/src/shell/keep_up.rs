@@ -45,7 +45,6 @@ impl StreamHandler<Vec<Message>> for BackoffTracker {
     }
 }
 
-/// The health of the bus.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 struct HealthChanged(BusHealth);
@@ -127,7 +126,6 @@ impl BackoffTracker {
         self.time_the_bus(TIMED_BY, context);
     }
 
-    /// Takes in messages from the bus.
     fn take_in(&mut self, messages: &[Message], context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
@@ -213,7 +211,6 @@ impl BackoffTracker {
         }));
     }
 
-    /// Whether the bus's health was received before.
     fn health_received(&mut self) -> bool {
         self.sharing.as_mut().is_some_and(|sharing| std::mem::replace(&mut sharing.health_received, true))
     }

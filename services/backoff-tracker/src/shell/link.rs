@@ -26,7 +26,6 @@ pub struct SharedBus {
     pub fleet: Fleet,
 }
 
-/// An open link to the bus.
 pub(crate) struct Link {
     pub(crate) reports: Arc<dyn KeyValue>,
     pub(crate) pauses: Arc<dyn KeyValue>,

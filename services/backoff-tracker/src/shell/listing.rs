@@ -42,7 +42,6 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
     (entries, others as u64, left_out as u64)
 }
 
-/// Removes the shared entries and returns their keys.
 fn take_shared_keys(entries: &mut Vec<BackoffEntry>) -> Vec<String> {
     entries.extract_if(.., |entry| entry.is_shared()).map(|entry| entry.key).collect()
 }

@@ -82,7 +82,6 @@ impl BackoffTracker {
         inputs
     }
 
-    /// Stores operators' pauses that the bus did not take.
     pub(super) fn store_unstored_pauses(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
         let Some(sharing) = &mut self.sharing else { return };

@@ -35,7 +35,6 @@ impl Recording {
     }
 }
 
-/// What an operator did.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OperatorAction {
     reason: EventReason,
@@ -44,7 +43,6 @@ pub(crate) struct OperatorAction {
     registry: Option<String>,
 }
 
-/// An operator cleared failures.
 pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> OperatorAction {
     let BackoffCleared { cleared, still_binding } = done;
     let still = still_binding.iter().map(|still| format!("; not cleared: {still}")).collect::<String>();

@@ -12,13 +12,11 @@ const WRITERS: usize = 64;
 /// The most characters of a writer's name: a name may have 253.
 const NAME_CHARACTERS: usize = 64;
 
-/// The refused reports of all writers.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     writers: BTreeMap<String, Refused>,
 }
 
-/// The refused reports of one writer.
 #[derive(Debug)]
 struct Refused {
     logged_at: Duration,

@@ -33,9 +33,7 @@ pub(super) struct Request {
     waiting: Option<Deferred>,
     /// Whether the core has had `Input::AttemptPlanned`.
     begun: bool,
-    /// The last attempt that was abandoned.
     abandoned: Option<AttemptId>,
-    /// The shared entry that last refused it.
     refused_by: Option<BackoffKeyId>,
     last_contact: Duration,
 }
@@ -48,7 +46,6 @@ struct Deferred {
     until: Duration,
 }
 
-/// The state of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stage {
     /// Nothing is decided.
@@ -155,7 +152,6 @@ impl Requests {
         self.by_number.get(&number).copied()
     }
 
-    /// Notes the core's decision on a request.
     pub(super) fn note_decision(&mut self, number: knowledge::RequestId, decision: Decision) -> Option<ClearanceId> {
         let id = self.id_of(number)?;
         let request = self.by_id.get_mut(&id)?;
@@ -224,12 +220,10 @@ impl Requests {
         self.by_id.get(&id).is_some_and(|request| request.waiting.is_some())
     }
 
-    /// Forgets a request; returns its number.
     pub(super) fn remove(&mut self, id: ClearanceId) -> Option<knowledge::RequestId> {
         self.take(id).map(|request| request.number)
     }
 
-    /// Removes a request and returns it.
     pub(super) fn take(&mut self, id: ClearanceId) -> Option<Box<Request>> {
         let request = self.by_id.remove(&id)?;
         self.due.remove(&(request.due(), id));
@@ -242,7 +236,6 @@ impl Requests {
         self.due(now).filter(|id| self.waits(*id)).collect()
     }
 
-    /// The requests that have lapsed.
     pub(super) fn lapsed(&self, now: Duration) -> Vec<ClearanceId> {
         self.due(now).filter(|id| !self.waits(*id)).collect()
     }
@@ -256,7 +249,6 @@ impl Requests {
         self.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, id)| *id)
     }
 
-    /// Changes a request, if it is there.
     fn change<T>(&mut self, id: ClearanceId, change: impl FnOnce(&mut Request) -> T) -> Option<T> {
         let request = self.by_id.get_mut(&id)?;
         let before = request.due();

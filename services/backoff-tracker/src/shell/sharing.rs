@@ -30,7 +30,6 @@ const PAUSES_REMEMBERED: usize = 64;
 /// Clears remembered so that they can be published again: an operator makes a few while a bus is lost.
 const CLEARS_REMEMBERED: usize = 64;
 
-/// The sharing part of the actor.
 pub(crate) struct Sharing {
     pub(crate) node: NodeName,
     pub(crate) shared: SharedBus,
@@ -43,7 +42,6 @@ pub(crate) struct Sharing {
     pub(crate) follower: Follower,
     /// When the known bucket of pauses was created: another bucket has forgotten the pauses.
     pub(crate) pauses_created: String,
-    /// Whether the bus's health was received.
     pub(crate) health_received: bool,
     /// Whether the bus is being asked if it is back.
     pub(crate) pinging: bool,

@@ -115,12 +115,10 @@ impl KeyReports {
         self.failing.iter().map(|(_, received)| received)
     }
 
-    /// Failures later than `since`.
     pub(super) fn failures_since(&self, since: Option<Duration>) -> impl Iterator<Item = &Received> + Clone {
         self.failures().filter(move |received| since.is_none_or(|since| received.date > since))
     }
 
-    /// The newest success.
     pub(super) fn succeeded_at(&self) -> Option<Duration> {
         self.newest.first.map(|(date, _)| date)
     }

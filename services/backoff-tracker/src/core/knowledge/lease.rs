@@ -31,7 +31,6 @@ pub enum LeaseName {
 }
 
 impl LeaseName {
-    /// The key that the lease is about.
     pub(crate) fn backoff_key(self) -> BackoffKeyId {
         let (Self::Probe(backoff_key, _) | Self::Lead(backoff_key, _) | Self::Slot(backoff_key, _)) = self;
         backoff_key

@@ -156,7 +156,6 @@ impl Knowledge {
         self.replica.reports_of(&self.node)
     }
 
-    /// A target with its back-off keys.
     pub(super) fn target_keys(&self, mut target: Target) -> TargetKeys {
         if self.has(PlantedBug::LoginsIgnored) {
             target.fingerprint.clear();

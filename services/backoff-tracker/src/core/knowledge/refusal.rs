@@ -11,7 +11,6 @@ use super::planted_bug::PlantedBug;
 use crate::core::floor::OwnFailure;
 
 impl Knowledge {
-    /// A refusal by this node's own back-off.
     pub(super) fn refusal_by_own_rule(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {
         Refusal {
             class: failure.class,
@@ -41,7 +40,6 @@ impl Knowledge {
     }
 }
 
-/// A refusal by an entry.
 pub(super) fn refusal_by(now: Duration, entry: &Entry) -> Refusal {
     Refusal {
         class: entry.backoff_key.class(),

@@ -29,7 +29,6 @@ pub(super) struct Replica {
     /// The keys that fail, by kind.
     failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
     reporters: Reporters,
-    /// When operators cleared keys.
     cleared: BTreeMap<BackoffKeyId, Duration>,
     /// When operators cleared images. Reports of more keys of these images may arrive later.
     cleared_images: BTreeMap<String, Duration>,
@@ -91,7 +90,6 @@ impl Replica {
         received.map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
 
-    /// The entry of a key.
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         let entry = self.derived.entry(backoff_key, viewpoint, || {
@@ -174,7 +172,6 @@ impl Replica {
         reports.failures_since(self.in_order_at(reports, node)).next().is_some()
     }
 
-    /// When a key last succeeded.
     pub(super) fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
         self.backoff_keys.get(&backoff_key)?.succeeded_at()
     }
@@ -239,7 +236,6 @@ impl Replica {
         self.backoff_keys.get(&id)?.any().map(|received| Arc::clone(&received.report.backoff_key))
     }
 
-    /// All keys that there are reports on.
     pub(super) fn backoff_keys(&self) -> impl Iterator<Item = BackoffKeyId> {
         self.backoff_keys.keys().copied()
     }

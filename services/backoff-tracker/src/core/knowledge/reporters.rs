@@ -55,7 +55,6 @@ impl Reporters {
         }
     }
 
-    /// The back-off keys that a reporter has reports on.
     pub(super) fn backoff_keys_of(&self, id: ReporterId) -> impl Iterator<Item = BackoffKeyId> {
         self.known.get(id.place()).into_iter().flat_map(|known| known.reports.keys().copied())
     }

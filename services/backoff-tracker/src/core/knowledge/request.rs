@@ -10,7 +10,6 @@ use super::backoff_key::BackoffKeyId;
 use super::input::{Decision, Duty, Refusal};
 use super::target::TargetKeys;
 
-/// A request for clearance and its state.
 #[derive(Debug)]
 pub(super) struct Request {
     /// When the node first asked.
@@ -32,7 +31,6 @@ pub(super) struct Request {
     pub(super) awaits: Option<BackoffKeyId>,
 }
 
-/// The state of a request.
 #[derive(Debug)]
 pub(super) enum State {
     /// Not looked at yet, or refused by the local rule.
@@ -58,7 +56,6 @@ pub(super) struct RunningAttempt {
     pub(super) attempt: Option<(AttemptId, Option<TraceContext>)>,
     /// The stage that must answer before its lease is released.
     pub(super) until: Stage,
-    /// The stages that have answered.
     pub(super) reached: Vec<Stage>,
     /// For each key the step that a failure would be, as known when the attempt began.
     pub(super) steps: BTreeMap<BackoffKeyId, u32>,

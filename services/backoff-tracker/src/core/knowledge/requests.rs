@@ -56,7 +56,6 @@ impl Requests {
         self.all.iter().filter_map(|(id, request)| Some((*id, request.as_deref()?)))
     }
 
-    /// The ids of all that are not lent out.
     pub(super) fn ids(&self) -> Vec<RequestId> {
         self.iter().map(|(id, _)| id).collect()
     }
@@ -135,7 +134,6 @@ impl Requests {
         }
     }
 
-    /// Removes a request.
     pub(super) fn remove(&mut self, id: RequestId) {
         if let Some(request) = self.lend(id) {
             self.forget(id, &request);
@@ -160,12 +158,10 @@ impl Requests {
         self.of_backoff_key.get(&backoff_key).into_iter().flatten().copied().filter(|id| self.contains(*id)).collect()
     }
 
-    /// The requests that are due to be looked at.
     pub(super) fn due(&self, now: Duration) -> impl Iterator<Item = RequestId> {
         self.wakes.iter().take_while(move |(wake, _)| *wake <= now).map(|(_, id)| *id)
     }
 
-    /// When the next request is due.
     pub(super) fn next_wake(&self) -> Option<Duration> {
         self.wakes.first().map(|(wake, _)| *wake)
     }

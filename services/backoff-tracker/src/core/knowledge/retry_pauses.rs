@@ -24,7 +24,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Budgets at the same time. For one more, the one that ends first is forgotten.
 const MAX_BUDGETS: usize = 256;
 
-/// The pauses of one node.
 #[derive(Debug, Default)]
 pub(super) struct RetryPauses {
     /// Until when the registry has asked this node to send no requests, by the back-off key of the budget.

@@ -14,11 +14,8 @@ pub(super) struct TargetKeys {
     pub(super) target: Target,
     /// The key of the budget.
     pub(super) owner: BackoffKeyId,
-    /// The key of the registry's endpoint.
     pub(super) endpoint: BackoffKeyId,
-    /// The key of the registry's blobs.
     pub(super) blobs: BackoffKeyId,
-    /// The key of the image's content.
     pub(super) content: BackoffKeyId,
     /// The key of the image. A success on it is what "resolved lately" means.
     pub(super) image: BackoffKeyId,

@@ -82,7 +82,6 @@ impl Unpublished {
         Some((kept.report.finding.details()?, kept.date))
     }
 
-    /// Whether the kept report of a back-off key is a success.
     pub(super) fn has_succeeded(&self, backoff_key: BackoffKeyId) -> bool {
         self.reports.get(&backoff_key).is_some_and(|kept| kept.report.finding == Finding::Succeeded)
     }
@@ -102,12 +101,10 @@ impl Unpublished {
         self.reports.insert(backoff_key, Kept { report, date, turn });
     }
 
-    /// Drops the kept report of a back-off key.
     pub(super) fn forget(&mut self, backoff_key: BackoffKeyId) {
         self.reports.remove(&backoff_key);
     }
 
-    /// The time of the next turn.
     pub(super) fn next_wake(&self) -> Option<Duration> {
         self.reports.values().filter_map(|kept| kept.turn).min()
     }

@@ -15,7 +15,6 @@ use super::refusal::refusal_by;
 use super::target::TargetKeys;
 use crate::core::delays::Failing;
 
-/// A node without a bus.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WithoutBus {
     /// When this node knew that the bus was lost.

@@ -26,7 +26,6 @@ impl Replica {
         }
     }
 
-    /// When a key was cleared last.
     pub(super) fn cleared_at(&self, backoff_key: &BackoffKey) -> Option<Duration> {
         let image = backoff_key.in_view().reference();
         self.cleared.get(&backoff_key.id()).max(image.and_then(|image| self.cleared_images.get(image))).copied()

@@ -91,7 +91,6 @@ impl Replica {
     }
 }
 
-/// When a report becomes too old to be kept.
 pub(in crate::core::knowledge) fn expires(received: &Received) -> Duration {
     received.date + kept_for(received.claim.and_then(|claim| claim.retry_after))
 }
