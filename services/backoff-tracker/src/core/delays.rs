@@ -1,6 +1,5 @@
 //! Growing delays by key, as client-go's `flowcontrol.Backoff` has them (there without the bound on the number of keys).
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -83,10 +82,7 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     /// The key's delay, 0 if it has none.
-    pub(super) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Duration
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn get(&self, key: &K) -> Duration {
         self.entries.get(key).map_or(Duration::ZERO, |delay| delay.backoff)
     }
 
@@ -119,20 +115,14 @@ impl<K: Ord + Clone> Delays<K> {
 
     /// How long the key is still refused; none if it may be attempted, as at the very end of the delay.
     #[must_use]
-    pub fn held<Q: Ord + ?Sized>(&self, key: &Q, now: Duration) -> Option<Duration>
-    where
-        K: Borrow<Q>,
-    {
+    pub fn held(&self, key: &K, now: Duration) -> Option<Duration> {
         let delay = self.entries.get(key)?;
         let since = now.saturating_sub(delay.updated);
         (!self.policy.is_forgotten(delay.updated, now) && since < delay.hold).then(|| delay.hold - since)
     }
 
     /// True if the last failure of the key made this rule refuse it.
-    pub(super) fn was_held<Q: Ord + ?Sized>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn was_held(&self, key: &K) -> bool {
         self.entries.get(key).is_some_and(|delay| !delay.hold.is_zero() || self.policy.initial.is_zero())
     }
 
@@ -141,10 +131,7 @@ impl<K: Ord + Clone> Delays<K> {
         self.policy.of(failing, now).1
     }
 
-    pub(super) fn clear<Q: Ord + ?Sized>(&mut self, key: &Q)
-    where
-        K: Borrow<Q>,
-    {
+    pub(super) fn clear(&mut self, key: &K) {
         if let Some((key, delay)) = self.entries.remove_entry(key) {
             self.by_age.remove(&(delay.updated, key));
         }
@@ -172,7 +159,7 @@ impl<K: Ord + Clone> Delays<K> {
     }
 
     pub(super) fn held_count(&self, now: Duration) -> usize {
-        self.entries.keys().filter(|key| self.held(*key, now).is_some()).count()
+        self.entries.keys().filter(|key| self.held(key, now).is_some()).count()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -221,7 +208,7 @@ mod tests {
         let mut delays = delays(1, 50);
         let mut seen = Vec::new();
         for tick in 0..10 {
-            seen.push(delays.get("k").as_secs());
+            seen.push(delays.get(&"k").as_secs());
             delays.next("k", seconds(tick));
         }
         assert_eq!(seen, [0, 1, 2, 4, 8, 16, 32, 50, 50, 50]);
@@ -232,7 +219,7 @@ mod tests {
         let mut delays = delays(1, 10);
         let mut free = Vec::new();
         for tick in 0..58 {
-            if delays.held("k", seconds(tick)).is_none() {
+            if delays.held(&"k", seconds(tick)).is_none() {
                 free.push(tick);
                 delays.next("k", seconds(tick));
             }
@@ -248,10 +235,10 @@ mod tests {
             delays.next("k", seconds(tick));
         }
         // 21 s without a failure: over 20 s, so tick 56 begins again with 1 s and tick 57 is free.
-        assert_eq!(delays.held("k", seconds(56)), None);
+        assert_eq!(delays.held(&"k", seconds(56)), None);
         delays.next("k", seconds(56));
-        assert_eq!(delays.get("k"), seconds(1));
-        assert_eq!(delays.held("k", seconds(57)), None);
+        assert_eq!(delays.get(&"k"), seconds(1));
+        assert_eq!(delays.held(&"k", seconds(57)), None);
     }
 
     #[test]
@@ -259,9 +246,9 @@ mod tests {
         let mut delays = delays(1, 5);
         delays.next("k", seconds(0));
         delays.next("k", seconds(10));
-        assert_eq!(delays.get("k"), seconds(2), "exactly twice the most is not expired");
+        assert_eq!(delays.get(&"k"), seconds(2), "exactly twice the most is not expired");
         delays.next("k", Duration::from_millis(20_001));
-        assert_eq!(delays.get("k"), seconds(1));
+        assert_eq!(delays.get(&"k"), seconds(1));
     }
 
     #[test]
@@ -271,7 +258,7 @@ mod tests {
             delays.next("k", seconds(0));
         }
         delays.next("k", seconds(6));
-        assert_eq!(delays.get("k"), seconds(5));
+        assert_eq!(delays.get(&"k"), seconds(5));
     }
 
     /// Client-go's delays are 10, 20, 40 s: a key that failed at 0 s is due at 10, 30, 70 and 150 s.
@@ -291,12 +278,12 @@ mod tests {
             let mut delays = delays(10, 300);
             for (now, held) in attempts {
                 delays.next_since("k", seconds(*now), failing(since, took));
-                assert_eq!(delays.held("k", seconds(*now)), Some(seconds(*held)), "failing since {since}, attempted at {now}");
+                assert_eq!(delays.held(&"k", seconds(*now)), Some(seconds(*held)), "failing since {since}, attempted at {now}");
             }
         }
         let mut none = delays(0, 0);
         none.next_since("k", seconds(1_000), failing(0, 0));
-        assert_eq!(none.held("k", seconds(1_000)), None);
+        assert_eq!(none.held(&"k", seconds(1_000)), None);
     }
 
     #[test]
@@ -305,16 +292,16 @@ mod tests {
         // When it failed, and what the delay has grown to: no further than by attempts of this node at 0, 10, 30 and 70 s.
         for (now, grown) in [(0, 10), (5, 10), (11, 20), (17, 20), (29, 20), (30, 40), (69, 40), (75, 80)] {
             delays.count("k", seconds(now), failing(0, 0));
-            assert_eq!((delays.get("k"), delays.held("k", seconds(now))), (seconds(grown), None), "at {now}");
+            assert_eq!((delays.get(&"k"), delays.held(&"k", seconds(now))), (seconds(grown), None), "at {now}");
         }
         delays.next("k", seconds(80));
-        assert_eq!(delays.held("k", seconds(80)), Some(seconds(160)));
+        assert_eq!(delays.held(&"k", seconds(80)), Some(seconds(160)));
         delays.count("k", seconds(90), failing(0, 0));
-        assert_eq!((delays.get("k"), delays.held("k", seconds(90))), (seconds(160), Some(seconds(150))), "what holds, holds on");
-        assert!(delays.was_held("k"));
+        assert_eq!((delays.get(&"k"), delays.held(&"k", seconds(90))), (seconds(160), Some(seconds(150))), "what holds, holds on");
+        assert!(delays.was_held(&"k"));
         delays.count("k", seconds(691), failing(691, 0));
-        assert_eq!(delays.get("k"), seconds(10), "what is long ago is forgotten");
-        assert!(!delays.was_held("k"));
+        assert_eq!(delays.get(&"k"), seconds(10), "what is long ago is forgotten");
+        assert!(!delays.was_held(&"k"));
     }
 
     #[test]
@@ -330,7 +317,7 @@ mod tests {
     fn stopped_clock_keeps_delay() {
         let mut delays = delays(10, 300);
         delays.next("k", seconds(100));
-        assert_eq!(delays.held("k", seconds(100)), Some(seconds(10)));
-        assert_eq!(delays.held("k", seconds(90)), Some(seconds(10)), "an earlier reading counts as the same instant");
+        assert_eq!(delays.held(&"k", seconds(100)), Some(seconds(10)));
+        assert_eq!(delays.held(&"k", seconds(90)), Some(seconds(10)), "an earlier reading counts as the same instant");
     }
 }

@@ -143,7 +143,7 @@ impl Tracker {
 
     /// The keys that this node's own rule refused or refuses.
     pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&LocalKey, Option<&Cause>)> {
-        self.known().filter(|(key, _)| self.delays.was_held(*key))
+        self.known().filter(|(key, _)| self.delays.was_held(key))
     }
 
     pub(crate) fn known_of_pod<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)> {

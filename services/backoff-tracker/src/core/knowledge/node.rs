@@ -110,7 +110,7 @@ impl Knowledge {
     pub fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
         let (mut effects, mut touched) = (Vec::new(), BTreeSet::new());
         for input in inputs {
-            touched.extend(self.take(now, input, &mut effects));
+            self.take(now, input, &mut touched, &mut effects);
         }
         self.look_at_all(now, touched, &mut effects);
         self.assert_invariants();
@@ -167,86 +167,75 @@ impl Knowledge {
         self.planted_bug == Some(planted_bug)
     }
 
-    /// Takes the input in; returns the requests that it touches.
-    fn take(&mut self, now: Duration, input: Input, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    /// Takes the input in; adds the requests that it touches.
+    fn take(&mut self, now: Duration, input: Input, touched: &mut BTreeSet<RequestId>, effects: &mut Vec<Effect>) {
         match input {
-            Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target), effects),
+            Input::Request { request, key, target } => touched.extend(self.ask(now, request, key, self.target_keys(target), effects)),
             Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
-                if changed == Some(true) { vec![request] } else { vec![] }
+                touched.extend(changed.filter(|changed| *changed).map(|_| request));
             }
             Input::Withdraw(request) => {
                 self.give_back(now, request, |_| true, effects);
                 self.requests.remove(request);
-                vec![]
             }
             Input::AttemptPlanned { request, attempt, trace } => {
                 self.requests.change(request, |request| request.attempt_planned(attempt, trace));
-                vec![]
             }
             Input::AttemptStarted { request, attempt, trace } => {
                 self.requests.change(request, |request| request.attempt_started(now, attempt, trace));
-                vec![]
             }
-            Input::AttemptResolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome, effects),
-            Input::ReportReceived { report, age } => self.report_received(now, report, age, effects),
-            Input::ReportStored(backoff_key) => {
-                self.own_is_stored(now, backoff_key, effects);
-                vec![]
-            }
-            Input::BusAnswered { asked } => {
-                self.leases.answered(now, asked);
-                vec![]
-            }
-            Input::Lease(name, answer) => self.lease(now, name, answer, effects),
-            Input::LeaseTaken { name, holder, left } => self.lease_taken(now, name, &holder, left),
-            Input::LeaseFreed(name) => self.lease_freed(now, name),
-            Input::Fleet { alive, rank } => {
-                self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) };
-                vec![]
-            }
-            Input::Zone(alive) => {
-                self.fleet.in_zone = Some(alive.max(1));
-                vec![]
-            }
-            Input::Cleared { image, backoff_keys, age } => self.cleared(now, image.as_deref(), backoff_keys, age),
+            Input::AttemptResolved { request, attempt, outcome } => touched.extend(self.resolved(now, request, attempt, outcome, effects)),
+            Input::ReportReceived { report, age } => touched.extend(self.report_received(now, report, age, effects)),
+            Input::ReportStored(backoff_key) => self.own_is_stored(now, backoff_key, effects),
+            Input::BusAnswered { asked } => self.leases.answered(now, asked),
+            Input::Lease(name, answer) => touched.extend(self.lease(now, name, answer, effects)),
+            Input::LeaseTaken { name, holder, left } => touched.extend(self.lease_taken(now, name, &holder, left)),
+            Input::LeaseFreed(name) => touched.extend(self.lease_freed(now, name)),
+            Input::Fleet { alive, rank } => self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) },
+            Input::Zone(alive) => self.fleet.in_zone = Some(alive.max(1)),
+            Input::Cleared { image, backoff_keys, age } => touched.extend(self.cleared(now, image.as_deref(), backoff_keys, age)),
             Input::Pause { registry, left, by } => {
                 self.exemptions.pause(now, registry, left, by);
-                self.requests.ids()
+                touched.extend(self.requests.ids());
             }
             Input::Observe(fleet_observes) => {
                 self.exemptions.fleet_observes = fleet_observes;
-                self.requests.ids()
+                touched.extend(self.requests.ids());
             }
-            Input::BusLost => self.bus_lost(now),
-            Input::NoLeases => self.no_leases(now),
-            Input::BusBack => self.bus_back(),
-            Input::CaughtUp => {
-                self.caught_up(now);
-                vec![]
-            }
-            Input::Tick => self.tick(now, effects),
+            Input::BusLost => touched.extend(self.bus_lost(now)),
+            Input::NoLeases => touched.extend(self.no_leases(now)),
+            Input::BusBack => touched.extend(self.bus_back()),
+            Input::CaughtUp => self.caught_up(now),
+            Input::Tick => touched.extend(self.tick(now, effects)),
         }
     }
 
-    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, target_keys: TargetKeys, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn ask(
+        &mut self,
+        now: Duration,
+        id: RequestId,
+        key: LocalKey,
+        target_keys: TargetKeys,
+        effects: &mut Vec<Effect>,
+    ) -> Option<RequestId> {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.no_room_total += 1;
             effects.push(Effect::Answer(id, Decision::Refused(self.no_room(now))));
-            return vec![];
+            return None;
         }
         self.requests.add(id, Request::new(now, key, target_keys));
-        vec![id]
+        Some(id)
     }
 
     /// Time has passed; returns the requests to look at.
     fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
         let (unanswered, missed): (Vec<_>, Vec<_>) = self.leases.give_up(now).into_iter().unzip();
         effects.extend(unanswered.into_iter().map(Effect::ReleaseLease));
-        let mut due: BTreeSet<RequestId> = self.publish_unpublished(now, effects).into_iter().collect();
+        let mut due = self.publish_unpublished(now, effects);
         due.extend(self.requests.due(now));
         due.extend(self.answers_missed(now, missed));
-        due.into_iter().collect()
+        due
     }
 
     /// Looks at the requests that an input concerns, and at those that have become the next to have a lease.

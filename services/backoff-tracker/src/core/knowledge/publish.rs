@@ -1,6 +1,5 @@
 //! What this node publishes of its attempts: failures, and of successes only what is new.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,11 +33,11 @@ impl Knowledge {
         stage: Stage,
         effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
-        let mut touched = BTreeSet::new();
+        let mut touched = Vec::new();
         for shown in running.reach(stage) {
             touched.extend(self.succeeded(now, target_keys, running, shown, effects));
         }
-        touched.into_iter().collect()
+        touched
     }
 
     /// Publishes only what is new of a success, so that 1,000 nodes that succeed do not publish 1,000 reports.
@@ -49,8 +48,8 @@ impl Knowledge {
         running: &RunningAttempt,
         stage: Stage,
         effects: &mut Vec<Effect>,
-    ) -> BTreeSet<RequestId> {
-        let mut touched = BTreeSet::new();
+    ) -> Vec<RequestId> {
+        let mut touched = Vec::new();
         let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable, &self.node);

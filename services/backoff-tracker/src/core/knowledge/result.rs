@@ -1,6 +1,5 @@
 //! Results of attempts and of whole pulls, and the requests that they touch.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +121,7 @@ impl Knowledge {
         };
         let touched = self.with_request(id, |knowledge, request| {
             let State::RunningAttempt(running) = std::mem::replace(&mut request.state, State::Fresh) else {
-                return (BTreeSet::new(), Fate::Ends);
+                return (vec![], Fate::Ends);
             };
             request.last_decision = None;
             request.wake = None;
@@ -136,10 +135,10 @@ impl Knowledge {
             }
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
             knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()), effects);
-            touched.insert(id);
+            touched.push(id);
             (touched, Fate::Stays)
         });
-        touched.into_iter().flatten().collect()
+        touched.unwrap_or_default()
     }
 
     /// A stage has answered the attempt of a request. If it is the stage that the clearance waits for, the request is over.
@@ -185,8 +184,8 @@ impl Knowledge {
         failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
         effects: &mut Vec<Effect>,
-    ) -> BTreeSet<RequestId> {
-        let mut touched = BTreeSet::new();
+    ) -> Vec<RequestId> {
+        let mut touched = Vec::new();
         let late = running.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
         if !late {
