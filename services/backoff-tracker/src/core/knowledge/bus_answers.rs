@@ -17,7 +17,7 @@ impl Knowledge {
     }
 
     /// The bus has answered a request for a lease; returns the requests that this touches.
-    pub(super) fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    pub(super) fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer) -> Vec<RequestId> {
         // A late answer counts as missed, because its request went ahead without it.
         if self.leases.asker(name).is_some() {
             self.misses = 0;
@@ -26,7 +26,7 @@ impl Knowledge {
             LeaseAnswer::Won => match self.leases.won(now, name) {
                 Some(request) if self.requests.contains(request) => vec![request],
                 asked => {
-                    effects.push(Effect::ReleaseLease(name));
+                    self.effects.push(Effect::ReleaseLease(name));
                     if asked.is_none() {
                         return vec![];
                     }

@@ -33,20 +33,12 @@ pub(super) enum Clearance {
 
 impl Knowledge {
     /// Asks for the probe lease once every entry that refuses this request is due. Nodes that reported none of these entries probe first.
-    pub(super) fn probe(
-        &mut self,
-        now: Duration,
-        id: RequestId,
-        entry: &Entry,
-        binding: &[Entry],
-        not_before: Duration,
-        effects: &mut Vec<Effect>,
-    ) -> Clearance {
+    pub(super) fn probe(&mut self, now: Duration, id: RequestId, entry: &Entry, binding: &[Entry], not_before: Duration) -> Clearance {
         let due = binding.iter().map(|entry| entry.next_attempt).max().unwrap_or_default();
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
         let turn = self.fleet.turn(&self.node, purpose(entry.backoff_key.id(), entry.step));
         let name = LeaseName::Probe(entry.backoff_key.id(), entry.epoch());
-        let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn, effects);
+        let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn);
         match standing {
             Standing::Held => Clearance::Given,
             Standing::Ask(overdue) | Standing::Asked(overdue) => Clearance::Until(overdue),
@@ -73,14 +65,13 @@ impl Knowledge {
         backoff_key: BackoffKeyId,
         name: fn(BackoffKeyId, u8) -> LeaseName,
         mut not_before: Duration,
-        effects: &mut Vec<Effect>,
     ) -> Clearance {
         let turn = self.fleet.turn(&self.node, purpose(backoff_key, 0));
         let mut wake = Duration::MAX;
         let mut others_first = Duration::ZERO;
         for number in 0..LEASES_AT_ONCE {
             let name = name(backoff_key, number);
-            let standing = self.want(now, id, name, not_before, turn, effects);
+            let standing = self.want(now, id, name, not_before, turn);
             match standing {
                 Standing::Held => return Clearance::Given,
                 Standing::Ask(overdue) | Standing::Asked(overdue) => return Clearance::Until(overdue),
@@ -99,21 +90,13 @@ impl Knowledge {
         Clearance::HeldByAnother(backoff_key, wake)
     }
 
-    fn want(
-        &mut self,
-        now: Duration,
-        id: RequestId,
-        name: LeaseName,
-        not_before: Duration,
-        turn: Duration,
-        effects: &mut Vec<Effect>,
-    ) -> Standing {
+    fn want(&mut self, now: Duration, id: RequestId, name: LeaseName, not_before: Duration, turn: Duration) -> Standing {
         if self.has(PlantedBug::LeasesIgnored) {
             return Standing::Held;
         }
         let standing = self.leases.want(now, name, id, not_before, turn);
         if matches!(standing, Standing::Ask(_)) {
-            effects.push(Effect::AcquireLease(name, DEADLINES.attempt_lease));
+            self.effects.push(Effect::AcquireLease(name, DEADLINES.attempt_lease));
         }
         standing
     }

@@ -9,7 +9,7 @@ use super::binding::not_due;
 use super::clearance_leases::Clearance;
 use super::entry::Entry;
 use super::fleet::purpose;
-use super::input::{Decision, Duty, Effect, Refusal};
+use super::input::{Decision, Duty, Refusal};
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
 use super::refusal::refusal_by;
@@ -19,7 +19,7 @@ use super::{QUIET_AFTER, RESOLVED_LATELY};
 
 impl Knowledge {
     /// Decides, asks for leases and changes the state of the request.
-    pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) -> Decision {
+    pub(super) fn decide(&mut self, now: Duration, id: RequestId, request: &mut Request) -> Decision {
         request.awaits = None;
         let exempt = self.is_exempt(now, &request.target_keys.target.view);
         // If the bus has not answered this request, the request is decided as without a bus.
@@ -54,26 +54,16 @@ impl Knowledge {
             // The node did not use its lead lease in time, so nodes that asked before it have their slots first.
             return self.wait(now, id, request, Some(request.target_keys.endpoint), now + DEADLINES.attempt_lease);
         }
-        self.by_lease(now, id, request, &binding, quiet, effects)
+        self.by_lease(now, id, request, &binding, quiet)
     }
 
     /// No rule refuses the request: it is granted once it has the leases that it needs. If other nodes hold them for too long, it is
     /// granted by this node's own rule.
-    fn by_lease(
-        &mut self,
-        now: Duration,
-        id: RequestId,
-        request: &mut Request,
-        binding: &[Entry],
-        quiet: Option<Stage>,
-        effects: &mut Vec<Effect>,
-    ) -> Decision {
+    fn by_lease(&mut self, now: Duration, id: RequestId, request: &mut Request, binding: &[Entry], quiet: Option<Stage>) -> Decision {
         let (duty, clearance) = match binding.first() {
-            Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, entry, binding, self.others_first(request), effects)),
+            Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, entry, binding, self.others_first(request))),
             None if self.resolved_lately(now, request) => (Duty::None, Clearance::Given),
-            None => {
-                (Duty::Lead, self.one_of_three(now, id, request.target_keys.image, LeaseName::Lead, self.others_first(request), effects))
-            }
+            None => (Duty::Lead, self.one_of_three(now, id, request.target_keys.image, LeaseName::Lead, self.others_first(request))),
         };
         let awaits = match (&clearance, duty) {
             (Clearance::Given, _) => quiet.map(|_| request.target_keys.endpoint),
@@ -84,7 +74,7 @@ impl Knowledge {
         };
         let clearance = match clearance {
             Clearance::Given if quiet.is_some() => {
-                self.one_of_three(now, id, request.target_keys.endpoint, LeaseName::Slot, Duration::ZERO, effects)
+                self.one_of_three(now, id, request.target_keys.endpoint, LeaseName::Slot, Duration::ZERO)
             }
             Clearance::Given if duty == Duty::None => self.in_its_turn(now, request),
             clearance => clearance,

@@ -18,7 +18,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(5);
 impl Knowledge {
     /// Ends attempts that hang while other nodes are answered, after [`HANGS_AFTER`] and once per request, so that they begin anew. Answers
     /// from before an attempt began do not count, because a node that joins reads old reports. Exempt requests are left alone.
-    pub(super) fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration, effects: &mut Vec<Effect>) {
+    pub(super) fn abandon_hanging(&mut self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) {
         for id in self.requests.touching(backoff_key) {
             let hangs = |request: &Request| {
                 let State::RunningAttempt(running) = &request.state else { return false };
@@ -33,14 +33,14 @@ impl Knowledge {
                         running.others_answered = true;
                         request.wake = Some(running.begun + HANGS_AFTER);
                     }
-                    knowledge.abandon_if_hanging(now, id, request, effects);
+                    knowledge.abandon_if_hanging(now, id, request);
                     ((), Fate::Stays)
                 });
             }
         }
     }
 
-    pub(super) fn abandon_if_hanging(&mut self, now: Duration, id: RequestId, request: &mut Request, effects: &mut Vec<Effect>) {
+    pub(super) fn abandon_if_hanging(&mut self, now: Duration, id: RequestId, request: &mut Request) {
         let State::RunningAttempt(RunningAttempt { others_answered: true, attempt, begun, .. }) = &request.state else { return };
         if now < *begun + HANGS_AFTER {
             return;
@@ -49,12 +49,12 @@ impl Knowledge {
         request.state = State::Fresh;
         request.last_decision = None;
         request.abandoned = true;
-        effects.push(Effect::Abandon(id));
-        self.give_back(now, id, |_| true, effects);
+        self.effects.push(Effect::Abandon(id));
+        self.give_back(now, id, |_| true);
     }
 
     /// Reports an attempt without an answer, once.
-    pub(super) fn watch(&mut self, now: Duration, request: &mut Request, effects: &mut Vec<Effect>) {
+    pub(super) fn watch(&mut self, now: Duration, request: &mut Request) {
         let State::RunningAttempt(running) = &mut request.state else { return };
         if running.attempt.is_none() {
             // It waits in a queue of this node, so it shows nothing about the registry. See `has_lapsed`.
@@ -85,7 +85,7 @@ impl Knowledge {
             let (failing_for, succeeded_ago) = (self.failing_for(id, begun), self.succeeded_ago(id, begun));
             let details =
                 FailureDetails { message, step: running.step_of(id), failing_for, succeeded_ago, ..FailureDetails::default() }.bounded();
-            self.publish(now, running, endpoint, Finding::Unanswered(details), effects);
+            self.publish(now, running, endpoint, Finding::Unanswered(details));
         }
     }
 }

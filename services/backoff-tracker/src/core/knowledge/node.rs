@@ -57,6 +57,8 @@ pub struct Knowledge {
     pub(super) missed_last: Duration,
     planted_bug: Option<PlantedBug>,
     pub(super) counts: SharedCounts,
+    /// What the shell has to do after this step; empty between steps.
+    pub(super) effects: Vec<Effect>,
 }
 
 impl Knowledge {
@@ -84,6 +86,7 @@ impl Knowledge {
             missed_last: Duration::ZERO,
             planted_bug: None,
             counts: SharedCounts::default(),
+            effects: Vec::new(),
         }
     }
 
@@ -108,22 +111,17 @@ impl Knowledge {
 
     /// Takes several inputs of the same moment and returns their effects.
     pub fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
-        let (mut effects, mut touched) = (Vec::new(), BTreeSet::new());
+        let mut touched = BTreeSet::new();
         for input in inputs {
-            self.take(now, input, &mut touched, &mut effects);
+            self.take(now, input, &mut touched);
         }
-        self.look_at_all(now, touched, &mut effects);
-        self.assert_invariants();
-        effects
+        self.look_at_all(now, touched)
     }
 
     /// A whole pull has ended, for one of its callers. Returns the answer and the effects.
     pub fn report(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
-        let mut effects = Vec::new();
-        let (reported, touched) = self.pull_ended(now, report, &mut effects);
-        self.look_at_all(now, BTreeSet::from_iter(touched), &mut effects);
-        self.assert_invariants();
-        (reported, effects)
+        let (reported, touched) = self.pull_ended(now, report);
+        (reported, self.look_at_all(now, BTreeSet::from_iter(touched)))
     }
 
     /// When [`Input::Tick`] is due.
@@ -168,15 +166,15 @@ impl Knowledge {
     }
 
     /// Takes the input in; adds the requests that it touches.
-    fn take(&mut self, now: Duration, input: Input, touched: &mut BTreeSet<RequestId>, effects: &mut Vec<Effect>) {
+    fn take(&mut self, now: Duration, input: Input, touched: &mut BTreeSet<RequestId>) {
         match input {
-            Input::Request { request, key, target } => touched.extend(self.ask(now, request, key, self.target_keys(target), effects)),
+            Input::Request { request, key, target } => touched.extend(self.ask(now, request, key, self.target_keys(target))),
             Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
                 touched.extend(changed.filter(|changed| *changed).map(|_| request));
             }
             Input::Withdraw(request) => {
-                self.give_back(now, request, |_| true, effects);
+                self.give_back(now, request, |_| true);
                 self.requests.remove(request);
             }
             Input::AttemptPlanned { request, attempt, trace } => {
@@ -185,11 +183,11 @@ impl Knowledge {
             Input::AttemptStarted { request, attempt, trace } => {
                 self.requests.change(request, |request| request.attempt_started(now, attempt, trace));
             }
-            Input::AttemptResolved { request, attempt, outcome } => touched.extend(self.resolved(now, request, attempt, outcome, effects)),
-            Input::ReportReceived { report, age } => touched.extend(self.report_received(now, report, age, effects)),
-            Input::ReportStored(backoff_key) => self.own_is_stored(now, backoff_key, effects),
+            Input::AttemptResolved { request, attempt, outcome } => touched.extend(self.resolved(now, request, attempt, outcome)),
+            Input::ReportReceived { report, age } => touched.extend(self.report_received(now, report, age)),
+            Input::ReportStored(backoff_key) => self.own_is_stored(now, backoff_key),
             Input::BusAnswered { asked } => self.leases.answered(now, asked),
-            Input::Lease(name, answer) => touched.extend(self.lease(now, name, answer, effects)),
+            Input::Lease(name, answer) => touched.extend(self.lease(now, name, answer)),
             Input::LeaseTaken { name, holder, left } => touched.extend(self.lease_taken(now, name, &holder, left)),
             Input::LeaseFreed(name) => touched.extend(self.lease_freed(now, name)),
             Input::Fleet { alive, rank } => self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) },
@@ -207,21 +205,15 @@ impl Knowledge {
             Input::NoLeases => touched.extend(self.no_leases(now)),
             Input::BusBack => touched.extend(self.bus_back()),
             Input::CaughtUp => self.caught_up(now),
-            Input::Tick => touched.extend(self.tick(now, effects)),
+            Input::Tick => touched.extend(self.tick(now)),
         }
     }
 
-    fn ask(
-        &mut self,
-        now: Duration,
-        id: RequestId,
-        key: LocalKey,
-        target_keys: TargetKeys,
-        effects: &mut Vec<Effect>,
-    ) -> Option<RequestId> {
+    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, target_keys: TargetKeys) -> Option<RequestId> {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.no_room_total += 1;
-            effects.push(Effect::Answer(id, Decision::Refused(self.no_room(now))));
+            let refusal = self.no_room(now);
+            self.effects.push(Effect::Answer(id, Decision::Refused(refusal)));
             return None;
         }
         self.requests.add(id, Request::new(now, key, target_keys));
@@ -229,49 +221,52 @@ impl Knowledge {
     }
 
     /// Time has passed; returns the requests to look at.
-    fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn tick(&mut self, now: Duration) -> Vec<RequestId> {
         let (unanswered, missed): (Vec<_>, Vec<_>) = self.leases.give_up(now).into_iter().unzip();
-        effects.extend(unanswered.into_iter().map(Effect::ReleaseLease));
-        let mut due = self.publish_unpublished(now, effects);
+        self.effects.extend(unanswered.into_iter().map(Effect::ReleaseLease));
+        let mut due = self.publish_unpublished(now);
         due.extend(self.requests.due(now));
         due.extend(self.answers_missed(now, missed));
         due
     }
 
-    /// Looks at the requests that an input concerns, and at those that have become the next to have a lease.
-    pub(super) fn look_at_all(&mut self, now: Duration, touched: impl IntoIterator<Item = RequestId>, effects: &mut Vec<Effect>) {
+    /// Looks at the requests that an input concerns, and at those that have become the next to have a lease. Returns the effects of the
+    /// step.
+    fn look_at_all(&mut self, now: Duration, touched: BTreeSet<RequestId>) -> Vec<Effect> {
         for request in touched {
-            self.look(now, request, effects);
+            self.look(now, request);
         }
         while let Some(request) = self.requests.take_now_first() {
-            self.look(now, request, effects);
+            self.look(now, request);
         }
+        self.assert_invariants();
+        std::mem::take(&mut self.effects)
     }
 
-    fn look(&mut self, now: Duration, id: RequestId, effects: &mut Vec<Effect>) {
+    fn look(&mut self, now: Duration, id: RequestId) {
         self.with_request(id, |knowledge, request| {
             if knowledge.has_lapsed(now, request) {
                 // Until the permit comes no caller waits for the answer, and a request without a waiting caller must not take a lease.
-                knowledge.give_back(now, id, |_| true, effects);
-                effects.push(Effect::Abandon(id));
+                knowledge.give_back(now, id, |_| true);
+                knowledge.effects.push(Effect::Abandon(id));
                 return ((), Fate::Ends);
             }
             if matches!(request.state, State::RunningAttempt(_)) {
-                knowledge.abandon_if_hanging(now, id, request, effects);
-                knowledge.watch(now, request, effects);
+                knowledge.abandon_if_hanging(now, id, request);
+                knowledge.watch(now, request);
             } else {
-                let decision = knowledge.decide(now, id, request, effects);
+                let decision = knowledge.decide(now, id, request);
                 if let Decision::Refused(_) = decision {
-                    knowledge.give_back(now, id, |_| true, effects);
+                    knowledge.give_back(now, id, |_| true);
                 }
-                answer_if_changed(id, request, decision, effects);
+                answer_if_changed(id, request, decision, &mut knowledge.effects);
             }
             ((), Fate::Stays)
         });
     }
 
-    pub(super) fn give_back(&mut self, now: Duration, id: RequestId, which: impl Fn(LeaseName) -> bool, effects: &mut Vec<Effect>) {
-        effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
+    pub(super) fn give_back(&mut self, now: Duration, id: RequestId, which: impl Fn(LeaseName) -> bool) {
+        self.effects.extend(self.leases.drop_of(now, id, which).into_iter().map(Effect::ReleaseLease));
     }
 }
 

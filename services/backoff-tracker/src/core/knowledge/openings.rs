@@ -112,13 +112,13 @@ impl Knowledge {
     }
 
     /// The bus has stored this node's report on a back-off key.
-    pub(super) fn own_is_stored(&mut self, now: Duration, backoff_key: BackoffKeyId, effects: &mut Vec<Effect>) {
+    pub(super) fn own_is_stored(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         if self.openings.unstored.remove(&backoff_key).is_none() {
             return;
         }
         let Some(report) = self.replica.last_report(backoff_key, &self.node).cloned() else { return };
         if let Some(news) = self.follow(now, &report) {
-            effects.push(Effect::Announce(Box::new(news)));
+            self.effects.push(Effect::Announce(Box::new(news)));
         }
     }
 
@@ -161,12 +161,12 @@ impl Knowledge {
     }
 
     /// Records that this node's probe has failed.
-    pub(super) fn note_probe(&self, now: Duration, running: &RunningAttempt, backoff_keys: &[Arc<BackoffKey>], effects: &mut Vec<Effect>) {
+    pub(super) fn note_probe(&mut self, now: Duration, running: &RunningAttempt, backoff_keys: &[Arc<BackoffKey>]) {
         let Duty::Probe(probed) = running.duty else { return };
         let Some(backoff_key) = backoff_keys.iter().find(|backoff_key| backoff_key.id() == probed) else { return };
         let own = self.replica.last_report(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
         if let (Some(entry), Some(own)) = (self.entry(now, backoff_key.id()), own) {
-            effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
+            self.effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
         }
     }
 

@@ -31,24 +31,16 @@ impl Knowledge {
         target_keys: &TargetKeys,
         running: &mut RunningAttempt,
         stage: Stage,
-        effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
         let mut touched = Vec::new();
         for shown in running.reach(stage) {
-            touched.extend(self.succeeded(now, target_keys, running, shown, effects));
+            touched.extend(self.succeeded(now, target_keys, running, shown));
         }
         touched
     }
 
     /// Publishes only what is new of a success, so that 1,000 nodes that succeed do not publish 1,000 reports.
-    fn succeeded(
-        &mut self,
-        now: Duration,
-        target_keys: &TargetKeys,
-        running: &RunningAttempt,
-        stage: Stage,
-        effects: &mut Vec<Effect>,
-    ) -> Vec<RequestId> {
+    fn succeeded(&mut self, now: Duration, target_keys: &TargetKeys, running: &RunningAttempt, stage: Stage) -> Vec<RequestId> {
         let mut touched = Vec::new();
         let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
@@ -59,7 +51,7 @@ impl Knowledge {
             let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
                 || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
                 || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
-            touched.extend(self.publish_success(now, backoff_key, watched, running, effects));
+            touched.extend(self.publish_success(now, backoff_key, watched, running));
         }
         touched
     }
@@ -70,7 +62,6 @@ impl Knowledge {
         backoff_key: &Arc<BackoffKey>,
         watched: bool,
         running: &RunningAttempt,
-        effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
         let own_report_fails = self.replica.last_report(backoff_key.id(), &self.node).is_some_and(|own| own.finding.details().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
@@ -84,7 +75,7 @@ impl Knowledge {
             self.unpublished.forget(backoff_key.id());
             return vec![];
         }
-        self.publish(now, running, Arc::clone(backoff_key), Finding::Succeeded, effects);
+        self.publish(now, running, Arc::clone(backoff_key), Finding::Succeeded);
         self.lift_own_delays(now, backoff_key.id());
         self.requests.touching(backoff_key.id())
     }
@@ -141,14 +132,7 @@ impl Knowledge {
 
     /// Publishes a report under this node's name. A failure is as old as its attempt, and so is a success that came after its lease had
     /// expired, because other nodes may have made attempts in its place.
-    pub(super) fn publish(
-        &mut self,
-        now: Duration,
-        running: &RunningAttempt,
-        backoff_key: Arc<BackoffKey>,
-        finding: Finding,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn publish(&mut self, now: Duration, running: &RunningAttempt, backoff_key: Arc<BackoffKey>, finding: Finding) {
         let Some((attempt, trace)) = running.attempt else { return };
         let in_time = running.deadline.is_none_or(|deadline| now <= deadline);
         let age = if finding == Finding::Succeeded && in_time { Duration::ZERO } else { now.saturating_sub(running.begun) };
@@ -161,20 +145,20 @@ impl Knowledge {
         if without_bus {
             self.publish_in_turn(now, report, now.saturating_sub(age));
         } else {
-            self.publish_report(now, report, age, effects);
+            self.publish_report(now, report, age);
         }
     }
 
     /// Gives a report to the bus. The bus keeps the last one that is written, and nodes the newest one, so a report that is older than this
     /// node's last one is not given.
-    pub(super) fn publish_report(&mut self, now: Duration, report: Arc<Report>, age: Duration, effects: &mut Vec<Effect>) {
+    pub(super) fn publish_report(&mut self, now: Duration, report: Arc<Report>, age: Duration) {
         self.unpublished.forget(report.backoff_key.id());
         if !self.replica.is_news(now, &report, now.saturating_sub(age)) {
             return;
         }
         self.note_unstored(&report);
         self.replica.receive(now, Arc::clone(&report), age);
-        effects.push(Effect::Publish(report, age));
+        self.effects.push(Effect::Publish(report, age));
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::LocalKey;
 
 use super::backoff_key::BackoffKeyId;
-use super::input::Effect;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::planted_bug::PlantedBug;
@@ -15,13 +14,7 @@ use super::report::{Finding, Report};
 use super::request::{Request, State};
 
 impl Knowledge {
-    pub(super) fn report_received(
-        &mut self,
-        now: Duration,
-        report: Arc<Report>,
-        age: Duration,
-        effects: &mut Vec<Effect>,
-    ) -> Vec<RequestId> {
+    pub(super) fn report_received(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> Vec<RequestId> {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // This success refutes the node's own failure, but the node may have failed as all did: it makes one more attempt.
@@ -32,7 +25,7 @@ impl Knowledge {
         self.follow(now, &report);
         if succeeded {
             self.release(released);
-            self.abandon_hanging(now, backoff_key, answered_at, effects);
+            self.abandon_hanging(now, backoff_key, answered_at);
         }
         self.requests.touching(backoff_key)
     }

@@ -7,7 +7,7 @@ use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, Repor
 use contract::{AttemptId, DEADLINES, Stage};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::input::{Effect, Outcome};
+use super::input::Outcome;
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
 use super::own_failures::own_failure;
@@ -21,12 +21,7 @@ use crate::core::tracker::DelayMove;
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers; returns the answer, and the requests that it touches. The same report
     /// again changes nothing.
-    pub(super) fn pull_ended(
-        &mut self,
-        now: Duration,
-        report: ReportAttempt,
-        effects: &mut Vec<Effect>,
-    ) -> (AttemptReported, Vec<RequestId>) {
+    pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<RequestId>) {
         let Some(failure) = report.failure.clone() else {
             self.floors.clear(&report.key);
             self.retry_pauses.succeeded(&report.key);
@@ -36,7 +31,7 @@ impl Knowledge {
             self.local.report_abandoned(report.attempt, &report.key);
             return (AttemptReported { next_attempt_ms: Some(0), entry: None }, vec![]);
         }
-        let touched = self.failed_late(now, report.attempt, &failure, effects);
+        let touched = self.failed_late(now, report.attempt, &failure);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
         let running = self.recent_attempts.running_of(report.attempt);
         if let Some(running) = &running {
@@ -71,11 +66,11 @@ impl Knowledge {
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
-    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &AttemptFailure, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &AttemptFailure) -> Vec<RequestId> {
         let Some((target_keys, running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
         let backoff_keys = target_keys.backoff_keys_of(failure);
         let running = RunningAttempt { begun: now, ..running };
-        let touched = self.publish_failure(now, &target_keys, &running, failure, &backoff_keys, effects);
+        let touched = self.publish_failure(now, &target_keys, &running, failure, &backoff_keys);
         self.recent_attempts.failed(attempt, &target_keys, backoff_keys, &running);
         touched
     }
@@ -88,7 +83,6 @@ impl Knowledge {
         running: &RunningAttempt,
         failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
-        effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
         let mut touched = Vec::new();
         for backoff_key in backoff_keys {
@@ -97,25 +91,18 @@ impl Knowledge {
                 continue;
             }
             let finding = Finding::Failed(self.details(target_keys, running, backoff_key, failure));
-            self.publish(now, running, Arc::clone(backoff_key), finding, effects);
+            self.publish(now, running, Arc::clone(backoff_key), finding);
             touched.extend(self.requests.touching(backoff_key.id()));
         }
         touched
     }
 
-    pub(super) fn resolved(
-        &mut self,
-        now: Duration,
-        id: RequestId,
-        attempt: AttemptId,
-        outcome: Outcome,
-        effects: &mut Vec<Effect>,
-    ) -> Vec<RequestId> {
+    pub(super) fn resolved(&mut self, now: Duration, id: RequestId, attempt: AttemptId, outcome: Outcome) -> Vec<RequestId> {
         let is_current = |request: &Request| matches!(&request.state, State::RunningAttempt(running) if running.attempt.is_some_and(|(begun, _)| begun == attempt));
         let current = self.requests.get(id).is_some_and(is_current);
         let failure = match outcome {
-            Outcome::Reached(stage) if current => return self.reached(now, id, stage, effects),
-            Outcome::Reached(stage) => return self.reached_late(now, attempt, stage, effects),
+            Outcome::Reached(stage) if current => return self.reached(now, id, stage),
+            Outcome::Reached(stage) => return self.reached_late(now, attempt, stage),
             Outcome::Failed(_) if !current => return vec![],
             Outcome::Failed(failure) => failure,
         };
@@ -126,7 +113,7 @@ impl Knowledge {
             request.last_decision = None;
             request.wake = None;
             let backoff_keys = request.target_keys.backoff_keys_of(&failure);
-            let mut touched = knowledge.failed(now, request, &running, &failure, &backoff_keys, effects);
+            let mut touched = knowledge.failed(now, request, &running, &failure, &backoff_keys);
             let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
             // The leases of keys with an open entry are kept, because a node that has not received the failure would ask in vain. The
             // others are released.
@@ -134,7 +121,7 @@ impl Knowledge {
                 touched.extend(knowledge.pass_slot_on(now, id, request.target_keys.endpoint));
             }
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
-            knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()), effects);
+            knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()));
             touched.push(id);
             (touched, Fate::Stays)
         });
@@ -142,17 +129,17 @@ impl Knowledge {
     }
 
     /// A stage has answered the attempt of a request. If it is the stage that the clearance waits for, the request is over.
-    fn reached(&mut self, now: Duration, id: RequestId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn reached(&mut self, now: Duration, id: RequestId, stage: Stage) -> Vec<RequestId> {
         self.with_request(id, |knowledge, request| {
             let State::RunningAttempt(running) = &mut request.state else { return (vec![], Fate::Ends) };
-            let touched = knowledge.publish_stages(now, &request.target_keys, running, stage, effects);
+            let touched = knowledge.publish_stages(now, &request.target_keys, running, stage);
             let Some((attempt, _)) = running.attempt else { return (touched, Fate::Ends) };
             if running.reached.contains(&Stage::Manifest) {
                 // The node's own delay ends only when the pull has succeeded: it may still fail, for example on this node's disk.
                 knowledge.recent_attempts.resolved(attempt, &request.target_keys, running);
             }
             if stage >= running.until {
-                knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)), effects);
+                knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)));
                 return (touched, Fate::Ends);
             }
             if stage != Stage::Token {
@@ -169,9 +156,9 @@ impl Knowledge {
     }
 
     /// A stage has answered an attempt whose clearance is over.
-    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage) -> Vec<RequestId> {
         let Some((target_keys, mut running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
-        let touched = self.publish_stages(now, &target_keys, &mut running, stage, effects);
+        let touched = self.publish_stages(now, &target_keys, &mut running, stage);
         self.recent_attempts.resolved(attempt, &target_keys, &running);
         touched
     }
@@ -183,18 +170,17 @@ impl Knowledge {
         running: &RunningAttempt,
         failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
-        effects: &mut Vec<Effect>,
     ) -> Vec<RequestId> {
         let mut touched = Vec::new();
         let late = running.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
         if !late {
-            touched.extend(self.publish_failure(now, &request.target_keys, running, failure, backoff_keys, effects));
-            self.note_probe(now, running, backoff_keys, effects);
+            touched.extend(self.publish_failure(now, &request.target_keys, running, failure, backoff_keys));
+            self.note_probe(now, running, backoff_keys);
         }
         if shows_reachable(failure) && !late {
             let endpoint = request.target_keys.stage_backoff_key(failure.stage);
-            touched.extend(self.publish_success(now, &endpoint, true, running, effects));
+            touched.extend(self.publish_success(now, &endpoint, true, running));
         }
         if let Some((attempt, span)) = running.attempt {
             let own = own_failure(now, failure, span);

@@ -12,7 +12,6 @@ use super::QUIET_AFTER;
 use super::backoff_key::BackoffKeyId;
 use super::entry::Received;
 use super::fleet::purpose;
-use super::input::Effect;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::replica::MAX_KEYS_OF_ONE;
@@ -145,12 +144,12 @@ impl Knowledge {
     }
 
     /// Publishes the reports whose turn has come and that others need; returns the requests that they touch.
-    pub(super) fn publish_unpublished(&mut self, now: Duration, effects: &mut Vec<Effect>) -> Vec<RequestId> {
+    pub(super) fn publish_unpublished(&mut self, now: Duration) -> Vec<RequestId> {
         let mut touched = Vec::new();
         for kept in self.unpublished.take_due(now) {
             if self.is_news(now, &kept) {
                 touched.extend(self.requests.touching(kept.report.backoff_key.id()));
-                self.publish_report(now, kept.report, now.saturating_sub(kept.date), effects);
+                self.publish_report(now, kept.report, now.saturating_sub(kept.date));
             }
         }
         touched
