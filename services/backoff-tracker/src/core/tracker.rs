@@ -363,7 +363,7 @@ mod tests {
             let attempt = AttemptId::random(&mut node.random);
             let (key, now) = (key(&number.to_string()), Duration::from_millis(number));
             let report = ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")), target: None };
-            node.tracker.report_paused(now, report, Vec::new());
+            node.tracker.report_about(now, report, Vec::new(), DelayMove::Stays);
         }
         assert_eq!(node.tracker.causes.len(), MAX_KEYS);
         let known = |number: usize| node.tracker.cause(&key(&number.to_string())).is_some();
