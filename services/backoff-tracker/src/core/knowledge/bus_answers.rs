@@ -16,57 +16,56 @@ impl Knowledge {
         self.leases.answer_within()
     }
 
-    /// The bus has answered a request for a lease; returns the requests that this touches.
-    pub(super) fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer) -> Vec<RequestId> {
+    /// The bus has answered a request for a lease.
+    pub(super) fn lease(&mut self, now: Duration, name: LeaseName, answer: LeaseAnswer) {
         // A late answer counts as missed, because its request went ahead without it.
         if self.leases.asker(name).is_some() {
             self.misses = 0;
         }
         match answer {
             LeaseAnswer::Won => match self.leases.won(now, name) {
-                Some(request) if self.requests.contains(request) => vec![request],
+                Some(request) if self.requests.contains(request) => self.touched.extend([request]),
                 asked => {
                     self.effects.push(Effect::ReleaseLease(name));
-                    if asked.is_none() {
-                        return vec![];
+                    if asked.is_some() {
+                        // Other requests of this node may need it.
+                        self.leases.give_up_mine(now, name);
+                        self.touch_waiting_for(name);
                     }
-                    // Other requests of this node may need it.
-                    self.leases.give_up_mine(now, name);
-                    self.requests_of_lease(name)
                 }
             },
             LeaseAnswer::Lost(left) => {
-                let asker = self.leases.asker(name);
+                self.touched.extend(self.leases.asker(name));
                 self.leases.taken(now, name, left);
-                asker.into_iter().chain(self.requests_of_lease(name)).collect()
+                self.touch_waiting_for(name);
             }
         }
     }
 
-    /// A node holds a lease; returns the request that waits for it first.
-    pub(super) fn lease_taken(&mut self, now: Duration, name: LeaseName, holder: &NodeName, left: Duration) -> Vec<RequestId> {
+    /// A node holds a lease.
+    pub(super) fn lease_taken(&mut self, now: Duration, name: LeaseName, holder: &NodeName, left: Duration) {
         if *holder != self.node {
             self.leases.taken(now, name, left);
         }
-        self.requests_of_lease(name)
+        self.touch_waiting_for(name);
     }
 
-    /// A lease was released or has expired; returns the request that waits for it first.
-    pub(super) fn lease_freed(&mut self, now: Duration, name: LeaseName) -> Vec<RequestId> {
+    /// A lease was released or has expired.
+    pub(super) fn lease_freed(&mut self, now: Duration, name: LeaseName) {
         self.leases.freed(now, name);
-        self.requests_of_lease(name)
+        self.touch_waiting_for(name);
     }
 
-    /// The request that waits for a lease first.
-    fn requests_of_lease(&self, name: LeaseName) -> Vec<RequestId> {
-        self.requests.first_in_queue(name.backoff_key()).into_iter().collect()
+    /// Touches the request that waits for a lease first.
+    fn touch_waiting_for(&mut self, name: LeaseName) {
+        self.touched.extend(self.requests.first_in_queue(name.backoff_key()));
     }
 
     /// The bus has not answered these requests in time: each is decided as without a bus. After `MISSES_UNTIL_LOST` misses in a row the
-    /// bus counts as lost. Returns the requests that this touches.
-    pub(super) fn answers_missed(&mut self, now: Duration, mut missed: Vec<RequestId>) -> Vec<RequestId> {
+    /// bus counts as lost.
+    pub(super) fn answers_missed(&mut self, now: Duration, missed: Vec<RequestId>) {
         if missed.is_empty() {
-            return missed;
+            return;
         }
         self.counts.bus_misses_total += missed.len() as u64;
         if self.misses == 0 {
@@ -78,32 +77,29 @@ impl Knowledge {
             self.requests.change(*id, |request| request.unanswered = true);
         }
         if self.misses >= MISSES_UNTIL_LOST {
-            missed.extend(self.set_without_bus(Some(WithoutBus { since: now, lost: self.missed_since })));
+            self.set_without_bus(Some(WithoutBus { since: now, lost: self.missed_since }));
         }
-        missed
+        self.touched.extend(missed);
     }
 
-    /// The bus cannot be reached; returns the requests that this touches.
-    pub(super) fn bus_lost(&mut self, now: Duration) -> Vec<RequestId> {
+    pub(super) fn bus_lost(&mut self, now: Duration) {
         self.unpublished.bus_lost();
-        self.no_leases(now)
+        self.no_leases(now);
     }
 
-    /// The bus grants no leases; returns the requests that this touches.
-    pub(super) fn no_leases(&mut self, now: Duration) -> Vec<RequestId> {
-        self.set_without_bus(Some(WithoutBus { since: now, lost: now }))
+    pub(super) fn no_leases(&mut self, now: Duration) {
+        self.set_without_bus(Some(WithoutBus { since: now, lost: now }));
     }
 
-    /// The bus can be reached again; returns the requests that this touches.
-    pub(super) fn bus_back(&mut self) -> Vec<RequestId> {
+    pub(super) fn bus_back(&mut self) {
         self.unpublished.bus_back();
-        self.set_without_bus(None)
+        self.set_without_bus(None);
     }
 
-    fn set_without_bus(&mut self, without_bus: Option<WithoutBus>) -> Vec<RequestId> {
+    fn set_without_bus(&mut self, without_bus: Option<WithoutBus>) {
         self.without_bus = without_bus.map(|without_bus| self.without_bus.unwrap_or(without_bus));
         self.lease_waits.start_again();
         self.misses = 0;
-        self.requests.ids()
+        self.touched.extend(self.requests.ids());
     }
 }

@@ -34,7 +34,7 @@ impl Knowledge {
                         request.wake = Some(running.begun + HANGS_AFTER);
                     }
                     knowledge.abandon_if_hanging(now, id, request);
-                    ((), Fate::Stays)
+                    Fate::Stays
                 });
             }
         }

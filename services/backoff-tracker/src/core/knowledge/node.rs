@@ -57,6 +57,8 @@ pub struct Knowledge {
     pub(super) missed_last: Duration,
     planted_bug: Option<PlantedBug>,
     pub(super) counts: SharedCounts,
+    /// The requests that this step's inputs concern; empty between steps.
+    pub(super) touched: BTreeSet<RequestId>,
     /// What the shell has to do after this step; empty between steps.
     pub(super) effects: Vec<Effect>,
 }
@@ -86,6 +88,7 @@ impl Knowledge {
             missed_last: Duration::ZERO,
             planted_bug: None,
             counts: SharedCounts::default(),
+            touched: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
@@ -111,17 +114,13 @@ impl Knowledge {
 
     /// Takes several inputs of the same moment and returns their effects.
     pub fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
-        let mut touched = BTreeSet::new();
-        for input in inputs {
-            self.take(now, input, &mut touched);
-        }
-        self.look_at_all(now, touched)
+        inputs.into_iter().for_each(|input| self.take(now, input));
+        self.look_at_all(now)
     }
 
     /// A whole pull has ended, for one of its callers. Returns the answer and the effects.
     pub fn report(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
-        let (reported, touched) = self.pull_ended(now, report);
-        (reported, self.look_at_all(now, BTreeSet::from_iter(touched)))
+        (self.pull_ended(now, report), self.look_at_all(now))
     }
 
     /// When [`Input::Tick`] is due.
@@ -165,13 +164,13 @@ impl Knowledge {
         self.planted_bug == Some(planted_bug)
     }
 
-    /// Takes the input in; adds the requests that it touches.
-    fn take(&mut self, now: Duration, input: Input, touched: &mut BTreeSet<RequestId>) {
+    /// Takes the input in, and touches the requests to look at.
+    fn take(&mut self, now: Duration, input: Input) {
         match input {
-            Input::Request { request, key, target } => touched.extend(self.ask(now, request, key, self.target_keys(target))),
+            Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target)),
             Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));
-                touched.extend(changed.filter(|changed| *changed).map(|_| request));
+                self.touched.extend(changed.filter(|changed| *changed).map(|_| request));
             }
             Input::Withdraw(request) => {
                 self.give_back(now, request, |_| true);
@@ -183,57 +182,59 @@ impl Knowledge {
             Input::AttemptStarted { request, attempt, trace } => {
                 self.requests.change(request, |request| request.attempt_started(now, attempt, trace));
             }
-            Input::AttemptResolved { request, attempt, outcome } => touched.extend(self.resolved(now, request, attempt, outcome)),
-            Input::ReportReceived { report, age } => touched.extend(self.report_received(now, report, age)),
+            Input::AttemptResolved { request, attempt, outcome } => self.resolved(now, request, attempt, outcome),
+            Input::ReportReceived { report, age } => self.report_received(now, report, age),
             Input::ReportStored(backoff_key) => self.own_is_stored(now, backoff_key),
             Input::BusAnswered { asked } => self.leases.answered(now, asked),
-            Input::Lease(name, answer) => touched.extend(self.lease(now, name, answer)),
-            Input::LeaseTaken { name, holder, left } => touched.extend(self.lease_taken(now, name, &holder, left)),
-            Input::LeaseFreed(name) => touched.extend(self.lease_freed(now, name)),
+            Input::Lease(name, answer) => self.lease(now, name, answer),
+            Input::LeaseTaken { name, holder, left } => self.lease_taken(now, name, &holder, left),
+            Input::LeaseFreed(name) => self.lease_freed(now, name),
             Input::Fleet { alive, rank } => self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) },
             Input::Zone(alive) => self.fleet.in_zone = Some(alive.max(1)),
-            Input::Cleared { image, backoff_keys, age } => touched.extend(self.cleared(now, image.as_deref(), backoff_keys, age)),
+            Input::Cleared { image, backoff_keys, age } => self.cleared(now, image.as_deref(), backoff_keys, age),
             Input::Pause { registry, left, by } => {
                 self.exemptions.pause(now, registry, left, by);
-                touched.extend(self.requests.ids());
+                self.touched.extend(self.requests.ids());
             }
             Input::Observe(fleet_observes) => {
                 self.exemptions.fleet_observes = fleet_observes;
-                touched.extend(self.requests.ids());
+                self.touched.extend(self.requests.ids());
             }
-            Input::BusLost => touched.extend(self.bus_lost(now)),
-            Input::NoLeases => touched.extend(self.no_leases(now)),
-            Input::BusBack => touched.extend(self.bus_back()),
+            Input::BusLost => self.bus_lost(now),
+            Input::NoLeases => self.no_leases(now),
+            Input::BusBack => self.bus_back(),
             Input::CaughtUp => self.caught_up(now),
-            Input::Tick => touched.extend(self.tick(now)),
+            Input::Tick => self.tick(now),
         }
     }
 
-    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, target_keys: TargetKeys) -> Option<RequestId> {
+    fn ask(&mut self, now: Duration, id: RequestId, key: LocalKey, target_keys: TargetKeys) {
         if self.requests.len() >= MAX_REQUESTS && !self.requests.contains(id) {
             self.counts.no_room_total += 1;
             let refusal = self.no_room(now);
             self.effects.push(Effect::Answer(id, Decision::Refused(refusal)));
-            return None;
+            return;
         }
         self.requests.add(id, Request::new(now, key, target_keys));
-        Some(id)
+        self.touched.insert(id);
     }
 
-    /// Time has passed; returns the requests to look at.
-    fn tick(&mut self, now: Duration) -> Vec<RequestId> {
+    /// Touches the requests that a back-off key concerns.
+    pub(super) fn touch(&mut self, backoff_key: BackoffKeyId) {
+        self.touched.extend(self.requests.touching(backoff_key));
+    }
+
+    fn tick(&mut self, now: Duration) {
         let (unanswered, missed): (Vec<_>, Vec<_>) = self.leases.give_up(now).into_iter().unzip();
         self.effects.extend(unanswered.into_iter().map(Effect::ReleaseLease));
-        let mut due = self.publish_unpublished(now);
-        due.extend(self.requests.due(now));
-        due.extend(self.answers_missed(now, missed));
-        due
+        self.publish_unpublished(now);
+        self.touched.extend(self.requests.due(now));
+        self.answers_missed(now, missed);
     }
 
-    /// Looks at the requests that an input concerns, and at those that have become the next to have a lease. Returns the effects of the
-    /// step.
-    fn look_at_all(&mut self, now: Duration, touched: BTreeSet<RequestId>) -> Vec<Effect> {
-        for request in touched {
+    /// Looks at the touched requests, and at those that have become the next to have a lease. Returns the effects of the step.
+    fn look_at_all(&mut self, now: Duration) -> Vec<Effect> {
+        for request in std::mem::take(&mut self.touched) {
             self.look(now, request);
         }
         while let Some(request) = self.requests.take_now_first() {
@@ -249,7 +250,7 @@ impl Knowledge {
                 // Until the permit comes no caller waits for the answer, and a request without a waiting caller must not take a lease.
                 knowledge.give_back(now, id, |_| true);
                 knowledge.effects.push(Effect::Abandon(id));
-                return ((), Fate::Ends);
+                return Fate::Ends;
             }
             if matches!(request.state, State::RunningAttempt(_)) {
                 knowledge.abandon_if_hanging(now, id, request);
@@ -261,7 +262,7 @@ impl Knowledge {
                 }
                 answer_if_changed(id, request, decision, &mut knowledge.effects);
             }
-            ((), Fate::Stays)
+            Fate::Stays
         });
     }
 

@@ -9,7 +9,6 @@ use contract::{FailureClass, Stage};
 use super::QUIET_AFTER;
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::input::{Duty, Effect};
-use super::lease::RequestId;
 use super::node::Knowledge;
 use super::replica::KEPT_FOR;
 use super::report::{FailureDetails, Finding, Report};
@@ -25,23 +24,14 @@ const REFUTED_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(KEPT_FOR.as_
 const REGISTRY_SUCCESS_PUBLISHED_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
 impl Knowledge {
-    pub(super) fn publish_stages(
-        &mut self,
-        now: Duration,
-        target_keys: &TargetKeys,
-        running: &mut RunningAttempt,
-        stage: Stage,
-    ) -> Vec<RequestId> {
-        let mut touched = Vec::new();
+    pub(super) fn publish_stages(&mut self, now: Duration, target_keys: &TargetKeys, running: &mut RunningAttempt, stage: Stage) {
         for shown in running.reach(stage) {
-            touched.extend(self.succeeded(now, target_keys, running, shown));
+            self.succeeded(now, target_keys, running, shown);
         }
-        touched
     }
 
     /// Publishes only what is new of a success, so that 1,000 nodes that succeed do not publish 1,000 reports.
-    fn succeeded(&mut self, now: Duration, target_keys: &TargetKeys, running: &RunningAttempt, stage: Stage) -> Vec<RequestId> {
-        let mut touched = Vec::new();
+    fn succeeded(&mut self, now: Duration, target_keys: &TargetKeys, running: &RunningAttempt, stage: Stage) {
         let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
         let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable, &self.node);
@@ -51,18 +41,11 @@ impl Knowledge {
             let watched = [target_keys.owner, target_keys.endpoint, target_keys.image, target_keys.blobs].contains(&backoff_key.id())
                 || (backoff_key.id() == target_keys.content && !running.reached.contains(&Stage::Blob))
                 || (any_repository_fails && backoff_key.class() == FailureClass::RegistryUnavailable);
-            touched.extend(self.publish_success(now, backoff_key, watched, running));
+            self.publish_success(now, backoff_key, watched, running);
         }
-        touched
     }
 
-    pub(super) fn publish_success(
-        &mut self,
-        now: Duration,
-        backoff_key: &Arc<BackoffKey>,
-        watched: bool,
-        running: &RunningAttempt,
-    ) -> Vec<RequestId> {
+    pub(super) fn publish_success(&mut self, now: Duration, backoff_key: &Arc<BackoffKey>, watched: bool, running: &RunningAttempt) {
         let own_report_fails = self.replica.last_report(backoff_key.id(), &self.node).is_some_and(|own| own.finding.details().is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
         let failed_unpublished = self.unpublished.failure(backoff_key.id()).is_some();
@@ -73,11 +56,11 @@ impl Knowledge {
             || is_first();
         if !is_news {
             self.unpublished.forget(backoff_key.id());
-            return vec![];
+            return;
         }
         self.publish(now, running, Arc::clone(backoff_key), Finding::Succeeded);
         self.lift_own_delays(now, backoff_key.id());
-        self.requests.touching(backoff_key.id())
+        self.touch(backoff_key.id());
     }
 
     /// True if no node is known to have published a success of a key shortly before that time.

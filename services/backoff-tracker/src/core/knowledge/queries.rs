@@ -180,8 +180,8 @@ impl Knowledge {
         shared.chain(own.map(|(key, _)| local_list::in_words(key))).collect()
     }
 
-    /// Applies a clear: failures of attempts that began before it do not count any more. Returns the requests that it touches.
-    pub(super) fn cleared(&mut self, now: Duration, image: Option<&str>, backoff_keys: Vec<BackoffKeyId>, age: Duration) -> Vec<RequestId> {
+    /// Applies a clear: failures of attempts that began before it do not count any more.
+    pub(super) fn cleared(&mut self, now: Duration, image: Option<&str>, backoff_keys: Vec<BackoffKeyId>, age: Duration) {
         let date = now.saturating_sub(age);
         let mut backoff_keys: BTreeSet<BackoffKeyId> = backoff_keys.into_iter().collect();
         if let Some(image) = image {
@@ -219,7 +219,7 @@ impl Knowledge {
                 }
             });
         }
-        ids
+        self.touched.extend(ids);
     }
 }
 

@@ -14,20 +14,20 @@ use super::report::{Finding, Report};
 use super::request::{Request, State};
 
 impl Knowledge {
-    pub(super) fn report_received(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> Vec<RequestId> {
+    pub(super) fn report_received(&mut self, now: Duration, report: Arc<Report>, age: Duration) {
         let (backoff_key, succeeded) = (report.backoff_key.id(), report.finding == Finding::Succeeded);
         let answered_at = now.saturating_sub(age);
         // This success refutes the node's own failure, but the node may have failed as all did: it makes one more attempt.
         let released = if succeeded { self.released_by(now, backoff_key, answered_at) } else { BTreeSet::new() };
         if succeeded && self.has(PlantedBug::SuccessIgnored) || !self.replica.receive(now, Arc::clone(&report), age) {
-            return vec![];
+            return;
         }
         self.follow(now, &report);
         if succeeded {
             self.release(released);
             self.abandon_hanging(now, backoff_key, answered_at);
         }
-        self.requests.touching(backoff_key)
+        self.touch(backoff_key);
     }
 
     /// Ends the local rule's delay of pulls that failed by this key, because another node has succeeded on it.

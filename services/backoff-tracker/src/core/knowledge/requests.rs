@@ -216,14 +216,12 @@ impl Requests {
 
 impl Knowledge {
     /// Lends a request out, so that it can be changed together with everything else. Lookups do not find it meanwhile.
-    pub(super) fn with_request<T>(&mut self, id: RequestId, act: impl FnOnce(&mut Self, &mut Request) -> (T, Fate)) -> Option<T> {
-        let mut request = self.requests.lend(id)?;
-        let (result, fate) = act(self, &mut request);
-        match fate {
+    pub(super) fn with_request(&mut self, id: RequestId, act: impl FnOnce(&mut Self, &mut Request) -> Fate) {
+        let Some(mut request) = self.requests.lend(id) else { return };
+        match act(self, &mut request) {
             Fate::Stays => self.requests.give_back(id, request),
             Fate::Ends => self.requests.forget(id, &request),
         }
-        Some(result)
     }
 }
 
@@ -311,7 +309,9 @@ mod tests {
                 assert_eq!(changed, model.get_mut(&id).map(|known| known.1 = wake));
             }
             Act::With(id, wake, waits, over) => {
-                let looked = knowledge.with_request(RequestId(id), |knowledge, request| {
+                let mut is_lent = false;
+                knowledge.with_request(RequestId(id), |knowledge, request| {
+                    is_lent = true;
                     request.wake = seconds(wake);
                     request.awaits = waits.then_some(request.target_keys.endpoint);
                     let requests = &mut knowledge.requests;
@@ -323,9 +323,9 @@ mod tests {
                         .chain(requests.due(Duration::MAX));
                     assert!(found.chain(requests.ids()).all(|found| found != RequestId(id)), "what is lent out is not found");
                     assert_eq!(requests.change(RequestId(id), |_| ()), None);
-                    ((), if over { Fate::Ends } else { Fate::Stays })
+                    if over { Fate::Ends } else { Fate::Stays }
                 });
-                assert_eq!(looked.is_some(), model.contains_key(&id));
+                assert_eq!(is_lent, model.contains_key(&id));
                 if over {
                     model.remove(&id);
                 } else if let Some(known) = model.get_mut(&id) {

@@ -19,19 +19,18 @@ use crate::core::delays::{Failing, milliseconds};
 use crate::core::tracker::DelayMove;
 
 impl Knowledge {
-    /// Takes the result of a whole pull, for one of its callers; returns the answer, and the requests that it touches. The same report
-    /// again changes nothing.
-    pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<RequestId>) {
+    /// Takes the result of a whole pull, for one of its callers. The same report again changes nothing.
+    pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
         let Some(failure) = report.failure.clone() else {
             self.floors.clear(&report.key);
             self.retry_pauses.succeeded(&report.key);
-            return (self.local.report(now, report), vec![]);
+            return self.local.report(now, report);
         };
         if self.recent_attempts.is_abandoned(report.attempt) {
             self.local.report_abandoned(report.attempt, &report.key);
-            return (AttemptReported { next_attempt_ms: Some(0), entry: None }, vec![]);
+            return AttemptReported { next_attempt_ms: Some(0), entry: None };
         }
-        let touched = self.failed_late(now, report.attempt, &failure);
+        self.failed_late(now, report.attempt, &failure);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
         let running = self.recent_attempts.running_of(report.attempt);
         if let Some(running) = &running {
@@ -41,7 +40,7 @@ impl Knowledge {
         let own = running.is_some_and(|running| running.by_own_rule)
             || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now, view));
         let bound = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
-        let reported = match bound {
+        match bound {
             Some(entry) => {
                 let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
                 self.local.report_about(now, report, backoff_keys, DelayMove::Grows(failing));
@@ -54,8 +53,7 @@ impl Knowledge {
                 let by_own_rule = self.local.report_about(now, report, backoff_keys, DelayMove::Refuses(None));
                 AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
             }
-        };
-        (reported, touched)
+        }
     }
 
     /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
@@ -66,16 +64,15 @@ impl Knowledge {
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
-    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &AttemptFailure) -> Vec<RequestId> {
-        let Some((target_keys, running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
+    fn failed_late(&mut self, now: Duration, attempt: AttemptId, failure: &AttemptFailure) {
+        let Some((target_keys, running)) = self.recent_attempts.resolved_one(attempt) else { return };
         let backoff_keys = target_keys.backoff_keys_of(failure);
         let running = RunningAttempt { begun: now, ..running };
-        let touched = self.publish_failure(now, &target_keys, &running, failure, &backoff_keys);
+        self.publish_failure(now, &target_keys, &running, failure, &backoff_keys);
         self.recent_attempts.failed(attempt, &target_keys, backoff_keys, &running);
-        touched
     }
 
-    /// Publishes a failure on each of its keys, unless this node keeps it to itself; returns the requests that it touches.
+    /// Publishes a failure on each of its keys, unless this node keeps it to itself.
     fn publish_failure(
         &mut self,
         now: Duration,
@@ -83,8 +80,7 @@ impl Knowledge {
         running: &RunningAttempt,
         failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
-    ) -> Vec<RequestId> {
-        let mut touched = Vec::new();
+    ) {
         for backoff_key in backoff_keys {
             if self.is_kept_back(now, backoff_key.id()) {
                 self.counts.kept_to_itself_total += 1;
@@ -92,55 +88,54 @@ impl Knowledge {
             }
             let finding = Finding::Failed(self.details(target_keys, running, backoff_key, failure));
             self.publish(now, running, Arc::clone(backoff_key), finding);
-            touched.extend(self.requests.touching(backoff_key.id()));
+            self.touch(backoff_key.id());
         }
-        touched
     }
 
-    pub(super) fn resolved(&mut self, now: Duration, id: RequestId, attempt: AttemptId, outcome: Outcome) -> Vec<RequestId> {
+    pub(super) fn resolved(&mut self, now: Duration, id: RequestId, attempt: AttemptId, outcome: Outcome) {
         let is_current = |request: &Request| matches!(&request.state, State::RunningAttempt(running) if running.attempt.is_some_and(|(begun, _)| begun == attempt));
         let current = self.requests.get(id).is_some_and(is_current);
         let failure = match outcome {
             Outcome::Reached(stage) if current => return self.reached(now, id, stage),
             Outcome::Reached(stage) => return self.reached_late(now, attempt, stage),
-            Outcome::Failed(_) if !current => return vec![],
+            Outcome::Failed(_) if !current => return,
             Outcome::Failed(failure) => failure,
         };
-        let touched = self.with_request(id, |knowledge, request| {
+        self.with_request(id, |knowledge, request| {
             let State::RunningAttempt(running) = std::mem::replace(&mut request.state, State::Fresh) else {
-                return (vec![], Fate::Ends);
+                return Fate::Ends;
             };
             request.last_decision = None;
             request.wake = None;
             let backoff_keys = request.target_keys.backoff_keys_of(&failure);
-            let mut touched = knowledge.failed(now, request, &running, &failure, &backoff_keys);
+            knowledge.failed(now, request, &running, &failure, &backoff_keys);
             let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
             // The leases of keys with an open entry are kept, because a node that has not received the failure would ask in vain. The
             // others are released.
             if shows_reachable(&failure) {
-                touched.extend(knowledge.pass_slot_on(now, id, request.target_keys.endpoint));
+                let next = knowledge.pass_slot_on(now, id, request.target_keys.endpoint);
+                knowledge.touched.extend(next);
             }
             let kept: Vec<BackoffKeyId> = knowledge.binding_of(now, ids()).map(|_| ids().collect()).unwrap_or_default();
             knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)) || !kept.contains(&name.backoff_key()));
-            touched.push(id);
-            (touched, Fate::Stays)
+            knowledge.touched.insert(id);
+            Fate::Stays
         });
-        touched.unwrap_or_default()
     }
 
     /// A stage has answered the attempt of a request. If it is the stage that the clearance waits for, the request is over.
-    fn reached(&mut self, now: Duration, id: RequestId, stage: Stage) -> Vec<RequestId> {
+    fn reached(&mut self, now: Duration, id: RequestId, stage: Stage) {
         self.with_request(id, |knowledge, request| {
-            let State::RunningAttempt(running) = &mut request.state else { return (vec![], Fate::Ends) };
-            let touched = knowledge.publish_stages(now, &request.target_keys, running, stage);
-            let Some((attempt, _)) = running.attempt else { return (touched, Fate::Ends) };
+            let State::RunningAttempt(running) = &mut request.state else { return Fate::Ends };
+            knowledge.publish_stages(now, &request.target_keys, running, stage);
+            let Some((attempt, _)) = running.attempt else { return Fate::Ends };
             if running.reached.contains(&Stage::Manifest) {
                 // The node's own delay ends only when the pull has succeeded: it may still fail, for example on this node's disk.
                 knowledge.recent_attempts.resolved(attempt, &request.target_keys, running);
             }
             if stage >= running.until {
                 knowledge.give_back(now, id, |name| matches!(name, LeaseName::Slot(..)));
-                return (touched, Fate::Ends);
+                return Fate::Ends;
             }
             if stage != Stage::Token {
                 (running.begun, running.reported_unanswered) = (now, stage >= Stage::Blob);
@@ -150,17 +145,15 @@ impl Knowledge {
                 // No deadline: the rest takes as long as the image is large.
                 running.deadline = None;
             }
-            (touched, Fate::Stays)
-        })
-        .unwrap_or_default()
+            Fate::Stays
+        });
     }
 
     /// A stage has answered an attempt whose clearance is over.
-    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage) -> Vec<RequestId> {
-        let Some((target_keys, mut running)) = self.recent_attempts.resolved_one(attempt) else { return vec![] };
-        let touched = self.publish_stages(now, &target_keys, &mut running, stage);
+    fn reached_late(&mut self, now: Duration, attempt: AttemptId, stage: Stage) {
+        let Some((target_keys, mut running)) = self.recent_attempts.resolved_one(attempt) else { return };
+        self.publish_stages(now, &target_keys, &mut running, stage);
         self.recent_attempts.resolved(attempt, &target_keys, &running);
-        touched
     }
 
     fn failed(
@@ -170,17 +163,16 @@ impl Knowledge {
         running: &RunningAttempt,
         failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
-    ) -> Vec<RequestId> {
-        let mut touched = Vec::new();
+    ) {
         let late = running.deadline.is_some_and(|deadline| now > deadline);
         self.counts.late_results_total += u64::from(late);
         if !late {
-            touched.extend(self.publish_failure(now, &request.target_keys, running, failure, backoff_keys));
+            self.publish_failure(now, &request.target_keys, running, failure, backoff_keys);
             self.note_probe(now, running, backoff_keys);
         }
         if shows_reachable(failure) && !late {
             let endpoint = request.target_keys.stage_backoff_key(failure.stage);
-            touched.extend(self.publish_success(now, &endpoint, true, running));
+            self.publish_success(now, &endpoint, true, running);
         }
         if let Some((attempt, span)) = running.attempt {
             let own = own_failure(now, failure, span);
@@ -189,6 +181,5 @@ impl Knowledge {
             self.note_retry_pause(now, request, failure, backoff_keys, &own);
             self.move_own_delay(now, request, running, failure, backoff_keys.to_vec());
         }
-        touched
     }
 }

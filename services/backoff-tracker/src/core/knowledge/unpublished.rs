@@ -12,7 +12,6 @@ use super::QUIET_AFTER;
 use super::backoff_key::BackoffKeyId;
 use super::entry::Received;
 use super::fleet::purpose;
-use super::lease::RequestId;
 use super::node::Knowledge;
 use super::replica::MAX_KEYS_OF_ONE;
 use super::report::{FailureDetails, Finding, Report};
@@ -143,16 +142,14 @@ impl Knowledge {
         now + successes + self.fleet.publishes_after(&self.node, purpose(report.backoff_key.id(), 0))
     }
 
-    /// Publishes the reports whose turn has come and that others need; returns the requests that they touch.
-    pub(super) fn publish_unpublished(&mut self, now: Duration) -> Vec<RequestId> {
-        let mut touched = Vec::new();
+    /// Publishes the reports whose turn has come and that others need.
+    pub(super) fn publish_unpublished(&mut self, now: Duration) {
         for kept in self.unpublished.take_due(now) {
             if self.is_news(now, &kept) {
-                touched.extend(self.requests.touching(kept.report.backoff_key.id()));
+                self.touch(kept.report.backoff_key.id());
                 self.publish_report(now, kept.report, now.saturating_sub(kept.date));
             }
         }
-        touched
     }
 
     fn is_news(&self, now: Duration, Kept { report, date, .. }: &Kept) -> bool {
