@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Effect, Failure, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId};
+use backoff_tracker::core::knowledge::{Decision, Effect, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId};
 use backoff_tracker::core::{BackoffPolicy, Delays};
 use clock::Random;
-use contract::messages::backoff_tracker::LocalKey;
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 use contract::{AttemptId, FailureClass, NodeName, Target, View};
 
 /// Nodes that pull the image.
@@ -152,7 +152,7 @@ impl Fleet {
             Event::Answered(attempt) => {
                 self.failing += 1;
                 let cause = "ErrImagePull: manifest unknown".to_owned();
-                let failure = Failure { class: FailureClass::NotFound, authoritative: true, cause, ..Failure::default() };
+                let failure = AttemptFailure { class: FailureClass::NotFound, authoritative: true, cause, ..AttemptFailure::default() };
                 Input::AttemptResolved { request: REQUEST, attempt, outcome: Outcome::Failed(failure) }
             }
             Event::ReportReceived { report, date } => Input::ReportReceived { report, age: self.now.saturating_sub(date) },
@@ -184,7 +184,7 @@ impl Fleet {
                 self.step(node, Input::AttemptPlanned { request: REQUEST, attempt, trace: None });
                 self.queue.plan(self.now + ANSWER_TAKES, (node, Event::Answered(attempt)));
             }
-            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) | Effect::Checked(_) | Effect::Reported(_) => {}
+            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) => {}
             Effect::Publish(report, age) => {
                 let date = self.now.saturating_sub(age);
                 self.send_to_all(|| Event::ReportReceived { report: Arc::clone(&report), date });
