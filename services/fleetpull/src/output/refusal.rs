@@ -17,10 +17,39 @@ const STATUSES: [(&str, &str); 8] = [
     ("503 Service Unavailable", "503"),
     ("504 Gateway Timeout", "504"),
 ];
+/// Results of attempts without a status: a part of a runtime's text, and the result. A name comes first, because the name server's silence
+/// is not the registry's. Two parts begin with their second letter, because runtimes disagree about the case of the first.
+const WITHOUT_STATUS: [(&str, &str); 19] = [
+    ("lookup ", "name not resolved"),
+    ("no such host", "name not resolved"),
+    ("name resolution", "name not resolved"),
+    ("connection refused", "connection refused"),
+    ("o route to host", "no route to host"),
+    ("etwork is unreachable", "network unreachable"),
+    ("connection reset", "connection closed"),
+    ("connection broke", "connection closed"),
+    ("connection closed", "connection closed"),
+    (": EOF", "connection closed"),
+    ("unexpected EOF", "connection closed"),
+    ("no answer", "no answer"),
+    ("no blob", "no answer"),
+    ("no connection within", "no answer"),
+    ("no data for", "no answer"),
+    ("i/o timeout", "no answer"),
+    ("handshake timeout", "no answer"),
+    ("deadline exceeded", "no answer"),
+    ("Timeout exceeded", "no answer"),
+];
+/// Texts of runtimes if the proxy failed instead of the registry.
+const PROXIES: [&str; 2] = ["this proxy", "proxyconnect"];
+/// The end of kubelet's words before the text of a runtime that could not reach a registry.
+const UNAVAILABLE: &str = "because the registry is unavailable: ";
+/// What ends the main part of the embedded runtime's text: its advice, or the failures of mirrors.
+const ENDS: [&str; 2] = ["; ", " (tried before: "];
 /// Hex digits of a trace id that are shown.
 const TRACE_SHOWN: usize = 8;
-/// Columns of a message that are shown.
-const MESSAGE_SHOWN: usize = 40;
+/// Columns of a message that are shown. A table that needs more room shortens it further.
+const MESSAGE_SHOWN: usize = 100;
 /// The runtime's remark on a status that does not come from a registry.
 const WEB_PAGE: &str = "(with a web page";
 
@@ -81,29 +110,47 @@ pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
     }
 }
 
-/// The result of an attempt in one or two words.
+/// The result of an attempt in at most four words.
 #[must_use]
 pub fn got(class: FailureClass, cause: &str) -> &str {
-    if let Some((_, status)) = STATUSES.iter().find(|(words, _)| cause.contains(words)) {
-        return status;
-    }
-    match class {
-        FailureClass::RegistryUnavailable => "no answer from the registry",
-        FailureClass::Unknown => "an error",
-        class => class.as_str(),
+    let cause = main_part(cause);
+    let found = |(words, _): &&(&str, &'static str)| cause.contains(words);
+    let without_status = || WITHOUT_STATUS.iter().find(found).filter(|_| class == FailureClass::RegistryUnavailable);
+    match (STATUSES.iter().find(found).or_else(without_status), class) {
+        (Some((_, result)), _) => result,
+        (None, FailureClass::RegistryUnavailable | FailureClass::Unknown) => "an error",
+        (None, class) => class.as_str(),
     }
 }
 
-/// The result of an attempt in a few words: a status, that no registry answered, or the beginning of the message.
+/// The result of an attempt in a few words: a status, how the connection failed, or else the message.
 #[must_use]
 pub fn result_in_words(class: FailureClass, cause: &str) -> String {
     let result = got(class, cause);
-    let is_class_only = result == class.as_str() || class == FailureClass::Unknown;
-    match cause.split_once(": ").filter(|_| is_class_only) {
-        Some((_, message)) => truncate_str(message, MESSAGE_SHOWN, "...").into_owned(),
-        None if cause.contains(WEB_PAGE) => format!("{result} from a proxy"),
-        None => result.strip_suffix(" from the registry").unwrap_or(result).to_owned(),
+    let main = main_part(cause);
+    match message(main) {
+        message if (result == "an error" || result == class.as_str()) && !message.is_empty() => {
+            truncate_str(message, MESSAGE_SHOWN, "...").into_owned()
+        }
+        _ if cause.contains(WEB_PAGE) => format!("{result} from a proxy"),
+        _ if PROXIES.iter().any(|words| main.contains(words)) => format!("proxy: {result}"),
+        _ => result.to_owned(),
     }
+}
+
+/// The text without advice and without the failures of mirrors.
+fn main_part(cause: &str) -> &str {
+    ENDS.iter().fold(cause, |part, end| part.split_once(end).map_or(part, |(main, _)| main))
+}
+
+/// The text without the names before it: those of the reason and the endpoint, and the links of a runtime, which end with a quoted name.
+fn message(main: &str) -> &str {
+    let text = main.rsplit_once("\": ").map_or(main, |(_, text)| text);
+    let mut text = text.split_once(UNAVAILABLE).map_or(text, |(_, text)| text);
+    while let Some((_, rest)) = text.split_once(": ").filter(|(name, _)| !name.contains(' ')) {
+        text = rest;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -126,12 +173,49 @@ mod tests {
         let tried = Refusal { next_attempt_ms: None, next_by: "n2", ..refusal };
         assert_eq!(tried.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries now");
         let itself = Refusal { learned_by: "", cause: "dial tcp: connection refused", ..refusal };
-        assert_eq!(
-            itself.sentence(),
-            "n3 waits: n3 got no answer from the registry at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s"
-        );
+        assert_eq!(itself.sentence(), "n3 waits: n3 got connection refused at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s");
         let bare = Refusal { node: "n3", learned_by: "n1", class: FailureClass::NotFound, ..Refusal::default() };
         assert_eq!(bare.sentence(), "n3 waits: n1 got not_found");
         assert_eq!(next_attempt(Some(0), "n2").as_deref(), Some("n2 tries now"));
+    }
+
+    #[test]
+    fn only_a_registry_that_is_silent_gave_no_answer() {
+        let embedded = "RegistryUnavailable: image pull failed for r.example/a:1 because the registry is unavailable: r.example: ";
+        let go = "ErrImagePull: failed to pull and unpack image \"r.example/a:1\": failed to do request: Head \"https://r.example/v2/\": ";
+        for (before, text, result) in [
+            (embedded, "no answer within 15s; check that the registry is up", "no answer"),
+            (embedded, "no connection within 5s; check that the registry is up", "no answer"),
+            (embedded, "connection refused; check (tried before: m.example: no answer within 15s)", "connection refused"),
+            (embedded, "connection reset before an answer; check", "connection closed"),
+            (embedded, "cannot connect: failed to lookup address information: Name or service not known; check", "name not resolved"),
+            (embedded, "this proxy for r.example cannot be reached: connection refused; check the proxy", "proxy: connection refused"),
+            (embedded, "503 Slow Down; check that the registry is up", "503 Slow Down"),
+            (go, "dial tcp: lookup r.example on 10.0.0.53:53: read udp 10.0.0.9:404->10.0.0.53:53: i/o timeout", "name not resolved"),
+            (go, "dial tcp 192.0.2.1:443: connect: connection refused", "connection refused"),
+            (go, "dial tcp 192.0.2.1:443: connect: no route to host", "no route to host"),
+            (go, "dial tcp 192.0.2.1:443: i/o timeout", "no answer"),
+            (go, "net/http: TLS handshake timeout", "no answer"),
+            (go, "context deadline exceeded", "no answer"),
+            (go, "EOF", "connection closed"),
+            ("", "no answer within 15s: docker.io has not sent the manifest", "no answer"),
+        ] {
+            assert_eq!(result_in_words(FailureClass::RegistryUnavailable, &format!("{before}{text}")), result, "{before}{text}");
+        }
+    }
+
+    #[test]
+    fn message_is_shown_whole_and_without_the_names_before_it() {
+        let signed = "the certificate is signed by an unknown authority";
+        for text in [
+            format!("ErrImagePull: 192.0.2.2:15502: {signed}; add its CA to the system's (tried before: m.example: 404 Not Found)"),
+            format!("Back-off pulling image \"192.0.2.2:15502/a:1\": ErrImagePull: 192.0.2.2:15502: {signed}; add its CA"),
+        ] {
+            assert_eq!(result_in_words(FailureClass::NodeLocal, &text), signed);
+        }
+        let go = "ErrImagePull: failed to pull and unpack image \"r.example/a:1\": failed to do request: Head \"https://r.example/v2/\": x509: no";
+        assert_eq!(result_in_words(FailureClass::NodeLocal, go), "no");
+        assert_eq!(result_in_words(FailureClass::NodeLocal, ""), "node_local");
+        assert_eq!(result_in_words(FailureClass::Unknown, &"x".repeat(2_000)).len(), MESSAGE_SHOWN);
     }
 }

@@ -138,7 +138,7 @@ fn of_certificate(error: &CertificateError) -> (FailureClass, String, &'static s
         ),
         // The certificate checker has a type for this error that is only recognisable by its name.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            ("the certificate is self-signed and an authority's own, from an unknown authority".to_owned(), SIGN_BY_CA)
+            ("the certificate is self-signed, and is that of a CA instead of a server".to_owned(), SIGN_BY_CA)
         }
         other => (format!("the certificate is not trusted: {}", quotable(&other.to_string(), TEXT_MAX_BYTES)), TRUST_CA),
     };
