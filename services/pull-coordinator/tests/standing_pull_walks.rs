@@ -77,6 +77,7 @@ fn standing_pull_on_a_node_without_fleet_follows_its_own_backoff() {
     bring(&mut world, flight);
     let answer = world.answer_to(caller);
     assert_eq!((answer.outcome, answer.standing_pull), (OutcomeKind::Pulled, Some(id(1))));
+    assert!(answer.waiting_ms >= 10_000, "the time since the first attempt: {}", answer.waiting_ms);
     assert_eq!(reasons(&world), [Pulling, Failed, Pulling, EventReason::Pulled]);
     assert_eq!((world.core.standing_pulls(world.now), world.core.next_alarm()), (vec![], None));
 }

@@ -293,10 +293,13 @@ impl Coordinator {
 
     pub(super) fn run_ended(&mut self, now: Now, run: RequestId, outcome: PullOutcome, fleet_decides: bool, effects: &mut Vec<Effect>) {
         let Some(id) = self.standing_pulls.runs.remove(&run) else { return };
-        if matches!(outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present) {
-            return self.finish(id, outcome, effects);
-        }
         let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
+        if matches!(outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present) {
+            // The run knows only its own wait. The runs before it failed, and belong to the wait for the image.
+            let lasted_ms = now.wall_ms().saturating_sub(standing_pull.since_ms);
+            let waiting_ms = outcome.waiting_ms.max(lasted_ms.saturating_sub(outcome.duration_ms));
+            return self.finish(id, PullOutcome { waiting_ms, ..outcome }, effects);
+        }
         standing_pull.run = None;
         let next = match outcome.next_attempt_ms {
             // The next run requests clearance, and the tracker decides then.

@@ -146,7 +146,7 @@ pub struct PullOutcome {
     /// How long the pull itself took.
     #[serde(default)]
     pub duration_ms: u64,
-    /// How long it waited before that.
+    /// How long it waited before that. For a standing pull that ended with the image, this includes its earlier attempts.
     #[serde(default)]
     pub waiting_ms: u64,
     /// Milliseconds until the next attempt is allowed, after a failure.
