@@ -250,7 +250,7 @@ fn pull_without_a_pod_must_leave_space_free() {
             assert_eq!(answer.class, Some(FailureClass::NodeLocal));
             assert_eq!(
                 answer.message,
-                "\"a:1\" is not pulled: no pod asked for it, and with 1999 bytes free the node is 1 bytes short of pull.keep_free = 2000; \
+                "\"a:1\" is not pulled: no pod asked for it, and with 0 MiB free the node is 1 MiB short of pull.keep_free = 1 MiB; \
                  remove images that nobody needs, or lower pull.keep_free"
             );
             assert_eq!(world.reasons_of(request), [Failed]);

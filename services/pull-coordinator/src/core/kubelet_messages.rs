@@ -11,6 +11,8 @@ use super::bounds;
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 /// An error text of a runtime with this prefix means [`Reason::SignatureValidationFailed`].
 const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
+/// The bytes of a MiB. Free room is rounded down, and everything else up.
+const MIB: u64 = 1 << 20;
 
 /// The image string cannot be parsed; `error` is kubelet's text for it.
 #[must_use]
@@ -72,10 +74,12 @@ pub fn back_off(image: &str, cause: Option<&str>) -> String {
 #[must_use]
 pub fn no_room(image: &str, free: u64, keep: u64) -> String {
     format!(
-        "{} is not pulled: no pod asked for it, and with {free} bytes free the node is {} bytes short of pull.keep_free = {keep}; remove \
-         images that nobody needs, or lower pull.keep_free",
+        "{} is not pulled: no pod asked for it, and with {} MiB free the node is {} MiB short of pull.keep_free = {} MiB; remove images \
+         that nobody needs, or lower pull.keep_free",
         quote(image),
-        keep.saturating_sub(free),
+        free / MIB,
+        keep.saturating_sub(free).div_ceil(MIB),
+        keep.div_ceil(MIB),
     )
 }
 
@@ -83,9 +87,12 @@ pub fn no_room(image: &str, free: u64, keep: u64) -> String {
 #[must_use]
 pub fn too_large(missing: u64, free: u64, keep: u64) -> String {
     format!(
-        "no pod asked for it, and with {missing} bytes still to come and {free} bytes free the node would be {} bytes short of \
-         pull.keep_free = {keep}; remove images that nobody needs, or lower pull.keep_free",
-        keep.saturating_sub(free.saturating_sub(missing)),
+        "no pod asked for it, and with {} MiB still to come and {} MiB free the node would be {} MiB short of pull.keep_free = {} MiB; \
+         remove images that nobody needs, or lower pull.keep_free",
+        missing.div_ceil(MIB),
+        free / MIB,
+        keep.saturating_sub(free.saturating_sub(missing)).div_ceil(MIB),
+        keep.div_ceil(MIB),
     )
 }
 
@@ -233,6 +240,16 @@ mod tests {
         for (error, reason, message) in table {
             assert_eq!(reason_of_pull_error("test", error), (reason, message.to_owned()), "{error}");
         }
+    }
+
+    #[test]
+    fn room_is_counted_in_mib() {
+        let (free, keep) = (12_578_816, 2 << 30);
+        let no_room = no_room("a:1", free, keep);
+        assert!(no_room.contains("with 11 MiB free the node is 2037 MiB short of pull.keep_free = 2048 MiB; remove images"), "{no_room}");
+        let too_large = too_large(1, keep, keep);
+        let words = "with 1 MiB still to come and 2048 MiB free the node would be 1 MiB short of pull.keep_free = 2048 MiB; remove";
+        assert!(too_large.contains(words), "{too_large}");
     }
 
     #[test]

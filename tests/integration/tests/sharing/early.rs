@@ -196,8 +196,8 @@ fn a_pull_that_no_pod_asked_for_ends_when_it_would_fill_the_disk_itself() {
         assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::NodeLocal)));
         assert_eq!(
             outcome.message,
-            "no pod asked for it, and with 500 bytes still to come and 1400 bytes free the node would be 100 bytes short of \
-             pull.keep_free = 1000; remove images that nobody needs, or lower pull.keep_free"
+            "no pod asked for it, and with 1 MiB still to come and 0 MiB free the node would be 1 MiB short of \
+             pull.keep_free = 1 MiB; remove images that nobody needs, or lower pull.keep_free"
         );
         assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
     });

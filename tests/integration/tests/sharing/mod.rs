@@ -257,7 +257,7 @@ fn little_room_refuses_what_no_pod_asked_for() {
         let node = Node::start(&runtime, &script, |_, _| Extras { keep_free: Some(1_000), ..Extras::default() });
         let outcome = node.put(wanted()).await;
         assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::NodeLocal)));
-        assert!(outcome.message.contains("the node is 1 bytes short of pull.keep_free = 1000"), "{}", outcome.message);
+        assert!(outcome.message.contains("the node is 1 MiB short of pull.keep_free = 1 MiB"), "{}", outcome.message);
         let outcome = node.put(EnsureImage { pod: Some(pod("web")), ..wanted() }).await;
         assert_eq!(outcome.outcome, OutcomeKind::Pulled);
         assert_eq!(script.clearances_requested(), [], "a node that shares nothing requests no clearance");
