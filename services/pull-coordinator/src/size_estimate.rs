@@ -30,16 +30,8 @@ pub(crate) fn parse_blobs(blobs: &[BlobSize]) -> Result<Vec<(Digest, u64)>, Stri
 
 /// Adds the size estimate to the explanation, or why there is none.
 pub(crate) async fn add_estimate(explanation: &mut Explanation, runtime: &dyn ImageRuntime, request: &PullRequest) {
-    let not_asked_because = match explanation {
-        Explanation { next_attempt_ms: Some(left), cause, .. } => {
-            let cause = cause.as_deref().unwrap_or("an earlier failure");
-            Some(format!("its registry is not asked for another {:.1} s, because of {cause}", *left as f64 / 1_000.0))
-        }
-        Explanation { policy, .. } if policy == PullPolicy::Never.as_str() => Some("the policy is Never: no registry is asked".to_owned()),
-        _ => None,
-    };
-    if not_asked_because.is_some() {
-        explanation.estimate_error = not_asked_because;
+    if let Some(reason) = not_asked_because(explanation) {
+        explanation.estimate_error = Some(reason);
         return;
     }
     let asking = catch_panic("size estimate", runtime.estimate_size(request));
@@ -52,6 +44,16 @@ pub(crate) async fn add_estimate(explanation: &mut Explanation, runtime: &dyn Im
             explanation.estimate_error = Some(format!("the registry did not answer within {ESTIMATE_WITHIN:?} with the image's manifest"))
         }
     }
+}
+
+/// Why a pull would not ask the registry now; none: it would.
+fn not_asked_because(explanation: &Explanation) -> Option<String> {
+    if let Some(left_ms) = explanation.next_attempt_ms {
+        let cause = explanation.cause.as_deref().unwrap_or("an earlier failure");
+        let left = image::go::duration(Duration::from_secs(left_ms.div_ceil(1_000)));
+        return Some(format!("its registry is not asked for another {left}, because of {cause}"));
+    }
+    (explanation.policy == PullPolicy::Never.as_str()).then(|| "the policy is Never: no registry is asked".to_owned())
 }
 
 fn image_size_estimate(estimate: SizeEstimate) -> ImageSizeEstimate {
@@ -78,5 +80,15 @@ mod tests {
     fn equal_blobs_count_once_and_need_a_digest() {
         assert_eq!(parse_blobs(&[blob(1), blob(1)]).map(|blobs| blobs.len()), Ok(1));
         assert!(parse_blobs(&[BlobSize { digest: "../../etc/passwd".to_owned(), bytes: 1 }]).is_err());
+    }
+
+    #[test]
+    fn long_wait_is_in_hours_and_minutes() {
+        let explanation = |next_attempt_ms| Explanation { next_attempt_ms, ..Explanation::default() };
+        assert_eq!(
+            not_asked_because(&explanation(Some(21_598_200))).as_deref(),
+            Some("its registry is not asked for another 5h59m59s, because of an earlier failure")
+        );
+        assert_eq!(not_asked_because(&explanation(None)), None);
     }
 }

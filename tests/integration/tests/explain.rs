@@ -154,7 +154,7 @@ fn size_estimate_asks_the_registry_only_if_a_pull_would() {
         let calls = runtime.calls().len();
         node.ensure(ask("gone:v1", Always)).await;
         let held = node.explained(with_size_estimate("gone:v1", Always)).await.unwrap().estimate_error.unwrap();
-        assert_eq!(held, "its registry is not asked for another 10.0 s, because of ErrImagePull: gone");
+        assert_eq!(held, "its registry is not asked for another 10s, because of ErrImagePull: gone");
         assert!(!runtime.calls()[calls..].contains(&ScriptedCall::EstimateSize("gone:v1".to_owned())));
     });
 }
