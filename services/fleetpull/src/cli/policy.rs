@@ -75,7 +75,8 @@ written, so that no other user's change is lost.
 
 It takes a NATS login of the role operator (deploy/nats/accounts.conf).
 
-Exit status: 1 when another user changed the policy, or it is not stored.")]
+Exit status: 1 when another user changed the policy, or it is not stored;
+2 when the document is no policy.")]
 pub struct PolicySetArgs {
     /// The document, or - for stdin.
     #[arg(value_name = "FILE|-")]
@@ -98,7 +99,8 @@ Examples:
   fleetpull policy diff policy.toml --nats nats://nats:4222
   fleetpull policy diff - -o json < policy.toml
 
-Exit status: 0 when nothing would change, 1 when something would.")]
+Exit status: 0 when nothing would change, 1 when something would;
+2 when the document is no policy.")]
 pub struct PolicyDiffArgs {
     /// The document, or - for stdin.
     #[arg(value_name = "FILE|-")]

@@ -96,7 +96,7 @@ fn an_invalid_or_outdated_policy_changes_nothing_and_explains_what_to_do() {
     ] {
         write(&fleet, "bad.toml", text);
         for command in ["set", "diff"] {
-            let refused = fleet.run(&["policy", command, "bad.toml"]).expect(1);
+            let refused = fleet.run(&["policy", command, "bad.toml"]).expect(2);
             assert!(refused.stdout.is_empty() && refused.stderr.contains(advice) && refused.stderr.len() < 1_000, "{refused}");
         }
     }

@@ -8,6 +8,9 @@ use anyhow::{Context as _, Result, bail};
 use contract::policy::{Caps, FleetPolicy, ShareAtMost};
 use serde::Deserialize;
 
+use crate::exit::UsageError;
+use crate::output;
+
 /// The largest document that is read, many times the largest policy that can be stored.
 const MAX_BYTES: u64 = 64 * 1024;
 /// The file name that means stdin.
@@ -36,14 +39,23 @@ impl From<DocumentCaps> for Caps {
 }
 
 /// Reads a file, or stdin.
-pub(super) fn read(file: &str) -> Result<FleetPolicy> {
+///
+/// # Errors
+/// The document cannot be read, or is no policy.
+pub(super) fn read(file: &str) -> Result<FleetPolicy, UsageError> {
     let name = if file == STDIN { "stdin" } else { file };
     let text = match file {
         STDIN => bounded(io::stdin().lock()),
         file => File::open(file).map_err(Into::into).and_then(bounded),
     };
-    let text = text.with_context(|| format!("the policy cannot be read from {name}"))?;
-    parse(&text).with_context(|| format!("{name} is no fleet policy"))
+    let text = text.with_context(|| format!("the policy cannot be read from {name}"));
+    let policy = text.and_then(|text| parse(&text).with_context(|| format!("{name} is no fleet policy")));
+    policy.map_err(|error| UsageError(in_words(&error)))
+}
+
+/// The error with words in place of Rust's types.
+fn in_words(error: &anyhow::Error) -> String {
+    output::error_text(error).replace("expected f64", "expected a number").replace("expected u64", "expected a whole number")
 }
 
 fn bounded(from: impl Read) -> Result<String> {
@@ -71,15 +83,14 @@ pub(super) fn written(policy: &FleetPolicy) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::output;
-
     use super::*;
+    use crate::exit::Exit;
 
     const DOCUMENT: &str =
         "share = \"observe\"\n[budget]\npulls_per_second = 200\n[registry.\"docker.io\"]\npulls_per_second = 0.5\npulls_at_once = 20\n";
 
     fn refused(text: &str) -> String {
-        output::error_text(&parse(text).expect_err(text))
+        in_words(&parse(text).expect_err(text))
     }
 
     #[test]
@@ -108,7 +119,9 @@ mod tests {
             ("[budget]\npulls_per_second = 1e9\n", "budget.pulls_per_second is 1000000000"),
             ("[budget]\npulls_at_once = 0\n", "set 1 to 1000000, or leave it out"),
             ("[budget]\npulls_at_once = -1\n", "-1"),
-            ("[budget]\npulls_per_second = \"many\"\n", "expected f64"),
+            ("[budget]\npulls_per_second = \"many\"\n", "expected a number"),
+            ("[budget]\npulls_at_once = 1.5\n", "expected a whole number"),
+            ("{\"budget\": {\"pulls_at_once\": \"many\"}}", "expected a whole number"),
             ("[registry.docker.io]\npulls_at_once = 1\n", "unknown field `io`"),
             ("[registry.\"index.docker.io\"]\n", "is called \"docker.io\" here"),
             ("[registry.\"https://ghcr.io\"]\n", "name it as images do"),
@@ -130,6 +143,7 @@ mod tests {
         let error = bounded(io::repeat(b'#')).expect_err("it is too large");
         assert!(error.to_string().contains("more than 65536 bytes"), "{error}");
         let error = read("/nonexistent/policy.toml").expect_err("it is not there");
-        assert!(output::error_text(&error).contains("/nonexistent/policy.toml"), "{error}");
+        assert!(error.to_string().contains("/nonexistent/policy.toml"), "{error}");
+        assert_eq!(Exit::of_error(&error.into()), Exit::Usage);
     }
 }
