@@ -68,19 +68,29 @@ fn listing(gathered: &GatheredEntries, budgets: &[(&str, BudgetHold)], silent: &
 
 /// Remarks on some of the nodes, and on entries that are not listed.
 fn remarks(gathered: &GatheredEntries) -> Vec<String> {
-    let of = |part: &dyn Fn(&Member) -> bool| {
+    let of = |part: &dyn Fn(&Member) -> bool, one: &str, several: &str| {
         let nodes: Vec<_> = gathered.members.iter().filter(|member| part(member)).map(|member| member.node.clone()).collect();
-        (!nodes.is_empty()).then(|| known_failures::named(&nodes))
+        let what = if nodes.len() == 1 { one } else { several };
+        (!nodes.is_empty()).then(|| format!("{}: {what}", known_failures::named(&nodes)))
     };
     let kinds = [
-        (of(&|member| member.alone), "use kubelet's back-off alone: their bus is lost, or too slow"),
-        (
-            of(&|member| member.share == "observe"),
+        of(
+            &|member| member.alone,
+            "uses kubelet's back-off alone: its bus is lost, or too slow",
+            "use kubelet's back-off alone: their bus is lost, or too slow",
+        ),
+        of(
+            &|member| member.share == "observe",
+            "only observes: it counts the pulls that shared entries would refuse, and refuses none of them",
             "only observe: they count the pulls that shared entries would refuse, and refuse none of them",
         ),
-        (of(&|member| member.share == "off"), "share nothing: they have no bus set, or fleet.share = off"),
+        of(
+            &|member| member.share == "off",
+            "shares nothing: it has no bus set, or fleet.share = off",
+            "share nothing: they have no bus set, or fleet.share = off",
+        ),
     ];
-    let mut remarks: Vec<String> = kinds.into_iter().filter_map(|(nodes, what)| Some(format!("{}: {what}", nodes?))).collect();
+    let mut remarks: Vec<String> = kinds.into_iter().flatten().collect();
     if gathered.most_left_out() > 0 {
         let more = gathered.most_left_out();
         remarks.push(format!(
@@ -112,5 +122,17 @@ mod tests {
             let remarks = listing(&gathered, &[], &[]).remarks;
             assert_eq!(remarks.iter().any(|remark| remark == "nothing is held back"), is_sure, "{remarks:?}");
         }
+    }
+
+    #[test]
+    fn remark_on_one_node_is_in_the_singular() {
+        let member = |name: &str| Member { node: node(name), share: SHARES.to_owned(), alone: true, left_out: 0, others: 0 };
+        let remarks = |members| {
+            let gathered = GatheredEntries { known: Vec::new(), members, pauses: Vec::new(), unanswered: Vec::new(), left_out: 0 };
+            super::remarks(&gathered)
+        };
+        assert_eq!(remarks(vec![member("n1")]), ["n1: uses kubelet's back-off alone: its bus is lost, or too slow"]);
+        let both = vec![member("n1"), member("n2")];
+        assert_eq!(remarks(both), ["n1, n2: use kubelet's back-off alone: their bus is lost, or too slow"]);
     }
 }

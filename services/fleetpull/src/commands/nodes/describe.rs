@@ -7,7 +7,7 @@ use contract::messages::pull_coordinator::{ListStandingPulls, StandingPullStatus
 use contract::messages::throttler::ListBudgets;
 use serde_json::{Value, json};
 
-use super::list::{JsonNode, Listed, listed, status_in_words};
+use super::list::{JsonNode, Listed, listed, reason, status_in_words};
 use crate::cli::{ListFormat, NodesArgs};
 use crate::commands::{budget, pulls};
 use crate::exit::Exit;
@@ -122,6 +122,12 @@ fn lines(described: &Described, now_ms: u64) -> Vec<String> {
     lines
 }
 
+/// The status and how long it has lasted, before the reason, which may be long.
+fn state(node: &NodeDescription) -> String {
+    let age = units::age(node.since_ms);
+    reason(node).map_or_else(|| format!("{} for {age}", status_in_words(node)), |reason| format!("degraded for {age}: {reason}"))
+}
+
 /// The facts of a node, one per line.
 fn facts(node: &NodeDescription, setup: &Part<NodeSetup>, now_ms: u64) -> Vec<(&'static str, String)> {
     let or_nothing = |text: &str| given(text).unwrap_or("-").to_owned();
@@ -134,7 +140,7 @@ fn facts(node: &NodeDescription, setup: &Part<NodeSetup>, now_ms: u64) -> Vec<(&
     };
     vec![
         ("Name", node.node.to_string()),
-        ("State", format!("{} for {}", status_in_words(node), units::age(node.since_ms))),
+        ("State", state(node)),
         ("Zone", or_nothing(&node.zone)),
         ("Labels", or_nothing(&labels.join(", "))),
         ("Host", or_nothing(&node.host)),
@@ -184,6 +190,14 @@ mod tests {
         ] {
             assert!(lines.iter().any(|shown| shown == line), "{line} in {lines:#?}");
         }
+    }
+
+    #[test]
+    fn time_of_a_degraded_node_is_before_its_reason() {
+        let mut described = described();
+        described.node.node.state = "degraded: no bus since 2026-01-31T12:00:00Z: no NATS server is reached".to_owned();
+        let line = "State:       degraded for 25h: no bus since 2026-01-31T12:00:00Z: no NATS server is reached";
+        assert!(lines(&described, NOW_MS).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS));
     }
 
     #[test]

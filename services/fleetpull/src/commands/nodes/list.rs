@@ -194,7 +194,7 @@ fn status(node: &NodeDescription) -> Cell {
 }
 
 /// Why a node is degraded.
-fn reason(node: &NodeDescription) -> Option<&str> {
+pub(super) fn reason(node: &NodeDescription) -> Option<&str> {
     let is_degraded = !matches!(node.state.as_str(), OK | SILENT);
     is_degraded.then(|| node.state.strip_prefix(DEGRADED).unwrap_or(&node.state))
 }
