@@ -18,7 +18,7 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// A result that can be shown.
 pub(super) trait Show {
-    /// The result in lines that fit on a screen.
+    /// The result in lines that fit on a screen, without terminal control characters but those of colours.
     fn screen(&self) -> Vec<String>;
     /// Writes the result to stdout.
     fn write(&self);
@@ -146,7 +146,7 @@ impl Watch<'_> {
             Ok((shown, _)) if self.is_redrawn => {
                 self.failing_since = None;
                 self.last = shown.screen();
-                live::show(&as_many(&self.last, live::height()));
+                live::show_coloured(&as_many(&self.last, live::height()));
             }
             Ok((shown, _)) => shown.write(),
             Err(error) if self.is_redrawn => {
@@ -154,7 +154,8 @@ impl Watch<'_> {
                 let lasts = now.saturating_sub(*self.failing_since.get_or_insert(now));
                 let ago = units::age(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
                 let failed = format!("the fleet does not answer for {ago}: {}; its last answer is below", output::error_text(&error));
-                live::show(&as_many(&[std::slice::from_ref(&failed), &self.last].concat(), live::height()));
+                let failed = output::one_line(&failed);
+                live::show_coloured(&as_many(&[std::slice::from_ref(&failed), &self.last].concat(), live::height()));
             }
             Err(error) => output::remark(&format!("{}; asking again", output::error_text(&error))),
         }

@@ -59,11 +59,10 @@ impl Listing {
         }
     }
 
-    /// The whole list in lines for a screen.
+    /// The whole list in lines for a screen, without terminal control characters but those of colours.
     #[must_use]
     pub fn screen(&self, manner: &Manner) -> Vec<String> {
-        let look = Look { has_colour: false, ..manner.look() };
-        let table = if self.table.is_empty() { Vec::new() } else { self.table.lines(&look) };
+        let table = if self.table.is_empty() { Vec::new() } else { self.table.lines(&manner.look()) };
         let remarks = self.remarks.iter().filter(|_| !manner.is_quiet);
         let notes = self.facts.iter().chain(&self.unanswered).chain(remarks).map(String::as_str).chain(self.sentence());
         table.into_iter().chain(notes.map(super::one_line)).collect()
@@ -135,7 +134,7 @@ fn variable(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Cell, Column};
+    use super::super::table::{Cell, Column, Tone};
     use super::*;
 
     const COLUMNS: [Column; 1] = [Column::new("NAME")];
@@ -161,6 +160,11 @@ mod tests {
         let output = OutputArgs { format: ListFormat::Wide, quiet: false };
         let screen = listing.screen(&Manner::of(output, &TableArgs::default()));
         assert_eq!(screen, ["NAME", "n1", "paused: sharing [2J", "n2: silent forged", "n3: observes"]);
+        let mut coloured = listing.clone();
+        coloured.table = Table::new(&COLUMNS);
+        coloured.table.add("n1", vec![Cell::from("n1").toned(Tone::Bad)]);
+        let always = TableArgs { color: ColourChoice::Always, ..TableArgs::default() };
+        assert!(coloured.screen(&Manner::of(output, &always))[1].contains("\u{1b}["), "a watched list has the colours of a list");
         let quiet = OutputArgs { quiet: true, ..output };
         let list = TableArgs { no_headers: true, ..TableArgs::default() };
         assert_eq!(listing.screen(&Manner::of(quiet, &list)), ["n1", "paused: sharing [2J", "n2: silent forged"]);

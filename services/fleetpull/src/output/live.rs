@@ -46,9 +46,9 @@ impl Live {
         out.flush()
     }
 
-    /// Replaces the lines.
+    /// Replaces the lines, which have no control characters but those of colours.
     fn replace(&mut self, lines: &[String], width: usize, out: &mut impl Write) -> io::Result<()> {
-        let lines: Vec<String> = lines.iter().map(|line| cut(&one_line(line), width.saturating_sub(1)).into_owned()).collect();
+        let lines: Vec<String> = lines.iter().map(|line| cut(line, width.saturating_sub(1)).into_owned()).collect();
         if lines == self.lines {
             return Ok(());
         }
@@ -105,6 +105,11 @@ pub fn height() -> usize {
 
 /// Draws these lines at the bottom in place of the previous ones, as many as fit.
 pub fn show(lines: &[String]) {
+    show_coloured(&lines.iter().map(|line| one_line(line)).collect::<Vec<String>>());
+}
+
+/// As [`show`], for lines that may have colours. They must not have other control characters.
+pub fn show_coloured(lines: &[String]) {
     let (rows, columns) = size();
     let lines = lines.get(..rows - 1).unwrap_or(lines);
     let _ = live().replace(lines, columns, &mut io::stderr().lock());

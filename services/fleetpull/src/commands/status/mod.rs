@@ -47,7 +47,7 @@ impl Shown {
 
 impl Show for Shown {
     fn screen(&self) -> Vec<String> {
-        self.lines(false)
+        self.lines(self.has_colour)
     }
 
     fn write(&self) {
