@@ -228,8 +228,9 @@ Examples:
   fleetpull nodes n1 --metrics                    as Prometheus scrapes them
 
 RUNNING and WAITING count pulls; BLOCKED counts the back-offs that hold the node
-back. A node that is silent is known to the fleet and does not answer. With
--o json each node is one object, on a line of its own.")]
+back. A node that is silent is known to the fleet and does not answer. ZONE is
+the setting node.zone, and not the label zone. With -o json each node is one
+object, on a line of its own.")]
 pub struct NodesArgs {
     /// Describe this node: its state, labels, socket, settings that are not their defaults, registries and standing
     /// pulls.
