@@ -360,5 +360,7 @@ fn unreadable_reference_or_platform_gives_an_event_and_an_answer() {
         assert_eq!(answer.reason, Some(Reason::InvalidImageName));
         assert_eq!(world.events_of(request)[0].message, answer.message);
         assert_eq!(world.reasons_of(request), [EventReason::InspectFailed]);
+        let details = world.events_of(request)[0].details.clone();
+        assert_eq!(details.and_then(|details| details.cause).as_deref(), Some("invalid_name"), "the runtime is not to blame");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clock::Now;
 use contract::messages::backoff_tracker::BackoffAnswer;
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome, PullPolicy};
-use contract::{EventReason, FailureClass, MessageId, PullEvent, Reason, Target, TraceContext};
+use contract::{EventDetails, EventReason, FailureClass, MessageId, PullEvent, Reason, Target, TraceContext};
 use image::{Platform, Reference};
 
 use super::bounds;
@@ -17,6 +17,9 @@ use super::outcomes::{self, present_fact};
 use super::request::{Fact, Request, Stage, default_policy};
 use super::standing_pulls;
 use super::step::{Effect, Failure, ImageFacts, RequestId};
+
+/// The cause in the event of a request that cannot be parsed. Kubelet gives such an event the reason of a runtime that cannot be asked.
+const INVALID_NAME: &str = "invalid_name";
 
 impl Coordinator {
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
@@ -104,6 +107,7 @@ impl Coordinator {
             pod: ask.pod,
             image: ask.image,
             class: Some(FailureClass::Unknown),
+            details: Some(EventDetails { cause: Some(INVALID_NAME.to_owned()), ..EventDetails::default() }),
             ..PullEvent::new(
                 MessageId::random(&mut self.random),
                 now.wall_ms(),

@@ -1,7 +1,7 @@
 //! Gives advice about failures. It is separate, because the errors of kubelet and the runtimes are kept unchanged.
 
 use contract::{FailureClass, Reason};
-use image::Reference;
+use image::{Reference, ReferenceError};
 
 use crate::cli::{OutputFormat, PullArgs};
 use crate::output;
@@ -11,6 +11,8 @@ use crate::output::outcome::Row;
 const PROXIES: [&str; 6] = ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 /// The login that a pull without a login reports.
 const ANONYMOUS: &str = "anonymous";
+/// The form of an image's name.
+const FORM: &str = "[HOST[:PORT]/]NAME[:TAG][@DIGEST], for example registry.example/team/app:v2";
 /// Go's error for a socket that cannot be reached, before and after its path.
 const DIAL: (&str, &str) = ("dial unix ", ": connect: ");
 
@@ -38,12 +40,19 @@ fn advice(row: &Row) -> Option<String> {
     }
 }
 
-/// Advice for a name that would be valid without its scheme, or in lower case.
+/// Advice for a name that cannot be parsed: the name without its scheme or in lower case if that is valid, else the form of a name.
 pub(in crate::commands) fn of_name(image: &str) -> Option<String> {
+    let error = Reference::parse(image).err()?;
     let bare = image.split_once("://").map_or(image, |(_, bare)| bare).trim();
     let candidates = [bare.to_owned(), bare.to_lowercase()];
-    let readable = candidates.into_iter().find(|candidate| candidate != image && Reference::parse(candidate).is_ok())?;
-    Some(format!("an image is named without scheme, without blanks and in lower case: {readable}"))
+    if let Some(readable) = candidates.into_iter().find(|candidate| Reference::parse(candidate).is_ok()) {
+        return Some(format!("an image is named without scheme, without blanks and in lower case: {readable}"));
+    }
+    Some(match error {
+        ReferenceError::HexIdentifier { .. } => "64 hex digits are the id of an image: pull it by its name".to_owned(),
+        _ if image.contains('@') => "a digest is sha256: and 64 hex digits, after NAME@".to_owned(),
+        _ => format!("an image is named {FORM}"),
+    })
 }
 
 /// Advice for the most frequent causes of a registry's refusal: a missing login, or a missing tag.
@@ -84,20 +93,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_advised_only_if_it_would_be_read() {
+    fn a_name_that_would_be_valid_is_advised() {
         let table = [
             ("ftp://busybox", Some("busybox")),
             ("https://registry.example/team/app:v2", Some("registry.example/team/app:v2")),
             (" busybox", Some("busybox")),
             ("Team/App:V2", Some("team/app:v2")),
             ("docker://Team/App", Some("team/app")),
-            ("a b", None),
-            ("://", None),
+            ("busybox:v1", None),
         ];
         for (image, advised) in table {
             let advice = of_name(image);
             assert_eq!(advice.as_deref().and_then(|advice| advice.rsplit(": ").next()), advised, "{image}");
         }
+    }
+
+    #[test]
+    fn every_other_name_that_cannot_be_parsed_gets_the_form_of_a_name() {
+        for image in ["app:v1:", "host//app", "a b", "://", ""] {
+            assert!(of_name(image).is_some_and(|advice| advice.contains(FORM)), "{image}");
+        }
+        assert_eq!(of_name("app@sha256:123").as_deref(), Some("a digest is sha256: and 64 hex digits, after NAME@"));
+        assert_eq!(of_name(&"a".repeat(64)).as_deref(), Some("64 hex digits are the id of an image: pull it by its name"));
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl Figures {
             EventReason::Pulled => self.pulled(seen),
             EventReason::Failed => self.failed(seen),
             EventReason::BackOff => self.refused(seen),
+            EventReason::InspectFailed if seen.cause.as_deref() == Some("invalid_name") => self.outcome("invalid_name", seen),
             EventReason::InspectFailed => self.outcome("inspect_failed", seen),
             EventReason::ErrImageNeverPull => self.outcome("never_pull", seen),
             EventReason::Throttled => self.throttled(seen),

@@ -214,6 +214,13 @@ fn events_of_unselected_nodes_count_only_for_entries() {
 }
 
 #[test]
+fn name_that_cannot_be_parsed_is_no_failure_of_the_runtime() {
+    let inspected = |cause: Option<&str>| Seen { cause: cause.map(str::to_owned), ..seen(1, EventReason::InspectFailed, "n1", "app:v1:") };
+    let figures = figures(&[inspected(Some("invalid_name")), inspected(Some("invalid_name")), inspected(None)]);
+    assert_eq!((figures.outcomes["invalid_name"].count, figures.outcomes["inspect_failed"].count), (2, 1));
+}
+
+#[test]
 fn unrecognised_class_is_counted_as_unknown() {
     let of = |class: &str| Seen { class: Some(class.to_owned()), ..failed(1, "n1") };
     let figures = figures(&[of("not_found"), of("not_found"), of("made up")]);

@@ -7,7 +7,7 @@ use super::worst::{Tally, Worst};
 use crate::output::{self, table, units};
 
 /// The outcomes in the order of the report.
-const OUTCOMES: [&str; 5] = ["pulled", "failed", "backoff", "inspect_failed", "never_pull"];
+const OUTCOMES: [&str; 6] = ["pulled", "failed", "backoff", "invalid_name", "inspect_failed", "never_pull"];
 /// The causes in the order of the report.
 const CAUSES: [&str; 4] = ["backoff", "slots", "budget", "other"];
 
