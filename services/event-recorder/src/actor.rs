@@ -202,6 +202,19 @@ impl Handler<Flush> for EventRecorder {
     }
 }
 
+/// Asks why events cannot be stored. None if the last write succeeded, or if events are not stored.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Option<String>")]
+pub struct ReadStoreProblem;
+
+impl Handler<ReadStoreProblem> for EventRecorder {
+    type Result = MessageResult<ReadStoreProblem>;
+
+    fn handle(&mut self, _: ReadStoreProblem, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.durable.as_ref().and_then(|durable| durable.core.store_problem()).map(str::to_owned))
+    }
+}
+
 /// Answered when every event is on the disk. Nothing may be recorded after it.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]

@@ -89,8 +89,6 @@ pub(crate) struct Durable {
     appends: Appends,
     /// The results of appends; the started actor takes the receiver.
     pub(crate) answers: Option<Answers>,
-    /// True while the store fails, so that the failure is logged once.
-    store_fails: bool,
 }
 
 impl Durable {
@@ -123,7 +121,6 @@ impl Durable {
             replies: BTreeMap::new(),
             last_token: 0,
             alarm: None,
-            store_fails: false,
         }
     }
 
@@ -275,13 +272,10 @@ impl EventRecorder {
             self.journal.record(Arc::clone(event));
         }
         let Some(durable) = &mut self.durable else { return };
-        match result {
-            Ok(()) if durable.store_fails => {
-                durable.store_fails = false;
-                tracing::info!("events are stored again");
-            }
-            Err(error) if !durable.store_fails => {
-                durable.store_fails = true;
+        // The core still has the result of the write before, so a failure is logged once.
+        match (result, durable.core.store_problem()) {
+            (Ok(()), Some(_)) => tracing::info!("events are stored again"),
+            (Err(error), None) => {
                 tracing::warn!(error, "events cannot be stored: they wait in memory, and are lost if this process ends; is the disk full?");
             }
             _ => {}

@@ -19,7 +19,7 @@ mod outbound;
 pub mod store;
 
 #[cfg(feature = "shell")]
-pub use actor::{Close, EventRecorder, Flush};
+pub use actor::{Close, EventRecorder, Flush, ReadStoreProblem};
 #[cfg(feature = "shell")]
 pub use durable::{Durability, StreamLimits, event_stream};
 #[cfg(feature = "shell")]

@@ -81,10 +81,12 @@ fn full_disk_loses_no_event_that_fits_into_memory() {
     assert_eq!(world.answered.len(), 50, "a pull is answered although its events cannot be stored");
     assert_eq!(world.published.len(), 50, "each is published once");
     assert_eq!(world.offered, 0, "an event that is not stored is not offered");
+    assert_eq!(world.recorder.store_problem(), Some("no space left on device"));
     // By now the stream no longer knows their ids.
     world.settle();
     assert_eq!(world.numbers(), (1..=50).collect::<Vec<_>>(), "each once");
     assert_eq!(world.open.load(0, 10).unwrap(), []);
+    assert_eq!(world.recorder.store_problem(), None, "it is over");
 }
 
 #[test]

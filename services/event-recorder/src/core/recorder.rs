@@ -123,6 +123,8 @@ pub struct Recorder {
     /// The write under way, and the tokens to answer after it.
     writing: Option<(Batch, Vec<Token>)>,
     write_again_at: Option<Duration>,
+    /// Why the last write failed. None if it succeeded.
+    store_problem: Option<String>,
     /// When deletions are written, if nothing else is written before.
     remove_at: Option<Duration>,
     /// Events in memory that wait to be offered, by number.
@@ -161,6 +163,7 @@ impl Recorder {
             waiting: Vec::new(),
             writing: None,
             write_again_at: None,
+            store_problem: None,
             remove_at: None,
             queue: BTreeMap::new(),
             loading_until: None,

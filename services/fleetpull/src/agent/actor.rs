@@ -14,6 +14,7 @@ use contract::messages::event_recorder::CountEvents;
 use contract::messages::pull_coordinator::ListPulls;
 use contract::messages::throttler::{CountPermits, ListBudgets};
 use contract::{CallError, EventReason, Service, VERSION as MESSAGE_VERSION};
+use event_recorder::ReadStoreProblem;
 use metrics::Instruments;
 use registrar::{CountRegistrar, Registrar, RegistrarCounts};
 use runtimes::{RuntimeDescription, RuntimeRef};
@@ -27,7 +28,8 @@ use super::identity::{Identity, VERSION};
 use super::readings::{OfFleet, labelled};
 use crate::node::{Actors, root_envelope};
 
-/// How often the agent checks the runtime without a request, so that a loss is logged with its time. One check costs one call.
+/// How often the agent checks the runtime and its stored events without a request, so that a loss is logged with its time. One check costs
+/// one call.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a runtime description is reused, because many callers may ask at the same time.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -151,8 +153,23 @@ impl Agent {
         context.spawn(look.map(|seen, agent, _| agent.see_runtime(seen)));
     }
 
-    /// The services' counts, and the runtime description if the last one is old and a new one arrives in time.
-    fn gather(&self) -> impl Future<Output = Result<(Counts, Option<RuntimeDescription>), CallError>> + use<> {
+    fn look_at_the_events(&mut self, context: &mut Context<Self>) {
+        let look = self.services.recorder.send(ReadStoreProblem).into_actor(self);
+        context.spawn(look.map(|problem, agent, _| {
+            // Without an answer the recorder has ended, and the agent ends too.
+            if let Ok(problem) = problem {
+                agent.see_events(problem);
+            }
+        }));
+    }
+
+    fn see_events(&mut self, problem: Option<String>) {
+        let now = self.clock.now();
+        self.change(|condition| condition.see_events(now, problem));
+    }
+
+    /// The services' counts, why events cannot be stored, and the runtime description if the last one is old and a new one arrives in time.
+    fn gather(&self) -> impl Future<Output = Result<(Counts, Option<String>, Option<RuntimeDescription>), CallError>> + use<> {
         let (services, registrar) = (self.services.clone(), self.registrar.clone());
         let is_old = self.clock.now().monotonic.saturating_sub(self.seen_at.monotonic) > FRESH_FOR;
         let runtime = is_old.then(|| self.runtime.clone());
@@ -163,8 +180,9 @@ impl Agent {
                     None => None,
                 }
             };
-            let (counts, seen) = futures::join!(count(&services, registrar), look);
-            Ok((counts?, seen))
+            let (counts, problem, seen) = futures::join!(count(&services, registrar), services.recorder.send(ReadStoreProblem), look);
+            let problem = problem.map_err(|_| CallError::Ended { service: Service::EventRecorder.name() })?;
+            Ok((counts?, problem, seen))
         }
     }
 
@@ -233,6 +251,7 @@ impl Actor for Agent {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         context.add_stream(self.bus.health_changes());
         context.run_interval(LOOK_EVERY, Self::look_at_the_runtime);
+        context.run_interval(LOOK_EVERY, Self::look_at_the_events);
         self.record_started();
     }
 }
@@ -252,7 +271,8 @@ impl Handler<Ask<DescribeNode>> for Agent {
 
     fn handle(&mut self, _: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
         Box::pin(self.gather().into_actor(self).map(|gathered, agent, _| {
-            let (counts, seen) = gathered?;
+            let (counts, problem, seen) = gathered?;
+            agent.see_events(problem);
             if let Some(seen) = seen {
                 agent.see_runtime(seen);
             }

@@ -20,6 +20,8 @@ pub(super) struct Condition {
     loss: Option<Loss>,
     /// What is wrong with the runtime.
     runtime: Option<String>,
+    /// Why events cannot be stored.
+    events: Option<String>,
     /// When the agent started, on the monotonic clock.
     started: Duration,
     /// Since when something is wrong. None if nothing is.
@@ -68,16 +70,22 @@ impl Condition {
         self.change(now, |condition| condition.runtime = problem);
     }
 
+    /// Takes the reason why events cannot be stored, or none.
+    pub(super) fn see_events(&mut self, now: Now, problem: Option<String>) {
+        self.change(now, |condition| condition.events = problem);
+    }
+
     /// `ok`, or `degraded: ` and the problems.
     pub(super) fn state(&self) -> String {
         let runtime = self.runtime.as_ref().map(|problem| format!("runtime {problem}"));
-        let problems: Vec<String> = self.bus.iter().cloned().chain(runtime).collect();
+        let events = self.events.as_ref().map(|problem| format!("{problem} (they wait in memory, and are lost if the agent ends)"));
+        let problems: Vec<String> = self.bus.iter().cloned().chain(runtime).chain(events).collect();
         if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
     }
 
     /// The problem of each part.
     pub(super) fn health(&self) -> Health {
-        Health { runtime: self.runtime.clone(), bus: self.bus.clone() }
+        Health { runtime: self.runtime.clone(), bus: self.bus.clone(), events: self.events.clone() }
     }
 
     /// The loss of the bus, for the node's description. None if the bus is connected.
@@ -97,15 +105,15 @@ impl Condition {
         }
     }
 
-    /// Which part has a problem: `bus` before `runtime`. None if neither has.
+    /// Which part has a problem: `bus` before `runtime` before `events`. None if none has.
     pub(super) fn cause(&self) -> Option<&'static str> {
-        let bus = self.bus.as_ref().map(|_| "bus");
-        bus.or(self.runtime.as_ref().map(|_| "runtime"))
+        let parts = [(&self.bus, "bus"), (&self.runtime, "runtime"), (&self.events, "events")];
+        parts.into_iter().find(|(problem, _)| problem.is_some()).map(|(_, part)| part)
     }
 
     /// True if nothing is wrong.
     pub(super) fn is_well(&self) -> bool {
-        self.bus.is_none() && self.runtime.is_none()
+        self.cause().is_none()
     }
 
     /// How long something has been wrong. If nothing is, how long the agent has run; a problem that is over does not count.
@@ -186,6 +194,20 @@ mod tests {
         assert_eq!(condition.lasts(at(11)).as_secs(), 10);
         condition.see_runtime(at(20), None);
         assert_eq!((condition.state().as_str(), condition.lasts(at(20)).as_secs()), ("ok", 20));
+    }
+
+    #[test]
+    fn node_whose_events_cannot_be_stored_is_degraded_until_a_write_succeeds() {
+        let mut condition = Condition::new(at(0));
+        condition.see_events(at(5), Some("events cannot be stored: database or disk is full".to_owned()));
+        assert_eq!(
+            condition.state(),
+            "degraded: events cannot be stored: database or disk is full (they wait in memory, and are lost if the agent ends)"
+        );
+        assert_eq!((condition.cause(), condition.is_well(), condition.lasts(at(9)).as_secs()), (Some("events"), false, 4));
+        assert!(condition.health().is_ready(), "images can be pulled");
+        condition.see_events(at(20), None);
+        assert_eq!((condition.state().as_str(), condition.cause(), condition.lasts(at(20)).as_secs()), ("ok", None, 20));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(super) struct Health {
     pub(super) runtime: Option<String>,
     /// With a bus problem the node goes on alone: it is degraded, but ready.
     pub(super) bus: Option<String>,
+    /// While events cannot be stored, the node is degraded, but ready.
+    pub(super) events: Option<String>,
 }
 
 /// Asks the agent of this process for its health.
@@ -34,17 +36,24 @@ impl Health {
 
     /// The body of `/readyz`: every part, as Kubernetes writes it, if `verbose` or if a part fails.
     pub(super) fn readyz(&self, verbose: bool) -> String {
+        let degraded = [("bus", &self.bus), ("events", &self.events)];
         if !verbose && self.is_ready() {
-            return self.bus.as_ref().map_or_else(|| "ok\n".to_owned(), |problem| format!("ok, degraded: bus {problem}\n"));
+            let problems = degraded.into_iter().filter_map(|(part, problem)| problem.as_ref().map(|problem| format!("{part} {problem}")));
+            let problems = problems.collect::<Vec<_>>().join("; ");
+            return if problems.is_empty() { "ok\n".to_owned() } else { format!("ok, degraded: {problems}\n") };
         }
         let runtime = self.runtime.as_ref().map_or_else(|| "[+]runtime ok".to_owned(), |problem| format!("[-]runtime failed: {problem}"));
-        let bus = self.bus.as_ref().map_or_else(|| "[+]bus ok".to_owned(), |problem| format!("[!]bus degraded: {problem}"));
-        let verdict = match (self.is_ready(), &self.bus) {
-            (false, _) => "readyz check failed",
-            (true, None) => "readyz check passed",
-            (true, Some(_)) => "readyz check passed, degraded: this node goes on without the bus",
+        let lines = degraded.map(|(part, problem)| match problem {
+            None => format!("[+]{part} ok\n"),
+            Some(problem) => format!("[!]{part} degraded: {problem}\n"),
+        });
+        let verdict = match (self.is_ready(), &self.bus, &self.events) {
+            (false, ..) => "readyz check failed",
+            (true, None, None) => "readyz check passed",
+            (true, Some(_), _) => "readyz check passed, degraded: this node goes on without the bus",
+            (true, None, Some(_)) => "readyz check passed, degraded: this node goes on without storing its events",
         };
-        format!("[+]agent ok\n{runtime}\n{bus}\n{verdict}\n")
+        format!("[+]agent ok\n{runtime}\n{}{verdict}\n", lines.concat())
     }
 }
 
@@ -57,11 +66,14 @@ mod tests {
         let problem = |text: &str| Some(text.to_owned());
         let well = Health::default();
         assert_eq!((well.is_ready(), well.readyz(false).as_str()), (true, "ok\n"));
-        assert_eq!(well.readyz(true), "[+]agent ok\n[+]runtime ok\n[+]bus ok\nreadyz check passed\n");
+        assert_eq!(well.readyz(true), "[+]agent ok\n[+]runtime ok\n[+]bus ok\n[+]events ok\nreadyz check passed\n");
+        let full = Health { events: problem("disk full"), ..Health::default() };
+        assert_eq!((full.is_ready(), full.readyz(false).as_str()), (true, "ok, degraded: events disk full\n"));
+        assert!(full.readyz(true).contains("[!]events degraded: disk full\nreadyz check passed, degraded"), "{}", full.readyz(true));
         let alone = Health { bus: problem("no bus since 12:00"), ..Health::default() };
         assert_eq!((alone.is_ready(), alone.readyz(false).as_str()), (true, "ok, degraded: bus no bus since 12:00\n"));
         assert!(
-            alone.readyz(true).contains("[!]bus degraded: no bus since 12:00\nreadyz check passed, degraded"),
+            alone.readyz(true).contains("[!]bus degraded: no bus since 12:00\n[+]events ok\nreadyz check passed, degraded"),
             "{}",
             alone.readyz(true)
         );

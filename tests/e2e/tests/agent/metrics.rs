@@ -199,7 +199,7 @@ fn ready_does_not_depend_on_the_bus_and_its_loss_is_reported() {
     agent.until_state("it has the bus", |state| state == "ok");
     let ask = |path: &str| http_get(agent.http(), path, "*/*");
     let ready = ask("/readyz?verbose");
-    assert_eq!((ready.status, ready.body.as_str()), (200, "[+]agent ok\n[+]runtime ok\n[+]bus ok\nreadyz check passed\n"));
+    assert_eq!((ready.status, ready.body.as_str()), (200, "[+]agent ok\n[+]runtime ok\n[+]bus ok\n[+]events ok\nreadyz check passed\n"));
     server.kill();
     agent.until_state("it has seen that", |state| state.contains("no bus since"));
     let ready = ask("/readyz?verbose");

@@ -13,6 +13,12 @@ const REMOVED_TOGETHER: usize = 64;
 const REMOVED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Recorder {
+    /// Why events cannot be stored. None if the last write succeeded.
+    #[must_use]
+    pub fn store_problem(&self) -> Option<&str> {
+        self.store_problem.as_deref()
+    }
+
     pub(super) fn write(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if self.writing.is_some() || self.write_again_at.is_some_and(|at| now.monotonic < at) {
             return;
@@ -34,6 +40,7 @@ impl Recorder {
 
     pub(super) fn written(&mut self, now: Now, result: Result<(), String>, effects: &mut Vec<Effect>) {
         let Some((batch, waiting)) = self.writing.take() else { return };
+        self.store_problem = result.as_ref().err().cloned();
         // Also after a failed write: the events are in memory, and a pull does not fail for that.
         effects.extend(waiting.into_iter().map(Effect::Answer));
         if self.delivery != Delivery::Ready || result.is_err() {
