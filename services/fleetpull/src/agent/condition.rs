@@ -78,7 +78,7 @@ impl Condition {
     /// `ok`, or `degraded: ` and the problems.
     pub(super) fn state(&self) -> String {
         let runtime = self.runtime.as_ref().map(|problem| format!("runtime {problem}"));
-        let events = self.events.as_ref().map(|problem| format!("{problem} (they wait in memory, and are lost if the agent ends)"));
+        let events = self.events.as_ref().map(|problem| format!("{problem} (kept in memory, and lost if the agent ends)"));
         let problems: Vec<String> = self.bus.iter().cloned().chain(runtime).chain(events).collect();
         if problems.is_empty() { "ok".to_owned() } else { format!("degraded: {}", problems.join("; ")) }
     }
@@ -202,7 +202,7 @@ mod tests {
         condition.see_events(at(5), Some("events cannot be stored: database or disk is full".to_owned()));
         assert_eq!(
             condition.state(),
-            "degraded: events cannot be stored: database or disk is full (they wait in memory, and are lost if the agent ends)"
+            "degraded: events cannot be stored: database or disk is full (kept in memory, and lost if the agent ends)"
         );
         assert_eq!((condition.cause(), condition.is_well(), condition.lasts(at(9)).as_secs()), (Some("events"), false, 4));
         assert!(condition.health().is_ready(), "images can be pulled");
