@@ -106,16 +106,49 @@ fn explain_refusal(explanation: &mut Explanation, refusal: Refusal, entries: &[B
 /// Adds the entry that would refuse the pull if this node enforced and sharing were not paused.
 fn explain_unenforced(explanation: &mut Explanation, list: &BackoffList) {
     let Some(view) = &explanation.view else { return };
-    let paused = |pause: &Pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry);
+    let Some(why) = unenforced_because(list, &view.registry) else { return };
     let binds = |entry: &&BackoffEntry| {
         entry.view.as_ref() == Some(view) && ["everybody", "unconfirmed"].contains(&entry.binds.as_str()) && entry.next_attempt_ms > 0
     };
     let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_attempt_ms) else { return };
-    if list.share == OBSERVES || list.pauses.iter().any(paused) {
-        let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
-        let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);
-        let refusal = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };
-        explain_refusal(explanation, refusal, &list.entries);
-        explanation.next_attempt_ms = None;
+    let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
+    let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);
+    let refusal = Refusal { cause, class, learned_by, learned_ms_ago: entry.last_ms_ago, learned_trace, ..Refusal::default() };
+    explain_refusal(explanation, refusal, &list.entries);
+    (explanation.next_attempt_ms, explanation.unenforced_because) = (None, Some(why));
+}
+
+/// Why entries of other nodes refuse no pull from a registry on this node. None if they do.
+fn unenforced_because(list: &BackoffList, registry: &str) -> Option<String> {
+    if list.share == OBSERVES {
+        return Some("this node only observes".to_owned());
+    }
+    let concerns = |pause: &&Pause| pause.registry.as_ref().is_none_or(|paused| paused == registry);
+    let pause = list.pauses.iter().filter(concerns).max_by_key(|pause| pause.left_ms)?;
+    let of = pause.registry.as_deref().unwrap_or("all registries");
+    let left = image::go::duration(Duration::from_secs(pause.left_ms.div_ceil(1_000)));
+    Some(format!("sharing of {of} is paused for {left} more"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_and_observation_are_distinguished() {
+        let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
+        let list = |share: &str, pauses| BackoffList { share: share.to_owned(), pauses, ..BackoffList::default() };
+        for (list, expected) in [
+            (list("enforce", vec![]), None),
+            (list("enforce", vec![pause(Some("other.example"), 60_000)]), None),
+            (list("observe", vec![]), Some("this node only observes")),
+            (list("enforce", vec![pause(Some("r.example"), 60_000)]), Some("sharing of r.example is paused for 1m0s more")),
+            (
+                list("enforce", vec![pause(Some("r.example"), 5_000), pause(None, 59_100)]),
+                Some("sharing of all registries is paused for 1m0s more"),
+            ),
+        ] {
+            assert_eq!(unenforced_because(&list, "r.example").as_deref(), expected, "{list:?}");
+        }
     }
 }

@@ -109,8 +109,11 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], merger: &mut Merger) {
     client.for_each_answer(nodes, &ListBudgets {}, on_answer).await;
 }
 
-/// What delays one more pull, if anything: a used-up quota, else the waiting pulls.
+/// What delays one more pull, if anything: a used-up quota, else the waiting pulls. Nothing does if nodes only observe.
 pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
+    if state.observes {
+        return None;
+    }
     let longest_wait = state.waiting.iter().map(|waiter| waiter.wait_ms).max();
     let waiting = match state.waiting_count {
         0 => None,
@@ -183,8 +186,9 @@ mod tests {
 
     #[test]
     fn budget_delays_by_its_quota_and_its_queue() {
-        let table: [(BudgetState, Option<Expected>); 8] = [
+        let table: [(BudgetState, Option<Expected>); 9] = [
             (budget(vec![], &[]), None),
+            (BudgetState { observes: true, ..budget(vec![limit(None, 0, 52_000)], &[1_000]) }, None),
             (budget(vec![limit(None, 1, 52_000)], &[]), None),
             (budget(vec![limit(None, 0, 52_000)], &[]), Some((Some(52_000), "quota 0 of 100 left per 60s, resets in 52s"))),
             (

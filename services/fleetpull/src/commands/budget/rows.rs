@@ -111,7 +111,8 @@ pub(super) fn why_slow(state: &BudgetState) -> Option<String> {
         "silent_nodes" => "nodes are silent",
         other => other,
     };
-    Some(format!("{} of {} pulls a second, {why}", short(state.per_second_in_force), short(state.per_second)))
+    let observed = if state.observes { "; no pull waits, because nodes only observe" } else { "" };
+    Some(format!("{} of {} pulls a second, {why}{observed}", short(state.per_second_in_force), short(state.per_second)))
 }
 
 #[cfg(test)]
@@ -184,6 +185,9 @@ mod tests {
         ] {
             assert_eq!(why_slow(&state(cause, in_force)).as_deref(), text);
         }
+        let observed = BudgetState { observes: true, ..state("quota", 0.0) };
+        let expected = "0 of 200 pulls a second, its quota is used up; no pull waits, because nodes only observe";
+        assert_eq!(why_slow(&observed).as_deref(), Some(expected));
         assert_eq!(why_slow(&BudgetState::default()), None);
     }
 

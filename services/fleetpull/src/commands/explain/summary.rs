@@ -20,11 +20,10 @@ pub(super) fn sentences(findings: &Findings) -> Vec<String> {
     if explanations.is_empty() {
         return Vec::new();
     }
-    let held = nodes_of(&explanations, |explanation| explanation.next_attempt_ms.is_some());
     let cause = known.first().map(|first| {
         let more = known.len() - 1;
         let more = if more > 0 { format!(", {more} more below") } else { String::new() };
-        format!("{}{more}", cause(first, &held, budget_hold(&explanations)))
+        format!("{}{more}", cause(first, &explanations))
     });
     let cause = cause.or_else(|| budget(&explanations)).unwrap_or_else(|| free(&explanations));
     let lost = bus_lost.iter().map(|(node, lost)| without_a_bus(node, lost));
@@ -45,16 +44,22 @@ fn budget_hold<'a>(explanations: &[(&NodeName, &'a Explanation)]) -> Option<&'a 
     explanations.iter().find_map(|(_, explanation)| explanation.budget_hold.as_ref())
 }
 
-/// Describes a back-off entry. The next attempt also waits for the budget.
-fn cause(known: &Known, held: &[NodeName], budget: Option<&BudgetHold>) -> String {
+/// Describes a back-off entry. The next attempt also waits for the budget. If all nodes disregard the entry, it delays no attempt.
+fn cause(known: &Known, explanations: &[(&NodeName, &Explanation)]) -> String {
+    let held = nodes_of(explanations, |explanation| explanation.next_attempt_ms.is_some());
+    let unenforced = explanations.iter().find_map(|(_, explanation)| explanation.unenforced_because.as_ref()).filter(|_| held.is_empty());
+    let budget = budget_hold(explanations);
     let entry = &known.entry;
     let what = without_middle(&name(&entry.key_parts), NAME_SHOWN);
     let (state, since) = (state_in_words(entry.class), units::age(entry.since_ms));
     let finder = if known.is_shared() { found_by(entry) } else { known.nodes.first().map(ToString::to_string).unwrap_or_default() };
     let due_ms = Some(known.due_ms()).max(budget.and_then(|hold| hold.wait_ms));
-    let next = next_attempt(due_ms, known.prober()).map(|next| format!(", {next}")).unwrap_or_default();
+    let next = match unenforced {
+        Some(why) => format!(": {why}"),
+        None => next_attempt(due_ms, known.prober()).map(|next| format!(", {next}")).unwrap_or_default(),
+    };
     let budget = budget.map(|hold| format!(", {}", hold.cause)).unwrap_or_default();
-    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.last_result(), names_or_none(held))
+    format!("{what}: {state} for {since}, {} ({finder}), it holds {} back{next}{budget}", known.last_result(), names_or_none(&held))
 }
 
 fn names_or_none(held: &[NodeName]) -> String {
@@ -96,7 +101,27 @@ fn of_silent(first: &Silent, missing: &[Silent], answering: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use contract::messages::backoff_tracker::BackoffEntry;
+
     use super::*;
+    use crate::output::known_failures::Merger;
+
+    #[test]
+    fn sentence_on_an_entry_says_why_it_holds_no_node_back() {
+        let sentence = |next_attempt_ms, unenforced_because: Option<&str>| {
+            let node: NodeName = "n1".parse().expect("a name");
+            let mut merger = Merger::default();
+            merger.add(&node, vec![BackoffEntry { next_attempt_ms: 53_000, ..BackoffEntry::default() }]);
+            let unenforced_because = unenforced_because.map(str::to_owned);
+            let explanation = Explanation { next_attempt_ms, unenforced_because, ..Explanation::default() };
+            let verdicts = vec![Verdict { node: Some(node), explanation: Ok(explanation) }];
+            sentences(&Findings { verdicts, known: merger.into_known(), ..Findings::default() }).remove(0)
+        };
+        let held = sentence(Some(53_000), None);
+        assert!(held.ends_with("it holds n1 back, next attempt in 53s"), "{held}");
+        let observed = sentence(None, Some("this node only observes"));
+        assert!(observed.ends_with("it holds no node back: this node only observes"), "{observed}");
+    }
 
     #[test]
     fn budget_holds_back_only_nodes_that_would_pull() {

@@ -19,7 +19,7 @@ impl BudgetFigures {
             _ => None,
         };
         let held = hold(state);
-        let slowed_by = slowed_by.filter(|_| state.leads && state.per_second_in_force < state.per_second);
+        let slowed_by = slowed_by.filter(|_| state.leads && !state.observes && state.per_second_in_force < state.per_second);
         if held.is_none() && slowed_by.is_none() {
             return None;
         }
@@ -148,6 +148,8 @@ mod tests {
     fn a_budget_has_a_row_when_it_holds_pulls_back_or_is_slowed() {
         let nothing = |cause: &str| led(cause, 200.0, &[], vec![limit(31)]);
         assert_eq!(["policy", "starting", "overload"].map(|cause| BudgetFigures::of(&nothing(cause)).is_some()), [false; 3]);
+        let observed = BudgetState { observes: true, ..led("overload", 37.4, &[700], vec![limit(0)]) };
+        assert_eq!(BudgetFigures::of(&observed), None, "nodes that only observe do not wait");
         for (state, expected) in [
             (led("quota", 0.0, &[], vec![limit(0)]), ("quota", "quota_spent", "0/100 left", "100 per 6h", Some(8_040_000))),
             (

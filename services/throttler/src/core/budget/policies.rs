@@ -22,6 +22,11 @@ impl Policies {
         Self { settings, fleet: FleetPolicy::default(), revision: 0, registry_of: str::to_owned }
     }
 
+    /// Whether the fleet policy makes nodes only observe.
+    pub(super) fn observes(&self) -> bool {
+        self.fleet.observes()
+    }
+
     /// The caps that the fleet policy sets for an owner's budget.
     pub(super) fn fleet_caps_of(&self, owner: &str) -> Caps {
         self.fleet.caps_of(&(self.registry_of)(owner))
@@ -55,6 +60,8 @@ fn lower<T: PartialOrd + Default + Copy>(own: Option<T>, in_force: Option<T>) ->
 mod tests {
     use std::collections::BTreeMap;
 
+    use contract::policy::ShareAtMost;
+
     use super::*;
 
     fn caps(pulls_per_second: Option<f64>, pulls_at_once: Option<u64>) -> Caps {
@@ -78,6 +85,15 @@ mod tests {
         let policy = policies.of("owner of a.example");
         assert_eq!(policies.of("owner of b.example"), settings, "the policy does not mention it");
         (policy.per_second, policy.at_once, lower_than(policy.own, policy.caps()))
+    }
+
+    #[test]
+    fn fleet_observes_while_its_policy_says_so() {
+        let mut policies = Policies::new(BudgetPolicy::default());
+        for (share, expected) in [(None, false), (Some(ShareAtMost::Observe), true), (None, false)] {
+            policies.follow(FleetPolicy { share, ..FleetPolicy::default() }, 7);
+            assert_eq!(policies.observes(), expected, "{share:?}");
+        }
     }
 
     #[test]

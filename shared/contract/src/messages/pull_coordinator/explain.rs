@@ -148,6 +148,9 @@ pub struct Explanation {
     pub logins: Vec<EndpointLogins>,
     /// Whether the runtime is pulling the image at this moment.
     pub in_flight: bool,
+    /// Why the failure refuses nothing on this node, if it would refuse the pull otherwise: `this node only observes`.
+    #[serde(default)]
+    pub unenforced_because: Option<String>,
     /// What would happen, in one sentence.
     pub verdict: String,
 }

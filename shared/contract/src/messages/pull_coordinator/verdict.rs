@@ -32,8 +32,10 @@ impl Explanation {
                 let long = wait_ms.map(|wait| format!(" for {}", in_words(wait))).unwrap_or_default();
                 format!("it would wait for its registry's budget{long}: {cause}")
             }
-            Self { class: Some(class), .. } => {
-                format!("it would be pulled: the fleet knows of a failure ({class}), but this node only observes it or sharing is paused")
+            Self { class: Some(class), unenforced_because, .. } => {
+                // An older agent does not say which.
+                let why = unenforced_because.as_deref().unwrap_or("this node only observes or sharing is paused");
+                format!("it would be pulled: the fleet knows of a failure ({class}), but {why}")
             }
             _ => "it would be pulled".to_owned(),
         }
@@ -86,6 +88,14 @@ mod tests {
             (
                 Explanation { waits: true, ..refusal.clone() },
                 "it would wait for 12.4 s and be tried then: one node alone reports the failure",
+            ),
+            (
+                Explanation {
+                    next_attempt_ms: None,
+                    unenforced_because: Some("sharing of r.example is paused for 29m0s more".to_owned()),
+                    ..refusal.clone()
+                },
+                "it would be pulled: the fleet knows of a failure (not_found), but sharing of r.example is paused for 29m0s more",
             ),
             (
                 Explanation { in_flight: true, ..refusal },

@@ -71,6 +71,8 @@ pub struct BudgetState {
     pub alone_total: u64,
     /// Permits that ended while their pulls went on, since start.
     pub overrun_total: u64,
+    /// Whether the fleet policy makes nodes only observe: then the budget delays no pull that has not begun.
+    pub observes: bool,
 }
 
 /// One waiting request.
