@@ -32,6 +32,19 @@ fn known_entries_refuse_without_a_bus_until_next_attempt_or_server_restart() {
     }
 }
 
+#[test]
+fn list_of_a_node_without_a_bus_shows_when_it_makes_the_next_attempt() {
+    let mut node = Node::of(5);
+    ["n1", "n2", "n3"].into_iter().for_each(|reporter| node.receive(reporter, image(), failed(2)));
+    node.until(1.0);
+    let listed = |node: &Node| node.core.list(node.now).iter().map(|entry| entry.next_attempt_ms).collect::<Vec<_>>();
+    let by_entry = listed(&node);
+    node.give(Input::BusLost);
+    let check = CheckBackoff { key: key("r/a:1"), peek: true, target: Some(target()) };
+    let BackoffAnswer::Refused(refusal) = node.core.check(node.now, check) else { panic!("not refused") };
+    assert_eq!(listed(&node), [refusal.next_attempt_ms], "as it refuses, and not as with a bus: {by_entry:?}");
+}
+
 /// The registry serves others, so no entry refuses all nodes, and only the node's own pause remembers the `Retry-After`.
 #[test]
 fn own_retry_after_is_obeyed_when_the_bus_is_lost() {

@@ -1,10 +1,11 @@
 //! The merged back-off entries of nodes: a shared entry is listed once, however many nodes have it.
 
+mod details;
 mod json_key_parts;
 mod merger;
 mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use contract::messages::backoff_tracker::BackoffEntry;
@@ -12,16 +13,13 @@ use contract::{FailureClass, NodeName, TraceContext, View};
 use image::Reference;
 use serde::Serialize;
 
-use super::{given, one_line, trace_link, units};
+use super::{given, units};
 pub use json_key_parts::JsonKeyParts;
 pub use merger::Merger;
 pub use rows::{COLUMNS, table};
 
 /// Times that are closer than this are shown as one.
 const SAME_WITHIN_MS: u64 = 1_000;
-/// The next prober. No node is chosen before the attempt is due: then the first node that needs it takes the lease, and a node that
-/// reported the failure waits 1 to 2 s longer.
-const NEXT_PROBER: &str = "one node for all: the first that then needs it; its reporters wait 1 to 2 s longer";
 /// Nodes that are named before the others are counted.
 const NODES_NAMED: usize = 10;
 /// The same limit on a line with other facts.
@@ -38,6 +36,8 @@ pub struct Known {
     next: BTreeMap<NodeName, u64>,
     /// The milliseconds until the quota of the entry's budget is available again. 0 if it is not used up.
     quota_wait_ms: u64,
+    /// True if no node with the entry reaches the bus. Each then makes an attempt of its own.
+    is_without_bus: bool,
 }
 
 /// The entry in JSON. The names and their meaning are an interface.
@@ -111,6 +111,11 @@ impl Known {
         self.quota_wait_ms = wait_ms;
     }
 
+    /// Notes which nodes do not reach the bus.
+    pub fn note_nodes_without_bus(&mut self, without_bus: &BTreeSet<NodeName>) {
+        self.is_without_bus = !self.nodes.is_empty() && self.nodes.iter().all(|node| without_bus.contains(node));
+    }
+
     /// The node that makes the next attempt now, if any. While the quota is used up, a prober has no permit.
     #[must_use]
     pub fn prober(&self) -> Option<&str> {
@@ -171,59 +176,6 @@ impl Known {
             nodes: self.nodes.get(..NODES_NAMED).unwrap_or(&self.nodes),
         }
     }
-
-    /// All details of the entry, one line for each question.
-    #[must_use]
-    pub fn details(&self, now_ms: u64) -> Vec<String> {
-        let entry = &self.entry;
-        let at = |ago: u64| units::time_of_day(now_ms.saturating_sub(ago));
-        let key = if self.is_shared() { format!("  (key {})", entry.key) } else { String::new() };
-        let mut lines = vec![format!("{}: {}{key}", one_line(&self.subject()), entry.class)];
-        let mut line = |name: &str, text: String| lines.push(format!("  {name:<13} {text}"));
-        line(
-            "since:",
-            format!(
-                "{} ({} ago); failure {} in a row, the last at {} ({} ago)",
-                at(entry.since_ms),
-                units::seconds(entry.since_ms),
-                entry.step.max(1),
-                at(entry.last_ms_ago),
-                units::seconds(entry.last_ms_ago)
-            ),
-        );
-        let attempt =
-            entry.trace.map_or_else(String::new, |trace| format!(", attempt {:016x} of trace {:032x}", trace.span_id, trace.trace_id));
-        line("found by:", format!("{}{attempt}", found_by_all(entry, &self.nodes)));
-        if let Some(link) = entry.trace.and_then(|trace| trace_link::of(&trace.trace_id_hex())) {
-            line("its trace:", link);
-        }
-        line("error:", one_line(&entry.cause));
-        let binds = || format!("{}; {} it", binds_in_words(&entry.binds), nodes_hold(&self.nodes));
-        line("binds:", self.own_node().map_or_else(binds, ToString::to_string));
-        let ((soonest, _), (latest, latest_node)) = self.span();
-        let next = match (self.prober(), soonest) {
-            (Some(prober), _) => format!("{prober} tries now, for all"),
-            (None, 0) if self.is_shared() => format!("due, by {NEXT_PROBER}; the others wait for what it finds"),
-            (None, 0) => "due".to_owned(),
-            (None, left) if self.is_shared() => {
-                format!("in {}, at {}, by {NEXT_PROBER}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left)))
-            }
-            (None, left) => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
-        };
-        let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
-        let later = later.map(|node| format!("; {node} not before {}", due_in(latest))).unwrap_or_default();
-        let quota = if self.quota_wait_ms > 0 { "; until then its quota is used up" } else { "" };
-        line("next attempt:", format!("{next}{later}{quota}"));
-        match &entry.view {
-            Some(view) => line("view:", full_view(view)),
-            None => line("view:", format!("none: it is the own back-off of {}", named(&self.nodes))),
-        }
-        lines
-    }
-}
-
-fn due_in(left_ms: u64) -> String {
-    if left_ms == 0 { "due".to_owned() } else { units::seconds(left_ms) }
 }
 
 /// True if two times are shown separately. The time between requests to two nodes makes no difference.
@@ -251,17 +203,6 @@ pub fn found_by(entry: &BackoffEntry) -> String {
     }
 }
 
-fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
-    if entry.reporters.is_empty() {
-        return named(nodes);
-    }
-    let reporters = entry.reporters.join(", ");
-    match entry.reporter_count.saturating_sub(entry.reporters.len() as u64) {
-        0 => reporters,
-        more => format!("{reporters} and {more} more"),
-    }
-}
-
 /// The names of some nodes, and the number of others.
 #[must_use]
 pub fn named(nodes: &[NodeName]) -> String {
@@ -280,23 +221,6 @@ fn first_named(nodes: &[NodeName], most: usize) -> String {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
-}
-
-fn binds_in_words(binds: &str) -> &str {
-    match binds {
-        "unconfirmed" => "unconfirmed: 1 node reports it, others wait 4s at most",
-        "reporters" => "its reporters alone",
-        binds => binds,
-    }
-}
-
-fn nodes_hold(nodes: &[NodeName]) -> String {
-    if nodes.len() == 1 { "1 node holds".to_owned() } else { format!("{} nodes hold", nodes.len()) }
-}
-
-fn full_view(view: &View) -> String {
-    let boot = if view.boot.is_empty() { String::new() } else { format!(", on the host booted as {}", view.boot) };
-    format!("scope {}, registry {}, route {}{boot}; nodes with another view do not have this entry", view.scope, view.registry, view.route)
 }
 
 #[cfg(test)]
@@ -349,46 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn node_that_waits_longer_than_others_is_named_with_its_time() {
-        let mut merger = Merger::default();
-        merger.add(&node("n1"), vec![BackoffEntry { next_attempt_ms: 0, ..shared("a:1", 1) }]);
-        merger.add(&node("n3"), vec![BackoffEntry { next_attempt_ms: 12_400, ..shared("a:1", 2) }]);
-        let known = merger.into_known().remove(0);
-        let details = known.details(0).join("\n");
-        assert!(details.contains("next attempt: due, by ") && details.contains("; n3 not before 12.4 s"), "{details}");
-        let left =
-            |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_attempt_ms"].clone();
-        assert_eq!((left("n1"), left("n3")), (0.into(), 12_400.into()), "as each refuses");
-        assert_eq!(serde_json::to_value(known.json(0)).expect("serialises")["next_attempt_ms"], 0);
-    }
-
-    #[test]
     fn shared_entry_has_one_row() {
         let known = of_two();
         assert_eq!(known.iter().map(|known| known.nodes.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert_eq!((known[0].entry.step, known[0].entry.probed_by.as_deref()), (2, Some("n3")), "the newest, and its prober");
-    }
-
-    #[test]
-    fn one_screen_answers_every_question() {
-        let details = Known {
-            entry: shared("registry.example/a:1", 2),
-            nodes: [node("n1"), node("n2")].into(),
-            next: BTreeMap::new(),
-            quota_wait_ms: 0,
-        }
-        .details(1_769_860_803_000);
-        assert_eq!(
-            details,
-            [
-                "image registry.example/a:1: not_found  (key 316e2d029ab1c464307b9b74a4007f6a)",
-                "  since:        11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
-                "  found by:     n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
-                "  error:        ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
-                "  binds:        everybody; 2 nodes hold it",
-                "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
-                "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view do not have this entry",
-            ]
-        );
     }
 }

@@ -138,7 +138,7 @@ impl Knowledge {
             step: entry.step,
             since_ms: ago(entry.failing_since),
             last_ms_ago: ago(entry.failed_at),
-            next_attempt_ms: milliseconds(entry.next_attempt.saturating_sub(now)),
+            next_attempt_ms: milliseconds(self.next_attempt_here(now, entry).saturating_sub(now)),
             probed_by: None,
             cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
             trace: entry.newest.trace,

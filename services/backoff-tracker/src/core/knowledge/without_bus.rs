@@ -24,10 +24,7 @@ pub(super) struct WithoutBus {
 }
 
 impl Knowledge {
-    /// The refusal of a node without a bus, if others are known to fail. The node waits until the next attempt or until kubelet's rule
-    /// would have made one, and then for its own turn, because no lease orders the nodes. It waits at least for `DEADLINES.bus_back_within`
-    /// if they failed before the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. What this
-    /// node alone found since concerns its own rule only.
+    /// The refusal of a node without a bus, if others are known to fail.
     pub(super) fn still_held(
         &self,
         now: Duration,
@@ -35,25 +32,41 @@ impl Knowledge {
         without_bus: WithoutBus,
         target_keys: &TargetKeys,
     ) -> Option<Refusal> {
-        let (WithoutBus { since, lost }, binding) = (without_bus, self.binding(now, asked_at, target_keys));
-        let known_before = |entry: &Entry| entry.failed_at < since;
-        let until = |entry: &Entry| {
-            let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
-            if entry.is_unconfirmed() {
-                return entry.next_attempt + turn;
-            }
-            let due = if entry.backoff_key.class() == FailureClass::RateLimited {
-                entry.next_attempt
-            } else {
-                let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-                entry.next_attempt.min(self.local.due_after(failing, since))
-            };
-            let at_least = if known_before(entry) { lost + DEADLINES.bus_back_within } else { Duration::ZERO };
-            due.max(at_least) + turn
-        };
-        let counts = |entry: &&Entry| known_before(entry) || entry.newest.reporter != self.node;
-        let holding = binding.iter().filter(counts).map(|entry| (until(entry), entry));
+        let binding = self.binding(now, asked_at, target_keys).into_iter();
+        let holding = binding.filter_map(|entry| Some((self.held_without_bus_until(&entry, without_bus)?, entry)));
         let (next_attempt, entry) = holding.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
-        Some(Refusal { next_attempt, ..refusal_by(now, entry) })
+        Some(Refusal { next_attempt, ..refusal_by(now, &entry) })
+    }
+
+    /// Until when an entry refuses a node without a bus. The node waits until the next attempt or until kubelet's rule would have made one,
+    /// and then for its own turn, because no lease orders the nodes. It waits at least for `DEADLINES.bus_back_within` if they failed before
+    /// the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. None if this node alone found the
+    /// failure since: that concerns its own rule only.
+    fn held_without_bus_until(&self, entry: &Entry, WithoutBus { since, lost }: WithoutBus) -> Option<Duration> {
+        let is_known_before = entry.failed_at < since;
+        if !is_known_before && entry.newest.reporter == self.node {
+            return None;
+        }
+        let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
+        if entry.is_unconfirmed() {
+            return Some(entry.next_attempt + turn);
+        }
+        let due = if entry.backoff_key.class() == FailureClass::RateLimited {
+            entry.next_attempt
+        } else {
+            let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
+            entry.next_attempt.min(self.local.due_after(failing, since))
+        };
+        let at_least = if is_known_before { lost + DEADLINES.bus_back_within } else { Duration::ZERO };
+        Some(due.max(at_least) + turn)
+    }
+
+    /// When this node makes its next attempt at what an entry is about, for lists. Without a bus that is by its own rule.
+    pub(super) fn next_attempt_here(&self, now: Duration, entry: &Entry) -> Duration {
+        let Some(without_bus) = self.without_bus else { return entry.next_attempt };
+        self.held_without_bus_until(entry, without_bus).unwrap_or_else(|| {
+            let failed = self.local.failed_by(entry.backoff_key.id());
+            now + failed.iter().filter_map(|(key, _)| self.local.held(now, key)).max().unwrap_or_default()
+        })
     }
 }

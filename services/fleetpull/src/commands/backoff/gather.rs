@@ -1,5 +1,7 @@
 //! Gathers back-off entries from nodes with small answers in a large fleet: a few nodes send all shared entries, the others only the keys.
 
+use std::collections::BTreeSet;
+
 use contract::NodeName;
 use contract::messages::backoff_tracker::{BackoffList, EntryQuery, ListBackoffs, Pause};
 
@@ -106,7 +108,11 @@ impl Gathering {
     fn end(self) -> GatheredEntries {
         let Self { merger, members, mut pauses, unanswered, .. } = self;
         pauses.sort_by(|one, other| one.registry.cmp(&other.registry));
-        GatheredEntries { left_out: merger.left_out(), known: merger.into_known(), members, pauses, unanswered }
+        let left_out = merger.left_out();
+        let mut known = merger.into_known();
+        let without_bus: BTreeSet<NodeName> = members.iter().filter(|member| member.alone).map(|member| member.node.clone()).collect();
+        known.iter_mut().for_each(|known| known.note_nodes_without_bus(&without_bus));
+        GatheredEntries { known, members, pauses, unanswered, left_out }
     }
 }
 
