@@ -32,7 +32,7 @@ pub struct BackoffArgs {
 /// What `backoff` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BackoffCommand {
-    /// List what is held back: what is shared once, with how many nodes hold it, and what each node has of its own.
+    /// List what is held back: what is shared once, with how many nodes know it, and what each node has of its own.
     List(BackoffListArgs),
     /// Show why something waits: since when, which node found out, which node makes the next attempt and when, and in which view of
     /// the registry.
@@ -56,15 +56,15 @@ Examples:
   fleetpull backoff list --watch --sort-by since
   fleetpull backoff list --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-WAITING is the number of nodes that an entry holds back. BY is the node that
-probes for all, or the node whose own back-off it is. With -o wide, KEY names
-the entry in `backoff explain` and `backoff clear` (its beginning is enough;
--o name prints it alone), BINDS is the nodes that it holds back (everybody;
-unconfirmed: the one node that reports it, and others wait 4 s at most; its
-reporters alone, until other nodes report the same; or this node), and VIEW is
-the scope and the route to the registry: nodes with another view know nothing of
-it. With -o json each line has a kind: entry, budget, pause, or node for one
-that does not share as usual or is silent.
+NODES is the number of nodes that know an entry; `status` counts the nodes that
+wait for it. BY is the node that probes for all, or the node whose own back-off
+it is. With -o wide, KEY names the entry in `backoff explain` and `backoff
+clear` (its beginning is enough; -o name prints it alone), BINDS is the nodes
+that it holds back (everybody; unconfirmed: the one node that reports it, and
+others wait 4 s at most; its reporters alone, until other nodes report the same;
+or this node), and VIEW is the scope and the route to the registry: nodes with
+another view know nothing of it. With -o json each line has a kind: entry,
+budget, pause, or node for one that does not share as usual or is silent.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BackoffListArgs {

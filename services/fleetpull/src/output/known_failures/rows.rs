@@ -19,7 +19,7 @@ pub static COLUMNS: [Column; 14] = [
     Column::new("SINCE"),
     Column::new("NEXT ATTEMPT"),
     Column::name("BY", 6),
-    Column::new("WAITING"),
+    Column::new("NODES"),
     Column::wide("LATEST"),
     Column::wide("CLASS"),
     Column::wide("BINDS"),
@@ -60,7 +60,6 @@ impl Known {
         };
         let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
         let own = self.own_node().map(|node| node.as_str());
-        let nodes = self.nodes.len() as u64;
         vec![
             Cell::from(entry.key_parts.registry.as_str()),
             Cell::from(what(&entry.key_parts)),
@@ -68,7 +67,7 @@ impl Known {
             Cell::age(entry.since_ms),
             Cell::from(next).sorted_by(soonest),
             Cell::from(self.prober().or(own).unwrap_or_default()),
-            Cell::from(if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }).sorted_by(nodes),
+            Cell::count(self.nodes.len() as u64),
             Cell::from(later.map(|node| format!("{node} {}", units::due(Some(latest)))).unwrap_or_default()),
             Cell::from(entry.class.as_str()),
             Cell::from(entry.binds.as_str()),
@@ -143,9 +142,9 @@ mod tests {
         assert_eq!(
             table(&known).lines(&Look::of_width(Some(79))),
             [
-                "REGISTRY          WHAT               CAUSE     SINCE  NEXT ATTEMPT  BY  WAITING",
-                "registry.example  team/pl...v2.14.0  404       63s    in 7s         -   2 nodes",
-                "docker.io         busybox            an error  0s     due           n3  1 node",
+                "REGISTRY          WHAT                 CAUSE     SINCE  NEXT ATTEMPT  BY  NODES",
+                "registry.example  team/pla...:v2.14.0  404       63s    in 7s         -   2",
+                "docker.io         busybox              an error  0s     due           n3  1",
             ]
         );
         let wide = table(&known).lines(&Look { is_wide: true, ..Look::of_width(None) });
@@ -163,7 +162,7 @@ mod tests {
         assert!(wide[1].contains(" due ") && wide[1].contains(" n3 in 12s "), "{wide:#?}");
         let probed = BackoffEntry { probed_by: Some("n7".to_owned()), ..shared("a:1", 1) };
         let lines = table(&self::known(vec![("n1", probed)])).lines(&Look::of_width(None));
-        assert!(lines[1].contains("now           n7  1 node"), "{lines:#?}");
+        assert!(lines[1].contains("now           n7  1"), "{lines:#?}");
     }
 
     #[test]
