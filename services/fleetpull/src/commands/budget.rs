@@ -19,7 +19,6 @@ use crate::fleet::{Answer, FleetClient};
 use crate::output::known_failures::named;
 use crate::output::listing::Listing;
 use crate::output::silent::{self, Silent};
-use crate::output::table::Look;
 use crate::output::{self, json_line};
 use differences::{Difference, NodeCaps, differences, names};
 
@@ -211,16 +210,21 @@ impl Merger {
     }
 }
 
-/// Shows budgets like the wide list.
+/// Shows all details of budgets, one line for each.
 pub(super) fn show(budgets: &[&Budget], output: OutputArgs) {
     if output.format == OutputFormat::Json {
         return budgets.iter().for_each(|budget| output::json(&json(budget)));
     }
-    let look = Look { is_wide: true, ..Look::of_width(None) };
-    rows::table(budgets).lines(&look).iter().for_each(|line| output::document(line));
+    budgets.iter().flat_map(|budget| details(budget)).for_each(|line| output::fact(&line));
     if !output.quiet {
         budgets.iter().flat_map(|budget| remarks(budget)).for_each(|line| output::remark(&line));
     }
+}
+
+fn details(budget: &Budget) -> Vec<String> {
+    let mut lines = vec![format!("budget of {}:", in_words(&budget.state))];
+    lines.extend(rows::table(&[budget]).record());
+    lines
 }
 
 /// The budget as JSON.
@@ -264,6 +268,7 @@ mod tests {
     use contract::messages::throttler::KnownLimits;
 
     use super::*;
+    use crate::output::table::Look;
 
     fn node(name: &str) -> NodeName {
         name.parse().expect("a name")
@@ -292,6 +297,20 @@ mod tests {
         }
         let budgets: Vec<Budget> = merger.into_budgets().into_values().collect();
         assert_eq!((budgets.len(), budgets[0].reported_by.as_str(), budgets[0].alone.len()), (1, "n2", 2));
+    }
+
+    #[test]
+    fn details_of_a_budget_are_lines_of_one_value() {
+        let quota = RegistryLimit { limit: 100, window_ms: 21_600_000, ..RegistryLimit::default() };
+        let known = KnownLimits { limits: vec![quota], ..KnownLimits::default() };
+        let owner = "default|r.example|0123456789ab||anonymous|eu-1".to_owned();
+        let state = BudgetState { owner, leads: true, leader: Some(node("n2")), known, ..BudgetState::default() };
+        let details = details(&Budget { state, reported_by: node("n2"), nodes: 3, alone: Vec::new(), caps: Vec::new() });
+        for line in ["  registry:     r.example", "  quota:        100/6h", "  left:         0", "  leader:       n2", "  nodes:        3"]
+        {
+            assert!(details.iter().any(|detail| detail == line), "{line} in {details:#?}");
+        }
+        assert!(details.iter().all(|detail| detail.len() < 80 && !detail.ends_with(" -")), "{details:#?}");
     }
 
     #[test]

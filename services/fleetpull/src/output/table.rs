@@ -141,6 +141,14 @@ impl Table {
         }
     }
 
+    /// The rows as lines of a title and a value. Unknown values are left out.
+    #[must_use]
+    pub fn record(&self) -> Vec<String> {
+        let cells = self.rows.iter().flat_map(|row| self.columns.iter().zip(&row.cells));
+        let known = cells.filter(|(_, cell)| !cell.is_nothing());
+        known.map(|(column, cell)| format!("  {:<13} {}", format!("{}:", column.title.to_lowercase()), cell.written(false))).collect()
+    }
+
     /// True if the lines fit without a cut figure.
     #[must_use]
     pub fn fits(&self, look: &Look) -> bool {

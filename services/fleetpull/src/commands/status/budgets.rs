@@ -10,11 +10,14 @@ use crate::commands::budget::Budget;
 use crate::commands::holds::{hold, tightest, used_up};
 use crate::output::units;
 
+/// The cause of a rate that failed pulls have lowered.
+const OVERLOAD: &str = "overload";
+
 impl BudgetFigures {
     /// None if the budget delays nothing.
     pub(super) fn of(state: &BudgetState) -> Option<Self> {
         let slowed_by = match state.rate_cause.as_str() {
-            "overload" => Some("overload"),
+            OVERLOAD => Some(OVERLOAD),
             "silent_nodes" => Some("silent nodes"),
             _ => None,
         };
@@ -35,6 +38,11 @@ impl BudgetFigures {
             waiting_count: state.waiting_count,
             wait_ms: held.and_then(|held| held.wait_ms),
         })
+    }
+
+    /// True if the rate is low because pulls have failed, and the budget delays pulls for no other reason.
+    pub(super) fn is_slowed_by_failures(&self) -> bool {
+        !self.is_spent && self.slowed_by == Some(OVERLOAD)
     }
 
     /// A separate row for the budget.

@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use contract::NodeName;
 use contract::messages::backoff_tracker::{EntryKind, EntryQuery};
+use contract::{FailureClass, NodeName, registry_of_budget};
 use image::Reference;
 
 use super::ids;
@@ -25,8 +25,10 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
     rows.extend(of_nodes_own(known, &shared));
     for budget in budgets.all() {
         let Some(figures) = BudgetFigures::of(&budget.state) else { continue };
-        match rows.iter_mut().find(|row| is_about_budget(known, row, &budget.state.owner)) {
-            Some(row) => figures.complete(row),
+        let of_owner = rows.iter().position(|row| is_about_budget(known, row, &budget.state.owner));
+        let of_outage = || rows.iter().position(|row| figures.is_slowed_by_failures() && is_outage(row, &budget.state.owner));
+        match of_owner.or_else(of_outage) {
+            Some(place) => figures.complete(&mut rows[place]),
             None => rows.push(figures.row(budget)),
         }
     }
@@ -113,6 +115,11 @@ fn is_about_budget(known: &[Known], row: &Row, owner: &str) -> bool {
     let Source::Entries(places) = &row.source else { return false };
     let key_parts = places.first().map(|place| &known[*place].entry.key_parts);
     key_parts.is_some_and(|key_parts| key_parts.kind == EntryKind::Budget && key_parts.owner == owner)
+}
+
+/// True if a row says that the registry of a budget is down: then the rate is low for the same cause.
+fn is_outage(row: &Row, owner: &str) -> bool {
+    row.state == FailureClass::RegistryUnavailable.as_str() && row.what == What::Registry(registry_of_budget(owner))
 }
 
 /// True if the subject of a row delays a node: a budget delays every node, an entry those that have it.

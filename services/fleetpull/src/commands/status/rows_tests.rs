@@ -1,4 +1,5 @@
-use contract::FailureClass;
+use std::collections::BTreeSet;
+
 use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
 use contract::messages::throttler::{BudgetState, KnownLimits};
 
@@ -86,6 +87,30 @@ fn a_budget_and_the_back_off_of_its_owner_are_one_row() {
     assert_eq!((shown(&alone), alone[0].state), (vec![("registry.example", 2, 1)], "quota_spent"));
     let other = BudgetState { owner: format!("{OWNER}2"), ..spent() };
     assert_eq!(rows_of(sample(true).led(other)).len(), 2, "another owner's");
+}
+
+#[test]
+fn outage_and_the_rate_that_it_lowers_are_one_row() {
+    let slowed = |cause: &str| BudgetState {
+        rate_cause: cause.to_owned(),
+        per_second_in_force: 4.5,
+        known: KnownLimits::default(),
+        ..budget(OWNER, 0)
+    };
+    for (rows, expected) in [
+        (rows_of(Sample::of(2).knowing(&unavailable()).led(slowed("overload"))), vec!["registry_unavailable"]),
+        (rows_of(Sample::of(2).knowing(&unavailable()).led(slowed("silent_nodes"))), vec!["registry_unavailable", "slowed"]),
+        (rows_of(Sample::of(2).knowing(&unavailable()).led(budget(OWNER, 0))), vec!["registry_unavailable", "quota_spent"]),
+        (rows_of(Sample::of(2).led(slowed("overload"))), vec!["slowed"]),
+    ] {
+        let states: BTreeSet<&str> = rows.iter().map(|row| row.state).collect();
+        assert_eq!((rows.len(), states), (expected.len(), expected.into_iter().collect()));
+    }
+    let outage = rows_of(Sample::of(2).knowing(&unavailable()).led(slowed("overload")));
+    assert_eq!(
+        (outage[0].state_in_words.as_str(), outage[0].figures.as_ref().and_then(|figures| figures.rate)),
+        ("unavailable", Some(4.5))
+    );
 }
 
 #[test]

@@ -74,6 +74,10 @@ impl Cell {
         Self { tone, ..self }
     }
 
+    pub(super) fn is_nothing(&self) -> bool {
+        self.text == NOTHING
+    }
+
     pub(super) fn width(&self) -> usize {
         measure_text_width(&self.text)
     }

@@ -53,6 +53,12 @@ fn a_wide_table_has_more_columns_and_shortens_nothing() {
 }
 
 #[test]
+fn a_record_has_a_line_for_each_known_value() {
+    let record = table(&[["a", "b", "", "in 41s", "v"]]).record();
+    assert_eq!(record, ["  image:        a", "  node:         b", "  next attempt: in 41s", "  view:         v"]);
+}
+
+#[test]
 fn without_a_header_columns_are_as_wide_as_their_cells() {
     let look = Look { has_header: false, ..Look::of_width(None) };
     assert_eq!(table(&[["a", "b", "c", "d", "e"]]).lines(&look), ["a  b  c  d"]);
