@@ -88,10 +88,11 @@ pub struct BackoffListArgs {
 Examples:
   fleetpull backoff explain app:v2 --nats nats://nats:4222
   fleetpull backoff explain 316e2d02            the beginning of a key is enough
+  fleetpull backoff explain 7f3a                a row of `fleetpull status`
 
 Exit status: 1 when nothing holds it back, or a node did not answer.")]
 pub struct BackoffExplainArgs {
-    /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
+    /// An image, a key as `backoff list -o wide` shows it (its beginning is enough), or an ID of `status`.
     #[arg(value_name = "KEY|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
     /// Which agents are asked, and the output format.
@@ -105,15 +106,18 @@ pub struct BackoffExplainArgs {
 Examples:
   fleetpull backoff clear app:v2 --nats nats://nats:4222
   fleetpull backoff clear 316e2d02 --node n1 --node n2
+  fleetpull backoff clear 7f3a       a row of `fleetpull status`
 
 The nodes' own back-off for the image is cleared too; waiting pulls continue
 inside the registry's budget. What still holds the image back is printed. Each
 clear is an event: `fleetpull events --reason BackoffCleared` shows who cleared
-what and when.
+what and when. One image or entry is cleared at a time; all of a registry:
+  fleetpull backoff list --registry registry.example -o name |
+    xargs -d '\\n' -n 1 fleetpull backoff clear
 
 Exit status: 1 when nothing matched: then other entries are listed.")]
 pub struct BackoffClearArgs {
-    /// An image, or a key as `backoff list -o wide` shows it (its beginning is enough).
+    /// An image, a key as `backoff list -o wide` shows it (its beginning is enough), or an ID of `status`.
     #[arg(value_name = "KEY|IMAGE", value_parser = image, add = completion::images_of_fleet())]
     pub what: String,
     /// Which agents are asked, and the output format.

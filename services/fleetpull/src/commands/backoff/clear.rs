@@ -10,7 +10,7 @@ use contract::{FailureClass, NodeName};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{GatheredEntries, explain, named};
+use super::{GatheredEntries, explain, find, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
 use crate::commands::acting::by;
 use crate::commands::holds::{self, Budgets};
@@ -69,18 +69,19 @@ impl Cleared {
 pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let gathered = GatheredEntries::by(&client, &nodes, &named(&args.what)).await;
+        let (name, gathered) = find(&client, &args.asked.question, &nodes, &args.what).await?;
         // An older agent may have left out the entry with this name.
         if gathered.known.is_empty() && gathered.most_left_out() == 0 {
             explain::list_other_entries(&client, &args.what, &gathered, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
         }
-        let what = what_to_clear(&args.what, &gathered.known)?;
+        let what = what_to_clear(&name, &gathered.known)?;
         let command = ClearBackoff { what: what.clone(), by: by() };
-        let mut cleared = clear(&client, &gathered, &named(&args.what), &command).await?;
+        let mut cleared = clear(&client, &gathered, &named(&name), &command).await?;
         if cleared.failed_again.is_empty() {
             let held = holders(&gathered.known);
-            if what == args.what {
+            let is_key = gathered.known.iter().any(|known| known.is_shared() && known.entry.key == what);
+            if !is_key {
                 (cleared.blocked, cleared.unexplained) = by_image(&client, &held, &what).await;
             }
             if cleared.blocked.is_empty() {

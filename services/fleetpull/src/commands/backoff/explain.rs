@@ -21,7 +21,7 @@ const OTHERS_SHOWN: usize = 10;
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let mut gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
+        let (_, mut gathered) = super::find(&client, &args.asked.question, &nodes, &args.what).await?;
         if gathered.known.iter().any(|known| known.entry.key_parts.kind == EntryKind::Budget) {
             Budgets::of(&client, &nodes).await.delay(&mut gathered.known);
         }
@@ -77,6 +77,8 @@ pub(super) async fn list_other_entries(client: &FleetClient, what: &str, gathere
         if known.len() > shown.len() {
             output::remark("  ... `fleetpull backoff list` shows all");
         }
-        output::remark("hint: name an image, or a key of a shared entry: `fleetpull backoff list -o wide` shows the keys");
+        output::remark(
+            "hint: name an image, an ID of `fleetpull status`, or a key of a shared entry: `fleetpull backoff list -o wide` shows the keys",
+        );
     }
 }
