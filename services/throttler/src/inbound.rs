@@ -4,7 +4,8 @@ use actix::Addr;
 use actors::{Served, Wiring};
 use bus::BusError;
 use contract::messages::throttler::{
-    AcquirePermit, BudgetTurn, CountPermits, GrantBudget, ListBudgets, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget, SeeFleet,
+    AcquirePermit, BudgetTurn, CountPermits, ForgetQuota, GrantBudget, ListBudgets, ReleasePermit, RenewBudget, ReportLimits, ReturnBudget,
+    SeeFleet,
 };
 use futures::FutureExt as _;
 use futures::future::try_join_all;
@@ -24,6 +25,7 @@ pub async fn serve(wiring: &Wiring, actor: &Addr<Throttler>) -> Result<Vec<Serve
         actors::serve::<ReportLimits>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<SeeFleet>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ListBudgets>(wiring, actor.clone().recipient()).boxed_local(),
+        actors::serve::<ForgetQuota>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<GrantBudget>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<RenewBudget>(wiring, actor.clone().recipient()).boxed_local(),
         actors::serve::<ReturnBudget>(wiring, actor.clone().recipient()).boxed_local(),

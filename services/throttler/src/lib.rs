@@ -10,6 +10,8 @@ mod actor;
 #[cfg(feature = "shell")]
 mod counting;
 #[cfg(feature = "shell")]
+mod forgetting;
+#[cfg(feature = "shell")]
 mod inbound;
 #[cfg(feature = "shell")]
 mod lease;

@@ -94,6 +94,7 @@ fn commands() -> Vec<Known> {
         known::<throttler::ReturnBudget>(),
         known::<throttler::BudgetTurn>(),
         known::<throttler::ListBudgets>(),
+        known::<throttler::ForgetQuota>(),
     ]
 }
 

@@ -329,12 +329,13 @@ mod tests {
     #[test]
     fn a_puller_pulls_and_an_operator_clears_too() {
         use contract::messages::backoff_tracker::{ClearBackoff, PauseSharing};
+        use contract::messages::throttler::ForgetQuota;
         fn may<C: Command>(role: Role) -> bool {
             let subject = Fleet::default().command(&"n1".parse().unwrap(), C::SERVICE, C::VERB);
             may_publish(&of(role, "ann"), &subject)
         }
         assert!(!may::<EnsureImage>(Role::Viewer) && may::<EnsureImage>(Role::Puller) && may::<EnsureImage>(Role::Operator));
-        for may in [may::<ClearBackoff>, may::<PauseSharing>] {
+        for may in [may::<ClearBackoff>, may::<PauseSharing>, may::<ForgetQuota>] {
             assert_eq!([Role::Viewer, Role::Puller, Role::Operator, Role::Setup].map(may), [false, false, true, false]);
         }
         assert!(may::<ListPulls>(Role::Viewer) && may::<ListPulls>(Role::Puller));

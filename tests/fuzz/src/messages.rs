@@ -35,6 +35,7 @@ pub(crate) fn commands_and_replies(data: &[u8]) {
     both::<throttler::RenewBudget>(data);
     both::<throttler::ReturnBudget>(data);
     both::<throttler::ListBudgets>(data);
+    both::<throttler::ForgetQuota>(data);
     again::<PullEvent>(data);
 }
 

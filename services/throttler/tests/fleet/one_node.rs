@@ -53,6 +53,30 @@ fn repeated_election_keeps_what_the_leader_knows() {
     assert_eq!(lets_go(&mut node, 2_000), 0);
 }
 
+/// Two nodes confirm each other about a quota that the registry does not count. A leader that leads for long learns nothing from others.
+#[test]
+fn quota_that_an_operator_clears_is_forgotten_by_leader_and_client() {
+    let is_granted = |is_cleared: bool| {
+        let (mut node, mut random) = elected();
+        for other in ["n1", "n2"] {
+            node.step(at(1_000), asks(&mut random, other, 0));
+        }
+        (1_250..35_000).step_by(250).for_each(|ms| drop(node.step(at(ms), Input::Tick)));
+        if is_cleared {
+            node.step(at(35_000), Input::ForgetQuota { owner: OWNER.to_owned() });
+        }
+        assert_eq!(node.knows_quota(at(35_000), OWNER), !is_cleared);
+        let mut effects = node.step(at(35_000), asks(&mut random, "n3", 0));
+        effects.extend((35_250..45_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)));
+        let is_grant = |effect: &Effect| match effect {
+            Effect::Reply { reply, .. } => matches!(reply, BudgetReply::Granted(BudgetAnswer::Granted { .. })),
+            effect => matches!(effect, Effect::Turn { .. } | Effect::Granted { alone: false, .. }),
+        };
+        effects.iter().any(is_grant)
+    };
+    assert_eq!([false, true].map(is_granted), [false, true]);
+}
+
 /// A waiting node asks every 5 s, and the last one that asked the earlier leader knows most.
 #[test]
 fn a_new_leader_waits_for_all_waiting_nodes_before_it_grants_under_a_quota() {

@@ -3,6 +3,7 @@
 mod budget;
 mod budget_list;
 mod fleet;
+mod forget_quota;
 mod limits;
 mod permits;
 
@@ -12,5 +13,6 @@ pub use budget::{
 };
 pub use budget_list::{BudgetList, BudgetState, BudgetWaiter, ListBudgets};
 pub use fleet::{FleetNoted, SeeFleet};
+pub use forget_quota::{ForgetQuota, QuotaForgotten};
 pub use limits::{KnownLimits, LimitsReported, PermitLimits, RegistryLimit, ReportLimits, all_used_up};
 pub use permits::{AcquirePermit, CountPermits, PermitAnswer, PermitCounts, PermitReleased, ReleasePermit};

@@ -11,8 +11,8 @@ use contract::messages::pull_coordinator::{
     CancelStandingPull, EnsureImage, ExplainImage, ListImages, ListPulls, ListStandingPulls, OutcomeKind, PullPolicy,
 };
 use contract::messages::throttler::{
-    AcquirePermit, BudgetTurn, CountPermits, GrantBudget, KnownLimits, ListBudgets, PermitLimits, RegistryLimit, ReleasePermit,
-    RenewBudget, ReportLimits, ReturnBudget,
+    AcquirePermit, BudgetTurn, CountPermits, ForgetQuota, GrantBudget, KnownLimits, ListBudgets, PermitLimits, RegistryLimit,
+    ReleasePermit, RenewBudget, ReportLimits, ReturnBudget,
 };
 use contract::policy::Caps;
 use contract::subject::Fleet;
@@ -97,6 +97,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&CancelStandingPull { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
         sample(&ReportLimits { permit, limits: limits() }),
         sample(&ListBudgets {}),
+        sample(&ForgetQuota { owner: owner(), by: "ann@desk".to_owned() }),
         sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default(), caps: Caps::NONE }),
         sample(&RenewBudget {
             owner: owner(),

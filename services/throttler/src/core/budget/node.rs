@@ -2,6 +2,7 @@
 
 mod fleet_size;
 mod following;
+mod forgetting;
 mod invariants;
 mod leading;
 mod listing;
@@ -136,6 +137,7 @@ impl Budgets {
             Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
             Input::Fleet { alive } => self.fleet(now, alive),
             Input::Policy { policy, revision } => self.follow(now, policy, revision, &mut work),
+            Input::ForgetQuota { owner } => self.forget_quota(now, &owner, &mut work),
             Input::BusLost => self.bus_lost = self.bus_lost.or(Some(now)),
             Input::BusUnusable => {
                 self.bus_lost = self.bus_lost.or(Some(now));

@@ -109,6 +109,14 @@ impl Quota {
         self.distrusted.retain(|_, until| now < *until);
     }
 
+    /// Forgets all windows, as if they were over.
+    pub(super) fn forget(&mut self) {
+        self.windows.clear();
+        self.unsettled.clear();
+        (self.stated, self.silent) = (Stated::Unknown, 0);
+    }
+
+    /// A node has called this leader.
     pub(super) fn node_called(&mut self, now: Duration, node: &NodeName) {
         if self.callers.len() < 2 && self.callers.iter().all(|(known, _)| known != node) {
             self.callers.push((node.clone(), now));

@@ -133,6 +133,11 @@ pub enum Input {
         /// Its revision in the bucket; 0 if there is no policy.
         revision: u64,
     },
+    /// What is known of the registry's quota is wrong. The next pull shows what the registry counts.
+    ForgetQuota {
+        /// The owner of the budget.
+        owner: String,
+    },
     /// The bus cannot be reached.
     BusLost,
     /// There was no bus since the start, or the present one lacks what budgets need: pulls wait for it no longer than

@@ -18,6 +18,14 @@ impl Leader {
         self.quota.known(now, self.out())
     }
 
+    /// Forgets a quota, and lets one pull find out what the registry counts.
+    pub(in crate::core::budget) fn forget_quota(&mut self, now: Duration) {
+        if self.quota.is_limited() {
+            self.quota.forget();
+            self.tick(now);
+        }
+    }
+
     /// The limits that are sent to a node.
     pub(super) fn limits_for(&mut self, now: Duration, node: &NodeName) -> KnownLimits {
         let mut known = self.quota.known_to(node, self.known(now));

@@ -1,0 +1,27 @@
+//! Forgets the quota of a budget.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use clock::Now;
+
+use super::{Budgets, Work};
+
+impl Budgets {
+    /// Whether a quota of the owner is known, to this node as a client or as the leader.
+    #[must_use]
+    pub fn knows_quota(&self, now: Now, owner: &str) -> bool {
+        let now = now.monotonic;
+        let as_client = self.clients.get(owner).is_some_and(|(_, client)| !client.known(now).limits.is_empty());
+        as_client || self.leads.get(owner).is_some_and(|lead| !lead.core.known(now).limits.is_empty())
+    }
+
+    /// Forgets the quota of an owner, as the leader and as a client. One pull then asks the registry.
+    pub(super) fn forget_quota(&mut self, now: Duration, owner: &str, work: &mut VecDeque<Work>) {
+        if let Some(lead) = self.leads.get_mut(owner) {
+            lead.core.forget_quota(now);
+            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+        }
+        self.client(now, owner, |client| client.forget_quota(now), work);
+    }
+}
