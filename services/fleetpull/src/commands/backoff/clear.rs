@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use contract::messages::backoff_tracker::{BackoffCleared, ClearBackoff, ListBackoffs};
-use contract::messages::pull_coordinator::{ExplainImage, Explanation};
+use contract::messages::pull_coordinator::{BudgetHold, ExplainImage, Explanation};
 use contract::{FailureClass, NodeName};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{GatheredEntries, explain, find, named};
+use super::{Found, GatheredEntries, explain, find, forget_quota, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
 use crate::commands::acting::by;
 use crate::commands::holds::{self, Budgets};
@@ -28,6 +28,9 @@ const BLOCKS_SHOWN: usize = 10;
 
 /// A next attempt within this time counts as not blocked.
 const NEXT_WITHIN_MS: u64 = 5_000;
+
+/// What to do if a quota that blocks is wrong.
+const FORGET_QUOTA: &str = "hint: if a registry has quota all the same, `fleetpull backoff clear ID` with the ID of its quota in `fleetpull status` makes nodes forget it";
 
 /// The result of a clear.
 #[derive(Default)]
@@ -56,6 +59,8 @@ struct Block {
     node: Option<NodeName>,
     wait_ms: Option<u64>,
     why: String,
+    #[serde(skip)]
+    is_by_budget: bool,
 }
 
 impl Cleared {
@@ -69,7 +74,16 @@ impl Cleared {
 pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let (name, gathered) = find(&client, &args.asked.question, &nodes, &args.what).await?;
+        let Found { name, gathered, spent_owner } = find(&client, &args.asked.question, &nodes, &args.what).await?;
+        let is_forgotten = match &spent_owner {
+            Some(owner) => Some(forget_quota::forget(&client, &nodes, owner, args.asked.question.output.format).await),
+            None => None,
+        };
+        if let Some(is_forgotten) = is_forgotten
+            && gathered.known.is_empty()
+        {
+            return Ok(if is_forgotten { gathered.exit() } else { Exit::Failure });
+        }
         // An older agent may have left out the entry with this name.
         if gathered.known.is_empty() && gathered.most_left_out() == 0 {
             explain::list_other_entries(&client, &args.what, &gathered, args.asked.question.output.quiet).await;
@@ -89,7 +103,10 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
             }
         }
         print(args.asked.question.output.format, &cleared);
-        Ok(if cleared.is_free() { gathered.exit() } else { Exit::Failure })
+        if cleared.blocked.iter().any(|block| block.is_by_budget) && !args.asked.question.output.quiet {
+            output::remark(FORGET_QUOTA);
+        }
+        Ok(if cleared.is_free() && is_forgotten != Some(false) { gathered.exit() } else { Exit::Failure })
     })
 }
 
@@ -117,7 +134,8 @@ fn block(node: NodeName, explanation: &Explanation) -> Option<Block> {
         (None, None) => return None,
     };
     let long = wait.is_none_or(|wait| wait > NEXT_WITHIN_MS);
-    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: explanation.verdict.clone() })
+    let is_by_budget = explanation.budget_hold.is_some();
+    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: explanation.verdict.clone(), is_by_budget })
 }
 
 /// The budgets that delay requests to registries whose rate limit was cleared: a clear does not change what a registry counts.
@@ -125,7 +143,11 @@ fn by_budgets(budgets: &Budgets, cleared: &[Known]) -> Vec<Block> {
     let limited = cleared.iter().filter(|known| known.entry.class == FailureClass::RateLimited);
     let registries: BTreeSet<&str> = limited.filter_map(|known| known.entry.view.as_ref()).map(|view| view.registry.as_str()).collect();
     let held = registries.into_iter().flat_map(|registry| budgets.held(Some(registry)));
-    held.map(|(owner, hold)| Block { kind: "blocked", node: None, wait_ms: hold.wait_ms, why: holds::line(owner, &hold) }).collect()
+    let block = |(owner, hold): (&str, BudgetHold)| {
+        let (node, why) = (None, holds::line(owner, &hold));
+        Block { kind: "blocked", node, wait_ms: hold.wait_ms, why, is_by_budget: true }
+    };
+    held.map(block).collect()
 }
 
 /// The whole key if its beginning was given, else the image.
@@ -269,7 +291,6 @@ mod tests {
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::messages::backoff_tracker::{BackoffEntry, BackoffList};
-    use contract::messages::pull_coordinator::BudgetHold;
     use contract::subject::Fleet;
 
     use super::*;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use contract::NodeName;
 use contract::messages::backoff_tracker::{EntryKind, ListBackoffs};
 
-use super::GatheredEntries;
+use super::{Found, GatheredEntries, find};
 use crate::cli::{BackoffExplainArgs, OutputFormat};
 use crate::commands::holds::Budgets;
 use crate::exit::Exit;
@@ -21,7 +21,7 @@ const OTHERS_SHOWN: usize = 10;
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let (_, mut gathered) = super::find(&client, &args.asked.question, &nodes, &args.what).await?;
+        let Found { mut gathered, .. } = find(&client, &args.asked.question, &nodes, &args.what).await?;
         if gathered.known.iter().any(|known| known.entry.key_parts.kind == EntryKind::Budget) {
             Budgets::of(&client, &nodes).await.delay(&mut gathered.known);
         }

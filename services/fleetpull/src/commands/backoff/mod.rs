@@ -2,6 +2,7 @@
 
 mod clear;
 mod explain;
+mod forget_quota;
 mod gather;
 mod list;
 mod pause;
@@ -10,7 +11,7 @@ use anyhow::Result;
 use contract::NodeName;
 use contract::messages::backoff_tracker::ListBackoffs;
 
-use super::status;
+use super::status::{self, ToClear};
 use crate::cli::{BackoffArgs, BackoffCommand, QuestionArgs};
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
@@ -31,16 +32,29 @@ pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {
     }
 }
 
-/// The entries with a name, which is a key, an image, or the ID of a row of `fleetpull status`, and the key or image that names them.
-async fn find(client: &FleetClient, question: &QuestionArgs, nodes: &[NodeName], what: &str) -> Result<(String, GatheredEntries)> {
+/// The entries that a command names.
+struct Found {
+    /// The key or image that names the entries.
+    name: String,
+    gathered: GatheredEntries,
+    /// The owner of a budget whose quota is used up, if the row of that quota was named.
+    spent_owner: Option<String>,
+}
+
+/// Finds the entries with a name, which is a key, an image, or the ID of a row of `fleetpull status`.
+async fn find(client: &FleetClient, question: &QuestionArgs, nodes: &[NodeName], what: &str) -> Result<Found> {
     let gathered = GatheredEntries::by(client, nodes, &named(what)).await;
-    if gathered.known.is_empty()
-        && let Some(name) = status::name_of_row(client, question, what).await?
+    let mut found = Found { name: what.to_owned(), gathered, spent_owner: None };
+    if found.gathered.known.is_empty()
+        && let Some(ToClear { name, spent_owner }) = status::to_clear(client, question, what).await?
     {
-        let gathered = GatheredEntries::by(client, nodes, &named(&name)).await;
-        return Ok((name, gathered));
+        found.spent_owner = spent_owner;
+        if let Some(name) = name {
+            found.gathered = GatheredEntries::by(client, nodes, &named(&name)).await;
+            found.name = name;
+        }
     }
-    Ok((what.to_owned(), gathered))
+    Ok(found)
 }
 
 /// A query for all entries of a key or an image.

@@ -1,4 +1,4 @@
-//! Explains the row with an id, and finds the entries of a row.
+//! Explains the row with an id, and finds what can be cleared of a row.
 
 use std::collections::BTreeSet;
 
@@ -38,56 +38,84 @@ pub(in crate::commands) async fn explain(client: &FleetClient, question: &Questi
     Ok(Some(exit))
 }
 
-/// The key or image that names the back-off entries of the row with an id. None if no row has that id.
+/// What `backoff clear` clears of a row.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::commands) struct ToClear {
+    /// The key or image that names the back-off entries.
+    pub(in crate::commands) name: Option<String>,
+    /// The owner of a budget whose quota is used up.
+    pub(in crate::commands) spent_owner: Option<String>,
+}
+
+/// What is to clear of the row with an id. None if no row has that id.
 ///
 /// # Errors
-/// Several rows have the id, or the row has no entry.
-pub(in crate::commands) async fn name_of_row(client: &FleetClient, question: &QuestionArgs, id: &str) -> Result<Option<String>> {
+/// Several rows have the id, or nothing of the row can be cleared.
+pub(in crate::commands) async fn to_clear(client: &FleetClient, question: &QuestionArgs, id: &str) -> Result<Option<ToClear>> {
     if !is_id(id) {
         return Ok(None);
     }
     let (answers, _) = gather::ask(client, question.fleet.selector.as_ref()).await?;
-    Ok(name_among(&rows(&answers.known, &answers.budgets, &answers.waits), &answers.known, id)?)
+    Ok(to_clear_among(&rows(&answers.known, &answers.budgets, &answers.waits), &answers.known, id)?)
 }
 
-fn name_among(rows: &[Row], known: &[Known], id: &str) -> Result<Option<String>, UsageError> {
+fn to_clear_among(rows: &[Row], known: &[Known], id: &str) -> Result<Option<ToClear>, UsageError> {
     let named: Vec<&Row> = rows.iter().filter(|row| row.key.starts_with(id)).collect();
     let row = match named.as_slice() {
         [] => return Ok(None),
         [row] => row,
         several => return Err(UsageError(format!("{} rows have an ID that begins with {id}", several.len()))),
     };
-    let (What::Registry(name) | What::Image(name)) = &row.what;
-    match &row.source {
+    let (What::Registry(what) | What::Image(what)) = &row.what;
+    let name = match &row.source {
         // The row of a shared entry has its key; one of nodes' own entries has their image.
-        Source::Entries(places) if places.iter().any(|place| known[*place].is_shared()) => Ok(Some(row.key.clone())),
-        Source::Entries(_) => Ok(Some(name.clone())),
-        Source::Budget => {
-            let text = format!("{id} is the budget of {name}, which has no back-off entry: `fleetpull explain {id}` shows it");
-            Err(UsageError(text))
-        }
+        Source::Entries(places) if places.iter().any(|place| known[*place].is_shared()) => Some(row.key.clone()),
+        Source::Entries(_) => Some(what.clone()),
+        Source::Budget => None,
+    };
+    let spent_owner = row.figures.as_ref().filter(|figures| figures.is_spent).map(|figures| figures.owner.clone());
+    if name.is_none() && spent_owner.is_none() {
+        let text = format!("{id} is the rate of {what}, which cannot be cleared: `fleetpull explain {id}` says why it is low");
+        return Err(UsageError(text));
     }
+    Ok(Some(ToClear { name, spent_owner }))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{OWNER, Sample, budget, own, unavailable};
+    use contract::messages::throttler::{BudgetState, KnownLimits};
+
+    use super::super::samples::{OWNER, Sample, budget, limited, own, unavailable};
     use super::*;
 
     #[test]
-    fn id_of_a_row_names_its_entries() {
-        let other = OWNER.replace("registry.example", "other.example");
-        let answers = Sample::of(2).knowing(&unavailable()).alone(1, own("third.example/a")).led(budget(&other, 0)).answers();
+    fn id_of_a_row_names_what_is_cleared() {
+        let (other, slow) = (OWNER.replace("registry.example", "other.example"), OWNER.replace("registry.example", "slow.example"));
+        let queued = BudgetState { waiting_count: 1, known: KnownLimits::default(), ..budget(&slow, 0) };
+        let sample = Sample::of(2).knowing(&unavailable()).alone(1, own("third.example/a")).led(budget(&other, 0)).led(queued);
+        let answers = sample.answers();
         let rows = rows(&answers.known, &answers.budgets, &answers.waits);
-        let name_of = |name: &str| {
+        let to_clear = |name: &str| {
             let has_name = |row: &&Row| matches!(&row.what, What::Registry(of) | What::Image(of) if of == name);
             let id = rows.iter().find(has_name).map(|row| row.id.as_str()).expect("a row");
-            name_among(&rows, &answers.known, id).map_err(|error| error.0)
+            to_clear_among(&rows, &answers.known, id).map_err(|error| error.0)
         };
-        assert_eq!(name_of("registry.example"), Ok(Some(unavailable().key)));
-        assert_eq!(name_of("third.example/a:latest"), Ok(Some("third.example/a:latest".to_owned())));
-        assert!(name_of("other.example").is_err_and(|error| error.contains("is the budget of other.example")));
-        assert_eq!(name_among(&rows, &answers.known, "0123456789").map_err(|error| error.0), Ok(None));
-        assert!(name_among(&rows, &answers.known, "").is_err(), "several");
+        let of = |name: Option<&str>, spent_owner: Option<&str>| {
+            Ok(Some(ToClear { name: name.map(str::to_owned), spent_owner: spent_owner.map(str::to_owned) }))
+        };
+        assert_eq!(to_clear("registry.example"), of(Some(unavailable().key.as_str()), None));
+        assert_eq!(to_clear("third.example/a:latest"), of(Some("third.example/a:latest"), None));
+        assert_eq!(to_clear("other.example"), of(None, Some(other.as_str())));
+        assert!(to_clear("slow.example").is_err_and(|error| error.contains("is the rate of slow.example")));
+        assert_eq!(to_clear_among(&rows, &answers.known, "0123456789").map_err(|error| error.0), Ok(None));
+        assert!(to_clear_among(&rows, &answers.known, "").is_err(), "several");
+    }
+
+    #[test]
+    fn row_of_a_quota_and_its_entry_clears_both() {
+        let answers = Sample::of(2).knowing(&limited()).led(budget(OWNER, 0)).answers();
+        let rows = rows(&answers.known, &answers.budgets, &answers.waits);
+        let to_clear = to_clear_among(&rows, &answers.known, &rows[0].id).map_err(|error| error.0);
+        assert_eq!(to_clear, Ok(Some(ToClear { name: Some(limited().key), spent_owner: Some(OWNER.to_owned()) })));
     }
 }

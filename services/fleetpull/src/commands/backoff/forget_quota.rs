@@ -1,0 +1,81 @@
+//! Makes nodes forget a used-up quota, for `fleetpull backoff clear`.
+
+use contract::messages::throttler::{ForgetQuota, QuotaForgotten};
+use contract::{NodeName, budget_in_words};
+use serde_json::json;
+
+use crate::cli::OutputFormat;
+use crate::commands::acting::by;
+use crate::fleet::FleetClient;
+use crate::output::{self, one_line};
+
+/// Sends the command to all nodes, and shows how many knew the quota. False if a node did not answer or no node knew the quota.
+pub(super) async fn forget(client: &FleetClient, nodes: &[NodeName], owner: &str, format: OutputFormat) -> bool {
+    let command = ForgetQuota { owner: owner.to_owned(), by: by() };
+    // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice.
+    let first = client.ask_each(nodes, &command).await;
+    let again = client.ask_each(nodes, &command).await;
+    let knew = first.iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true }))).count();
+    match format {
+        OutputFormat::Json => output::json(&json!({ "kind": "quota_forgotten", "owner": owner, "node_count": knew })),
+        OutputFormat::Text => {
+            let on = if knew == 1 { "1 node".to_owned() } else { format!("{knew} nodes") };
+            output::fact(&format!("cleared  quota of {}  on {on}", one_line(&budget_in_words(owner))));
+        }
+    }
+    let silent = again.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
+    let mut is_forgotten = knew > 0;
+    for (node, silence) in silent {
+        output::remark(&format!("{node}: {silence}"));
+        is_forgotten = false;
+    }
+    is_forgotten
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::subject::Fleet;
+
+    use super::*;
+
+    /// A throttler that knows a quota until it is asked to forget it.
+    struct Throttler {
+        knows: bool,
+    }
+
+    impl Actor for Throttler {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ForgetQuota>> for Throttler {
+        type Result = MessageResult<Ask<ForgetQuota>>;
+
+        fn handle(&mut self, _: Ask<ForgetQuota>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(QuotaForgotten { was_known: std::mem::take(&mut self.knows) }))
+        }
+    }
+
+    #[test]
+    fn quota_is_forgotten_if_all_nodes_answer_and_one_knew_it() {
+        actix::System::new().block_on(async {
+            for (knows, answering, expected) in [([true, false], 2, true), ([false, false], 2, false), ([true, true], 1, false)] {
+                let clock = Clock::host();
+                let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+                let nodes = ["n1", "n2"].map(|name| name.parse::<NodeName>().expect("a name"));
+                let mut served = Vec::new();
+                for (node, knows) in nodes.iter().zip(knows).take(answering) {
+                    let throttler = Throttler { knows }.start();
+                    served.push(actors::serve::<ForgetQuota>(&client.wiring(node), throttler.recipient()).await.expect("open"));
+                }
+                let is_forgotten = forget(&client, &nodes, "default|r.example||||e", OutputFormat::Text).await;
+                assert_eq!(is_forgotten, expected, "{knows:?}, {answering} answer");
+            }
+        });
+    }
+}
