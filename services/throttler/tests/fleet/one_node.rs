@@ -69,7 +69,7 @@ fn quota_that_an_operator_clears_is_forgotten_by_leader_and_client() {
         let mut effects = node.step(at(35_000), asks(&mut random, "n3", 0));
         effects.extend((35_250..45_000).step_by(250).flat_map(|ms| node.step(at(ms), Input::Tick)));
         let is_grant = |effect: &Effect| match effect {
-            Effect::Reply { reply, .. } => matches!(reply, BudgetReply::Granted(BudgetAnswer::Granted { .. })),
+            Effect::Reply(reply) => matches!(reply, BudgetReply::Granted(BudgetAnswer::Granted { .. })),
             effect => matches!(effect, Effect::Turn { .. } | Effect::Granted { alone: false, .. }),
         };
         effects.iter().any(is_grant)

@@ -303,19 +303,10 @@ impl BudgetClient {
         self.claims.waiting_count() as u64
     }
 
-    /// Remembers the limits that this node knew as a leader.
-    pub(super) fn remember(&mut self, now: Duration, known: &KnownLimits) {
-        self.remembered.learn(now, known);
-    }
-
     /// Forgets the limits.
-    pub(super) fn forget_quota(&mut self, now: Duration) -> Vec<Wanted> {
+    pub(super) fn forget_quota(&mut self, now: Duration) -> Vec<Effect> {
         self.remembered = Remembered::default();
         self.tick(now)
-    }
-
-    pub(super) fn known(&self, now: Duration) -> KnownLimits {
-        self.remembered.known(now)
     }
 
     /// Delays the request for a lease, so that 1,000 nodes do not ask at once: the first one takes it and the others learn that.

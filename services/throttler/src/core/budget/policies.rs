@@ -91,7 +91,7 @@ mod tests {
     fn fleet_observes_while_its_policy_says_so() {
         let mut policies = Policies::new(BudgetPolicy::default());
         for (share, expected) in [(None, false), (Some(ShareAtMost::Observe), true), (None, false)] {
-            policies.follow(FleetPolicy { share, ..FleetPolicy::default() }, 7);
+            policies.fleet = FleetPolicy { share, ..FleetPolicy::default() };
             assert_eq!(policies.observes(), expected, "{share:?}");
         }
     }

@@ -116,7 +116,6 @@ impl Quota {
         (self.stated, self.silent) = (Stated::Unknown, 0);
     }
 
-    /// A node has called this leader.
     pub(super) fn node_called(&mut self, now: Duration, node: &NodeName) {
         if self.callers.len() < 2 && self.callers.iter().all(|(known, _)| known != node) {
             self.callers.push((node.clone(), now));

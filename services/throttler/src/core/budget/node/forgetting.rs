@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use clock::Now;
 
-use super::{Budgets, Work};
+use super::super::step::Effect;
+use super::Budgets;
 
 impl Budgets {
     /// Whether a quota of the owner is known, to this node as a client or as the leader.
     #[must_use]
     pub fn knows_quota(&self, now: Now, owner: &str) -> bool {
         let now = now.monotonic;
-        let as_client = self.clients.get(owner).is_some_and(|(_, client)| !client.known(now).limits.is_empty());
+        let as_client = self.clients.get(owner).is_some_and(|(_, client)| !client.remembered.known(now).limits.is_empty());
         as_client || self.leads.get(owner).is_some_and(|lead| !lead.core.known(now).limits.is_empty())
     }
 
     /// Forgets the quota of an owner, as the leader and as a client. One pull then asks the registry.
-    pub(super) fn forget_quota(&mut self, now: Duration, owner: &str, work: &mut VecDeque<Work>) {
+    pub(super) fn forget_quota(&mut self, now: Duration, owner: &str, work: &mut VecDeque<Effect>) {
         if let Some(lead) = self.leads.get_mut(owner) {
             lead.core.forget_quota(now);
-            work.extend(lead.core.take_turns().into_iter().map(|(node, turn)| Work::Turn(node, turn)));
+            work.extend(lead.core.take_turns());
         }
         self.client(now, owner, |client| client.forget_quota(now), work);
     }
