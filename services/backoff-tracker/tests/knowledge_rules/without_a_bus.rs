@@ -41,7 +41,7 @@ fn list_of_a_node_without_a_bus_shows_when_it_makes_the_next_attempt() {
     let by_entry = listed(&node);
     node.give(Input::BusLost);
     let check = CheckBackoff { key: key("r/a:1"), peek: true, target: Some(target()) };
-    let BackoffAnswer::Refused(refusal) = node.core.check(node.now, check) else { panic!("not refused") };
+    let BackoffAnswer::Refused(refusal) = node.core.check(node.now, &check) else { panic!("not refused") };
     assert_eq!(listed(&node), [refusal.next_attempt_ms], "as it refuses, and not as with a bus: {by_entry:?}");
 }
 
