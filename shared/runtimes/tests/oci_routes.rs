@@ -325,7 +325,7 @@ async fn untrusted_certificate_is_classed_as_node_local() {
     let elsewhere = CertificateParams::new(vec!["elsewhere.test".to_owned()]).unwrap();
     for (params, trusted, expected) in [
         (names(), false, "unknown authority"),
-        (authority.clone(), false, "unknown authority"),
+        (authority.clone(), false, "that of a CA instead of a server"),
         (authority, true, "self-signed"),
         (expired, true, "has expired"),
         (elsewhere, true, "not good"),

@@ -114,9 +114,9 @@ clear is an event: `fleetpull events --reason BackoffCleared` shows who cleared
 what and when. The ID of a used-up quota in `status` makes nodes forget it; the
 next pull shows what the registry counts.
 
-One image or entry is cleared at a time; all of a registry:
-  fleetpull backoff list --registry registry.example -o name |
-    xargs -d '\\n' -n 1 fleetpull backoff clear
+One image or entry is cleared at a time. For a whole registry, list its keys:
+  fleetpull backoff list --registry registry.example -o name
+and pipe them into: xargs -d '\\n' -n 1 fleetpull backoff clear
 
 Exit status: 1 when nothing matched: then other entries are listed.")]
 pub struct BackoffClearArgs {

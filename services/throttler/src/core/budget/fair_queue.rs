@@ -158,6 +158,11 @@ impl FairQueue {
         }
     }
 
+    /// Whether a request of another node waits.
+    pub(super) fn has_others_than(&self, nodes: &BTreeSet<NodeName>) -> bool {
+        self.of_nodes.len() > nodes.iter().filter(|node| self.of_nodes.contains_key(*node)).count()
+    }
+
     /// All waiting requests, in the order of their turns.
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
         self.waiters.values()

@@ -25,7 +25,7 @@ use super::adaptive_rate::AdaptiveRate;
 use super::fair_queue::FairQueue;
 use super::permits::{Permits, Stage};
 use super::planted_bug::PlantedBug;
-use super::quota::{Allowance, Out, Quota};
+use super::quota::{Out, Quota};
 use super::rate_limiter::RateLimiter;
 use super::silence::Silence;
 use super::step::Effect;
@@ -40,8 +40,6 @@ const STALLED: Duration = Duration::from_secs(1);
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 /// A leader with permits out checks the time at least this often, so that it notices a stall.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
-/// How often a leader checks whether it may pull itself.
-const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// The length of a pull from which waits are stated until it is measured.
 const PULL_EXPECTED: Duration = Duration::from_secs(5);
 
@@ -265,16 +263,7 @@ impl Leader {
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
         // A lapse may be noticed this much later.
         let lapse = (!self.permits.is_empty()).then_some(now + AWAKE_EVERY);
-        let turn = (!self.queue.is_empty()).then(|| match self.quota.allows(now, self.out()) {
-            _ if self.learns(now) => self.learns_until,
-            _ if self.is_full() => now + Duration::from_secs(1),
-            Allowance::Yes if self.is_silent(now) => self.silence.ends().unwrap_or(now),
-            Allowance::Yes if self.may_pull_itself(now) => now + self.rate_limiter.ready_in(now, 0),
-            Allowance::Yes => now + self.rate_limiter.ready_in(now, 0).max(OWN_PULL_LOOKED_AT),
-            Allowance::Except(_) | Allowance::No(_) => now + Duration::from_millis(500),
-        });
-        let late = (!self.late.is_empty()).then(|| now + self.rate_limiter.ready_in(now, 0).max(self.learns_until.saturating_sub(now)));
-        lapse.into_iter().chain(turn).chain(late).min()
+        lapse.into_iter().chain(self.next_admission(now)).min()
     }
 
     pub(super) fn in_flight(&self) -> u64 {

@@ -14,24 +14,24 @@ use crate::core::budget::silence;
 
 /// If no other node has called for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
 const OTHERS_AWAITED: Duration = Duration::from_secs(6);
+/// If a permit has to come back first, which is a message, the leader looks again after this time.
+const PERMIT_AWAITED: Duration = Duration::from_secs(1);
+/// If the quota allows nothing, the leader looks again after this time.
+const QUOTA_LOOKED_AT: Duration = Duration::from_millis(500);
+/// How often a leader checks whether it may pull itself.
+const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// The most permits that a leader has out at a time.
 pub(super) const PERMITS_MAX: u64 = 50_000;
 
 impl Leader {
     pub(super) fn admit(&mut self, now: Duration) {
-        if self.learns(now) || !self.leads(now) || self.is_silent(now) {
+        if !self.leads(now) || self.admits_from(now) > now {
             return;
         }
         self.admit_late(now);
         while !self.queue.is_empty() && !self.is_full() {
-            let excluded = match self.quota.allows(now, self.out()) {
-                Allowance::Yes if self.may_pull_itself(now) => BTreeSet::new(),
-                Allowance::Yes => BTreeSet::from([self.node.clone()]),
-                Allowance::Except(nodes) => nodes,
-                Allowance::No(_) => return,
-            };
-            let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
-            if !self.others_wait(&excluded) || !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
+            let Some(excluded) = self.passed_over(now) else { return };
+            if !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
                 return;
             }
             let Some((place, waiter)) = self.queue.next(&excluded) else { return };
@@ -45,18 +45,55 @@ impl Leader {
         }
     }
 
+    /// When the leader has to look next at what waits, if no message comes. Until then it can grant no permit.
+    pub(super) fn next_admission(&self, now: Duration) -> Option<Duration> {
+        let (from, ready_in) = (self.admits_from(now), self.rate_limiter.ready_in(now, 0));
+        let turn = (!self.queue.is_empty()).then(|| match self.quota.allows(now, self.out()) {
+            _ if from > now => from,
+            _ if self.is_full() => now + PERMIT_AWAITED,
+            Allowance::Yes if self.may_pull_itself(now) && !ready_in.is_zero() => now + ready_in,
+            // The rate would allow a permit, so no waiting node may have one before another comes back.
+            Allowance::Yes if self.may_pull_itself(now) => now + PERMIT_AWAITED,
+            Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
+            Allowance::Except(_) | Allowance::No(_) => now + QUOTA_LOOKED_AT,
+        });
+        let late = (!self.late.is_empty()).then(|| from.max(now + ready_in));
+        turn.into_iter().chain(late).min()
+    }
+
+    /// From when on permits are granted, if messages change nothing: not while the leader learns, and not while the registry is silent.
+    fn admits_from(&self, now: Duration) -> Duration {
+        match self.silence.ends() {
+            _ if self.learns(now) => self.learns_until,
+            Some(ends) if self.is_silent(now) => ends,
+            _ => now,
+        }
+    }
+
+    /// The nodes that are passed over now; none if these are all that wait.
+    fn passed_over(&self, now: Duration) -> Option<BTreeSet<NodeName>> {
+        let excluded = match self.quota.allows(now, self.out()) {
+            Allowance::Yes if self.may_pull_itself(now) => BTreeSet::new(),
+            Allowance::Yes => BTreeSet::from([self.node.clone()]),
+            Allowance::Except(nodes) => nodes,
+            Allowance::No(_) => return None,
+        };
+        let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
+        self.queue.has_others_than(&excluded).then_some(excluded)
+    }
+
     /// Whether the registry answered before and now answers no node.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
         let Some(unanswered) = self.silence.unanswered(now) else { return false };
         self.permits.unanswered_of(unanswered).take(silence::PULLS).count() == silence::PULLS
     }
 
-    pub(super) fn may_pull_itself(&self, now: Duration) -> bool {
+    fn may_pull_itself(&self, now: Duration) -> bool {
         !self.quota.is_limited() || self.own_pull_announced || self.others_last_seen.is_none_or(|seen| now > seen + OTHERS_AWAITED)
     }
 
     /// Passes over nodes that hold as many permits as one node may.
-    pub(super) fn pass_over_full_nodes(&self, mut excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
+    fn pass_over_full_nodes(&self, mut excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let most = self.most_of_one();
         if self.permits.len() >= most {
             excluded.extend(self.permits.nodes_holding(most).cloned());
@@ -65,15 +102,11 @@ impl Leader {
     }
 
     /// Passes over nodes with a quarter of the slots while others wait, because their pulls may wait for slots of their own.
-    pub(super) fn pass_over_large_holders(&self, excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
+    fn pass_over_large_holders(&self, excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let Some(slots) = self.slots() else { return excluded };
         let mut nodes = excluded.clone();
         nodes.extend(self.permits.nodes_holding(quarter(slots)).cloned());
-        if self.others_wait(&nodes) { nodes } else { excluded }
-    }
-
-    pub(super) fn others_wait(&self, nodes: &BTreeSet<NodeName>) -> bool {
-        self.queue.waiters().any(|waiter| !nodes.contains(&waiter.node))
+        if self.queue.has_others_than(&nodes) { nodes } else { excluded }
     }
 
     pub(super) fn slots(&self) -> Option<u64> {

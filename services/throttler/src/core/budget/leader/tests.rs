@@ -51,6 +51,18 @@ fn node_with_many_permits_is_passed_over_while_others_wait() {
 }
 
 #[test]
+fn leader_sleeps_while_each_waiting_node_holds_as_many_permits_as_it_may() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 8, true);
+    leader.reserve(0, 2);
+    let requested: Vec<PermitId> = (0..12).map(|_| ask(&mut leader, now, "a", &mut random).0).collect();
+    assert_eq!((leader.permits.held_by(&node("a")), leader.waiting()), (6, 6));
+    assert_eq!(leader.wake_at(now), Some(now + AWAKE_EVERY));
+    leader.give_back(now, &return_of("a", requested[0]));
+    assert_eq!((leader.permits.held_by(&node("a")), leader.waiting()), (6, 5), "a permit that comes back is granted at once");
+}
+
+#[test]
 fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others() {
     // Slots, whether the leader still learns which permits are held, and the most that one node gets.
     let table = [(2, false, 1), (3, false, 2), (4, true, 3), (8, false, 6), (8, true, 6), (0, false, 1_000), (0, true, 1_000)];
