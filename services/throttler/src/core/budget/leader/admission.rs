@@ -51,9 +51,9 @@ impl Leader {
         let turn = (!self.queue.is_empty()).then(|| match self.quota.allows(now, self.out()) {
             _ if from > now => from,
             _ if self.is_full() => now + PERMIT_AWAITED,
-            Allowance::Yes if self.may_pull_itself(now) && !ready_in.is_zero() => now + ready_in,
-            // The rate would allow a permit, so no waiting node may have one before another comes back.
-            Allowance::Yes if self.may_pull_itself(now) => now + PERMIT_AWAITED,
+            // The rate allows a permit, and no waiting node may have one before another comes back.
+            Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.passed_over(now).is_none() => now + PERMIT_AWAITED,
+            Allowance::Yes if self.may_pull_itself(now) => now + ready_in,
             Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
             Allowance::Except(_) | Allowance::No(_) => now + QUOTA_LOOKED_AT,
         });

@@ -63,6 +63,17 @@ fn leader_sleeps_while_each_waiting_node_holds_as_many_permits_as_it_may() {
 }
 
 #[test]
+fn leader_looks_at_once_if_a_permit_has_become_due_since_its_last_look() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 8, false);
+    ask(&mut leader, now, "a", &mut random);
+    let learned = now + DEADLINES.budget_permit_lease;
+    assert_eq!((leader.waiting(), leader.wake_at(now)), (1, Some(learned)));
+    // The alarm is set again before it fires, for example after a message about another budget.
+    assert_eq!(leader.wake_at(learned), Some(learned));
+}
+
+#[test]
 fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others() {
     // Slots, whether the leader still learns which permits are held, and the most that one node gets.
     let table = [(2, false, 1), (3, false, 2), (4, true, 3), (8, false, 6), (8, true, 6), (0, false, 1_000), (0, true, 1_000)];
