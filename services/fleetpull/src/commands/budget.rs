@@ -45,7 +45,7 @@ struct JsonBudget<'a> {
     at_once_by_policy: bool,
     /// The revision of the fleet policy on the node in `reported_by`. 0 if it has none.
     policy_revision: u64,
-    /// Null if no node answers as the leader, as is `waiting_count`.
+    /// Null if no node that answered leads the budget, as is `waiting_count`.
     in_flight: Option<u64>,
     waiting: &'a [BudgetWaiter],
     waiting_count: Option<u64>,
@@ -156,7 +156,9 @@ fn remarks(budget: &Budget) -> Vec<String> {
     let alone = (!budget.alone.is_empty()).then(|| format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
     let last_leader = budget.state.leader.as_ref().filter(|_| !budget.state.leads);
     let leaderless = last_leader.map(|last_leader| {
-        format!("no node answers as the leader of {of} (the last one known is {last_leader}): its rate and its waiting pulls are not known")
+        format!(
+            "{of}: no node that answered leads it (the last leader known is {last_leader}): its rate and its waiting pulls are not known"
+        )
     });
     let slow = rows::why_slow(&budget.state).map(|why| format!("{of}: {why}"));
     let differing = differences(&budget.state, &budget.caps);
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_leader_knows_is_unknown_if_no_node_answers_as_the_leader() {
+    fn what_only_the_leader_knows_is_unknown_if_no_node_that_answered_leads() {
         let seen = BudgetState { owner: "hub".to_owned(), leader: Some(node("n2")), per_second: 200.0, ..BudgetState::default() };
         for (leads, count, cell, is_remarked) in [(false, serde_json::Value::Null, "-", true), (true, serde_json::json!(0), "0", false)] {
             let state = BudgetState { leads, ..seen.clone() };
@@ -325,7 +327,8 @@ mod tests {
             let lines = listing.table.lines(&Look::of_width(None));
             assert!(lines[1].ends_with(&format!("  {cell}")), "{lines:#?}");
             assert_eq!(
-                listing.remarks.iter().any(|remark| remark.contains("the last one known is n2")),
+                listing.remarks.iter().any(|remark| remark
+                    == "hub: no node that answered leads it (the last leader known is n2): its rate and its waiting pulls are not known"),
                 is_remarked,
                 "{:?}",
                 listing.remarks
