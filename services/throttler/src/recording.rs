@@ -71,7 +71,7 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
         (false, RateCause::Overload, _) => ": the registry can do more",
         (_, RateCause::Policy, RateCause::Policy) => ": its cap was changed",
         (false, _, RateCause::Overload) => ": the registry can do what is asked of it",
-        (false, _, RateCause::Quota) => ": the registry's quota has begun anew",
+        (false, _, RateCause::Quota) => ": no used-up quota of the registry is known any more",
         (false, _, RateCause::SilentNodes) => ": fewer nodes are silent",
         _ => "",
     };
@@ -99,7 +99,7 @@ mod tests {
                 full,
                 spent,
                 EventReason::RateRaised,
-                "the budget of hub now allows 2.5 pulls a second (before: no pulls): the registry's quota has begun anew",
+                "the budget of hub now allows 2.5 pulls a second (before: no pulls): no used-up quota of the registry is known any more",
             ),
             (
                 Rate { per_1000_s: Some(1_000), ..full },
@@ -111,7 +111,7 @@ mod tests {
                 none,
                 spent,
                 EventReason::RateRaised,
-                "the budget of hub now allows any number of pulls (before: no pulls): the registry's quota has begun anew",
+                "the budget of hub now allows any number of pulls (before: no pulls): no used-up quota of the registry is known any more",
             ),
         ];
         for (rate, before, reason, text) in table {
