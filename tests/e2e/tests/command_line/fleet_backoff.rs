@@ -264,3 +264,25 @@ fn budgets_are_listed_once_with_their_leader() {
     assert!(table.stdout.contains(&of_registry) && table.stdout.contains("  default  "), "{table}");
     assert!(!table.stdout.contains('|'), "its parts are described in words: {table}");
 }
+
+#[test]
+fn used_up_quota_without_an_entry_is_explained_and_forgotten_by_its_id() {
+    let Some(fleet) = Fleet::start(&[]) else { return };
+    let registry = Registry::new();
+    registry.add_image("shop/web", "v1", &small());
+    for (name, value) in [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "0;w=21600")] {
+        let action = memory_registry::FaultAction::Header { name: name.to_owned(), value: value.to_owned() };
+        registry.faults().add(Fault::new("/manifests/", action));
+    }
+    let _ = fleet.run(&["pull", &registry.image("shop/web:v1"), "--node", "n1", "-q"]).expect(0);
+    let id = until("the quota is used up", || {
+        let status = fleet.rows(&["status"], 0).remove(0);
+        let quota = status["registries"].as_array().unwrap().iter().find(|row| row["state"] == "quota_spent").cloned()?;
+        Some(quota["id"].as_str().unwrap().to_owned())
+    });
+    let explained = fleet.run(&["backoff", "explain", &id]).expect(0);
+    assert!(explained.stdout.contains("  quota:        100/6h"), "{explained}");
+    let cleared = fleet.run(&["backoff", "clear", &id]).expect(0);
+    assert!(cleared.stdout.starts_with("cleared  quota of "), "{cleared}");
+    assert!(fleet.run(&["status"]).expect(0).stdout.starts_with("all is well: "));
+}

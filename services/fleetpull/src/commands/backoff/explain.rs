@@ -4,9 +4,10 @@ use anyhow::Result;
 use contract::NodeName;
 use contract::messages::backoff_tracker::{EntryKind, ListBackoffs};
 
-use super::{Found, GatheredEntries, find};
+use super::GatheredEntries;
 use crate::cli::{BackoffExplainArgs, OutputFormat};
 use crate::commands::holds::Budgets;
+use crate::commands::status;
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
@@ -21,7 +22,14 @@ const OTHERS_SHOWN: usize = 10;
 pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let Found { mut gathered, .. } = find(&client, &args.asked.question, &nodes, &args.what).await?;
+        let mut gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
+        // A row of the status may be a budget without an entry.
+        if gathered.known.is_empty()
+            && status::is_id(&args.what)
+            && let Some(exit) = status::explain(&client, &args.asked.question, &args.what).await?
+        {
+            return Ok(exit);
+        }
         if gathered.known.iter().any(|known| known.entry.key_parts.kind == EntryKind::Budget) {
             Budgets::of(&client, &nodes).await.delay(&mut gathered.known);
         }

@@ -32,7 +32,7 @@ pub(super) fn carry_out(args: &BackoffArgs) -> Result<Exit> {
     }
 }
 
-/// The entries that a command names.
+/// What `backoff clear` is to clear.
 struct Found {
     /// The key or image that names the entries.
     name: String,
@@ -41,7 +41,7 @@ struct Found {
     spent_owner: Option<String>,
 }
 
-/// Finds the entries with a name, which is a key, an image, or the ID of a row of `fleetpull status`.
+/// Finds what is to clear by a name, which is a key, an image, or the ID of a row of `fleetpull status`.
 async fn find(client: &FleetClient, question: &QuestionArgs, nodes: &[NodeName], what: &str) -> Result<Found> {
     let gathered = GatheredEntries::by(client, nodes, &named(what)).await;
     let mut found = Found { name: what.to_owned(), gathered, spent_owner: None };
