@@ -18,6 +18,9 @@ pub(super) async fn forget(client: &FleetClient, nodes: &[NodeName], owner: &str
     let knew = first.iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true }))).count();
     match format {
         OutputFormat::Json => output::json(&json!({ "kind": "quota_forgotten", "owner": owner, "node_count": knew })),
+        OutputFormat::Text if knew == 0 => {
+            output::remark(&format!("no node that answered knew a quota of {}", budget_in_words(owner)));
+        }
         OutputFormat::Text => {
             let on = if knew == 1 { "1 node".to_owned() } else { format!("{knew} nodes") };
             output::fact(&format!("cleared  quota of {}  on {on}", one_line(&budget_in_words(owner))));
