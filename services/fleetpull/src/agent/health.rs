@@ -38,8 +38,9 @@ impl Health {
     pub(super) fn readyz(&self, verbose: bool) -> String {
         let degraded = [("bus", &self.bus), ("events", &self.events)];
         if !verbose && self.is_ready() {
-            let problems = degraded.into_iter().filter_map(|(part, problem)| problem.as_ref().map(|problem| format!("{part} {problem}")));
-            let problems = problems.collect::<Vec<_>>().join("; ");
+            // The problem of the events names them.
+            let bus = self.bus.as_ref().map(|problem| format!("bus {problem}"));
+            let problems = bus.into_iter().chain(self.events.clone()).collect::<Vec<_>>().join("; ");
             return if problems.is_empty() { "ok\n".to_owned() } else { format!("ok, degraded: {problems}\n") };
         }
         let runtime = self.runtime.as_ref().map_or_else(|| "[+]runtime ok".to_owned(), |problem| format!("[-]runtime failed: {problem}"));
@@ -67,9 +68,10 @@ mod tests {
         let well = Health::default();
         assert_eq!((well.is_ready(), well.readyz(false).as_str()), (true, "ok\n"));
         assert_eq!(well.readyz(true), "[+]agent ok\n[+]runtime ok\n[+]bus ok\n[+]events ok\nreadyz check passed\n");
-        let full = Health { events: problem("disk full"), ..Health::default() };
-        assert_eq!((full.is_ready(), full.readyz(false).as_str()), (true, "ok, degraded: events disk full\n"));
-        assert!(full.readyz(true).contains("[!]events degraded: disk full\nreadyz check passed, degraded"), "{}", full.readyz(true));
+        let full = Health { events: problem("events cannot be stored: disk full"), ..Health::default() };
+        assert_eq!((full.is_ready(), full.readyz(false).as_str()), (true, "ok, degraded: events cannot be stored: disk full\n"));
+        let lines = "[!]events degraded: events cannot be stored: disk full\nreadyz check passed, degraded";
+        assert!(full.readyz(true).contains(lines), "{}", full.readyz(true));
         let alone = Health { bus: problem("no bus since 12:00"), ..Health::default() };
         assert_eq!((alone.is_ready(), alone.readyz(false).as_str()), (true, "ok, degraded: bus no bus since 12:00\n"));
         assert!(
