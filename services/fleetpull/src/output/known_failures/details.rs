@@ -46,6 +46,7 @@ impl Known {
             left => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
         };
         let next = match (self.prober(), soonest) {
+            (Some(prober), _) if self.is_without_bus => format!("{prober} tries now"),
             (Some(prober), _) => format!("{prober} tries now, for all"),
             (None, 0) if is_for_all => format!("{due}, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, _) if is_for_all => format!("{due}, by {NEXT_PROBER}"),
@@ -127,6 +128,9 @@ mod tests {
             known.note_nodes_without_bus(&without_bus.into_iter().collect());
             let details = known.details(0).join("\n");
             assert!(details.contains(expected), "{details}");
+            known.entry.probed_by = Some("n1".to_owned());
+            let probed = known.details(0).join("\n");
+            assert_eq!(probed.contains("n1 tries now, for all"), expected.contains("for all"), "{probed}");
         }
     }
 
