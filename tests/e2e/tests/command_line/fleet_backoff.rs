@@ -243,10 +243,8 @@ fn budgets_are_listed_once_with_their_leader() {
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
     let quota = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "70;w=21600")];
-    for (name, value) in quota {
-        let action = memory_registry::FaultAction::Header { name: name.to_owned(), value: value.to_owned() };
-        registry.faults().add(Fault::new("/manifests/", action));
-    }
+    let headers = quota.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    registry.faults().add(Fault::new("/manifests/", memory_registry::FaultAction::Headers(headers)));
     let image = registry.image("shop/web:v1");
     let _ = fleet.run(&["pull", &image, "--all-nodes", "-q"]).expect(0);
     let budgets = fleet.rows(&["budget", "list"], 0);
@@ -270,10 +268,9 @@ fn used_up_quota_without_an_entry_is_explained_and_forgotten_by_its_id() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     registry.add_image("shop/web", "v1", &small());
-    for (name, value) in [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "0;w=21600")] {
-        let action = memory_registry::FaultAction::Header { name: name.to_owned(), value: value.to_owned() };
-        registry.faults().add(Fault::new("/manifests/", action));
-    }
+    let quota = [("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "0;w=21600")];
+    let headers = quota.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    registry.faults().add(Fault::new("/manifests/", memory_registry::FaultAction::Headers(headers)));
     let _ = fleet.run(&["pull", &registry.image("shop/web:v1"), "--node", "n1", "-q"]).expect(0);
     let id = until("the quota is used up", || {
         let status = fleet.rows(&["status"], 0).remove(0);
