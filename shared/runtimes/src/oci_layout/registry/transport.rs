@@ -18,14 +18,14 @@ const HEADERS_TOO_LARGE: &str = "its answer has more headers than are read: 100,
 /// The advice if the server speaks TLS and the request was plain HTTP.
 pub(super) const SPEAK_TLS: &str = "if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
 /// The advice about an untrusted authority.
-const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false";
+const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false if you pull with --store";
 /// As `TRUST_CA`, for a host without a `hosts.toml`: one that a registry names or redirects to.
-const TRUST_CA_ELSEWHERE: &str = "add its CA to the system's, or use --tls-verify=false";
+const TRUST_CA_ELSEWHERE: &str = "add its CA to the system's, or use --tls-verify=false if you pull with --store";
 /// The advice about an authority's own certificate.
-const SIGN_BY_CA: &str =
-    "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false";
+const SIGN_BY_CA: &str = "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false if you pull with --store";
 /// As `SIGN_BY_CA`, for a host without a `hosts.toml`.
-const SIGN_BY_CA_ELSEWHERE: &str = "give it a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false";
+const SIGN_BY_CA_ELSEWHERE: &str =
+    "give it a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false if you pull with --store";
 
 /// The beginning of the standard library's error for a name without an address.
 const NO_ADDRESS: &str = "failed to lookup address information";
@@ -106,7 +106,7 @@ fn of_tls(host: &str, error: &rustls::Error) -> StepFailure {
         rustls::Error::InvalidMessage(_) => (
             FailureClass::NodeLocal,
             "the server speaks no TLS, probably plain HTTP".to_owned(),
-            "use --plain-http, or server = \"http://...\" in a hosts.toml",
+            "give it server = \"http://...\" in a hosts.toml, or use --plain-http if you pull with --store",
         ),
         rustls::Error::AlertReceived(alert) => (
             FailureClass::NodeLocal,
