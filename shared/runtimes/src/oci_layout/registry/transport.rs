@@ -22,10 +22,11 @@ const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or 
 /// As `TRUST_CA`, for a host without a `hosts.toml`: one that a registry names or redirects to.
 const TRUST_CA_ELSEWHERE: &str = "add its CA to the system's, or use --tls-verify=false if you pull with --store";
 /// The advice about an authority's own certificate.
-const SIGN_BY_CA: &str = "give the registry a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false if you pull with --store";
+const SIGN_BY_CA: &str =
+    "use a certificate that a CA has signed and add that CA to ca in a hosts.toml, or use --tls-verify=false if you pull with --store";
 /// As `SIGN_BY_CA`, for a host without a `hosts.toml`.
 const SIGN_BY_CA_ELSEWHERE: &str =
-    "give it a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false if you pull with --store";
+    "use a certificate that a CA has signed and add that CA to the system's, or use --tls-verify=false if you pull with --store";
 
 /// The beginning of the standard library's error for a name without an address.
 const NO_ADDRESS: &str = "failed to lookup address information";
