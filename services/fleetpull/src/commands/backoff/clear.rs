@@ -16,8 +16,8 @@ use crate::commands::acting::by;
 use crate::commands::holds::{self, Budgets};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
+use crate::output;
 use crate::output::known_failures::{JsonKeyParts, Known};
-use crate::output::{self, one_line};
 
 /// How long a clear may take to reach the fleet, which takes milliseconds. Nodes that it has not reached by then get their own request.
 const SPREADS_WITHIN: Duration = Duration::from_secs(1);
@@ -246,7 +246,7 @@ fn print(format: OutputFormat, cleared: &Cleared) {
                 })),
                 OutputFormat::Text => {
                     let nodes = if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) };
-                    output::fact(&format!("{}  {}  {}  on {nodes}", kind.replace('_', " "), one_line(&known.subject()), entry.class));
+                    output::fact(&format!("{}  {}  {}  on {nodes}", kind.replace('_', " "), known.subject(), entry.class));
                 }
             }
         }

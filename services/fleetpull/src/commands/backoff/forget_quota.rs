@@ -1,4 +1,4 @@
-//! Makes nodes forget a used-up quota, for `fleetpull backoff clear`.
+//! Makes the selected nodes forget a used-up quota, for `fleetpull backoff clear`.
 
 use contract::messages::throttler::{ForgetQuota, QuotaForgotten};
 use contract::{NodeName, budget_in_words};
@@ -7,9 +7,9 @@ use serde_json::json;
 use crate::cli::OutputFormat;
 use crate::commands::acting::by;
 use crate::fleet::FleetClient;
-use crate::output::{self, one_line};
+use crate::output;
 
-/// Sends the command to all nodes, and shows how many knew the quota. False if a node did not answer or no node knew the quota.
+/// Sends the command to these nodes, and shows how many knew the quota. False if one did not answer or none knew it.
 pub(super) async fn forget(client: &FleetClient, nodes: &[NodeName], owner: &str, format: OutputFormat) -> bool {
     let command = ForgetQuota { owner: owner.to_owned(), by: by() };
     // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice.
@@ -23,7 +23,7 @@ pub(super) async fn forget(client: &FleetClient, nodes: &[NodeName], owner: &str
         }
         OutputFormat::Text => {
             let on = if knew == 1 { "1 node".to_owned() } else { format!("{knew} nodes") };
-            output::fact(&format!("cleared  quota of {}  on {on}", one_line(&budget_in_words(owner))));
+            output::fact(&format!("cleared  quota of {}  on {on}", budget_in_words(owner)));
         }
     }
     let silent = again.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
