@@ -84,9 +84,10 @@ impl Publisher {
     }
 
     async fn publish(&self, event: &PullEvent) -> Result<(), BusError> {
+        let message = message(&self.fleet, event)?;
         let span = send_span(event, "publish");
         let ended = loop {
-            match self.bus.publish(message(&self.fleet, event)?).await {
+            match self.bus.publish(message.clone()).await {
                 Err(BusError::Disconnected { .. }) => tokio::time::sleep(RETRY_EVERY).await,
                 ended => break ended,
             }
