@@ -85,6 +85,9 @@ fn caller_that_joins_is_refused_at_once_if_the_budget_is_known_to_take_longer() 
         let outcomes: Vec<OutcomeKind> = world.answers_to(plain).iter().map(|answer| answer.outcome).collect();
         let expected = if is_refused { vec![OutcomeKind::Backoff] } else { Vec::new() };
         assert_eq!(outcomes, expected, "{wait_ms} ms, {waited_ms} ms ago");
+        if is_refused {
+            assert_eq!(world.answer_to(plain).next_attempt_ms, Some(wait_ms - waited_ms), "what is left of the wait");
+        }
         assert_eq!(world.core.standing_pulls(world.now).len(), 1, "the standing pull goes on");
     }
 }

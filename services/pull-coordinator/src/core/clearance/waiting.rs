@@ -81,7 +81,10 @@ impl Coordinator {
     fn why_it_waits(&self, now: Now, id: FlightId) -> Refusal {
         let limit = self.policy.clearance_within.unwrap_or_default();
         let Some(fleet) = self.flights.get(&id).and_then(|flight| flight.fleet.as_ref()) else { return Refusal::default() };
-        if let Some((wait, _)) = fleet.budget_wait {
+        if let Some((wait, stated_at)) = fleet.budget_wait {
+            // A stated wait that is over was too short, and how much is left is unknown: the caller gets the statement itself.
+            let left = (stated_at + wait).saturating_sub(now.monotonic);
+            let wait = if left.is_zero() { wait } else { left };
             let cause = format!("{}: {}", Reason::ErrImagePull, kubelet_messages::no_budget(&fleet.target.view.registry, wait));
             return Refusal { class: FailureClass::RateLimited, cause, next_attempt_ms: milliseconds(wait), ..Refusal::default() };
         }
