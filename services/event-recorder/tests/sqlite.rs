@@ -49,9 +49,9 @@ fn written_events_outlive_a_restart() {
     first.store.write(&put(1..=5)).unwrap();
     let repeat = Arc::new(PullEvent { repeats: Some(Repeats { count: 3, first_ms: 1 }), ..PullEvent::clone(&event(9)) });
     let mark = StreamMark { created: "2026-01-01T00:00:00Z".to_owned(), sequence: 77 };
-    let folds = vec![(4, Some(Arc::clone(&repeat))), (5, Some(event(8)))];
+    let folds = [(4, Some(Arc::clone(&repeat))), (5, Some(event(8)))].into();
     first.store.write(&Batch { remove: vec![1, 3], folds, mark: Some(mark.clone()), ..Batch::default() }).unwrap();
-    first.store.write(&Batch { folds: vec![(5, None)], ..Batch::default() }).unwrap();
+    first.store.write(&Batch { folds: [(5, None)].into(), ..Batch::default() }).unwrap();
     drop(first);
     let mut second = SqliteStore::open(dir.path(), &Origin { boot: "boot-1".to_owned(), new_incarnation: "other".to_owned() }).unwrap();
     assert_eq!((second.incarnation.as_str(), second.recovered.next_number), ("inc", 6), "the directory keeps its incarnation");

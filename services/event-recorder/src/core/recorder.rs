@@ -177,7 +177,7 @@ impl Recorder {
             counts: RecorderCounts::default(),
         };
         for (id, event) in folds {
-            recorder.batch.folds.push((id, None));
+            recorder.batch.folds.insert(id, None);
             recorder.store(event);
         }
         if let Some(lost) = lost {
@@ -254,8 +254,7 @@ impl Recorder {
             Folded::Emit(event) => self.store(*event),
             Folded::Keep(id, event) => {
                 self.counts.folded_total += 1;
-                self.batch.folds.retain(|(known, _)| *known != id);
-                self.batch.folds.push((id, Some(Arc::new(*event))));
+                self.batch.folds.insert(id, Some(Arc::new(*event)));
             }
         }
         self.waiting.push(token);
@@ -278,8 +277,7 @@ impl Recorder {
 
     fn store_released(&mut self, released: Vec<(u64, PullEvent)>) {
         for (id, event) in released {
-            self.batch.folds.retain(|(known, _)| *known != id);
-            self.batch.folds.push((id, None));
+            self.batch.folds.insert(id, None);
             self.store(event);
         }
     }

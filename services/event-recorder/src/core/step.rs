@@ -1,5 +1,6 @@
 //! The inputs and effects of the recorder's core.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contract::PullEvent;
@@ -77,7 +78,7 @@ pub struct Batch {
     /// Numbers of events to delete.
     pub remove: Vec<u64>,
     /// Pending repeats to store, by id; none: delete this id.
-    pub folds: Vec<(u64, Option<Arc<PullEvent>>)>,
+    pub folds: BTreeMap<u64, Option<Arc<PullEvent>>>,
     /// The new position up to which the stream needs no reading.
     pub mark: Option<StreamMark>,
 }

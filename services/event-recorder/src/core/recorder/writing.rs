@@ -68,12 +68,12 @@ impl Recorder {
         let outbox = &self.outbox;
         batch.put.retain(|event| outbox.contains(number_of(event)));
         batch.remove.extend(newer.remove);
-        batch.folds.retain(|(id, _)| !newer.folds.iter().any(|(known, _)| known == id));
         batch.folds.extend(newer.folds);
         batch.mark = newer.mark.or(batch.mark);
         // None of these events is in the store; bound the memory that they take.
-        while batch.put.len() > QUEUE_MOST {
-            let number = number_of(&batch.put.remove(0));
+        let excess = batch.put.len().saturating_sub(QUEUE_MOST);
+        for event in batch.put.drain(..excess) {
+            let number = number_of(&event);
             if !self.in_flight.contains_key(&number) && self.outbox.remove(number) {
                 self.queue.remove(&number);
                 self.counts.dropped_total += 1;
