@@ -218,6 +218,26 @@ fn node_without_a_stream_records_how_many_events_a_full_disk_has_lost() {
     assert!(reports.len() == 1 && reports[0].starts_with("76 events of this node were dropped"), "{reports:?}");
 }
 
+#[test]
+fn hanging_disk_lets_a_bounded_number_of_recordings_wait() {
+    let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
+    let policy = RecorderPolicy { max_bytes: ROOM, has_stream: false };
+    let (now, mut random, mut answered) = (Now::default(), Random::seeded(9), 0);
+    let mut recorder = Recorder::new(identity, policy, Recovered::default(), now, Random::seeded(1));
+    for number in 0..20_000 {
+        let (id, trace) = (MessageId::random(&mut random), TraceContext::root(&mut random));
+        let event = PullEvent::new(id, 1, "n1".parse().unwrap(), EventReason::Pulling, String::new(), trace);
+        let effects = recorder.step(now, Input::Record { token: Token(number), event: Box::new(event) });
+        answered += effects.iter().filter(|effect| **effect == Effect::Answer(Token(number))).count();
+    }
+    // The first is being written, 10,000 wait for the next write.
+    assert_eq!(answered, 9_999);
+    let effects = recorder.step(now, Input::Written(Ok(())));
+    assert!(effects.contains(&Effect::Answer(Token(0))), "it is over");
+    let put = effects.iter().find_map(|effect| if let Effect::Write(batch) = effect { Some(batch.put.len()) } else { None });
+    assert_eq!(put, Some(19_999), "no event is lost");
+}
+
 /// Lets one thing happen: an event is recorded, an effect is answered, the agent crashes, the weather changes, or time passes.
 fn happens(world: &mut World, act: u8, which: usize) {
     match act {

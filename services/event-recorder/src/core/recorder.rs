@@ -1,8 +1,9 @@
 //! The course of a stored event: numbered, folded, written, offered to the stream until the stream has it, and deleted then.
 //!
 //! A recording is answered once the store has handed the event to the operating system or has failed to, so that no pull waits for a full
-//! disk. An event that could not be stored stays in memory, and is published to the present subscribers. The stream is read whenever its
-//! contents are unknown: after each start, and after each append without an answer.
+//! disk; while a write hangs, a bounded number of recordings wait for it. An event that could not be stored stays in memory, and is
+//! published to the present subscribers. The stream is read whenever its contents are unknown: after each start, and after each append
+//! without an answer.
 
 mod delivering;
 mod loading;
@@ -24,6 +25,8 @@ use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
 pub const WINDOW: usize = 256;
 /// The most events in memory that wait to be offered; the others are loaded from the store later.
 const QUEUE_MOST: usize = 1_024;
+/// The most recordings that wait for one write: as many as events wait for the bus. While a write hangs, further ones are answered at once.
+const WAITING_MOST: usize = 10_000;
 /// The pause after a failure of the stream or the store.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// How many of the newest recorded events are searched for a repeat: a caller without an answer in time records its event again.
@@ -257,14 +260,14 @@ impl Recorder {
                 self.batch.folds.insert(id, Some(Arc::new(*event)));
             }
         }
-        self.waiting.push(token);
+        await_write(&mut self.waiting, token, effects);
     }
 
     /// Answers the repeat of a recording, not before the event is written.
     fn recorded_again(&mut self, token: Token, effects: &mut Vec<Effect>) {
         match &mut self.writing {
-            _ if !self.batch.is_empty() => self.waiting.push(token),
-            Some((_, waiting)) => waiting.push(token),
+            _ if !self.batch.is_empty() => await_write(&mut self.waiting, token, effects),
+            Some((_, waiting)) => await_write(waiting, token, effects),
             None => effects.push(Effect::Answer(token)),
         }
     }
@@ -319,11 +322,11 @@ impl Recorder {
     fn forget(&mut self, number: u64) {
         self.queue.remove(&number);
         if self.outbox.remove(number) {
-            // The batch is in order of numbers; most deleted events were written before it.
-            if self.batch.put.first().is_some_and(|first| number_of(first) <= number) {
-                self.batch.put.retain(|event| number_of(event) != number);
+            // The batch is in order of numbers. Its own events are not in the store yet.
+            match self.batch.put.binary_search_by_key(&number, number_of) {
+                Ok(place) => drop(self.batch.put.remove(place)),
+                Err(_) => self.batch.remove.push(number),
             }
-            self.batch.remove.push(number);
         }
     }
 
@@ -372,6 +375,15 @@ impl Recorder {
         debug_assert!(self.in_flight.keys().all(|number| !self.queue.contains_key(number)), "an event is under way and waits");
         debug_assert!(self.queue.keys().all(|number| self.outbox.contains(*number)), "what waits is counted");
         debug_assert!(self.outbox.is_empty() || self.outbox.next_after(0).is_some_and(|first| first < self.next_number));
+    }
+}
+
+/// Lets a recording wait for its write. If as many wait as may, the disk hangs: it is answered at once, as after a failed write.
+fn await_write(waiting: &mut Vec<Token>, token: Token, effects: &mut Vec<Effect>) {
+    if waiting.len() < WAITING_MOST {
+        waiting.push(token);
+    } else {
+        effects.push(Effect::Answer(token));
     }
 }
 
