@@ -73,7 +73,8 @@ pub(super) struct Leader {
     permits: Permits,
     /// Permits whose holders have asked again and wait for another turn of the rate.
     late: BTreeSet<PermitId>,
-    returned: BTreeMap<PermitId, Duration>,
+    /// Each with the node that returned it, because another node's return does not count.
+    returned: BTreeMap<(PermitId, NodeName), Duration>,
     /// The share of the budget that is kept for silent nodes.
     reserved: f64,
     /// The rate that is left, however many nodes are silent.
@@ -150,7 +151,10 @@ impl Leader {
         self.settle(now);
         self.learn_limits(now, &ask.node, &ask.known);
         let epoch = self.term.epoch;
-        if self.returned.contains_key(&ask.permit) {
+        if self.is_of_another(ask.permit, &ask.node) {
+            return BudgetAnswer::Refused { epoch, text: "another node holds this permit".to_owned() };
+        }
+        if self.was_returned(ask.permit, &ask.node) {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
         if let Some(permit) = self.permits.get(ask.permit) {
@@ -164,7 +168,7 @@ impl Leader {
                     self.permits.remove(ask.permit);
                 }
                 Stage::Claimed => {
-                    let late = permit.node == ask.node && self.takes_another_turn(permit, now.saturating_sub(permit.turn));
+                    let late = self.takes_another_turn(permit, now.saturating_sub(permit.turn));
                     return if late { self.claimed_late(now, ask) } else { self.claimed(now, ask) };
                 }
             }
@@ -189,15 +193,15 @@ impl Leader {
         let mut strangers = self.strangers_taken(now, &renew.node);
         for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
             match self.permits.get(*id) {
-                Some(permit) if permit.node == renew.node => {
+                _ if self.is_of_another(*id, &renew.node) => continue,
+                Some(_) => {
                     self.permits.claim(*id);
                     if self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
                         self.permits.refresh(now, *id);
                     }
                     self.late.remove(id);
                 }
-                Some(_) => continue,
-                None if self.returned.contains_key(id) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
+                None if self.was_returned(*id, &renew.node) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
                 None => {
                     strangers -= 1;
                     self.queue.leave(*id);
@@ -217,23 +221,20 @@ impl Leader {
 
     pub(super) fn give_back(&mut self, now: Duration, back: &ReturnBudget) {
         self.settle(now);
-        let held = self.permits.get(back.permit);
-        if held.is_some_and(|permit| permit.node != back.node) {
+        if self.is_of_another(back.permit, &back.node) {
             return;
         }
+        let held = self.permits.get(back.permit);
         let was_granted = held.is_some();
         // If the holder has reported limits, it is already known that the pull was served.
         let answered = held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.answered && *served))?)));
         match &back.limits {
             Some(limits) if held.is_some() => drop(self.learn_stated(now, &back.node, back.permit, limits)),
             // A pull that an earlier leader granted.
-            Some(limits) if !self.returned.contains_key(&back.permit) => {
+            Some(limits) if !self.was_returned(back.permit, &back.node) => {
                 self.learn_limits(now, &back.node, &KnownLimits { none_stated: limits.is_empty(), limits: limits.clone() });
             }
             _ => {}
-        }
-        if self.queue.node_of(back.permit).is_some_and(|node| *node != back.node) {
-            return;
         }
         if let Some((granted, served)) = answered {
             self.answered(now, &back.node, granted, served);
@@ -243,7 +244,7 @@ impl Leader {
         // An id without a permit may be invented, so half of the room is for permits that were granted.
         let room = if was_granted { RETURNED_MAX } else { RETURNED_MAX / 2 };
         if self.returned.len() < room {
-            self.returned.insert(back.permit, now);
+            self.returned.insert((back.permit, back.node.clone()), now);
         }
         self.admit(now);
     }
@@ -292,6 +293,17 @@ impl Leader {
         self.policy.caps()
     }
 
+    /// Whether another node holds the permit or waits for it.
+    fn is_of_another(&self, id: PermitId, node: &NodeName) -> bool {
+        let of = self.permits.get(id).map(|permit| &permit.node).or_else(|| self.queue.node_of(id));
+        of.is_some_and(|of| of != node)
+    }
+
+    fn was_returned(&self, id: PermitId, node: &NodeName) -> bool {
+        self.returned.contains_key(&(id, node.clone()))
+    }
+
+    /// Hands the permit over to its node.
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         // The answer says it.
         self.turns.retain(|(_, turn)| turn.permit != ask.permit);

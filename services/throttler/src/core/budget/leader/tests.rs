@@ -20,14 +20,11 @@ fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
 
 fn ask(leader: &mut Leader, now: Duration, name: &str, random: &mut Random) -> (PermitId, BudgetAnswer) {
     let permit = PermitId::random(random);
-    let ask = GrantBudget {
-        owner: "owner".to_owned(),
-        node: node(name),
-        permit,
-        known: KnownLimits::default(),
-        caps: contract::policy::Caps::NONE,
-    };
-    (permit, leader.ask(now, &ask))
+    (permit, leader.ask(now, &request_of(name, permit)))
+}
+
+fn request_of(name: &str, permit: PermitId) -> GrantBudget {
+    GrantBudget { owner: "owner".to_owned(), node: node(name), permit, known: KnownLimits::default(), caps: contract::policy::Caps::NONE }
 }
 
 fn return_of(name: &str, permit: PermitId) -> ReturnBudget {
@@ -115,6 +112,35 @@ fn no_node_gives_up_the_place_of_another() {
 }
 
 #[test]
+fn no_node_takes_the_place_or_the_turn_of_another() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 1, false);
+    let (permit, answer) = ask(&mut leader, now, "b", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Queued { .. }), "the leader learns: {answer:?}");
+    let (known, limits) = (KnownLimits::default(), Vec::new());
+    leader.renew(now, &RenewBudget { owner: "owner".to_owned(), node: node("liar"), permits: vec![permit], limits, known });
+    assert_eq!((leader.waiting(), leader.permits.held_by(&node("liar"))), (1, 0), "b keeps its place");
+    let now = now + DEADLINES.budget_permit_lease;
+    leader.tick(now);
+    // The turn has come, and b does not know it yet.
+    for asked_at in [now, now + Duration::from_millis(900)] {
+        let answer = leader.ask(asked_at, &request_of("liar", permit));
+        assert!(matches!(answer, BudgetAnswer::Refused { .. }), "{answer:?}");
+    }
+    assert_eq!(leader.permits.held_by(&node("b")), 1);
+    assert_eq!(leader.take_turns().count(), 1, "b is called");
+}
+
+#[test]
+fn another_node_cannot_return_a_permit_before_its_holder_asks() {
+    let (now, permit) = (Duration::from_secs(1), PermitId::random(&mut Random::seeded(1)));
+    let mut leader = leader(now, 1, true);
+    leader.give_back(now, &return_of("liar", permit));
+    let answer = leader.ask(now, &request_of("b", permit));
+    assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
+}
+
+#[test]
 fn invented_returns_of_one_node_leave_room_to_remember_others() {
     let (mut random, now) = (Random::seeded(1), Duration::from_secs(1));
     let mut leader = leader(now, 10, true);
@@ -124,13 +150,6 @@ fn invented_returns_of_one_node_leave_room_to_remember_others() {
     let (permit, _) = ask(&mut leader, now, "n1", &mut random);
     assert_eq!(leader.permits.held_by(&node("n1")), 1);
     leader.give_back(now, &return_of("n1", permit));
-    let late_copy = GrantBudget {
-        owner: "owner".to_owned(),
-        node: node("n1"),
-        permit,
-        known: KnownLimits::default(),
-        caps: contract::policy::Caps::NONE,
-    };
-    let answer = leader.ask(now, &late_copy);
+    let answer = leader.ask(now, &request_of("n1", permit));
     assert!(matches!(answer, BudgetAnswer::Refused { .. }), "{answer:?}");
 }
