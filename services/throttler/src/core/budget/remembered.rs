@@ -14,6 +14,8 @@ pub(super) struct Remembered {
     none_stated: bool,
     /// Each with the time when its window is over.
     limits: Vec<(RegistryLimit, Duration)>,
+    /// When a pull of this node stated limits last.
+    first_hand_at: Option<Duration>,
 }
 
 impl Remembered {
@@ -28,14 +30,16 @@ impl Remembered {
             known.filter(|(known, _)| known.remaining < limit.remaining).map_or(limit.remaining, |(known, _)| known.remaining)
         };
         let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
-        self.learn(now, &KnownLimits { none_stated: false, limits });
+        self.first_hand_at = Some(now);
+        self.learn(now, now, &KnownLimits { none_stated: false, limits });
     }
 
-    /// Learns what a leader stated. A leader has received what a node remembers before it answers that node. If it states
-    /// no limits all the same, other nodes' pulls have refuted that the quota is used up, and the next leader must not learn of it again.
-    pub(super) fn learn(&mut self, now: Duration, known: &KnownLimits) {
+    /// Learns what a leader stated in its answer to a request that was sent at `asked`. The leader has received what this node remembered
+    /// then. If it states no limits all the same, other nodes' pulls have refuted that the quota is used up, and the next leader must not
+    /// learn of it again. That refutes nothing that a pull of this node has stated since.
+    pub(super) fn learn(&mut self, now: Duration, asked: Duration, known: &KnownLimits) {
         if known.limits.is_empty() {
-            if known.none_stated {
+            if known.none_stated && self.first_hand_at.is_none_or(|at| at <= asked) {
                 self.limits.retain(|(limit, _)| limit.remaining > 0);
                 self.learn_none_stated(now);
             }
@@ -123,11 +127,11 @@ mod tests {
         for (known, stated, after) in table {
             for first_hand in [true, false] {
                 let mut remembered = Remembered::default();
-                remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(known) });
+                remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(known) });
                 if first_hand {
                     remembered.learn_first_hand(Duration::ZERO, &limits(stated));
                 } else {
-                    remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(stated) });
+                    remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(stated) });
                 }
                 let found: Vec<_> = remembered.known(Duration::ZERO).limits.iter().map(window_key).collect();
                 assert_eq!(found, limits(after).iter().map(window_key).collect::<Vec<_>>(), "{known:?}, then {stated:?}, {first_hand}");
@@ -140,14 +144,27 @@ mod tests {
         for (remaining, is_kept) in [(0, false), (7, true)] {
             let limit = RegistryLimit { limit: 100, remaining, window_ms: 6 * HOUR * 1_000, ..RegistryLimit::default() };
             let mut remembered = Remembered::default();
-            remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![limit] });
+            remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![limit] });
             remembered.learn_first_hand(Duration::ZERO, &[]);
             assert!(remembered.is_limited(Duration::ZERO), "a refusal may state no limits");
-            remembered.learn(Duration::ZERO, &KnownLimits::default());
+            remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits::default());
             assert!(remembered.is_limited(Duration::ZERO), "a new leader knows nothing");
-            remembered.learn(Duration::ZERO, &KnownLimits { none_stated: true, limits: Vec::new() });
+            remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: true, limits: Vec::new() });
             let known = remembered.known(Duration::ZERO);
             assert_eq!((known.limits.len() == 1, known.none_stated), (is_kept, !is_kept), "{remaining} left");
+        }
+    }
+
+    #[test]
+    fn answer_to_an_earlier_request_does_not_refute_what_a_pull_has_stated_since() {
+        let used_up = RegistryLimit { limit: 100, remaining: 0, window_ms: 6 * HOUR * 1_000, ..RegistryLimit::default() };
+        let none = KnownLimits { none_stated: true, limits: Vec::new() };
+        let seconds = Duration::from_secs;
+        for (asked, is_kept) in [(1, true), (3, false)] {
+            let mut remembered = Remembered::default();
+            remembered.learn_first_hand(seconds(2), std::slice::from_ref(&used_up));
+            remembered.learn(seconds(4), seconds(asked), &none);
+            assert_eq!(remembered.is_used_up(seconds(4)), is_kept, "the leader was asked after {asked} s");
         }
     }
 
@@ -155,7 +172,7 @@ mod tests {
     fn limit_is_remembered_although_a_leader_has_sent_those_of_many_sources() {
         let of_source = |number: u64| RegistryLimit { source: Some(format!("s{number}")), window_ms: 60_000, ..RegistryLimit::default() };
         let mut remembered = Remembered::default();
-        remembered.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: (0..64).map(of_source).collect() });
+        remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: (0..64).map(of_source).collect() });
         remembered.learn_first_hand(Duration::ZERO, &[RegistryLimit { source: None, ..of_source(0) }]);
         let known = remembered.known(Duration::ZERO).limits;
         assert_eq!((known.len(), known.last().map(|last| last.source.clone())), (WINDOWS_MAX, Some(None)));
@@ -179,7 +196,7 @@ mod tests {
             let stated =
                 RegistryLimit { limit, window_ms: window * 1_000, reset_ms: reset.map(|reset| reset * 1_000), ..RegistryLimit::default() };
             let (mut node, mut leader) = (Remembered::default(), Quota::new(None));
-            node.learn(Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![stated.clone()] });
+            node.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![stated.clone()] });
             leader.learn(Duration::ZERO, &"n1".parse().expect("a name"), None, std::slice::from_ref(&stated), Out::default());
             let left = |known: KnownLimits| known.limits.iter().map(|limit| limit.reset_ms).collect::<Vec<_>>();
             let expected = vec![Some(counts * 1_000)];

@@ -108,7 +108,7 @@ impl BudgetClient {
         }
         match answer {
             BudgetAnswer::Granted { lease_ms, known, caps, .. } => {
-                self.leader_states(now, epoch, &known, caps);
+                self.leader_states(now, asked, epoch, &known, caps);
                 let took = now.saturating_sub(asked);
                 let until = asked + Duration::from_millis(lease_ms).min(DEADLINES.budget_permit_lease);
                 let is_late = took > usual + HELD_UP;
@@ -127,7 +127,7 @@ impl BudgetClient {
                 }
             }
             BudgetAnswer::Queued { ahead, wait_ms, known, caps, .. } => {
-                self.leader_states(now, epoch, &known, caps);
+                self.leader_states(now, asked, epoch, &known, caps);
                 let wait = Duration::from_millis(wait_ms);
                 self.claims.change_waiting(permit, |claim| {
                     (claim.ahead, claim.turn_at) = (ahead, Some(now + wait));
@@ -144,12 +144,12 @@ impl BudgetClient {
         }
     }
 
-    /// The leader of this epoch has answered. It was sent what this node knows with the request.
-    fn leader_states(&mut self, now: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
+    /// The leader of this epoch has answered the request of `asked`. It was sent what this node knew with the request.
+    fn leader_states(&mut self, now: Duration, asked: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
         if caps != Caps::NONE {
             self.set_caps_in_force(now, caps);
         }
-        self.remembered.learn(now, known);
+        self.remembered.learn(now, asked, known);
         self.informed_epoch = epoch;
     }
 
@@ -160,7 +160,7 @@ impl BudgetClient {
         if !self.accept(now, asked, renewed.epoch) {
             return;
         }
-        self.leader_states(now, renewed.epoch, &renewed.known, Caps::NONE);
+        self.leader_states(now, asked, renewed.epoch, &renewed.known, Caps::NONE);
         for stated in &renew.limits {
             self.claims.change(stated.permit, |claim| claim.limits_sent = true);
         }

@@ -101,7 +101,7 @@ impl Budgets {
         self.leases.remove(owner);
         let known = self.leads.remove(owner).map(|lead| lead.core.known(now)).unwrap_or_default();
         let ended = |client: &mut BudgetClient| {
-            client.remembered.learn(now, &known);
+            client.remembered.learn(now, now, &known);
             client.led_by(now, leader)
         };
         self.client(now, owner, ended, work);
