@@ -50,6 +50,8 @@ pub struct PullCoordinator {
     pub(crate) at_runtime: BTreeSet<FlightId>,
     pub(crate) locality: Option<Rc<Locality>>,
     pub(crate) standing_pulls: Option<StandingPullStoreRef>,
+    /// The last write of the standing pulls has failed.
+    pub(crate) is_write_failing: bool,
     /// Where to send the error, if any, of the write with this number.
     pub(crate) write_waiters: Vec<(u64, oneshot::Sender<Option<String>>)>,
     /// The core's next alarm, on the monotonic clock.
@@ -116,6 +118,7 @@ impl PullCoordinator {
             at_runtime: BTreeSet::new(),
             locality: None,
             standing_pulls: None,
+            is_write_failing: false,
             write_waiters: Vec::new(),
             alarm: None,
             pending: Pending::default(),

@@ -112,9 +112,22 @@ impl PullCoordinator {
     fn keep_standing_pulls(&mut self, standing_pulls: Vec<KeptStandingPull>, context: &mut Context<Self>) {
         let keep = keep(self.standing_pulls.clone(), standing_pulls);
         self.pending.spawn(context, keep, |error, coordinator, context| {
+            coordinator.log_write(error.as_ref());
             coordinator.feed(Input::StandingPullsKept { error: error.clone() }, context);
             coordinator.standing_pulls_written(error.as_ref());
         });
+    }
+
+    /// Logs the first failed write and the success after it: a failed write is repeated every few seconds.
+    fn log_write(&mut self, error: Option<&String>) {
+        match error {
+            Some(error) if !self.is_write_failing => {
+                tracing::error!(error, "standing pulls cannot be written down; a restarted agent has those of the last write");
+            }
+            None if self.is_write_failing => tracing::info!("standing pulls are written down again"),
+            _ => {}
+        }
+        self.is_write_failing = error.is_some();
     }
 
     fn standing_pulls_written(&mut self, error: Option<&String>) {
@@ -193,7 +206,5 @@ impl PullCoordinator {
 /// Writes the standing pulls to disk; the error if that fails.
 async fn keep(store: Option<StandingPullStoreRef>, standing_pulls: Vec<KeptStandingPull>) -> Option<String> {
     let store = store?;
-    let error = tasks::blocking("keep-standing-pulls", move || store.keep(&standing_pulls)).await.err()?.to_string();
-    tracing::error!(error, "standing pulls cannot be written down; a restarted agent has those of the last write");
-    Some(error)
+    Some(tasks::blocking("keep-standing-pulls", move || store.keep(&standing_pulls)).await.err()?.to_string())
 }

@@ -18,6 +18,8 @@ pub(super) enum Alarm {
     Clearance(FlightId),
     /// A standing pull's next run begins, or its time is over.
     StandingPull(StandingPullId),
+    /// The file of standing pulls is written again after a failure.
+    StandingPullFile,
 }
 
 /// All alarms, ordered by their time on the monotonic clock.

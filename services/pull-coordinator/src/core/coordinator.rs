@@ -108,7 +108,7 @@ impl Coordinator {
             Input::CallerAbandoned { request } => self.caller_abandoned(now, request, &mut effects),
             Input::TimeOver { request } => self.time_over(now, request, &mut effects),
             Input::StandingPullsLoaded { standing_pulls } => self.standing_pulls_loaded(now, standing_pulls),
-            Input::StandingPullsKept { error } => self.standing_pulls_kept(error.as_deref(), &mut effects),
+            Input::StandingPullsKept { error } => self.standing_pulls_kept(now, error.as_deref(), &mut effects),
             Input::StandingPullCancelled { standing_pull, by } => self.standing_pull_cancelled(now, standing_pull, &by, &mut effects),
             Input::AlarmRang => self.alarm_rang(now, &mut effects),
         }
@@ -123,6 +123,7 @@ impl Coordinator {
                 Alarm::Manifest(flight) => self.manifest_due(now, flight, effects),
                 Alarm::Clearance(flight) => self.clearance_due(now, flight, effects),
                 Alarm::StandingPull(standing_pull) => self.standing_pull_due(now, standing_pull, effects),
+                Alarm::StandingPullFile => self.write_standing_pulls_again(effects),
             }
         }
     }

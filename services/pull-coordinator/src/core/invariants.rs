@@ -45,6 +45,7 @@ impl Coordinator {
             let is_of_something = match alarm {
                 Alarm::Patience(flight) | Alarm::Manifest(flight) | Alarm::Clearance(flight) => self.flights.contains_key(flight),
                 Alarm::StandingPull(standing_pull) => self.standing_pulls.stands(*standing_pull),
+                Alarm::StandingPullFile => self.writing_of_standing_pulls().is_none(),
             };
             debug_assert!(is_of_something, "{alarm:?} is of something that is over");
         }

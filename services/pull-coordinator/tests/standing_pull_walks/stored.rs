@@ -23,7 +23,7 @@ fn detached_caller_is_answered_when_the_standing_pull_is_stored() {
     assert_eq!((answer.stands, answer.standing_pull, answer.message.as_str()), (true, Some(id(1)), ""));
     assert_eq!(world.answers_to(second), []);
     let effects = world.give(Input::StandingPullsKept { error: Some("disk full".to_owned()) });
-    assert_eq!(names(&effects), ["Answer"], "a failed write is not repeated");
+    assert_eq!(names(&effects), ["Answer"], "a failed write is not repeated at once");
     assert_eq!(world.answer_to(second).message, "the standing pull goes on, but not beyond a restart of the agent: disk full");
     assert_eq!(world.give(Input::StandingPullsKept { error: None }), [], "twice");
     assert_eq!((world.core.standing_pulls(world.now).len(), world.core.standing_count()), (2, 2));
@@ -37,6 +37,20 @@ fn detached_caller_is_answered_when_the_standing_pull_is_stored() {
     assert!(world.core.is_written(first) && !world.core.is_written(second), "that write began before the other's end");
     world.give(Input::StandingPullsKept { error: None });
     assert!(world.core.is_written(second));
+}
+
+#[test]
+fn failed_write_is_repeated_after_a_pause_until_it_succeeds() {
+    let mut world = World::pulling(writing());
+    let (_, effects) = world.ask(named("a:1", 1));
+    assert_eq!(names(&effects), ["KeepStandingPulls", "Inspect"]);
+    for _ in 0..2 {
+        assert_eq!(world.give(Input::StandingPullsKept { error: Some("disk full".to_owned()) }), []);
+        assert_eq!(world.let_pass(9_999), []);
+        assert_eq!(names(&world.let_pass(1)), ["KeepStandingPulls"]);
+    }
+    assert_eq!(world.give(Input::StandingPullsKept { error: None }), []);
+    assert_eq!(world.let_pass(30_000), [], "it is stored");
 }
 
 /// A caller that got no answer, or that joins later, would wait for ever if nothing were written for it.

@@ -11,6 +11,9 @@ use crate::core::coordinator::Coordinator;
 use crate::core::kubelet_messages;
 use crate::core::step::{Effect, KeptStandingPull, RequestId};
 
+/// The pause before a failed write is repeated.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 impl StandingPulls {
     /// Removes a detached caller that waits for a write; returns its standing pull.
     pub(super) fn remove_detached(&mut self, caller: RequestId) -> Option<(StandingPullId, TraceContext)> {
@@ -45,6 +48,7 @@ impl Coordinator {
         if !self.policy.writes_standing_pulls || !self.standing_pulls.changed || self.standing_pulls.writing {
             return;
         }
+        self.alarms.clear(Alarm::StandingPullFile);
         (self.standing_pulls.changed, self.standing_pulls.writing) = (false, true);
         self.standing_pulls.writings += 1;
         let mut standing_pulls = Vec::with_capacity(self.standing_pulls.standing.len());
@@ -60,7 +64,7 @@ impl Coordinator {
         effects.push(Effect::KeepStandingPulls { standing_pulls });
     }
 
-    pub(in crate::core) fn standing_pulls_kept(&mut self, error: Option<&str>, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn standing_pulls_kept(&mut self, now: Now, error: Option<&str>, effects: &mut Vec<Effect>) {
         if !std::mem::take(&mut self.standing_pulls.writing) {
             return;
         }
@@ -72,6 +76,14 @@ impl Coordinator {
                 effects.push(Effect::Answer { request, outcome: stands(*id, standing_pull.trace, message) });
             }
         }
+        if error.is_some() {
+            self.alarms.set(Alarm::StandingPullFile, now.monotonic + WRITE_AGAIN_AFTER);
+        }
+        self.write_standing_pulls(effects);
+    }
+
+    pub(in crate::core) fn write_standing_pulls_again(&mut self, effects: &mut Vec<Effect>) {
+        self.standing_pulls.changed = true;
         self.write_standing_pulls(effects);
     }
 
