@@ -230,6 +230,7 @@ impl Agent {
             ("bus_connected", u64::from(self.condition.is_connected())),
             ("bus_lost_total", self.condition.bus_losses()),
             ("bus_messages_dropped_total", self.bus.dropped()),
+            ("events_storable", u64::from(self.condition.stores_events())),
             ("runtime_usable", u64::from(self.seen.problem.is_none())),
         ];
         counters.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));

@@ -75,6 +75,11 @@ impl Condition {
         self.change(now, |condition| condition.events = problem);
     }
 
+    /// Whether no event failed to be stored when that was last looked at.
+    pub(super) fn stores_events(&self) -> bool {
+        self.events.is_none()
+    }
+
     /// `ok`, or `degraded: ` and the problems.
     pub(super) fn state(&self) -> String {
         let runtime = self.runtime.as_ref().map(|problem| format!("runtime {problem}"));
@@ -206,7 +211,9 @@ mod tests {
         );
         assert_eq!((condition.cause(), condition.is_well(), condition.lasts(at(9)).as_secs()), (Some("events"), false, 4));
         assert!(condition.health().is_ready(), "images can be pulled");
+        assert!(!condition.stores_events());
         condition.see_events(at(20), None);
+        assert!(condition.stores_events());
         assert_eq!((condition.state().as_str(), condition.cause(), condition.lasts(at(20)).as_secs()), ("ok", None, 20));
     }
 
