@@ -26,7 +26,7 @@ struct Document {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table of caps")]
 struct DocumentCaps {
     pulls_per_second: Option<f64>,
     pulls_at_once: Option<u64>,
@@ -55,7 +55,10 @@ pub(super) fn read(file: &str) -> Result<FleetPolicy, UsageError> {
 
 /// The error with words in place of Rust's types.
 fn in_words(error: &anyhow::Error) -> String {
-    output::error_text(error).replace("expected f64", "expected a number").replace("expected u64", "expected a whole number")
+    output::error_text(error)
+        .replace("expected f64", "expected a number")
+        .replace("expected u64", "expected a whole number")
+        .replace("expected a map", "expected a table of registries")
 }
 
 fn bounded(from: impl Read) -> Result<String> {
@@ -122,6 +125,11 @@ mod tests {
             ("[budget]\npulls_per_second = \"many\"\n", "expected a number"),
             ("[budget]\npulls_at_once = 1.5\n", "expected a whole number"),
             ("{\"budget\": {\"pulls_at_once\": \"many\"}}", "expected a whole number"),
+            ("budget = 3\n", "expected a table of caps"),
+            ("{\"budget\": 3}", "expected a table of caps"),
+            ("[registry]\n\"docker.io\" = 3\n", "expected a table of caps"),
+            ("registry = 3\n", "expected a table of registries"),
+            ("{\"registry\": 3}", "expected a table of registries"),
             ("[registry.docker.io]\npulls_at_once = 1\n", "unknown field `io`"),
             ("[registry.\"index.docker.io\"]\n", "is called \"docker.io\" here"),
             ("[registry.\"https://ghcr.io\"]\n", "name it as images do"),
