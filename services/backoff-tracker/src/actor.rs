@@ -10,32 +10,25 @@ use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNote
 use contract::messages::event_recorder::RecordEvent;
 use metrics::Instruments;
 
+use crate::core::BackoffPolicy;
 use crate::core::knowledge::{Input, Knowledge, PlantedBug};
-use crate::core::{BackoffPolicy, Tracker};
 use crate::dating::Dating;
 use crate::reader::Reader;
 use crate::shell::{Recording, Requests, SharedBus, Sharing};
 
 /// The actor that answers whether a pull may be attempted.
 pub struct BackoffTracker {
-    pub(crate) core: Core,
+    pub(crate) core: Knowledge,
     pub(crate) clock: Dating,
     /// The node's own setting.
     pub(crate) share: Share,
+    /// None: the node does not share, so its core gets no reports and no requests, and kubelet's rule alone decides.
     pub(crate) sharing: Option<Sharing>,
     pub(crate) requests: Requests,
     pub(crate) alarm: Option<(SpawnHandle, Duration)>,
     pub(crate) recording: Option<Recording>,
     pub(crate) instruments: Instruments,
     _panic_guard: PanicGuard,
-}
-
-/// The rules that decide.
-pub(crate) enum Core {
-    /// Kubelet's rule alone: the node does not share.
-    Alone(Tracker),
-    /// The fleet's back-off entries, and kubelet's rule for failures that no entry covers.
-    Sharing(Box<Knowledge>),
 }
 
 /// How a node shares failures (`fleet.share`).
@@ -85,12 +78,11 @@ pub struct TrackerParts {
 impl BackoffTracker {
     /// A tracker that does not share: kubelet's rule alone.
     #[must_use]
-    pub fn new(policy: BackoffPolicy, clock: Clock, panic_guard: PanicGuard) -> Self {
-        let (core, share, clock) = (Core::Alone(Tracker::new(policy)), Share::Off, Dating::by(clock));
+    pub fn new(node: NodeName, policy: BackoffPolicy, clock: Clock, panic_guard: PanicGuard) -> Self {
         Self {
-            core,
-            clock,
-            share,
+            core: Knowledge::new(node, policy),
+            clock: Dating::by(clock),
+            share: Share::Off,
             sharing: None,
             requests: Requests::default(),
             alarm: None,
@@ -111,21 +103,20 @@ impl BackoffTracker {
     #[must_use]
     pub fn sharing(parts: TrackerParts) -> Self {
         let TrackerParts { node, policy, clock, random, panic_guard, share, shared, planted_bug } = parts;
+        let alone = Self::new(node.clone(), policy, clock.clone(), panic_guard);
         if share == Share::Off {
-            return Self::new(policy, clock, panic_guard);
+            return alone;
         }
-        let sharing = Some(Sharing::new(node.clone(), shared, random, clock.clone()));
-        let alone = Self::new(policy, clock, panic_guard);
-        let mut knowledge = Knowledge::new(node, policy);
+        let mut core = Knowledge::new(node.clone(), policy);
         if share == Share::Observe {
-            knowledge = knowledge.observing();
+            core = core.observing();
         }
         if let Some(planted_bug) = planted_bug {
-            knowledge = knowledge.with_planted_bug(planted_bug);
+            core = core.with_planted_bug(planted_bug);
         }
         // The bus counts as lost until it has answered.
-        knowledge.step(alone.clock.now().monotonic, Input::BusLost);
-        Self { core: Core::Sharing(Box::new(knowledge)), share, sharing, ..alone }
+        core.step(alone.clock.now().monotonic, Input::BusLost);
+        Self { core, share, sharing: Some(Sharing::new(node, shared, random, clock)), ..alone }
     }
 
     /// Counts for these metrics. Call it before the actor is started.
@@ -158,11 +149,7 @@ impl Handler<Ask<CheckBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<CheckBackoff>>;
 
     fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
-        let now = self.clock.now().monotonic;
-        MessageResult(Ok(match &mut self.core {
-            Core::Alone(tracker) => tracker.check(now, &check.body),
-            Core::Sharing(knowledge) => knowledge.check(now, &check.body),
-        }))
+        MessageResult(Ok(self.core.check(self.clock.now().monotonic, &check.body)))
     }
 }
 
@@ -171,15 +158,10 @@ impl Handler<Ask<ReportAttempt>> for BackoffTracker {
 
     fn handle(&mut self, Ask(report): Ask<ReportAttempt>, context: &mut Self::Context) -> Self::Result {
         let now = self.clock.now().monotonic;
-        MessageResult(Ok(match &mut self.core {
-            Core::Alone(tracker) => tracker.report(now, report.body),
-            Core::Sharing(knowledge) => {
-                let (reported, effects) = knowledge.report(now, report.body);
-                self.carry_out(now, effects, context);
-                self.set_alarm(context);
-                reported
-            }
-        }))
+        let (reported, effects) = self.core.report(now, report.body);
+        self.carry_out(now, effects, context);
+        self.set_alarm(context);
+        MessageResult(Ok(reported))
     }
 }
 

@@ -117,7 +117,7 @@ fn storing(bus: BusRef, clock: &Clock, dir: &std::path::Path) -> Result<Addr<Eve
 /// The other services of a node.
 fn services(wiring: &Wiring, clock: &Clock, record: Sender<RecordEvent>) -> Sender<EnsureImage> {
     let policies = Policies::of(&Settings::default());
-    let backoff = BackoffTracker::new(policies.backoff, clock.clone(), PanicGuard::of("backoff-tracker"));
+    let backoff = BackoffTracker::new(wiring.node.clone(), policies.backoff, clock.clone(), PanicGuard::of("backoff-tracker"));
     let backoff = backoff.recording(wiring.node.clone(), record.clone()).start();
     let throttler = Throttler::new(policies.throttle, clock.clone(), PanicGuard::of("throttler")).start();
     let neighbours = Neighbours {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use contract::PodRef;
 use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts, LocalKey};
 use image::Reference;
 
@@ -11,20 +10,8 @@ use super::delays::milliseconds;
 use super::tracker::Tracker;
 
 impl Tracker {
-    /// The node's own failures, for lists.
-    #[must_use]
-    pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
-        own(self, self.held_ones(), now, |_| None).collect()
-    }
-
-    /// The images that failed for a pod and have not succeeded since, whether this node's own rule refused them or not.
-    #[must_use]
-    pub fn list_of_pod(&self, now: Duration, pod: &PodRef) -> Vec<BackoffEntry> {
-        own(self, self.known_of_pod(pod), now, |_| None).collect()
-    }
-
     /// Forgets a key as listed, or all keys of an image; returns the forgotten keys as listed.
-    pub fn clear_named(&mut self, now: Duration, what: &str) -> Vec<String> {
+    pub(super) fn clear_named(&mut self, now: Duration, what: &str) -> Vec<String> {
         let keys = keys_named(self, what, now);
         keys.iter().for_each(|key| self.clear(key));
         keys.iter().map(in_words).collect()

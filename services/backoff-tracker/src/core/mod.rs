@@ -1,5 +1,5 @@
-//! The sans-IO core: kubelet's back-off per (pod, image), cleared by success ([`Tracker`]), and what a fleet knows of failures
-//! ([`knowledge`]), which decides if the node shares.
+//! The sans-IO core: what a fleet knows of failures ([`knowledge`]), and kubelet's back-off per (pod, image), cleared by success. If the
+//! node does not share, kubelet's back-off alone decides.
 
 mod causes;
 mod delays;
@@ -11,7 +11,6 @@ mod tracker;
 use std::collections::BTreeMap;
 
 pub use delays::{BackoffPolicy, Delays, MAX_KEYS};
-pub use tracker::Tracker;
 
 /// Removes the entry whose value has the least `rank`, the first of several.
 fn remove_least<K: Ord + Clone, V, R: Ord>(map: &mut BTreeMap<K, V>, rank: impl Fn(&V) -> R) {

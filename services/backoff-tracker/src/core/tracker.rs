@@ -21,7 +21,7 @@ const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 
 /// The state machine: kubelet's back-off per (pod, image) with the cause of the last failure, and cleared by success.
 #[derive(Debug)]
-pub struct Tracker {
+pub(crate) struct Tracker {
     delays: Delays<LocalKey>,
     causes: Causes,
     reported: VecDeque<(AttemptId, LocalKey)>,
@@ -41,13 +41,12 @@ pub(super) enum DelayMove {
 
 impl Tracker {
     /// A tracker without failures.
-    #[must_use]
-    pub fn new(policy: BackoffPolicy) -> Self {
+    pub(super) fn new(policy: BackoffPolicy) -> Self {
         Self { delays: Delays::new(policy), causes: Causes::default(), reported: VecDeque::new(), counts: BackoffCounts::default() }
     }
 
     /// Whether a pull may be attempted now. If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
-    pub fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
+    pub(super) fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
         let Some(left) = self.delays.held(&check.key, now) else {
             if !check.peek {
                 self.causes.remove(&check.key);
@@ -69,7 +68,7 @@ impl Tracker {
     }
 
     /// An attempt ended. A repeated report changes nothing.
-    pub fn report(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
+    pub(super) fn report(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
         self.report_about(now, report, Vec::new(), DelayMove::Refuses(None))
     }
 
@@ -156,8 +155,7 @@ impl Tracker {
     }
 
     /// The counters.
-    #[must_use]
-    pub fn counts(&self, now: Duration) -> BackoffCounts {
+    pub(super) fn counts(&self, now: Duration) -> BackoffCounts {
         BackoffCounts { held: self.delays.held_count(now) as u64, known: self.delays.len() as u64, ..self.counts }
     }
 
@@ -218,6 +216,7 @@ mod tests {
     use clock::Random;
     use contract::{FailureClass, PodRef, TraceContext};
 
+    use super::super::local_list::own;
     use super::*;
 
     struct Node {
@@ -286,8 +285,9 @@ mod tests {
             node.fail(0, &failing);
         }
         let listed = |node: &Node, at, name| -> Vec<String> {
-            let listed = node.tracker.list_of_pod(at_seconds(at), &pod(name, ""));
-            listed.into_iter().map(|entry| format!("{} {}", entry.key_parts.image, entry.next_attempt_ms)).collect()
+            let pod = pod(name, "");
+            let listed = own(&node.tracker, node.tracker.known_of_pod(&pod), at_seconds(at), |_| None);
+            listed.map(|entry| format!("{} {}", entry.key_parts.image, entry.next_attempt_ms)).collect()
         };
         assert_eq!(listed(&node, 3, "web-0"), ["a:1 7000", "b:1 7000"]);
         let attempt = AttemptId::random(&mut node.random);
@@ -315,7 +315,8 @@ mod tests {
             node.fail_in(at, &key("busybox"), Some(span));
             let BackoffAnswer::Refused(held) = node.check(at + 3, &key("busybox")) else { panic!("not held") };
             assert_eq!((held.learned_trace, held.learned_ms_ago), (Some(span), 3_000));
-            assert_eq!(node.tracker.list(at_seconds(at + 3))[0].trace, Some(span), "listed with it");
+            let listed = own(&node.tracker, node.tracker.held_ones(), at_seconds(at + 3), |_| None).next();
+            assert_eq!(listed.and_then(|entry| entry.trace), Some(span), "listed with it");
         }
         node.fail(30, &key("busybox"));
         let BackoffAnswer::Refused(held) = node.check(31, &key("busybox")) else { panic!("not held") };

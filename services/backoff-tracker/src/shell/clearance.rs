@@ -15,7 +15,7 @@ use lease::{Held, Looked};
 use metrics::Lease;
 
 use super::requests::{self, Stage};
-use crate::actor::{BackoffTracker, Core};
+use crate::actor::BackoffTracker;
 use crate::core::knowledge::{Effect, Input, LeaseAnswer, LeaseName, Outcome};
 use crate::outbound::{self, Value, Write};
 
@@ -31,17 +31,17 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
     fn handle(&mut self, Ask(asked): Ask<RequestClearance>, context: &mut Self::Context) -> Self::Result {
         let (answer, deferred) = deferred_reply();
         let own_rule = requests::Grant::default().clearance(Duration::ZERO);
-        let Core::Sharing(knowledge) = &self.core else {
+        if self.sharing.is_none() {
             // Kubelet's rule alone applies, and the caller has checked it before.
             answer.give(Ok(own_rule));
             return deferred;
-        };
+        }
         let now = self.clock.now().monotonic;
         let RequestClearance { clearance: request, attempt, attempt_span, key, other_keys, target, standing, patience_ms } = asked.body;
         if self.requests.is_full_for(request) {
             // A caller that waits for an answer uses kubelet's rule, which it has checked before, because other requests must not refuse
             // it. A standing pull makes an attempt each time that it has clearance, so it has to wait for room.
-            let refusal = knowledge.refusal_message(now, knowledge.no_room(now));
+            let refusal = self.core.refusal_message(now, self.core.no_room(now));
             answer.give(Ok(if standing { Clearance::Waiting { held: Some(refusal) } } else { own_rule }));
             return deferred;
         }
@@ -55,7 +55,7 @@ impl Handler<Ask<RequestClearance>> for BackoffTracker {
         let resolved = self.requests.get(request).is_some_and(|request| request.stage == Stage::Resolved);
         if self.requests.get(request).is_some_and(requests::Request::is_abandoned) {
             self.requests.answer(request, Clearance::Abandoned);
-        } else if anew || !resolved && matches!(&self.core, Core::Sharing(knowledge) if !knowledge.has_request(number)) {
+        } else if anew || !resolved && !self.core.has_request(number) {
             let ask = Input::Request { request: number, key: key.clone(), target };
             self.step_all(now, [ask, Input::LocalKeys { request: number, key, other_keys }], context);
         } else {
@@ -128,8 +128,7 @@ impl BackoffTracker {
 
     /// Passes several inputs of the same moment to the core and carries out the effects.
     pub(crate) fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
-        let Core::Sharing(knowledge) = &mut self.core else { return };
-        let effects = knowledge.step_all(now, inputs);
+        let effects = self.core.step_all(now, inputs);
         self.carry_out(now, effects, context);
         self.set_alarm(context);
     }
@@ -163,13 +162,12 @@ impl BackoffTracker {
 
     /// Answers a decided request; returns the effects.
     fn settled(&mut self, now: Duration, id: ClearanceId) -> Vec<Effect> {
-        let Core::Sharing(knowledge) = &mut self.core else { return vec![] };
         if !self.requests.waits(id) {
             return vec![];
         }
         if let Some(for_all) = self.requests.grant(id) {
             // The attempt begins when its caller reports that, because it may wait for its permit first.
-            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, knowledge)) {
+            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, &self.core)) {
                 self.requests.answer(id, clearance);
             }
             if let Some(sharing) = &mut self.sharing {
@@ -184,16 +182,15 @@ impl BackoffTracker {
         // The caller has its answer. If the request were kept, it could take a probe lease for an attempt that no caller makes.
         let Some(mut request) = refused.then(|| self.requests.take(id)).flatten() else { return vec![] };
         if let Stage::Refused(refusal) = std::mem::replace(&mut request.stage, Stage::Resolved) {
-            request.answer(Clearance::Refused(knowledge.refusal_message(now, refusal)));
+            request.answer(Clearance::Refused(self.core.refusal_message(now, refusal)));
         }
-        knowledge.step(now, Input::Withdraw(request.number))
+        self.core.step(now, Input::Withdraw(request.number))
     }
 
     /// Sets the timer for the core's next wake or the end of a caller's patience. A timer that is too early is kept and set again when it
     /// fires, because most refusals move the next wake later.
     pub(crate) fn set_alarm(&mut self, context: &mut Context<Self>) {
-        let Core::Sharing(knowledge) = &self.core else { return };
-        let Some(next) = [knowledge.next_wake(), self.requests.next_wake()].into_iter().flatten().min() else { return };
+        let Some(next) = [self.core.next_wake(), self.requests.next_wake()].into_iter().flatten().min() else { return };
         if self.alarm.as_ref().is_some_and(|(_, at)| *at <= next) {
             return;
         }
@@ -212,8 +209,7 @@ impl BackoffTracker {
         let now = self.clock.now().monotonic;
         self.step(Input::Tick, context);
         for id in self.requests.impatient(now) {
-            let Core::Sharing(knowledge) = &self.core else { return };
-            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, knowledge)) {
+            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, &self.core)) {
                 self.requests.answer(id, clearance);
                 self.requests.note_contact(now, id);
             }

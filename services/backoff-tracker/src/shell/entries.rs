@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::{Context, Handler, Message};
 use contract::FailureClass;
 
-use crate::actor::{BackoffTracker, Core};
+use crate::actor::BackoffTracker;
 
 /// Asks how many entries refuse all nodes. Sent only by the agent of this process.
 #[derive(Clone, Copy, Debug, Message)]
@@ -27,9 +27,8 @@ impl Handler<CountEntries> for BackoffTracker {
 
     fn handle(&mut self, _: CountEntries, _: &mut Context<Self>) -> Self::Result {
         let now = self.clock.now().monotonic;
-        let Core::Sharing(knowledge) = &self.core else { return actix::MessageResult(OpenEntries::default()) };
         let mut open = OpenEntries::default();
-        for entry in knowledge.entries(now).iter().filter(|entry| entry.refuses_all()) {
+        for entry in self.core.entries(now).iter().filter(|entry| entry.refuses_all()) {
             let key = (entry.backoff_key.view().registry.clone(), entry.backoff_key.class());
             *open.by_registry.entry(key).or_default() += 1;
             open.oldest = open.oldest.max(now.saturating_sub(entry.failing_since));

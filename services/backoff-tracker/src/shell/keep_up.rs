@@ -16,7 +16,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
-use crate::actor::{BackoffTracker, Core};
+use crate::actor::BackoffTracker;
 use crate::core::knowledge::{Input, PlantedBug};
 use crate::outbound::{self, Value, WRITES_WAITING, Write};
 use crate::stored::{self, Stored};
@@ -128,8 +128,8 @@ impl BackoffTracker {
 
     fn take_in(&mut self, messages: &[Message], context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
-        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        let known = |backoff_key| knowledge.backoff_key(backoff_key);
+        let Some(sharing) = &mut self.sharing else { return };
+        let known = |backoff_key| self.core.backoff_key(backoff_key);
         let (mut inputs, mut effects) = (Vec::with_capacity(messages.len()), Vec::new());
         for message in messages {
             let fleet = &sharing.shared.fleet;
@@ -217,8 +217,7 @@ impl BackoffTracker {
 
     /// Asks the bus each `RETRIED_EVERY` while it is lost, if the link was open before.
     pub(crate) fn find_the_bus(&mut self, context: &mut Context<Self>) {
-        let Core::Sharing(knowledge) = &self.core else { return };
-        let (alone, within) = (knowledge.is_without_bus(), knowledge.bus_answers_within());
+        let (alone, within) = (self.core.is_without_bus(), self.core.bus_answers_within());
         let Some(sharing) = self.sharing.as_mut().filter(|sharing| alone && !sharing.pinging && sharing.link.is_some()) else { return };
         sharing.pinging = true;
         context.run_later(RETRIED_EVERY, move |tracker, context| {
@@ -261,8 +260,8 @@ impl BackoffTracker {
 
     /// The bus is timed again when an answer was missed: it may have become slow.
     pub(crate) fn time_the_bus_if_it_missed(&mut self, context: &mut Context<Self>) {
-        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        let misses = knowledge.counts().bus_misses_total;
+        let Some(sharing) = &mut self.sharing else { return };
+        let misses = self.core.counts().bus_misses_total;
         if std::mem::replace(&mut sharing.misses_timed, misses) != misses {
             self.time_the_bus(TIMED_BY, context);
         }
@@ -274,9 +273,9 @@ impl BackoffTracker {
             return;
         }
         self.step(Input::BusAnswered { asked }, context);
-        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &self.sharing) else { return };
-        let in_time = self.clock.now().monotonic <= asked + knowledge.bus_answers_within();
-        if knowledge.is_without_bus() && !sharing.follower.reads_after_loss() && in_time {
+        let Some(sharing) = &self.sharing else { return };
+        let in_time = self.clock.now().monotonic <= asked + self.core.bus_answers_within();
+        if self.core.is_without_bus() && !sharing.follower.reads_after_loss() && in_time {
             self.follow(replication::Input::BusBack, context);
         }
     }
@@ -284,8 +283,8 @@ impl BackoffTracker {
     /// Takes in a snapshot. If the bucket was made anew or own reports were not stored, publishes them again.
     fn take_snapshot(&mut self, reading: Reading, found: &Found, context: &mut Context<Self>) {
         let now = self.clock.now();
-        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        let known = |backoff_key| knowledge.backoff_key(backoff_key);
+        let Some(sharing) = &mut self.sharing else { return };
+        let known = |backoff_key| self.core.backoff_key(backoff_key);
         let status = &found.reports.status;
         if let Some(asked) = stored::stored_at(status, Duration::ZERO) {
             // The first change may come late, so the time at which the snapshot began is a bound too.
@@ -308,7 +307,7 @@ impl BackoffTracker {
             inputs.extend(sharing.read(now.monotonic, &stored.entry.key, &stored.entry.value, when, known, !anew));
         }
         let again = effects.contains(&Effect::MadeAgain) || sharing.has_unsent_reports();
-        if anew && knowledge.has(PlantedBug::StartsAnew) {
+        if anew && self.core.has(PlantedBug::StartsAnew) {
             inputs.clear();
         }
         inputs.extend(self.pauses_found(&found.pauses, context));
@@ -320,8 +319,8 @@ impl BackoffTracker {
     }
 
     fn publish_again(&mut self, now: Duration) {
-        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return };
-        for (report, date) in knowledge.own_reports() {
+        let Some(sharing) = &mut self.sharing else { return };
+        for (report, date) in self.core.own_reports() {
             sharing.write(Write::Store(Value::Report { report, date }));
         }
         sharing.clear_again(now);
@@ -330,11 +329,10 @@ impl BackoffTracker {
     /// Publishes again what the bus did not take although it can be reached: at most each `PUBLISHED_AGAIN_EVERY`, because it may be full.
     fn publish_unsent(&mut self, context: &mut Context<Self>) {
         let now = self.clock.now().monotonic;
-        let Core::Sharing(knowledge) = &self.core else { return };
         let Some(sharing) = self
             .sharing
             .as_mut()
-            .filter(|sharing| !knowledge.is_without_bus() && sharing.published_again_at + PUBLISHED_AGAIN_EVERY <= now)
+            .filter(|sharing| !self.core.is_without_bus() && sharing.published_again_at + PUBLISHED_AGAIN_EVERY <= now)
         else {
             return;
         };
@@ -364,8 +362,8 @@ impl BackoffTracker {
             self.step_all(self.clock.now().monotonic, [fleet].into_iter().chain(zone), context);
         }
         self.publish_unsent(context);
-        let (Some(digest), Core::Sharing(knowledge)) = (&seen.digest, &self.core) else { return };
-        let within = knowledge.bus_answers_within();
+        let Some(digest) = &seen.digest else { return };
+        let within = self.core.bus_answers_within();
         let position = Position { created: digest.reports_created.clone(), sequence: digest.reports_sequence };
         self.follow(replication::Input::Announced { position, within }, context);
     }

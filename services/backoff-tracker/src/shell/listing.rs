@@ -4,18 +4,16 @@ use actix::{Context, Handler, MessageResult};
 use actors::Ask;
 use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryQuery, LISTED_MOST, ListBackoffs};
 
-use crate::actor::{BackoffTracker, Core};
+use crate::actor::BackoffTracker;
 
 impl Handler<Ask<ListBackoffs>> for BackoffTracker {
     type Result = MessageResult<Ask<ListBackoffs>>;
 
     fn handle(&mut self, Ask(list): Ask<ListBackoffs>, _: &mut Context<Self>) -> Self::Result {
         let now = self.clock.now().monotonic;
-        let (entries, alone) = match (&self.core, &list.body.pod) {
-            (Core::Alone(tracker), None) => (tracker.list(now), false),
-            (Core::Alone(tracker), Some(pod)) => (tracker.list_of_pod(now, pod), false),
-            (Core::Sharing(knowledge), None) => (knowledge.list(now), knowledge.is_without_bus()),
-            (Core::Sharing(knowledge), Some(pod)) => (knowledge.list_of_pod(now, pod), knowledge.is_without_bus()),
+        let entries = match &list.body.pod {
+            None => self.core.list(now),
+            Some(pod) => self.core.list_of_pod(now, pod),
         };
         let (mut entries, others, left_out) = select(entries, &list.body);
         for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
@@ -23,7 +21,7 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
             entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
         }
         let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
-        let share = self.takes_part().as_str().to_owned();
+        let (share, alone) = (self.takes_part().as_str().to_owned(), self.core.is_without_bus());
         MessageResult(Ok(BackoffList { entries, shared_keys, left_out, others, share, alone, pauses: self.pauses() }))
     }
 }

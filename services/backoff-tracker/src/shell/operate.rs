@@ -12,7 +12,7 @@ use contract::version::FIRST;
 
 use super::sharing::{UnstoredPause, read};
 use super::{pausing, recording as events};
-use crate::actor::{BackoffTracker, Core, Share};
+use crate::actor::{BackoffTracker, Share};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
 use crate::outbound::milliseconds;
 
@@ -26,17 +26,15 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
     fn handle(&mut self, Ask(clear): Ask<ClearBackoff>, context: &mut Self::Context) -> Self::Result {
         let (trace, ClearBackoff { what, by }) = (clear.meta.trace, clear.body);
         let now = self.clock.now().monotonic;
-        let cleared = match &mut self.core {
-            Core::Alone(tracker) => BackoffCleared { cleared: tracker.clear_named(now, &what), still_binding: vec![] },
-            Core::Sharing(knowledge) => match knowledge.to_clear(now, &what) {
-                None => BackoffCleared::default(),
-                Some(clearing) => {
-                    let cleared = knowledge.would_clear(now, &clearing);
-                    let still_binding = if knowledge.is_without_bus() { vec![CLEARED_ON_THIS_NODE_ONLY.to_owned()] } else { Vec::new() };
-                    self.clear(clearing, &by, context);
-                    BackoffCleared { cleared, still_binding }
-                }
-            },
+        let cleared = if self.sharing.is_none() {
+            BackoffCleared { cleared: self.core.clear_own(now, &what), still_binding: Vec::new() }
+        } else if let Some(clearing) = self.core.to_clear(now, &what) {
+            let cleared = self.core.would_clear(now, &clearing);
+            let still_binding = if self.core.is_without_bus() { vec![CLEARED_ON_THIS_NODE_ONLY.to_owned()] } else { Vec::new() };
+            self.clear(clearing, &by, context);
+            BackoffCleared { cleared, still_binding }
+        } else {
+            BackoffCleared::default()
         };
         tracing::info!(what, by, cleared = cleared.cleared.len(), "a back-off was cleared");
         self.record(events::cleared(&what, &by, &cleared), trace, context);
@@ -99,28 +97,23 @@ impl BackoffTracker {
 
     pub(super) fn pauses(&self) -> Vec<Pause> {
         let now = self.clock.now().monotonic;
-        let Core::Sharing(knowledge) = &self.core else { return vec![] };
         let to_message = |pause: &crate::core::knowledge::PauseInForce| Pause {
             registry: pause.registry.clone(),
             left_ms: milliseconds(pause.until.saturating_sub(now)),
             by: pause.by.clone(),
         };
-        knowledge.pauses(now).map(to_message).collect()
+        self.core.pauses(now).map(to_message).collect()
     }
 
     pub(crate) fn counts(&self) -> BackoffCounts {
         let now = self.clock.now().monotonic;
-        let knowledge = match &self.core {
-            Core::Alone(tracker) => return tracker.counts(now),
-            Core::Sharing(knowledge) => knowledge,
-        };
         let mut shared = SharedCounts {
-            alone: knowledge.is_without_bus(),
+            alone: self.core.is_without_bus(),
             observes: self.takes_part() == Share::Observe,
-            entries: knowledge.entries(now).len() as u64,
-            binding: knowledge.binding_count(now) as u64,
-            pauses: knowledge.pauses(now).count() as u64,
-            ..knowledge.counts()
+            entries: self.core.entries(now).len() as u64,
+            binding: self.core.binding_count(now) as u64,
+            pauses: self.core.pauses(now).count() as u64,
+            ..self.core.counts()
         };
         if let Some(sharing) = &self.sharing {
             shared.for_all_total = sharing.counts.for_all_total;
@@ -133,6 +126,6 @@ impl BackoffTracker {
             shared.reports_sent_total = read(&sharing.written.sent);
             shared.reports_unsent_total = read(&sharing.written.unsent);
         }
-        BackoffCounts { shared, ..knowledge.own_counts(now) }
+        BackoffCounts { shared, ..self.core.own_counts(now) }
     }
 }

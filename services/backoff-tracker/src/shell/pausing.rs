@@ -9,7 +9,7 @@ use contract::know::{StoredPause, encode_as, pause_key};
 use tokio::time::timeout;
 
 use super::sharing::UnstoredPause;
-use crate::actor::{BackoffTracker, Core};
+use crate::actor::BackoffTracker;
 use crate::core::knowledge::{Input, PauseInForce};
 use crate::outbound::milliseconds;
 use crate::stored;
@@ -41,7 +41,7 @@ impl BackoffTracker {
     /// has lost it. Then the pause stays in force here, and the node that got it from an operator stores it again.
     pub(super) fn pauses_found(&mut self, found: &Snapshot, context: &mut Context<Self>) -> Vec<Input> {
         let now = self.clock.now().monotonic;
-        let (Core::Sharing(knowledge), Some(sharing)) = (&self.core, &mut self.sharing) else { return vec![] };
+        let Some(sharing) = &mut self.sharing else { return vec![] };
         let before = std::mem::replace(&mut sharing.pauses_created, found.status.created.clone());
         let forgotten = !before.is_empty() && before != found.status.created;
         // Of an operator's command to this node and the stored pause, the later one counts.
@@ -52,7 +52,7 @@ impl BackoffTracker {
         sharing.unstored_pauses.retain(|registry, pause| stored_for(registry).is_none_or(|age| pause.ordered_at + age >= now));
         let unstored = &sharing.unstored_pauses;
         let is_lacking = |pause: &&PauseInForce| stored_for(&pause.registry).is_none() && !unstored.contains_key(&pause.registry);
-        let lacking: Vec<PauseInForce> = knowledge.pauses(now).filter(is_lacking).cloned().collect();
+        let lacking: Vec<PauseInForce> = self.core.pauses(now).filter(is_lacking).cloned().collect();
         let own_keys: Vec<String> = unstored.keys().map(|registry| pause_key(registry.as_deref())).collect();
         let stored = found.entries.iter().filter(|stored| !own_keys.contains(&stored.entry.key));
         let mut inputs: Vec<Input> =

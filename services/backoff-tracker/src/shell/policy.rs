@@ -6,7 +6,7 @@ use actix::{AsyncContext as _, Context, StreamHandler};
 use actors::{Followed, PolicyFollower};
 use clock::Random;
 
-use crate::actor::{BackoffTracker, Core, Share};
+use crate::actor::{BackoffTracker, Share};
 use crate::core::knowledge::Input;
 
 impl BackoffTracker {
@@ -19,10 +19,7 @@ impl BackoffTracker {
 
     /// How the node shares: its own setting, but `observe` instead of `enforce` if the fleet policy says so.
     pub(super) fn takes_part(&self) -> Share {
-        match &self.core {
-            Core::Sharing(knowledge) if self.share == Share::Enforce && knowledge.fleet_observes() => Share::Observe,
-            _ => self.share,
-        }
+        if self.share == Share::Enforce && self.core.fleet_observes() { Share::Observe } else { self.share }
     }
 }
 

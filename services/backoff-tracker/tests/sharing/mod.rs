@@ -8,6 +8,7 @@ mod entries;
 mod fleet;
 mod forged;
 mod learning;
+mod off;
 mod operators;
 mod storm;
 mod waited;

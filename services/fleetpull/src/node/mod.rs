@@ -173,7 +173,7 @@ impl Node {
         let record = Sender::local(wiring.clone(), recorder.clone().recipient());
         let backoff = match &sharing {
             Some(sharing) => sharing.tracker(&wiring, bus.clone(), policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
-            None => BackoffTracker::new(policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
+            None => BackoffTracker::new(name.clone(), policies.backoff, clock.clone(), panic_guard("backoff-tracker")),
         };
         let backoff = backoff.recording(name.clone(), record.clone()).counting(instruments.clone()).start();
         let throttler = match &sharing {

@@ -24,9 +24,9 @@ use super::retry_pauses::RetryPauses;
 use super::target::TargetKeys;
 use super::unpublished::Unpublished;
 use super::without_bus::WithoutBus;
-use crate::core::Tracker;
 use crate::core::delays::BackoffPolicy;
 use crate::core::floor::Floors;
+use crate::core::tracker::Tracker;
 
 /// Requests of one node at the same time: 1,000 standing pulls and 1,000 others in the node's queue. One more is refused.
 pub const MAX_REQUESTS: usize = 2_048;
@@ -64,7 +64,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// A node without reports and requests. The policy is that of the local rule.
+    /// A node without reports and requests. The policy is that of the local rule, which alone decides as long as there are none.
     #[must_use]
     pub fn new(node: NodeName, policy: BackoffPolicy) -> Self {
         Self {

@@ -170,6 +170,11 @@ impl Knowledge {
         Some(Clearing { image: Some(image), backoff_keys })
     }
 
+    /// Forgets a key of this node as listed, or all keys of an image, on a node that does not share; returns the forgotten keys as listed.
+    pub fn clear_own(&mut self, now: Duration, what: &str) -> Vec<String> {
+        self.local.clear_named(now, what)
+    }
+
     /// The failures that a clear would remove, as text.
     #[must_use]
     pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> Vec<String> {
