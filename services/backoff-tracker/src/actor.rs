@@ -6,12 +6,14 @@ use actix::{Actor, Context, Handler, MessageResult, SpawnHandle};
 use actors::{Ask, MAILBOX_CAPACITY, PanicGuard, Sender};
 use clock::{Clock, Random};
 use contract::NodeName;
-use contract::messages::backoff_tracker::{CheckBackoff, CountBackoffs, FleetNoted, ReportAttempt, SeeFleet};
+use contract::messages::backoff_tracker::{
+    AttemptReported, BackoffAnswer, CheckBackoff, CountBackoffs, FleetNoted, ReportAttempt, SeeFleet,
+};
 use contract::messages::event_recorder::RecordEvent;
 use metrics::Instruments;
 
 use crate::core::BackoffPolicy;
-use crate::core::knowledge::{Input, Knowledge, PlantedBug};
+use crate::core::knowledge::{Input, Knowledge, PlantedBug, Reply};
 use crate::dating::Dating;
 use crate::reader::Reader;
 use crate::shell::{Recording, Requests, SharedBus, Sharing};
@@ -148,8 +150,12 @@ impl Actor for BackoffTracker {
 impl Handler<Ask<CheckBackoff>> for BackoffTracker {
     type Result = MessageResult<Ask<CheckBackoff>>;
 
-    fn handle(&mut self, Ask(check): Ask<CheckBackoff>, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Ok(self.core.check(self.clock.now().monotonic, &check.body)))
+    fn handle(&mut self, Ask(check): Ask<CheckBackoff>, context: &mut Self::Context) -> Self::Result {
+        MessageResult(Ok(match self.step(Input::Check(check.body), context) {
+            Some(Reply::Checked(answer)) => answer,
+            // Not reached: the core replies to each check.
+            _ => BackoffAnswer::Allowed,
+        }))
     }
 }
 
@@ -157,11 +163,11 @@ impl Handler<Ask<ReportAttempt>> for BackoffTracker {
     type Result = MessageResult<Ask<ReportAttempt>>;
 
     fn handle(&mut self, Ask(report): Ask<ReportAttempt>, context: &mut Self::Context) -> Self::Result {
-        let now = self.clock.now().monotonic;
-        let (reported, effects) = self.core.report(now, report.body);
-        self.carry_out(now, effects, context);
-        self.set_alarm(context);
-        MessageResult(Ok(reported))
+        MessageResult(Ok(match self.step(Input::PullEnded(report.body), context) {
+            Some(Reply::Reported(reported)) => reported,
+            // Not reached: the core replies to each report.
+            _ => AttemptReported::default(),
+        }))
     }
 }
 

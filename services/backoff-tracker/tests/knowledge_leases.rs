@@ -193,7 +193,7 @@ fn an_observing_node_ends_no_attempt_because_others_are_answered() {
         assert_eq!(node.effects.contains(&Effect::Abandon(RequestId(1))), !observes);
         let (now, key) = (node.now, LocalKey { pod: None, image: "r/a:1".to_owned() });
         let failure = Some(AttemptFailure { class: FailureClass::RegistryUnavailable, ..AttemptFailure::default() });
-        node.core.report(now, ReportAttempt { key, attempt: hanging, attempt_span: None, failure, target: None });
+        node.core.step(now, Input::PullEnded(ReportAttempt { key, attempt: hanging, attempt_span: None, failure, target: None }));
         assert_eq!(node.core.own_counts(now).held > 0, observes, "what an abandoned attempt comes to counts for nothing");
     }
 }

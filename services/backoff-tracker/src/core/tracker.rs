@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{
-    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, CheckBackoff, LocalKey, Refusal, ReportAttempt,
+    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, LocalKey, Refusal, ReportAttempt,
 };
 use contract::{AttemptId, PodRef};
 
@@ -45,15 +45,16 @@ impl Tracker {
         Self { delays: Delays::new(policy), causes: Causes::default(), reported: VecDeque::new(), counts: BackoffCounts::default() }
     }
 
-    /// Whether a pull may be attempted now. If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt.
-    pub(super) fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
-        let Some(left) = self.delays.held(&check.key, now) else {
-            if !check.peek {
-                self.causes.remove(&check.key);
+    /// Whether a pull may be attempted now. If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt; not
+    /// if this is only a look (`peek`).
+    pub(super) fn check(&mut self, now: Duration, key: &LocalKey, peek: bool) -> BackoffAnswer {
+        let Some(left) = self.delays.held(key, now) else {
+            if !peek {
+                self.causes.remove(key);
             }
             return BackoffAnswer::Allowed;
         };
-        if !check.peek {
+        if !peek {
             self.counts.refused_total += 1;
         }
         let learned = |cause: &Cause| Refusal {
@@ -63,7 +64,7 @@ impl Tracker {
             learned_trace: cause.failure.trace,
             ..Refusal::default()
         };
-        let held = self.causes.get(&check.key).map(learned).unwrap_or_default();
+        let held = self.causes.get(key).map(learned).unwrap_or_default();
         BackoffAnswer::Refused(Refusal { next_attempt_ms: milliseconds(left), ..held })
     }
 
@@ -230,7 +231,7 @@ mod tests {
         }
 
         fn check(&mut self, at: u64, key: &LocalKey) -> BackoffAnswer {
-            self.tracker.check(at_seconds(at), &CheckBackoff { key: key.clone(), peek: false, target: None })
+            self.tracker.check(at_seconds(at), key, false)
         }
 
         fn fail(&mut self, at: u64, key: &LocalKey) -> AttemptReported {
@@ -301,8 +302,7 @@ mod tests {
     fn peek_changes_no_state() {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
-        let peek = CheckBackoff { key: key("busybox"), peek: true, target: None };
-        assert_eq!(node.tracker.check(at_seconds(11), &peek), BackoffAnswer::Allowed);
+        assert_eq!(node.tracker.check(at_seconds(11), &key("busybox"), true), BackoffAnswer::Allowed);
         assert!(node.tracker.causes.get(&key("busybox")).is_some());
         assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);
     }

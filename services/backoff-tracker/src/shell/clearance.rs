@@ -16,7 +16,7 @@ use metrics::Lease;
 
 use super::requests::{self, Stage};
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{Effect, Input, LeaseAnswer, LeaseName, Outcome};
+use crate::core::knowledge::{Effect, Input, LeaseAnswer, LeaseName, Outcome, Reply};
 use crate::outbound::{self, Value, Write};
 
 /// tokio's timers count milliseconds: a shorter wait is none.
@@ -121,22 +121,29 @@ impl Handler<Ask<WithdrawClearance>> for BackoffTracker {
 }
 
 impl BackoffTracker {
-    /// Passes one input to the core and carries out the effects.
-    pub(crate) fn step(&mut self, input: Input, context: &mut Context<Self>) {
-        self.step_all(self.clock.now().monotonic, [input], context);
+    /// Passes one input to the core and carries out the effects. Returns the reply if the input asks for one.
+    pub(crate) fn step(&mut self, input: Input, context: &mut Context<Self>) -> Option<Reply> {
+        self.step_all(self.clock.now().monotonic, [input], context)
     }
 
-    /// Passes several inputs of the same moment to the core and carries out the effects.
-    pub(crate) fn step_all(&mut self, now: Duration, inputs: impl IntoIterator<Item = Input>, context: &mut Context<Self>) {
+    /// Passes several inputs of the same moment to the core and carries out the effects. Returns the reply to the last that asks for one.
+    pub(crate) fn step_all(
+        &mut self,
+        now: Duration,
+        inputs: impl IntoIterator<Item = Input>,
+        context: &mut Context<Self>,
+    ) -> Option<Reply> {
         let effects = self.core.step_all(now, inputs);
-        self.carry_out(now, effects, context);
+        let reply = self.carry_out(now, effects, context);
         self.set_alarm(context);
+        reply
     }
 
-    pub(crate) fn carry_out(&mut self, now: Duration, effects: Vec<Effect>, context: &mut Context<Self>) {
-        let mut effects = VecDeque::from(effects);
+    fn carry_out(&mut self, now: Duration, effects: Vec<Effect>, context: &mut Context<Self>) -> Option<Reply> {
+        let (mut effects, mut reply) = (VecDeque::from(effects), None);
         while let Some(effect) = effects.pop_front() {
             match effect {
+                Effect::Reply(to_caller) => reply = Some(to_caller),
                 Effect::Answer(number, decision) => {
                     if let Some(request) = self.requests.note_decision(number, decision) {
                         effects.extend(self.settled(now, request));
@@ -158,6 +165,7 @@ impl BackoffTracker {
                 Effect::Announce(news) => self.announce(now, &news, context),
             }
         }
+        reply
     }
 
     /// Answers a decided request; returns the effects.

@@ -13,7 +13,7 @@ use contract::version::FIRST;
 use super::sharing::{UnstoredPause, read};
 use super::{pausing, recording as events};
 use crate::actor::{BackoffTracker, Share};
-use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, hash128};
+use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, Reply, hash128};
 use crate::outbound::milliseconds;
 
 /// Part of the answer to an operator's clear while the bus cannot be reached.
@@ -27,7 +27,10 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
         let (trace, ClearBackoff { what, by }) = (clear.meta.trace, clear.body);
         let now = self.clock.now().monotonic;
         let cleared = if self.sharing.is_none() {
-            BackoffCleared { cleared: self.core.clear_own(now, &what), still_binding: Vec::new() }
+            match self.step(Input::ClearOwn(what.clone()), context) {
+                Some(Reply::Cleared(cleared)) => BackoffCleared { cleared, still_binding: Vec::new() },
+                _ => BackoffCleared::default(),
+            }
         } else if let Some(clearing) = self.core.to_clear(now, &what) {
             let cleared = self.core.would_clear(now, &clearing);
             let still_binding = if self.core.is_without_bus() { vec![CLEARED_ON_THIS_NODE_ONLY.to_owned()] } else { Vec::new() };

@@ -6,6 +6,7 @@ mod lapsing_clearance;
 mod named;
 mod node;
 mod published;
+mod replies;
 mod results;
 mod rules;
 mod stages;

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Decision, Finding, Input, Outcome, Refusal, RequestId, Target};
-use contract::messages::backoff_tracker::{
-    self as messages, AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt,
-};
+use contract::messages::backoff_tracker::{self as messages, AttemptFailure, AttemptReported, BackoffAnswer, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, PodRef, TraceContext};
 
 use super::node::{Node, endpoint, failure, image, key, target};
@@ -31,7 +29,7 @@ fn fails_and_is_answered(node: &mut Node, number: u64, failure: &AttemptFailure)
 
 fn report(node: &mut Node, attempt: AttemptId, key: LocalKey, span: TraceContext, failure: &AttemptFailure) -> AttemptReported {
     let failure = Some(failure.clone());
-    node.core.report(node.now, ReportAttempt { key, attempt, attempt_span: Some(span), failure, target: None }).0
+    node.report(ReportAttempt { key, attempt, attempt_span: Some(span), failure, target: None })
 }
 
 /// The refusal of another flight that requests an image now.
@@ -45,7 +43,7 @@ fn refused(node: &mut Node, number: u64, key: LocalKey, target: Target) -> Refus
 
 /// The answer to a check before a request for clearance.
 fn checked(node: &mut Node, key: LocalKey) -> BackoffAnswer {
-    node.core.check(node.now, &CheckBackoff { key, peek: false, target: Some(target()) })
+    node.check(key, false)
 }
 
 fn held(answer: BackoffAnswer) -> messages::Refusal {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use backoff_tracker::core::BackoffPolicy;
 use backoff_tracker::core::knowledge::{
     AttemptFailure, BackoffKey, Decision, Effect, FailureDetails, Finding, Input, KeyInView, Knowledge, LeaseAnswer, Outcome, Refusal,
-    Report, RequestId, Target, View,
+    Reply, Report, RequestId, Target, View,
 };
 use clock::Random;
-use contract::messages::backoff_tracker::LocalKey;
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass};
 
 pub(crate) const REQUEST: RequestId = RequestId(7);
@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub(crate) now: Duration,
     /// The last decision on a request.
     pub(crate) decision: Option<Decision>,
+    /// The last reply to an input.
+    pub(crate) reply: Option<Reply>,
     pub(crate) published: Vec<Arc<Report>>,
     /// The age of each published report.
     pub(crate) ages: Vec<Duration>,
@@ -35,7 +37,7 @@ impl Node {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
         core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
         let (random, now) = (Random::seeded(1), Duration::ZERO);
-        Self { core, random, now, decision: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
+        Self { core, random, now, decision: None, reply: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -43,6 +45,7 @@ impl Node {
         for effect in self.core.step(self.now, input) {
             match effect {
                 Effect::Answer(_, decision) => self.decision = Some(decision),
+                Effect::Reply(reply) => self.reply = Some(reply),
                 Effect::Publish(report, age) => {
                     self.published.push(report);
                     self.ages.push(age);
@@ -68,6 +71,24 @@ impl Node {
             self.give(Input::Tick);
         }
         self.now = end;
+    }
+
+    /// The reply to a check.
+    pub(crate) fn check(&mut self, key: LocalKey, peek: bool) -> BackoffAnswer {
+        self.give(Input::Check(CheckBackoff { key, peek, target: Some(target()) }));
+        match self.reply.take() {
+            Some(Reply::Checked(answer)) => answer,
+            other => panic!("not checked but {other:?}"),
+        }
+    }
+
+    /// The reply to the report of a whole pull.
+    pub(crate) fn report(&mut self, report: ReportAttempt) -> AttemptReported {
+        self.give(Input::PullEnded(report));
+        match self.reply.take() {
+            Some(Reply::Reported(reported)) => reported,
+            other => panic!("not reported but {other:?}"),
+        }
     }
 
     pub(crate) fn ask(&mut self) {

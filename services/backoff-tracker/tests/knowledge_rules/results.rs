@@ -76,9 +76,10 @@ fn a_failure_without_clearance_is_released_by_a_success_of_another_node() {
         ReportAttempt { key: key("r/a:1"), attempt, attempt_span: None, failure, target }
     };
     for _ in 0..4 {
-        node.core.report(node.now, report(AttemptId::random(&mut node.random)));
+        let another = AttemptId::random(&mut node.random);
+        node.report(report(another));
     }
-    let (reported, _) = node.core.report(node.now, report(attempt));
+    let reported = node.report(report(attempt));
     assert_eq!(reported.next_attempt_ms, Some(160_000), "kubelet's rule");
     node.until(1.0);
     for in_view in [endpoint(), KeyInView::Registry, KeyInView::Repository("a".to_owned())] {

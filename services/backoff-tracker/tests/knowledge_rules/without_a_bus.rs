@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{AttemptFailure, Decision, Finding, Input, KeyInView, Outcome};
 use contract::FailureClass;
-use contract::messages::backoff_tracker::{BackoffAnswer, CheckBackoff};
+use contract::messages::backoff_tracker::BackoffAnswer;
 
-use super::node::{Node, endpoint, failed, failed_for, failure, image, key, limited, target};
+use super::node::{Node, endpoint, failed, failed_for, failure, image, key, limited};
 
 #[test]
 fn known_entries_refuse_without_a_bus_until_next_attempt_or_server_restart() {
@@ -40,8 +40,7 @@ fn list_of_a_node_without_a_bus_shows_when_it_makes_the_next_attempt() {
     let listed = |node: &Node| node.core.list(node.now).iter().map(|entry| entry.next_attempt_ms).collect::<Vec<_>>();
     let by_entry = listed(&node);
     node.give(Input::BusLost);
-    let check = CheckBackoff { key: key("r/a:1"), peek: true, target: Some(target()) };
-    let BackoffAnswer::Refused(refusal) = node.core.check(node.now, &check) else { panic!("not refused") };
+    let BackoffAnswer::Refused(refusal) = node.check(key("r/a:1"), true) else { panic!("not refused") };
     assert_eq!(listed(&node), [refusal.next_attempt_ms], "as it refuses, and not as with a bus: {by_entry:?}");
 }
 
@@ -194,8 +193,7 @@ fn a_known_long_delay_is_kept_without_a_bus_and_given_to_new_requests() {
     node.ask();
     let next_attempt = node.held().next_attempt;
     assert!(next_attempt >= Duration::from_secs(60) && next_attempt <= Duration::from_secs(67), "{next_attempt:?}");
-    let check = CheckBackoff { key: key("r/a:1"), peek: false, target: Some(target()) };
-    let BackoffAnswer::Refused(held) = node.core.check(node.now, &check) else { panic!("not held") };
+    let BackoffAnswer::Refused(held) = node.check(key("r/a:1"), false) else { panic!("not held") };
     assert_eq!((held.class, u128::from(held.next_attempt_ms)), (FailureClass::RateLimited, (next_attempt - node.now).as_millis() + 1));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Input, Outcome};
+use backoff_tracker::core::knowledge::{self, Effect, Input, Outcome};
 use clock::Now;
 use contract::messages::backoff_tracker::{AttemptFailure, ReportAttempt};
 use contract::{AttemptId, PermitId, Stage};
@@ -201,10 +201,14 @@ impl Simulation {
         }
         self.withdraw(node);
         let report = ReportAttempt { key: key(self.image_of(node)), attempt, attempt_span: None, failure, target: None };
-        let (reported, effects) = self.nodes[node].core.report(self.now, report);
+        let effects = self.nodes[node].core.step(self.now, Input::PullEnded(report));
+        let next_attempt_ms = effects.iter().find_map(|effect| match effect {
+            Effect::Reply(knowledge::Reply::Reported(reported)) => reported.next_attempt_ms,
+            _ => None,
+        });
         self.apply(node, effects);
         if has_failed {
-            let next = match reported.next_attempt_ms {
+            let next = match next_attempt_ms {
                 // The tracker names the next attempt when it is asked for clearance.
                 Some(_) if !resolve_sent => self.nodes[node].asked_at + RUN_EVERY_AT_LEAST,
                 Some(left) => self.now + Duration::from_millis(left).max(RUN_EVERY_AT_LEAST),

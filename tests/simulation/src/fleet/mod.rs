@@ -228,7 +228,7 @@ impl Simulation {
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Answer(_, Decision::Granted { answer_by, until, .. }) => self.cleared(node, answer_by, until),
-            Effect::Answer(..) | Effect::Announce(_) => {}
+            Effect::Answer(..) | Effect::Announce(_) | Effect::Reply(_) => {}
             Effect::Abandon(_) => {
                 self.give_up(node);
                 self.ask(node);

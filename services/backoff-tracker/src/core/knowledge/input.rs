@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
+use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, BackoffAnswer, CheckBackoff, LocalKey, ReportAttempt};
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
@@ -15,6 +15,13 @@ use contract::Target;
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
+    /// A caller asks whether a pull may be attempted now, before it requests clearance. Answered by [`Reply::Checked`].
+    Check(CheckBackoff),
+    /// A whole pull has ended, for one of its callers. Answered by [`Reply::Reported`]. The same report again changes nothing.
+    PullEnded(ReportAttempt),
+    /// An operator clears a key of this node as listed, or all keys of an image, on a node that does not share. Answered by
+    /// [`Reply::Cleared`].
+    ClearOwn(String),
     /// A flight requests clearance, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
     Request {
         /// Its id, which the caller never uses twice.
@@ -151,6 +158,8 @@ pub enum Outcome {
 /// Something that the shell has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
+    /// Answer an input that asks for a reply: one for each, in the order of the inputs.
+    Reply(Reply),
     /// Answer the caller of a request: the decision has changed.
     Answer(RequestId, Decision),
     /// End the attempt of this request and report nothing of it: it hangs while others are answered, or it waits for a permit while others
@@ -164,6 +173,17 @@ pub enum Effect {
     ReleaseLease(LeaseName),
     /// Record an event about an entry. Only one node of the fleet does.
     Announce(Box<EntryNews>),
+}
+
+/// The reply to an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Input::Check`].
+    Checked(BackoffAnswer),
+    /// To [`Input::PullEnded`].
+    Reported(AttemptReported),
+    /// To [`Input::ClearOwn`]: the forgotten keys, as listed.
+    Cleared(Vec<String>),
 }
 
 /// The decision on a request for clearance.

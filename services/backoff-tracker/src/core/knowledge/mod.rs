@@ -61,7 +61,7 @@ pub use contract::{Target, View};
 pub use entry::{Binding, Entry};
 pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fleet::BUDGET_PER_SECOND;
-pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal};
+pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal, Reply};
 pub use lease::{LeaseName, MISSES_UNTIL_LOST, RequestId};
 pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptReported, LocalKey, ReportAttempt, SharedCounts};
+use contract::messages::backoff_tracker::{LocalKey, SharedCounts};
 use contract::{NodeName, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::exemptions::Exemptions;
 use super::fleet::Fleet;
-use super::input::{Decision, Effect, Input};
+use super::input::{Decision, Effect, Input, Reply};
 use super::lease::{LeaseName, Leases, RequestId};
 use super::lease_waits::LeaseWaits;
 use super::openings::Openings;
@@ -118,11 +118,6 @@ impl Knowledge {
         self.look_at_all(now)
     }
 
-    /// A whole pull has ended, for one of its callers. Returns the answer and the effects.
-    pub fn report(&mut self, now: Duration, report: ReportAttempt) -> (AttemptReported, Vec<Effect>) {
-        (self.pull_ended(now, report), self.look_at_all(now))
-    }
-
     /// When [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
@@ -167,6 +162,18 @@ impl Knowledge {
     /// Takes the input in, and touches the requests to look at.
     fn take(&mut self, now: Duration, input: Input) {
         match input {
+            Input::Check(check) => {
+                let answer = self.check(now, check);
+                self.effects.push(Effect::Reply(Reply::Checked(answer)));
+            }
+            Input::PullEnded(report) => {
+                let reported = self.pull_ended(now, report);
+                self.effects.push(Effect::Reply(Reply::Reported(reported)));
+            }
+            Input::ClearOwn(what) => {
+                let cleared = self.local.clear_named(now, &what);
+                self.effects.push(Effect::Reply(Reply::Cleared(cleared)));
+            }
             Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target)),
             Input::LocalKeys { request, key, other_keys } => {
                 let changed = self.requests.change(request, |request| request.set_keys(key, other_keys));

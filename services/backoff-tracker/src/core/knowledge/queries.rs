@@ -1,4 +1,4 @@
-//! Queries and clears from outside: whether a pull may be attempted, and which failures are known.
+//! Checks, lists and clears: whether a pull may be attempted, and which failures are known.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -36,30 +36,30 @@ pub struct Clearing {
 
 impl Knowledge {
     /// Whether a pull may be attempted now, before its caller requests clearance, by the local replica. Sends nothing to the bus.
-    pub fn check(&mut self, now: Duration, check: &CheckBackoff) -> BackoffAnswer {
-        let Some(target) = check.target.as_ref() else {
-            return self.local.check(now, check);
+    pub(super) fn check(&mut self, now: Duration, CheckBackoff { key, peek, target }: CheckBackoff) -> BackoffAnswer {
+        let Some(target) = target else {
+            return self.local.check(now, &key, peek);
         };
-        let target_keys = self.target_keys(target.clone());
+        let target_keys = self.target_keys(target);
         let binding = if self.is_without_bus() { vec![] } else { self.binding(now, now, &target_keys) };
-        let exempt = self.is_exempt(now, &target.view);
+        let exempt = self.is_exempt(now, &target_keys.target.view);
         let not_due = || not_due(now, &binding).map(|entry| refusal_by(now, entry));
         // A failure that one other node alone reports refuses nothing here: the request for clearance waits for it instead.
         let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, now, without_bus, &target_keys));
-        let refusing = without_bus.or_else(not_due).filter(|refusal| check.peek || !refusal.unconfirmed);
+        let refusing = without_bus.or_else(not_due).filter(|refusal| peek || !refusal.unconfirmed);
         if let Some(refusal) = refusing {
-            let count = u64::from(!check.peek);
+            let count = u64::from(!peek);
             if !exempt {
                 self.counts.refused_total += count;
-                if !check.peek {
+                if !peek {
                     self.local.refused();
                 }
                 return BackoffAnswer::Refused(self.refusal_message(now, refusal));
             }
             self.counts.observed_total += count;
         }
-        let decided_by_fleet = !exempt && self.local.held(now, &check.key).is_some() && self.held_here(now, &check.key, &binding).is_none();
-        if decided_by_fleet { BackoffAnswer::Allowed } else { self.local.check(now, check) }
+        let decided_by_fleet = !exempt && self.local.held(now, &key).is_some() && self.held_here(now, &key, &binding).is_none();
+        if decided_by_fleet { BackoffAnswer::Allowed } else { self.local.check(now, &key, peek) }
     }
 
     /// A refusal as a message.
@@ -168,11 +168,6 @@ impl Knowledge {
         let mut backoff_keys: Vec<BackoffKeyId> = named.iter().map(|entry| entry.backoff_key.id()).chain(of_image).collect();
         backoff_keys.truncate(MAX_KEYS_CLEARED);
         Some(Clearing { image: Some(image), backoff_keys })
-    }
-
-    /// Forgets a key of this node as listed, or all keys of an image, on a node that does not share; returns the forgotten keys as listed.
-    pub fn clear_own(&mut self, now: Duration, what: &str) -> Vec<String> {
-        self.local.clear_named(now, what)
     }
 
     /// The failures that a clear would remove, as text.

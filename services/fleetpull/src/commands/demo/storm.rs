@@ -184,7 +184,7 @@ impl Fleet {
                 self.step(node, Input::AttemptPlanned { request: REQUEST, attempt, trace: None });
                 self.queue.plan(self.now + ANSWER_TAKES, (node, Event::Answered(attempt)));
             }
-            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) => {}
+            Effect::Answer(..) | Effect::Abandon(_) | Effect::Announce(_) | Effect::Reply(_) => {}
             Effect::Publish(report, age) => {
                 let date = self.now.saturating_sub(age);
                 self.send_to_all(|| Event::ReportReceived { report: Arc::clone(&report), date });

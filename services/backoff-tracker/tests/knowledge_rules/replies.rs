@@ -1,0 +1,36 @@
+//! The replies to checks, reports and clears.
+
+use std::time::Duration;
+
+use backoff_tracker::core::BackoffPolicy;
+use backoff_tracker::core::knowledge::{Effect, Input, Knowledge, Reply};
+use clock::Random;
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, ReportAttempt};
+use contract::{AttemptId, FailureClass};
+
+use super::node::{failure, key, target};
+
+const IMAGE: &str = "r/a:1";
+
+#[test]
+fn a_node_without_a_fleet_replies_by_kubelets_rule_in_order_and_does_nothing_else() {
+    let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
+    let check = || Input::Check(CheckBackoff { key: key(IMAGE), peek: false, target: Some(target()) });
+    let (attempt, failure) = (AttemptId::random(&mut Random::seeded(1)), Some(failure(FailureClass::NotFound)));
+    let report = ReportAttempt { key: key(IMAGE), attempt, attempt_span: None, failure, target: Some(target()) };
+    let inputs = [check(), Input::PullEnded(report), check(), Input::ClearOwn(IMAGE.to_owned()), check()];
+    let mut effects = core.step_all(Duration::ZERO, inputs);
+    let refused = effects.remove(2);
+    assert!(
+        matches!(&refused, Effect::Reply(Reply::Checked(BackoffAnswer::Refused(held))) if held.next_attempt_ms == 10_000),
+        "{refused:?}"
+    );
+    let replies = [
+        Reply::Checked(BackoffAnswer::Allowed),
+        Reply::Reported(AttemptReported { next_attempt_ms: Some(10_000), entry: None }),
+        Reply::Cleared(vec![IMAGE.to_owned()]),
+        Reply::Checked(BackoffAnswer::Allowed),
+    ];
+    assert_eq!(effects, replies.map(Effect::Reply));
+    assert_eq!(core.next_wake(), None);
+}
