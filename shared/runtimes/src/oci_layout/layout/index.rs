@@ -28,6 +28,11 @@ const INDEX_MAX_BYTES: u64 = 64 * 1024 * 1024;
 pub(in crate::oci_layout) enum IndexProblem {
     #[error("cannot read {}: {source}; make the store readable for this user, or name another folder with --store", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot change {}: {source}; free some space, make the store writable for this user, or name another folder with --store",
+        .path.display()
+    )]
+    Unwritable { path: PathBuf, source: io::Error },
     #[error("cannot change {}: {source}; end that process, or name another folder with --store", .path.display())]
     Held { path: PathBuf, source: io::Error },
     #[error("{} is damaged ({problem}); mend it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
@@ -192,10 +197,9 @@ impl Layout {
 
     /// Adds an image whose blobs are all present.
     pub(in crate::oci_layout) async fn add_image(&self, image: &NewImage) -> Result<(), IndexProblem> {
-        let path = self.index_path();
-        let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
         if let Some(wrapper) = image.wrapper() {
-            self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unreadable)?;
+            let unwritable = |source| IndexProblem::Unwritable { path: self.index_path(), source };
+            self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unwritable)?;
         }
         self.change_index(|index| index.insert(image)).await
     }
@@ -208,18 +212,17 @@ impl Layout {
     /// Changes `index.json` as one process of all. If the change fails, the file stays as it is.
     async fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> serde_json::Result<T>) -> Result<T, IndexProblem> {
         let path = self.index_path();
-        let unreadable = |source| IndexProblem::Unreadable { path: path.clone(), source };
-        let own = self.own_folder().map_err(unreadable)?;
-        let guard = own.open_to_write(INDEX_LOCK, FILE_MODE).map_err(unreadable)?;
+        let unwritable = |source| IndexProblem::Unwritable { path: path.clone(), source };
+        let own = self.own_folder().map_err(unwritable)?;
+        let guard = own.open_to_write(INDEX_LOCK, FILE_MODE).map_err(unwritable)?;
         lock::lock(&guard, &own.path().join(INDEX_LOCK), |_| {})
             .await
             .map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
         lock::touch(&guard);
         let mut index = self.read_index()?;
-        let unwritable = |error| unreadable(io::Error::other(error));
-        let changed = change(&mut index).map_err(unwritable)?;
-        let text = serde_json::to_vec(&index).map_err(unwritable)?;
-        self.replace(&self.root, INDEX, &text).map_err(unreadable)?;
+        let changed = change(&mut index).map_err(|error| unwritable(error.into()))?;
+        let text = serde_json::to_vec(&index).map_err(|error| unwritable(error.into()))?;
+        self.replace(&self.root, INDEX, &text).map_err(unwritable)?;
         Ok(changed)
     }
 }
@@ -319,6 +322,21 @@ mod tests {
         }
         assert_eq!(index.remove(|entry| entry.pulled_at().is_none()).len(), 0);
         assert_eq!((index.remove(|_| true).len(), index.entries().count()), (1, 0));
+    }
+
+    /// A disk fills up during a pull, after the index could still be read.
+    #[tokio::test]
+    async fn index_that_cannot_be_written_is_not_reported_as_unreadable() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        // New files are made there.
+        std::fs::remove_dir(folder.path().join(".fleetpull/partial")).unwrap();
+        let docker =
+            NewImage { media_type: "application/vnd.docker.distribution.manifest.v2+json".to_owned(), ..image("two", 'b', "linux/amd64") };
+        for image in [image("one", 'a', "linux/amd64"), docker] {
+            let text = layout.add_image(&image).await.unwrap_err().to_string();
+            assert!(text.starts_with("cannot change ") && text.contains("index.json: ") && text.contains("; free some space"), "{text}");
+        }
     }
 
     /// On a paused clock the minute passes at once.
