@@ -3,8 +3,12 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use super::oci_support::{options, registry};
+use super::oci_support::{options, registry, request};
+use futures::future::LocalBoxFuture;
 use image::{Platform, Reference};
 use runtimes::cri::{CriOptions, CriRuntime};
 use runtimes::keyring::{Environment, FLEET_KEY_BYTES, FleetKey, Keyring, KeyringOptions};
@@ -81,6 +85,35 @@ async fn route_and_its_endpoints_are_reported() {
     node.put_hosts("registry.example:5000", "not toml");
     let broken = node.route("registry.example:5000/app:1").await;
     assert_eq!((broken.hash.as_str(), broken.endpoints.as_slice()), ("unknown", &["registry.example:5000".to_owned()][..]));
+}
+
+/// The questions are asked by actors, whose thread serves every pull of the node.
+#[tokio::test]
+async fn hosts_file_that_hangs_does_not_hold_up_the_calling_thread() {
+    let node = Node::new("{}");
+    node.put_hosts("registry.example", "");
+    let file = node.folder.path().join("certs.d/registry.example/hosts.toml");
+    std::fs::remove_file(&file).unwrap();
+    // Opening a pipe waits for a writer.
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let (runtime, asked) = (node.runtime(), request("registry.example/app:1", None));
+    let questions: [LocalBoxFuture<'_, ()>; 3] = [
+        Box::pin(async { drop(runtime.logins(&asked.reference).await) }),
+        Box::pin(async { drop(runtime.probe(&asked.reference, &asked.trace).await) }),
+        Box::pin(async { drop(runtime.estimate_size(&asked).await) }),
+    ];
+    for question in questions {
+        let (send, receive) = mpsc::channel();
+        let file = file.clone();
+        let writer = std::thread::spawn(move || {
+            let received = receive.recv_timeout(Duration::from_secs(20));
+            // An unusable file, so that no registry is asked.
+            std::fs::write(file, "not toml").unwrap();
+            received
+        });
+        let ((), _) = futures::join!(question, async { send.send(()) });
+        assert_eq!(writer.join().unwrap(), Ok(()), "the thread of the test was held up");
+    }
 }
 
 #[tokio::test]

@@ -295,10 +295,11 @@ impl ImageRuntime for CriRuntime {
     }
 
     async fn describe(&self) -> RuntimeDescription {
+        let keyring = self.keyring.clone();
         let description = RuntimeDescription {
             name: "cri".to_owned(),
             place: format!("unix://{}", self.socket.display()),
-            credential_sources: self.keyring.sources(),
+            credential_sources: on_disk(move || keyring.sources()).await,
             ..RuntimeDescription::default()
         };
         let request = VersionRequest { version: String::new() };

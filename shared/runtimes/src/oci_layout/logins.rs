@@ -25,7 +25,7 @@ impl OciLayoutOptions {
 /// As [`OciLayoutOptions::logins`]; empty if the route cannot be read, which a pull would report.
 pub(super) async fn logins(keyring: &Keyring, options: &RouteOptions, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
     let mut found = Vec::new();
-    for endpoint in route::endpoints(reference, options).unwrap_or_default() {
+    for endpoint in route::endpoints_on_disk(reference, options).await.unwrap_or_default() {
         if endpoint.resolve || endpoint.pull {
             found.push(keyring.explain(&endpoint.audience(reference), &endpoint.host).await?);
         }

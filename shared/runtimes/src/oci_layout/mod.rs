@@ -173,13 +173,14 @@ impl ImageRuntime for OciLayout {
 
     async fn describe(&self) -> RuntimeDescription {
         let shared = Arc::clone(&self.shared);
-        let problem = on_disk(move || shared.layout.read_index().err().map(|problem| problem.to_string())).await;
+        let look = move || (shared.layout.read_index().err().map(|problem| problem.to_string()), shared.keyring.sources());
+        let (problem, credential_sources) = on_disk(look).await;
         RuntimeDescription {
             name: "oci-layout".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             place: self.shared.layout.root().display().to_string(),
             problem,
-            credential_sources: self.shared.keyring.sources(),
+            credential_sources,
         }
     }
 }

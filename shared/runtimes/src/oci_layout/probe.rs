@@ -41,7 +41,8 @@ impl Prober {
         let mut probe = Probe::default();
         let by_digest = reference.digest().is_some();
         let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
-        for endpoint in route::endpoints(reference, route).unwrap_or_default().into_iter().filter(able) {
+        let endpoints = route::endpoints_on_disk(reference, route).await.unwrap_or_default();
+        for endpoint in endpoints.into_iter().filter(able) {
             let host = endpoint.host.clone();
             match self.ask(endpoint, reference, trace).await {
                 Ok(found) => return found,

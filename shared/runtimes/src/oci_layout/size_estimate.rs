@@ -17,7 +17,7 @@ impl Prober {
         let failed = |failures| of_pull(failures, String::new());
         let by_digest = request.reference.digest().is_some();
         let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
-        let endpoints = route::endpoints(&request.reference, route).map_err(|failure| failed(vec![failure]))?;
+        let endpoints = route::endpoints_on_disk(&request.reference, route).await.map_err(|failure| failed(vec![failure]))?;
         let mut failures = Vec::new();
         for endpoint in endpoints.into_iter().filter(able) {
             match self.estimate_size_at(endpoint, request).await {

@@ -11,6 +11,7 @@ use image::Reference;
 use url::Url;
 
 use super::failure::StepFailure;
+use crate::blocking::on_disk;
 use crate::keyring::Audience;
 use hosts_file::HostsFile;
 pub(super) use proxies::{Proxies, Proxy};
@@ -90,6 +91,12 @@ pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result
         });
     }
     Ok(endpoints)
+}
+
+/// As [`endpoints`], for a caller whose thread must not wait for a disk.
+pub(super) async fn endpoints_on_disk(reference: &Reference, options: &RouteOptions) -> Result<Vec<Endpoint>, StepFailure> {
+    let (reference, options) = (reference.clone(), options.clone());
+    on_disk(move || endpoints(&reference, &options)).await
 }
 
 /// The registry itself, as containerd reaches it: Docker Hub by its API host, this host without TLS.
