@@ -27,7 +27,7 @@ pub(super) enum Login {
     Ready(Box<Credential>),
     Helper {
         name: String,
-        /// The entry as written, if it names one server; docker asks the helper with this text.
+        /// The entry as written but without a login, if it names one server; docker asks the helper with this text.
         server: Option<String>,
     },
 }
@@ -53,8 +53,8 @@ impl LoginFile {
         let mut read = Self { entries: BTreeMap::new(), store: text(&top, "credsStore", "")? };
         // Helpers come before logins of the same entry: docker uses only the helper then.
         for (entry, helper) in section(&top, "credHelpers")? {
-            let Value::String(name) = helper else { return Err(format!("credHelpers[{entry:?}] is no text")) };
-            let server = (!entry.contains('*')).then(|| entry.clone());
+            let Value::String(name) = helper else { return Err(format!("credHelpers[{:?}] is no text", matching::without_login(entry))) };
+            let server = (!entry.contains('*')).then(|| matching::without_login(entry).to_owned());
             read.add(entry, Login::Helper { name: name.clone(), server });
         }
         for (entry, login) in section(&top, "auths")? {
@@ -88,7 +88,10 @@ impl LoginFile {
     fn add(&mut self, entry: &str, login: Login) {
         match matching::normalise(entry) {
             Some(key) => self.entries.entry(key).or_default().push(login),
-            None => tracing::warn!(entry, "an entry of the registry logins is no registry address and is left out"),
+            None => {
+                let entry = matching::without_login(entry);
+                tracing::warn!(entry, "an entry of the registry logins is no registry address and is left out");
+            }
         }
     }
 }
@@ -118,7 +121,7 @@ fn text(object: &Map<String, Value>, name: &str, place: &str) -> Result<Option<S
 
 /// The login of an entry of `auths`; `None` for an empty one (docker writes those for logins that a helper stores).
 fn credential(entry: &str, login: &Value, file: &str) -> Result<Option<Credential>, String> {
-    let place = format!("auths[{entry:?}]");
+    let place = format!("auths[{:?}]", matching::without_login(entry));
     let Value::Object(login) = login else { return Err(format!("{place} is no JSON object")) };
     let place = format!("{place}.");
     let mut credential = Credential {
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn helper_comes_before_the_login_of_the_same_entry() {
-        let content = r#"{"credHelpers": {"registry.example": "x", "*.example": "y"}, "credsStore": "z",
+        let content = r#"{"credHelpers": {"user:hunter2@registry.example": "x", "*.example": "y"}, "credsStore": "z",
             "auths": {"registry.example": {"auth": "ZGVwbG95OnB3"}, "quay.io": {}}}"#;
         assert_eq!(
             names(content, "registry.example/app"),
@@ -234,6 +237,8 @@ mod tests {
             (r#"{"auths": {"a.b": {"password": 12345678}}}"#, r#"auths["a.b"].password is no text"#),
             (r#"{"credHelpers": {"a.b": ["hunter2"]}}"#, r#"credHelpers["a.b"] is no text"#),
             (r#"{"credsStore": {"hunter2": 1}}"#, "credsStore is no text"),
+            (r#"{"auths": {"https://user:hunter2@a.b/c": {"password": 1}}}"#, r#"auths["a.b/c"].password is no text"#),
+            (r#"{"credHelpers": {"user:hunter2@a.b": 1}}"#, r#"credHelpers["a.b"] is no text"#),
         ] {
             assert_eq!(LoginFile::parse(content.as_bytes(), "config.json").err().as_deref(), Some(problem), "{content}");
         }

@@ -24,6 +24,11 @@ pub(super) fn normalise(entry: &str) -> Option<String> {
     Some(if path == "/" { host.to_owned() } else { format!("{host}{path}") })
 }
 
+/// An entry without a login in it, for texts.
+pub(super) fn without_login(entry: &str) -> &str {
+    entry.rsplit_once('@').map_or(entry, |(_, place)| place)
+}
+
 /// Whether the entry with this key matches `repository` (registry and path, no tag).
 pub(super) fn matches(key: &str, repository: &str) -> bool {
     let (key_host, key_path) = split_path(key);
