@@ -25,6 +25,7 @@ use super::condition::Condition;
 use super::counters::{Counts, PullCounts};
 use super::exposition::Kept;
 use super::identity::{Identity, VERSION};
+use super::introduction::described;
 use super::readings::{OfFleet, labelled};
 use crate::node::{Actors, root_envelope};
 
@@ -148,8 +149,9 @@ impl Agent {
     }
 
     fn look_at_the_runtime(&mut self, context: &mut Context<Self>) {
-        let runtime = self.runtime.clone();
-        let look = async move { runtime.describe().await }.into_actor(self);
+        let (runtime, last) = (self.runtime.clone(), self.seen.clone());
+        // A store on a file system that hangs gives no answer.
+        let look = async move { described(runtime.describe(), LOOK_EVERY, last).await }.into_actor(self);
         context.spawn(look.map(|seen, agent, _| agent.see_runtime(seen)));
     }
 

@@ -18,18 +18,30 @@ const DESCRIBE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The runtime's description, or one from the settings if the runtime takes too long.
 pub(super) async fn describe(runtime: &RuntimeRef, settings: &Settings) -> RuntimeDescription {
-    match tokio::time::timeout(DESCRIBE_WITHIN, runtime.describe()).await {
-        Ok(description) => description,
-        Err(_) => RuntimeDescription {
-            name: match settings.runtime.kind {
-                RuntimeKind::OciLayout => "oci-layout".to_owned(),
-                RuntimeKind::Cri => "cri".to_owned(),
-            },
-            place: settings.runtime.endpoint_on(Path::exists).unwrap_or_default(),
-            problem: Some(format!("no answer within {DESCRIBE_WITHIN:?}: check that it does not hang")),
-            credential_sources: vec!["not known yet".to_owned()],
-            ..RuntimeDescription::default()
+    let unanswered = RuntimeDescription {
+        name: match settings.runtime.kind {
+            RuntimeKind::OciLayout => "oci-layout".to_owned(),
+            RuntimeKind::Cri => "cri".to_owned(),
         },
+        place: settings.runtime.endpoint_on(Path::exists).unwrap_or_default(),
+        credential_sources: vec!["not known yet".to_owned()],
+        ..RuntimeDescription::default()
+    };
+    described(runtime.describe(), DESCRIBE_WITHIN, unanswered).await
+}
+
+/// A runtime's description. If it takes too long, `unanswered` with that as the problem.
+pub(super) async fn described(
+    describing: impl Future<Output = RuntimeDescription>,
+    limit: Duration,
+    unanswered: RuntimeDescription,
+) -> RuntimeDescription {
+    match tokio::time::timeout(limit, describing).await {
+        Ok(description) => description,
+        Err(_) => {
+            let problem = format!("no answer within {limit:?}: check that it does not hang");
+            RuntimeDescription { problem: Some(problem), ..unanswered }
+        }
     }
 }
 
@@ -66,5 +78,23 @@ pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &N
     }
     if let Some(problem) = &seen.problem {
         warn!(problem, "the runtime cannot be used yet");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn runtime_that_hangs_has_a_problem_and_keeps_its_name() {
+        let named = RuntimeDescription { name: "oci-layout".to_owned(), ..RuntimeDescription::default() };
+        let limit = Duration::from_secs(10);
+        let seen = described(std::future::pending(), limit, named.clone()).await;
+        assert_eq!(
+            (seen.name.as_str(), seen.problem.as_deref()),
+            ("oci-layout", Some("no answer within 10s: check that it does not hang"))
+        );
+        let seen = described(std::future::ready(named), limit, RuntimeDescription::default()).await;
+        assert_eq!((seen.name.as_str(), seen.problem), ("oci-layout", None));
     }
 }
