@@ -67,7 +67,7 @@ impl Budgets {
 
     /// Makes the next attempt of each entry about a budget wait for the quota of the budget, if that is used up.
     pub(super) fn delay(&self, known: &mut [Known]) {
-        for known in known.iter_mut().filter(|known| known.entry.key_parts.kind == EntryKind::Budget) {
+        for known in known.iter_mut().filter(|known| is_about_budget(known)) {
             let spent = self.by_owner.get(&known.entry.key_parts.owner).and_then(|budget| spent_quota(&budget.state));
             known.wait_for_quota(spent.map(|spent| spent.wait_ms).unwrap_or_default());
         }
@@ -88,6 +88,19 @@ impl Budgets {
             .filter(move |(owner, _)| of_registry(owner))
             .filter_map(|(owner, budget)| Some((owner.as_str(), hold(&budget.state)?)))
     }
+}
+
+/// Makes the next attempt of each entry about a budget wait for the quota of the budget, if that is used up. Asks `nodes` for their budgets
+/// if there is such an entry.
+pub(super) async fn delay(client: &FleetClient, nodes: &[NodeName], known: &mut [Known]) {
+    if known.iter().any(is_about_budget) {
+        Budgets::of(client, nodes).await.delay(known);
+    }
+}
+
+/// True if an entry is about a budget.
+fn is_about_budget(known: &Known) -> bool {
+    known.entry.key_parts.kind == EntryKind::Budget
 }
 
 /// A line about a budget that delays pulls.
@@ -157,9 +170,16 @@ pub(super) fn tightest(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
     use contract::View;
     use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
     use contract::messages::throttler::{BudgetWaiter, KnownLimits};
+    use contract::subject::Fleet;
 
     use super::*;
     use crate::output::known_failures;
@@ -231,6 +251,41 @@ mod tests {
             assert_eq!((known[0].due_ms(), known[0].prober(), spent("registry.example")), (expected, prober, of_registry));
             assert_eq!(spent("other.example"), None);
         }
+    }
+
+    /// The leader of a budget whose quota is used up.
+    struct Leader;
+
+    impl Actor for Leader {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListBudgets>> for Leader {
+        type Result = MessageResult<Ask<ListBudgets>>;
+
+        fn handle(&mut self, _: Ask<ListBudgets>, _: &mut Self::Context) -> Self::Result {
+            let state = BudgetState { leads: true, ..budget(vec![limit(None, 0, 52_000)], &[]) };
+            MessageResult(Ok(BudgetList { budgets: vec![state], ..BudgetList::default() }))
+        }
+    }
+
+    #[test]
+    fn entries_about_a_budget_alone_wait_for_the_quota_that_its_leader_reports() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let node: NodeName = "n1".parse().expect("a name");
+            let _serving = actors::serve::<ListBudgets>(&client.wiring(&node), Leader.start().recipient()).await.expect("open");
+            for (kind, expected) in [(EntryKind::Budget, 52_000), (EntryKind::Registry, 7_000)] {
+                let key_parts = KeyParts { owner: OWNER.to_owned(), ..KeyParts::of(kind, "registry.example") };
+                let entry = BackoffEntry { key_parts, view: Some(View::default()), next_attempt_ms: 7_000, ..BackoffEntry::default() };
+                let mut failures = known_failures::Merger::default();
+                failures.add(&node, vec![entry]);
+                let mut known = failures.into_known();
+                delay(&client, std::slice::from_ref(&node), &mut known).await;
+                assert_eq!(known[0].due_ms(), expected);
+            }
+        });
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use anyhow::Result;
 use contract::NodeName;
-use contract::messages::backoff_tracker::{EntryKind, ListBackoffs};
+use contract::messages::backoff_tracker::ListBackoffs;
 
 use super::GatheredEntries;
 use crate::cli::{BackoffExplainArgs, OutputFormat};
-use crate::commands::holds::Budgets;
-use crate::commands::status;
+use crate::commands::{holds, status};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
@@ -30,9 +29,7 @@ pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
         {
             return Ok(exit);
         }
-        if gathered.known.iter().any(|known| known.entry.key_parts.kind == EntryKind::Budget) {
-            Budgets::of(&client, &nodes).await.delay(&mut gathered.known);
-        }
+        holds::delay(&client, &nodes, &mut gathered.known).await;
         if gathered.known.is_empty() {
             list_other_entries(&client, &args.what, &gathered, args.asked.question.output.quiet).await;
             return Ok(Exit::Failure);
@@ -71,7 +68,8 @@ pub(super) async fn list_other_entries(client: &FleetClient, what: &str, gathere
         return output::remark(&format!("no back-off entry for {what}: there are no back-off entries on the nodes that answered"));
     }
     let few = ListBackoffs { limit: Some(OTHERS_SHOWN as u64 + 1), ..ListBackoffs::default() };
-    let known = GatheredEntries::by(client, &holders, &few).await.known;
+    let mut known = GatheredEntries::by(client, &holders, &few).await.known;
+    holds::delay(client, &holders, &mut known).await;
     let shown = known.get(..OTHERS_SHOWN).unwrap_or(&known);
     let others = match (known.len(), shown.len()) {
         (0, _) => return output::remark(&format!("no back-off entry for {what} on the nodes that answered")),

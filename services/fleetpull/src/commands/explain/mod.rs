@@ -15,7 +15,7 @@ use contract::messages::agent::BusLoss;
 use contract::messages::pull_coordinator::{ExplainImage, Explanation, PullPolicy};
 use image::{Reference, ReferenceError};
 
-use super::holds::Budgets;
+use super::holds::{self, Budgets};
 use super::pull::advice;
 use super::status;
 use crate::cli::{ExplainArgs, OutputFormat};
@@ -176,7 +176,12 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
     });
     let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
     let mut known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
-    budgets.delay(&mut known);
+    if has_budget {
+        budgets.delay(&mut known);
+    } else {
+        // Nodes that only observe name no budget, but list the entry of one.
+        holds::delay(client, nodes, &mut known).await;
+    }
     Findings { verdicts, known, ..Findings::default() }
 }
 

@@ -4,7 +4,8 @@ use contract::messages::backoff_tracker::BackoffEntry;
 use contract::{NodeName, View};
 
 use super::{Known, differ, named};
-use crate::output::{one_line, trace_link, units};
+use crate::output::units::{self, SOON_MS};
+use crate::output::{one_line, trace_link};
 
 /// The next prober. No node is chosen before the attempt is due: then the first node that needs it takes the lease, and a node that
 /// reported the failure waits 1 to 2 s longer.
@@ -42,19 +43,19 @@ impl Known {
         let ((soonest, _), (latest, latest_node)) = self.span();
         let is_for_all = self.is_shared() && !self.is_without_bus;
         let due = match soonest {
-            0 => "due".to_owned(),
-            left => format!("in {}, at {}", units::seconds(left), units::time_of_day(now_ms.saturating_add(left))),
+            ..SOON_MS => units::due(Some(soonest)),
+            left => format!("{}, at {}", units::due(Some(left)), units::time_of_day(now_ms.saturating_add(left))),
         };
         let next = match (self.prober(), soonest) {
             (Some(prober), _) if self.is_without_bus => format!("{prober} tries now"),
             (Some(prober), _) => format!("{prober} tries now, for all"),
-            (None, 0) if is_for_all => format!("{due}, by {NEXT_PROBER}; the others wait for what it finds"),
+            (None, ..SOON_MS) if is_for_all => format!("{due}, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, _) if is_for_all => format!("{due}, by {NEXT_PROBER}"),
             (None, _) if self.is_shared() => format!("{due}, by each node for itself, because no bus is reached"),
             (None, _) => due,
         };
         let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
-        let later = later.map(|node| format!("; {node} not before {}", due_in(latest))).unwrap_or_default();
+        let later = later.map(|node| format!("; {node} not before {}", units::age(latest))).unwrap_or_default();
         let quota = if self.quota_wait_ms > 0 { "; until then its quota is used up" } else { "" };
         line("next attempt:", format!("{next}{later}{quota}"));
         match &entry.view {
@@ -63,10 +64,6 @@ impl Known {
         }
         lines
     }
-}
-
-fn due_in(left_ms: u64) -> String {
-    if left_ms == 0 { "due".to_owned() } else { units::seconds(left_ms) }
 }
 
 fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
@@ -112,11 +109,24 @@ mod tests {
         merger.add(&node("n3"), vec![BackoffEntry { next_attempt_ms: 12_400, ..shared("a:1", 2) }]);
         let known = merger.into_known().remove(0);
         let details = known.details(0).join("\n");
-        assert!(details.contains("next attempt: due, by ") && details.contains("; n3 not before 12.4 s"), "{details}");
+        assert!(details.contains("next attempt: due, by ") && details.contains("; n3 not before 12s"), "{details}");
         let left =
             |node_name: &str| serde_json::to_value(known.json_of(&node(node_name), 0)).expect("serialises")["next_attempt_ms"].clone();
         assert_eq!((left("n1"), left("n3")), (0.into(), 12_400.into()), "as each refuses");
         assert_eq!(serde_json::to_value(known.json(0)).expect("serialises")["next_attempt_ms"], 0);
+    }
+
+    #[test]
+    fn next_attempt_reads_as_in_the_list() {
+        for (next_attempt_ms, expected) in
+            [(999, "next attempt: due, by "), (41_900, "next attempt: in 41s, at "), (21_598_200, "next attempt: in 5h59m, at ")]
+        {
+            let mut merger = Merger::default();
+            merger.add(&node("n1"), vec![BackoffEntry { next_attempt_ms, ..shared("a:1", 1) }]);
+            let known = merger.into_known().remove(0);
+            let details = known.details(0).join("\n");
+            assert!(details.contains(expected), "{details}");
+        }
     }
 
     #[test]
@@ -152,7 +162,7 @@ mod tests {
                 "  found by:     n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
                 "  error:        ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:        everybody; 2 nodes know it",
-                "  next attempt: in 7.0 s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
+                "  next attempt: in 7s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
                 "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view do not have this entry",
             ]
         );
