@@ -207,9 +207,10 @@ Examples:
 RATE is the rate in force and CAP the most, in pulls a second; QUOTA, LEFT and
 RESETS are of the window of which the least is left, as the registry reports it.
 CAPS BY is `policy` if the cap is the fleet policy's (`fleetpull policy get`),
-or `settings` if it is the median of the nodes' settings. Nodes that use lower
-caps or another policy than the leader are named; with -o json they are
-`differences`.
+or `settings` if it is the median of the nodes' settings. WAITING and OUT count
+the pulls of the fleet that wait and run, or of the nodes that answered if none
+of these leads the budget. Nodes that use lower caps or another policy than the
+leader are named; with -o json they are `differences`.
 
 Exit status: 1 when a node did not answer.")]
 pub struct BudgetListArgs {

@@ -45,10 +45,10 @@ struct JsonBudget<'a> {
     at_once_by_policy: bool,
     /// The revision of the fleet policy on the node in `reported_by`. 0 if it has none.
     policy_revision: u64,
-    /// Null if no node that answered leads the budget, as is `waiting_count`.
-    in_flight: Option<u64>,
+    /// If no node that answered leads the budget, this and `waiting_count` are sums of what the nodes that answered have.
+    in_flight: u64,
     waiting: &'a [BudgetWaiter],
-    waiting_count: Option<u64>,
+    waiting_count: u64,
     known: JsonQuotas<'a>,
     alone_total: u64,
     overrun_total: u64,
@@ -101,6 +101,7 @@ fn unless_zero(number: u64) -> Option<u64> {
 
 /// A budget, merged from the answers of the nodes.
 pub(super) struct Budget {
+    /// As its leader reports it. If that has not answered, the pulls are those of the nodes that have answered.
     pub(super) state: BudgetState,
     reported_by: NodeName,
     nodes: usize,
@@ -157,7 +158,7 @@ fn remarks(budget: &Budget) -> Vec<String> {
     let last_leader = budget.state.leader.as_ref().filter(|_| !budget.state.leads);
     let leaderless = last_leader.map(|last_leader| {
         format!(
-            "{of}: no node that answered leads it (the last leader known is {last_leader}): its rate and its waiting pulls are not known"
+            "{of}: no node that answered leads it (the last leader known is {last_leader}): its rate is not known, and its pulls are those of the nodes that answered"
         )
     });
     let slow = rows::why_slow(&budget.state).map(|why| format!("{of}: {why}"));
@@ -189,9 +190,16 @@ impl Merger {
             if alone {
                 budget.alone.push(node.clone());
             }
+            // A node that does not lead the budget reports its own pulls.
+            let own_pulls = (!state.leads && !budget.state.leads && budget.nodes > 1).then(|| {
+                (budget.state.in_flight.saturating_add(state.in_flight), budget.state.waiting_count.saturating_add(state.waiting_count))
+            });
             // Two nodes may both believe that they lead: the one with the higher epoch does.
             if (state.leads, state.epoch) > (budget.state.leads, budget.state.epoch) {
                 (budget.state, budget.reported_by) = (state, node.clone());
+            }
+            if let Some(own_pulls) = own_pulls {
+                (budget.state.in_flight, budget.state.waiting_count) = own_pulls;
             }
         }
     }
@@ -247,9 +255,9 @@ pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
         at_once: unless_zero(state.at_once),
         at_once_by_policy: state.at_once_by_policy,
         policy_revision: state.policy_revision,
-        in_flight: state.leads.then_some(state.in_flight),
+        in_flight: state.in_flight,
         waiting: &state.waiting,
-        waiting_count: state.leads.then_some(state.waiting_count),
+        waiting_count: state.waiting_count,
         known: JsonQuotas { none_stated: state.known.none_stated, limits: state.known.limits.iter().map(JsonQuota::of).collect() },
         alone_total: state.alone_total,
         overrun_total: state.overrun_total,
@@ -316,19 +324,23 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_leader_knows_is_unknown_if_no_node_that_answered_leads() {
+    fn pulls_of_a_budget_are_those_of_the_nodes_that_answered_if_none_of_them_leads_it() {
         let seen = BudgetState { owner: "hub".to_owned(), leader: Some(node("n2")), per_second: 200.0, ..BudgetState::default() };
-        for (leads, count, cell, is_remarked) in [(false, serde_json::Value::Null, "-", true), (true, serde_json::json!(0), "0", false)] {
-            let state = BudgetState { leads, ..seen.clone() };
-            let list = BudgetList { budgets: vec![state], ..BudgetList::default() };
-            let listing = listing(vec![(node("n1"), Ok(list))], &[], true);
+        // n1 and n3 have pulls of their own; n2 counts those of the fleet.
+        for (leads, (in_flight, waiting_count), is_remarked) in [(false, (6, 24), true), (true, (3, 12), false)] {
+            let of = |name: &str, leads, in_flight, waiting_count| {
+                let state = BudgetState { leads, in_flight, waiting_count, ..seen.clone() };
+                (node(name), Ok(BudgetList { budgets: vec![state], ..BudgetList::default() }))
+            };
+            let answers = vec![of("n1", false, 2, 8), of("n2", leads, 3, 12), of("n3", false, 1, 4)];
+            let listing = listing(answers, &[], true);
             let object: serde_json::Value = serde_json::from_str(&listing.objects[0]).expect("is JSON");
-            assert_eq!((&object["waiting_count"], &object["in_flight"]), (&count, &count), "{object}");
+            assert_eq!((&object["in_flight"], &object["waiting_count"]), (&in_flight.into(), &waiting_count.into()), "{object}");
             let lines = listing.table.lines(&Look::of_width(None));
-            assert!(lines[1].ends_with(&format!("  {cell}")), "{lines:#?}");
+            assert!(lines[1].ends_with(&format!("  {waiting_count}")), "{lines:#?}");
             assert_eq!(
                 listing.remarks.iter().any(|remark| remark
-                    == "hub: no node that answered leads it (the last leader known is n2): its rate and its waiting pulls are not known"),
+                    == "hub: no node that answered leads it (the last leader known is n2): its rate is not known, and its pulls are those of the nodes that answered"),
                 is_remarked,
                 "{:?}",
                 listing.remarks

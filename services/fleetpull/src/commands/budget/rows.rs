@@ -43,8 +43,6 @@ fn cells(budget: &Budget) -> Vec<Cell> {
     let of_owner = |part: fn(&BudgetOwner) -> String| Cell::from(owner.as_ref().map(part).unwrap_or_default());
     let limit = tightest(&state.known.limits);
     let leader = state.leader.as_ref().map(|leader| if state.learns { format!("{leader} (new)") } else { leader.to_string() });
-    // What a node reports of a budget that it does not lead is not the fleet's.
-    let if_led = |count: u64| if state.leads { Cell::count(count) } else { Cell::nothing() };
     let next = state.waiting.first().map(|first| format!("{} {}", first.node, units::due(Some(first.wait_ms))));
     vec![
         Cell::from(registry_of_budget(&state.owner)),
@@ -57,9 +55,9 @@ fn cells(budget: &Budget) -> Vec<Cell> {
         }),
         Cell::age_if(limit.and_then(|limit| limit.reset_ms)),
         Cell::from(leader.unwrap_or_default()),
-        if_led(state.waiting_count),
+        Cell::count(state.waiting_count),
         Cell::from(next.unwrap_or_default()),
-        if_led(state.in_flight),
+        Cell::count(state.in_flight),
         if state.at_once == 0 { Cell::nothing() } else { Cell::count(state.at_once) },
         Cell::from(if state.per_second_by_policy || state.at_once_by_policy { "policy" } else { "settings" }),
         Cell::from(why_slow(state).unwrap_or_default()),
@@ -163,7 +161,7 @@ mod tests {
             [
                 "REGISTRY      LOGIN     RATE  CAP    QUOTA   LEFT  RESETS  LEADER       WAITING",
                 "regi...ample  00112233  37/s  200/s  100/6h  31    134m    n2.r...mple  4",
-                "hub           -         -     none   -       -     -       n1 (new)     -",
+                "hub           -         -     none   -       -     -       n1 (new)     0",
             ]
         );
         let wide = table.lines(&Look { is_wide: true, ..Look::of_width(None) });
