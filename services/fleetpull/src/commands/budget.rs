@@ -154,7 +154,11 @@ fn listing(answers: Vec<Answer<BudgetList>>, silent: &[Silent], with_objects: bo
 /// Remarks on a budget: whether its leader answers, why its rate is low, and which nodes differ.
 fn remarks(budget: &Budget) -> Vec<String> {
     let of = in_words(&budget.state);
-    let alone = (!budget.alone.is_empty()).then(|| format!("{}: reach no leader of {of} and go by their own share", named(&budget.alone)));
+    let alone = match budget.alone.as_slice() {
+        [] => None,
+        [node] => Some(format!("{node}: reaches no leader of {of} and goes by its own share")),
+        nodes => Some(format!("{}: reach no leader of {of} and go by their own share", named(nodes))),
+    };
     let last_leader = budget.state.leader.as_ref().filter(|_| !budget.state.leads);
     let leaderless = last_leader.map(|last_leader| {
         format!(
@@ -321,6 +325,17 @@ mod tests {
             assert!(details.iter().any(|detail| detail == line), "{line} in {details:#?}");
         }
         assert!(details.iter().all(|detail| detail.len() < 80 && !detail.ends_with(" -")), "{details:#?}");
+    }
+
+    #[test]
+    fn node_that_reaches_no_leader_is_in_the_singular() {
+        let remarks = |alone: &[&str]| {
+            let state = BudgetState { owner: "hub".to_owned(), ..BudgetState::default() };
+            let alone: Vec<NodeName> = alone.iter().map(|name| node(name)).collect();
+            remarks(&Budget { state, reported_by: node("n1"), nodes: alone.len(), alone, caps: Vec::new() })
+        };
+        assert_eq!(remarks(&["n1"]), ["n1: reaches no leader of hub and goes by its own share"]);
+        assert_eq!(remarks(&["n1", "n2"]), ["n1, n2: reach no leader of hub and go by their own share"]);
     }
 
     #[test]
