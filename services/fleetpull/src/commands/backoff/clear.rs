@@ -76,7 +76,7 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
         let nodes = client.selected_nodes(&args.asked).await?;
         let Found { name, gathered, spent_owner } = find(&client, &args.asked.question, &nodes, &args.what).await?;
         let is_forgotten = match &spent_owner {
-            Some(owner) => Some(forget_quota::forget(&client, &nodes, owner, args.asked.question.output.format).await),
+            Some(owner) => Some(forget_quota::forget(&client, owner, args.asked.question.output.format).await?),
             None => None,
         };
         if let Some(is_forgotten) = is_forgotten

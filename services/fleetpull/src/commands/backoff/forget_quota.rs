@@ -1,5 +1,6 @@
-//! Makes the selected nodes forget a used-up quota, for `fleetpull backoff clear`.
+//! Makes all nodes forget a used-up quota, for `fleetpull backoff clear`.
 
+use anyhow::Result;
 use contract::messages::throttler::{ForgetQuota, QuotaForgotten};
 use contract::{NodeName, budget_in_words};
 use serde_json::json;
@@ -9,12 +10,15 @@ use crate::commands::acting::by;
 use crate::fleet::FleetClient;
 use crate::output;
 
-/// Sends the command to these nodes, and shows how many knew the quota. False if one did not answer or none knew it.
-pub(super) async fn forget(client: &FleetClient, nodes: &[NodeName], owner: &str, format: OutputFormat) -> bool {
+/// Sends the command to every node that answers, and shows how many knew the quota. False if one did not answer or none knew it.
+///
+/// A selection of nodes does not apply, because a node that still knows the quota states it to the others again.
+pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputFormat) -> Result<bool> {
+    let nodes: Vec<NodeName> = client.answering(None).await?.into_iter().map(|node| node.node).collect();
     let command = ForgetQuota { owner: owner.to_owned(), by: by() };
     // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice.
-    let first = client.ask_each(nodes, &command).await;
-    let again = client.ask_each(nodes, &command).await;
+    let first = client.ask_each(&nodes, &command).await;
+    let again = client.ask_each(&nodes, &command).await;
     let knew = first.iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true }))).count();
     match format {
         OutputFormat::Json => output::json(&json!({ "kind": "quota_forgotten", "owner": owner, "node_count": knew })),
@@ -32,7 +36,7 @@ pub(super) async fn forget(client: &FleetClient, nodes: &[NodeName], owner: &str
         output::remark(&format!("{node}: {silence}"));
         is_forgotten = false;
     }
-    is_forgotten
+    Ok(is_forgotten)
 }
 
 #[cfg(test)]
@@ -43,20 +47,31 @@ mod tests {
     use actors::Ask;
     use bus::memory::MemoryBus;
     use clock::Clock;
+    use contract::messages::agent::{DescribeNode, NodeDescription};
     use contract::subject::Fleet;
 
     use super::*;
+    use crate::commands::status::samples::description;
 
-    /// A throttler that knows a quota until it is asked to forget it.
-    struct Throttler {
+    /// An agent that knows a quota until it is asked to forget it.
+    struct Agent {
+        description: NodeDescription,
         knows: bool,
     }
 
-    impl Actor for Throttler {
+    impl Actor for Agent {
         type Context = Context<Self>;
     }
 
-    impl Handler<Ask<ForgetQuota>> for Throttler {
+    impl Handler<Ask<DescribeNode>> for Agent {
+        type Result = MessageResult<Ask<DescribeNode>>;
+
+        fn handle(&mut self, _: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
+            MessageResult(Ok(self.description.clone()))
+        }
+    }
+
+    impl Handler<Ask<ForgetQuota>> for Agent {
         type Result = MessageResult<Ask<ForgetQuota>>;
 
         fn handle(&mut self, _: Ask<ForgetQuota>, _: &mut Self::Context) -> Self::Result {
@@ -70,14 +85,18 @@ mod tests {
             for (knows, answering, expected) in [([true, false], 2, true), ([false, false], 2, false), ([true, true], 1, false)] {
                 let clock = Clock::host();
                 let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
-                let nodes = ["n1", "n2"].map(|name| name.parse::<NodeName>().expect("a name"));
-                let mut served = Vec::new();
-                for (node, knows) in nodes.iter().zip(knows).take(answering) {
-                    let throttler = Throttler { knows }.start();
-                    served.push(actors::serve::<ForgetQuota>(&client.wiring(node), throttler.recipient()).await.expect("open"));
+                let (mut served, mut served_to_all) = (Vec::new(), Vec::new());
+                for (number, knows) in knows.into_iter().enumerate() {
+                    let description = description(number);
+                    let wiring = client.wiring(&description.node);
+                    let agent = Agent { description, knows }.start();
+                    served_to_all.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await.expect("open"));
+                    if number < answering {
+                        served.push(actors::serve::<ForgetQuota>(&wiring, agent.recipient()).await.expect("open"));
+                    }
                 }
-                let is_forgotten = forget(&client, &nodes, "default|r.example||||e", OutputFormat::Text).await;
-                assert_eq!(is_forgotten, expected, "{knows:?}, {answering} answer");
+                let is_forgotten = forget(&client, "default|r.example||||e", OutputFormat::Text).await;
+                assert_eq!(is_forgotten.ok(), Some(expected), "{knows:?}, {answering} answer");
             }
         });
     }

@@ -9,7 +9,7 @@ mod model;
 mod row;
 mod rows;
 #[cfg(test)]
-mod samples;
+pub(super) mod samples;
 mod show;
 mod waits;
 mod what_and_scope;

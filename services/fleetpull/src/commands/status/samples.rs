@@ -24,7 +24,7 @@ pub(super) fn node(number: usize) -> NodeName {
 }
 
 /// A node without problems.
-pub(super) fn description(number: usize) -> NodeDescription {
+pub(in crate::commands) fn description(number: usize) -> NodeDescription {
     NodeDescription {
         node: node(number),
         instance: "i".to_owned(),
