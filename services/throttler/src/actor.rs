@@ -83,7 +83,8 @@ impl Throttler {
         Self { sharing, ..Self::new(policy, clock, panic_guard) }
     }
 
-    /// Records an event of this node when the rate of a budget that it leads changes. Call this before the actor is started.
+    /// Records an event of this node when the rate of a budget that it leads changes, and when it is asked to record that an operator has
+    /// cleared a quota. Call this before the actor is started.
     #[must_use]
     pub fn recording(self, recording: Recording) -> Self {
         Self { recording: Some(recording), ..self }

@@ -1,4 +1,4 @@
-//! Records changes of a budget's rate as events of the node that leads the budget.
+//! Records events about budgets: changes of a budget's rate, by the node that leads it, and quotas that an operator has cleared.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use actix::{AsyncContext as _, Context, WrapFuture as _};
 use actors::Sender;
 use clock::Random;
 use contract::messages::event_recorder::RecordEvent;
-use contract::{Envelope, EventDetails, EventReason, MessageId, Meta, NodeName, PullEvent};
+use contract::{Envelope, EventDetails, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext};
 use futures::FutureExt as _;
 
 use crate::actor::Throttler;
@@ -14,6 +14,8 @@ use crate::core::budget::{Rate, RateCause};
 
 /// How long the recorder may take before an event is given up.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
+/// The most characters of a name that an operator's command has: a person, a budget, a registry.
+const NAME_CHARACTERS: usize = 300;
 
 /// Where events are sent, which node they are of, and how a budget is named.
 pub struct Recording {
@@ -30,24 +32,37 @@ pub struct Recording {
 impl Throttler {
     /// Records that a budget that this node leads lets more or fewer pulls begin.
     pub(crate) fn record_rate(&mut self, owner: &str, rate: Rate, before: Rate, context: &mut Context<Self>) {
+        self.record(None, context, |recording, event| {
+            let (reason, message) = in_words(&(recording.in_words)(owner), rate, before);
+            let cause = if reason == EventReason::RateLowered { rate.cause } else { before.cause };
+            let details = EventDetails {
+                cause: Some(cause.as_str().to_owned()),
+                per_1000_s: rate.per_1000_s,
+                per_1000_s_before: before.per_1000_s,
+                ..EventDetails::default()
+            };
+            PullEvent { reason, message, registry: Some((recording.registry_of)(owner)), details: Some(details), ..event }
+        });
+    }
+
+    /// Records that an operator has made nodes forget the quota of a budget.
+    pub(crate) fn record_cleared_quota(&mut self, owner: &str, by: &str, trace: TraceContext, context: &mut Context<Self>) {
+        self.record(Some(trace), context, |recording, event| {
+            let message = format!("{} cleared the quota of {}", bounded(by), bounded(&(recording.in_words)(owner)));
+            let registry = Some(bounded(&(recording.registry_of)(owner)));
+            PullEvent { reason: EventReason::BackoffCleared, message, registry, ..event }
+        });
+    }
+
+    /// Records an event within a span; without a span, in a trace of its own.
+    fn record(&mut self, within: Option<TraceContext>, context: &mut Context<Self>, fill: impl FnOnce(&Recording, PullEvent) -> PullEvent) {
         let Some(recording) = &self.recording else { return };
         let mut random = Random::from_system();
-        let (fresh, time_ms) = (Meta::root(&mut random), self.clock.now().wall_ms());
-        let meta = Meta { trace: fresh.trace.child(&mut random), ..fresh };
-        let (reason, message) = in_words(&(recording.in_words)(owner), rate, before);
-        let cause = if reason == EventReason::RateLowered { rate.cause } else { before.cause };
-        let details = EventDetails {
-            cause: Some(cause.as_str().to_owned()),
-            per_1000_s: rate.per_1000_s,
-            per_1000_s_before: before.per_1000_s,
-            ..EventDetails::default()
-        };
-        let id = MessageId::random(&mut random);
-        let event = PullEvent {
-            registry: Some((recording.registry_of)(owner)),
-            details: Some(details),
-            ..PullEvent::new(id, time_ms, recording.node.clone(), reason, message, meta.trace)
-        };
+        let within = within.unwrap_or_else(|| TraceContext::fresh(&mut random));
+        let meta = Meta::within(within, &mut random);
+        let (id, time_ms) = (MessageId::random(&mut random), self.clock.now().wall_ms());
+        let blank = PullEvent::new(id, time_ms, recording.node.clone(), EventReason::RateLowered, String::new(), meta.trace);
+        let event = fill(recording, blank);
         let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
             if let Err(error) = recorded {
                 tracing::warn!(%error, "an event was not recorded");
@@ -55,6 +70,10 @@ impl Throttler {
         });
         context.spawn(recorded.into_actor(self));
     }
+}
+
+fn bounded(name: &str) -> String {
+    name.chars().take(NAME_CHARACTERS).collect()
 }
 
 fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {

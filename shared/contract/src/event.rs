@@ -30,7 +30,7 @@ pub enum EventReason {
     SharingPaused,
     /// An operator ended the pause.
     SharingResumed,
-    /// An operator cleared back-off entries of an image or a registry.
+    /// An operator cleared back-off entries of an image or a registry, or a budget's quota.
     BackoffCleared,
     /// Events of this node were lost: the outbox was full, or the machine lost power.
     EventsDropped,

@@ -113,7 +113,7 @@ inside the registry's budget. What still holds the image back is printed. Each
 clear is an event: `fleetpull events --reason BackoffCleared` shows who cleared
 what and when. The ID of a used-up quota in `status` makes every node forget it,
 whatever --node and -l select, because one that knows it states it to the others
-again; they log that, and the next pull shows what the registry counts.
+again; the next pull shows what the registry counts.
 
 One image or entry is cleared at a time. For a whole registry, list its keys:
   fleetpull backoff list --registry registry.example -o name

@@ -282,5 +282,11 @@ fn used_up_quota_without_an_entry_is_explained_and_forgotten_by_its_id() {
     // Every node forgets a quota, whatever nodes are selected.
     let cleared = fleet.run(&["backoff", "clear", &id, "--node", "n3"]).expect(0);
     assert!(cleared.stdout.starts_with("cleared  quota of "), "{cleared}");
+    let events = until("the clear is an event", || {
+        let events = fleet.rows(&["events", "--reason", "BackoffCleared"], 0);
+        (!events.is_empty()).then_some(events)
+    });
+    assert_eq!(events.len(), 1, "one for all nodes: {events:?}");
+    assert!(events[0]["data"]["message"].as_str().unwrap().contains(" cleared the quota of "), "{events:?}");
     assert!(fleet.run(&["status"]).expect(0).stdout.starts_with("all is well: "));
 }

@@ -97,7 +97,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&CancelStandingPull { what: "app:v1".to_owned(), by: "alice@host".to_owned() }),
         sample(&ReportLimits { permit, limits: limits() }),
         sample(&ListBudgets {}),
-        sample(&ForgetQuota { owner: owner(), by: "ann@desk".to_owned() }),
+        sample(&ForgetQuota { owner: owner(), by: "ann@desk".to_owned(), is_recorded: true }),
         sample(&GrantBudget { owner: owner(), node: "n2".parse().unwrap(), permit, known: KnownLimits::default(), caps: Caps::NONE }),
         sample(&RenewBudget {
             owner: owner(),

@@ -15,11 +15,16 @@ use crate::output;
 /// A selection of nodes does not apply, because a node that still knows the quota states it to the others again.
 pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputFormat) -> Result<bool> {
     let nodes: Vec<NodeName> = client.answering(None).await?.into_iter().map(|node| node.node).collect();
-    let command = ForgetQuota { owner: owner.to_owned(), by: by() };
+    let command = ForgetQuota { owner: owner.to_owned(), by: by(), is_recorded: false };
     // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice.
     let first = client.ask_each(&nodes, &command).await;
     let again = client.ask_each(&nodes, &command).await;
-    let knew = first.iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true }))).count();
+    let knew: Vec<&NodeName> =
+        first.iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true }))).map(|(node, _)| node).collect();
+    // One node that knew the quota records the event, for all.
+    let recorder: Vec<NodeName> = knew.first().map(|node| (*node).clone()).into_iter().collect();
+    let recorded = client.ask_each(&recorder, &ForgetQuota { is_recorded: true, ..command }).await;
+    let knew = knew.len();
     match format {
         OutputFormat::Json => output::json(&json!({ "kind": "quota_forgotten", "owner": owner, "node_count": knew })),
         OutputFormat::Text if knew == 0 => {
@@ -30,7 +35,7 @@ pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputForm
             output::fact(&format!("cleared  quota of {}  on {on}", budget_in_words(owner)));
         }
     }
-    let silent = again.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
+    let silent = again.iter().chain(&recorded).filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
     let mut is_forgotten = knew > 0;
     for (node, silence) in silent {
         output::remark(&format!("{node}: {silence}"));
@@ -41,6 +46,8 @@ pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputForm
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
     use std::sync::Arc;
 
     use actix::{Actor, Context, Handler, MessageResult};
@@ -57,6 +64,8 @@ mod tests {
     struct Agent {
         description: NodeDescription,
         knows: bool,
+        /// The nodes that were asked to record the event.
+        recorders: Rc<RefCell<Vec<NodeName>>>,
     }
 
     impl Actor for Agent {
@@ -74,7 +83,10 @@ mod tests {
     impl Handler<Ask<ForgetQuota>> for Agent {
         type Result = MessageResult<Ask<ForgetQuota>>;
 
-        fn handle(&mut self, _: Ask<ForgetQuota>, _: &mut Self::Context) -> Self::Result {
+        fn handle(&mut self, Ask(forget): Ask<ForgetQuota>, _: &mut Self::Context) -> Self::Result {
+            if forget.body.is_recorded {
+                self.recorders.borrow_mut().push(self.description.node.clone());
+            }
             MessageResult(Ok(QuotaForgotten { was_known: std::mem::take(&mut self.knows) }))
         }
     }
@@ -85,11 +97,11 @@ mod tests {
             for (knows, answering, expected) in [([true, false], 2, true), ([false, false], 2, false), ([true, true], 1, false)] {
                 let clock = Clock::host();
                 let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
-                let (mut served, mut served_to_all) = (Vec::new(), Vec::new());
+                let (mut served, mut served_to_all, recorders) = (Vec::new(), Vec::new(), Rc::default());
                 for (number, knows) in knows.into_iter().enumerate() {
                     let description = description(number);
                     let wiring = client.wiring(&description.node);
-                    let agent = Agent { description, knows }.start();
+                    let agent = Agent { description, knows, recorders: Rc::clone(&recorders) }.start();
                     served_to_all.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await.expect("open"));
                     if number < answering {
                         served.push(actors::serve::<ForgetQuota>(&wiring, agent.recipient()).await.expect("open"));
@@ -97,6 +109,8 @@ mod tests {
                 }
                 let is_forgotten = forget(&client, "default|r.example||||e", OutputFormat::Text).await;
                 assert_eq!(is_forgotten.ok(), Some(expected), "{knows:?}, {answering} answer");
+                let recorded = recorders.borrow().len();
+                assert_eq!(recorded, usize::from(knows != [false, false]), "one node records the event if any knew the quota");
             }
         });
     }

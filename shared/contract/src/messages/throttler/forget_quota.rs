@@ -10,8 +10,11 @@ use crate::{Command, Service};
 pub struct ForgetQuota {
     /// The owner of the budget.
     pub owner: String,
-    /// Who sends it, for the log: `user@host`.
+    /// Who sends it: `user@host`.
     pub by: String,
+    /// Whether this node records the event of it, for all nodes.
+    #[serde(default)]
+    pub is_recorded: bool,
 }
 
 impl Command for ForgetQuota {
