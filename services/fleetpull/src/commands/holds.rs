@@ -80,6 +80,11 @@ impl Budgets {
         spent?.into_iter().min_by_key(|spent| spent.wait_ms)
     }
 
+    /// True if the quota of this owner's budget is used up.
+    pub(super) fn is_used_up(&self, owner: &str) -> bool {
+        self.by_owner.get(owner).is_some_and(|budget| used_up(&budget.state.known.limits).is_some())
+    }
+
     /// Each budget that delays pulls, for this registry or for all.
     pub(super) fn held<'a>(&'a self, registry: Option<&'a str>) -> impl Iterator<Item = (&'a str, BudgetHold)> {
         let of_registry = move |owner: &str| registry.is_none_or(|registry| registry_of_budget(owner) == registry);

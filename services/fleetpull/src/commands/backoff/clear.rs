@@ -30,7 +30,7 @@ const BLOCKS_SHOWN: usize = 10;
 const NEXT_WITHIN_MS: u64 = 5_000;
 
 /// What to do if a quota that blocks is wrong.
-const FORGET_QUOTA: &str = "hint: if a registry has quota all the same, `fleetpull backoff clear ID` with the ID of its quota in `fleetpull status` makes nodes forget it";
+const FORGET_QUOTA: &str = "hint: if a registry has quota all the same, `fleetpull backoff clear ID` with the ID of its quota in `fleetpull status` makes all nodes forget it";
 
 /// The result of a clear.
 #[derive(Default)]
@@ -59,8 +59,9 @@ struct Block {
     node: Option<NodeName>,
     wait_ms: Option<u64>,
     why: String,
+    /// True if a used-up quota delays the attempt, and not only pulls that wait before it.
     #[serde(skip)]
-    is_by_budget: bool,
+    is_by_quota: bool,
 }
 
 impl Cleared {
@@ -103,7 +104,7 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
             }
         }
         print(args.asked.question.output.format, &cleared);
-        if cleared.blocked.iter().any(|block| block.is_by_budget) && !args.asked.question.output.quiet {
+        if cleared.blocked.iter().any(|block| block.is_by_quota) && !args.asked.question.output.quiet {
             output::remark(FORGET_QUOTA);
         }
         Ok(if cleared.is_free() && is_forgotten != Some(false) { gathered.exit() } else { Exit::Failure })
@@ -120,22 +121,23 @@ async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> (Vec
     let (mut blocked, mut unexplained) = (Vec::new(), Vec::new());
     for (node, explanation) in answers {
         match explanation {
-            Ok(explanation) => blocked.extend(block(node, &explanation)),
+            Ok(explanation) => blocked.extend(block(node, &explanation, &budgets)),
             Err(_) => unexplained.push(node),
         }
     }
     (blocked, unexplained)
 }
 
-fn block(node: NodeName, explanation: &Explanation) -> Option<Block> {
+fn block(node: NodeName, explanation: &Explanation, budgets: &Budgets) -> Option<Block> {
     let wait = match (&explanation.next_attempt_ms, &explanation.budget_hold) {
         (Some(left), _) => Some(*left),
         (None, Some(hold)) => hold.wait_ms,
         (None, None) => return None,
     };
     let long = wait.is_none_or(|wait| wait > NEXT_WITHIN_MS);
-    let is_by_budget = explanation.budget_hold.is_some();
-    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: explanation.verdict.clone(), is_by_budget })
+    let owner = explanation.budget.as_deref().filter(|_| explanation.budget_hold.is_some());
+    let is_by_quota = owner.is_some_and(|owner| budgets.is_used_up(owner));
+    long.then(|| Block { kind: "blocked", node: Some(node), wait_ms: wait, why: explanation.verdict.clone(), is_by_quota })
 }
 
 /// The budgets that delay requests to registries whose rate limit was cleared: a clear does not change what a registry counts.
@@ -144,8 +146,8 @@ fn by_budgets(budgets: &Budgets, cleared: &[Known]) -> Vec<Block> {
     let registries: BTreeSet<&str> = limited.filter_map(|known| known.entry.view.as_ref()).map(|view| view.registry.as_str()).collect();
     let held = registries.into_iter().flat_map(|registry| budgets.held(Some(registry)));
     let block = |(owner, hold): (&str, BudgetHold)| {
-        let (node, why) = (None, holds::line(owner, &hold));
-        Block { kind: "blocked", node, wait_ms: hold.wait_ms, why, is_by_budget: true }
+        let (node, why, is_by_quota) = (None, holds::line(owner, &hold), budgets.is_used_up(owner));
+        Block { kind: "blocked", node, wait_ms: hold.wait_ms, why, is_by_quota }
     };
     held.map(block).collect()
 }
@@ -291,9 +293,11 @@ mod tests {
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::messages::backoff_tracker::{BackoffEntry, BackoffList};
+    use contract::messages::throttler::{BudgetList, BudgetState, BudgetWaiter, KnownLimits, RegistryLimit};
     use contract::subject::Fleet;
 
     use super::*;
+    use crate::commands::budget;
     use crate::output::known_failures::Merger;
 
     /// A tracker without entries.
@@ -359,8 +363,25 @@ mod tests {
             (explanation(None, Some(None)), Some(None)),
         ];
         for (explanation, blocks) in table {
-            let block = block("n1".parse().expect("a name"), &explanation);
+            let block = block("n1".parse().expect("a name"), &explanation, &Budgets::default());
             assert_eq!(block.map(|block| block.wait_ms), blocks, "{explanation:?}");
+        }
+    }
+
+    #[test]
+    fn pulls_that_wait_for_the_rate_are_not_a_used_up_quota() {
+        let (node, owner): (NodeName, _) = ("n1".parse().expect("a name"), "default|r.example||||e");
+        for (remaining, expected) in [(0, true), (1, false)] {
+            let known = KnownLimits { limits: vec![RegistryLimit { remaining, ..RegistryLimit::default() }], ..KnownLimits::default() };
+            let waiting = vec![BudgetWaiter { node: node.clone(), wait_ms: 60_000 }];
+            let state = BudgetState { owner: owner.to_owned(), leads: true, waiting, waiting_count: 1, known, ..BudgetState::default() };
+            let mut merger = budget::Merger::default();
+            merger.add(&node, BudgetList { budgets: vec![state], ..BudgetList::default() });
+            let budgets = Budgets::from_merged(merger);
+            let mut explanation = Explanation { budget: Some(owner.to_owned()), ..Explanation::default() };
+            budgets.complete(&mut explanation);
+            let block = block(node.clone(), &explanation, &budgets).expect("it waits for a minute");
+            assert_eq!(block.is_by_quota, expected, "{}", block.why);
         }
     }
 }
