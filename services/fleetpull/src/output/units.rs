@@ -24,10 +24,7 @@ pub fn milliseconds(ms: u64) -> String {
 /// A duration in text: `3.1 s` below a minute, else in whole seconds in Go's format, `5m2s`.
 #[must_use]
 pub fn seconds(ms: u64) -> String {
-    match ms {
-        0..=59_949 => format!("{}.{} s", (ms + 50) / 1_000, (ms + 50) % 1_000 / 100),
-        _ => milliseconds(ms.saturating_add(500) / 1_000 * 1_000),
-    }
+    contract::duration_in_words(ms)
 }
 
 /// A time since or until something, in kubectl's format: `42s`, `4m12s`, `11m`, `134m`, `7h5m`, `40h`, `3d4h`.
@@ -90,11 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_and_times_of_day_read_well() {
-        let table = [(0, "0.0 s"), (49, "0.0 s"), (50, "0.1 s"), (3_140, "3.1 s"), (59_949, "59.9 s"), (59_950, "1m0s"), (302_400, "5m2s")];
-        for (ms, text) in table {
-            assert_eq!(seconds(ms), text, "{ms}");
-        }
+    fn times_of_day_read_well() {
         for (ms, text) in [(0, "00:00:00Z"), (43_203_999, "12:00:03Z"), (86_399_000, "23:59:59Z"), (86_400_000, "00:00:00Z")] {
             assert_eq!(time_of_day(ms), text, "{ms}");
         }

@@ -1,8 +1,7 @@
 //! The verdict: what a pull would do now, in one sentence.
 
-use std::time::Duration;
-
 use super::{BudgetHold, Explanation, PullPolicy};
+use crate::duration_in_words;
 
 impl Explanation {
     /// Makes the verdict from the other fields.
@@ -20,7 +19,7 @@ impl Explanation {
                 let then = budget_hold.as_ref().map(|hold| format!("; then it would wait for its registry's budget: {}", hold.cause));
                 let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-                let left = in_words(*left);
+                let left = duration_in_words(*left);
                 if self.waits {
                     format!("{now} would wait for {left} and be tried then: one node alone reports the failure{then}")
                 } else {
@@ -29,7 +28,7 @@ impl Explanation {
             }
             Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
             Self { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
-                let long = wait_ms.map(|wait| format!(" for {}", in_words(wait))).unwrap_or_default();
+                let long = wait_ms.map(|wait| format!(" for {}", duration_in_words(wait))).unwrap_or_default();
                 format!("it would wait for its registry's budget{long}: {cause}")
             }
             Self { class: Some(class), unenforced_because, .. } => {
@@ -42,25 +41,10 @@ impl Explanation {
     }
 }
 
-/// `12.4 s` below a minute, else in whole seconds: `5h59m58s`.
-fn in_words(ms: u64) -> String {
-    match ms {
-        0..=59_949 => format!("{:.1} s", ms as f64 / 1_000.0),
-        _ => image::go::duration(Duration::from_secs(ms.saturating_add(500) / 1_000)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::FailureClass;
-
-    #[test]
-    fn long_wait_is_in_hours_and_minutes() {
-        for (ms, text) in [(0, "0.0 s"), (12_400, "12.4 s"), (59_949, "59.9 s"), (59_950, "1m0s"), (21_598_200, "5h59m58s")] {
-            assert_eq!(in_words(ms), text, "{ms}");
-        }
-    }
 
     #[test]
     fn verdict_names_whatever_stops_a_pull() {
