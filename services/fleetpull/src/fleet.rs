@@ -2,6 +2,7 @@
 
 mod members;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
@@ -13,12 +14,14 @@ use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, NodeName};
 use futures::{StreamExt as _, stream};
 pub use members::Members;
+use tokio::sync::OnceCell;
 
 use crate::cli::{FleetArgs, Format, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
 use crate::exit::{Exit, UsageError};
 use crate::node::{LocalAgent, connect_agent, connect_client, local_agent, root_envelope};
-use crate::output;
+use crate::output::silent::milliseconds;
+use crate::output::{self, units};
 
 /// How long one agent may take to answer. A running agent takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -198,7 +201,7 @@ impl FleetClient {
         match self.ask(node, command, ANSWER_WITHIN).await {
             Ok(reply) => Ok(reply),
             Err(CallError::NoResponders { .. }) => Ok(C::Reply::default()),
-            Err(error) => Err(self.explain_silence(node, &error)),
+            Err(error) => Err(self.explain_silence(node, &error).await),
         }
     }
 
@@ -216,8 +219,12 @@ impl FleetClient {
         command: &C,
         mut on_answer: impl FnMut(NodeName, Result<C::Reply, String>),
     ) {
+        let last_seen = &OnceCell::new();
         let ask = |node: NodeName| async move {
-            let answer = self.ask(&node, command.clone(), ANSWER_WITHIN).await.map_err(|error| self.explain_silence(&node, &error));
+            let answer = match self.ask(&node, command.clone(), ANSWER_WITHIN).await {
+                Ok(reply) => Ok(reply),
+                Err(error) => Err(self.explain_with(&node, &error, last_seen).await),
+            };
             (node, answer)
         };
         let mut answers = stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE);
@@ -326,12 +333,20 @@ impl FleetClient {
     }
 
     /// The message for a request to `node` that was not answered.
-    #[must_use]
-    pub fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
+    pub async fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
+        self.explain_with(node, error, &OnceCell::new()).await
+    }
+
+    /// Like [`Self::explain_silence`]. When nodes were last seen is asked at most once for all calls with the same `last_seen`.
+    async fn explain_with(&self, node: &NodeName, error: &CallError, last_seen: &OnceCell<BTreeMap<NodeName, Duration>>) -> String {
         match error {
-            CallError::NoResponders { .. } => {
-                format!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that answer", self.fleet.name())
-            }
+            CallError::NoResponders { .. } => match last_seen.get_or_init(|| self.last_contacts(node)).await.get(node) {
+                Some(ago) => format!(
+                    "known to the fleet, but its agent does not answer; last seen {} ago: is it running, and is its bus connected?",
+                    units::age(milliseconds(*ago))
+                ),
+                None => format!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that are known", self.fleet.name()),
+            },
             CallError::TimedOut { timeout } => {
                 format!("the agent of {node} is silent for {timeout:?}: is it running, and is its bus connected?")
             }

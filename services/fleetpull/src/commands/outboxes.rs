@@ -86,8 +86,10 @@ impl Outbox {
             let limit = u32::try_from(limit).unwrap_or(u32::MAX);
             // An older agent knows only the cursor `after`, and answers with the events that it keeps.
             let question = ListEvents { reason, image: None, after: self.after, stored_after: Some(self.after), limit };
-            let page = client.ask(&self.node, question, ANSWER_WITHIN).await;
-            let page = page.map_err(|error| client.explain_silence(&self.node, &error))?;
+            let page = match client.ask(&self.node, question, ANSWER_WITHIN).await {
+                Ok(page) => page,
+                Err(error) => return Err(client.explain_silence(&self.node, &error).await),
+            };
             let form = |event: &contract::PullEvent| serde_json::from_slice(&cloud_event::to_json(event).ok()?).ok();
             self.page.extend(page.events.iter().filter_map(|event| Some((event.time_ms, form(event)?))));
             // Stops if an agent repeats the same page.

@@ -93,25 +93,46 @@ impl FleetClient {
         (known.into_values().filter(|silent| !answering.contains(&silent.node)).collect(), servers)
     }
 
-    /// The records of the members. Empty if they cannot be read.
+    /// How long ago each known node was last seen, by its record and by the registrar, which is reached through the wiring of `any`. Empty
+    /// if neither can be read.
+    pub(super) async fn last_contacts(&self, any: &NodeName) -> BTreeMap<NodeName, Duration> {
+        // An agent behind a socket answers only for itself.
+        let Some(bus) = self.bus() else { return BTreeMap::new() };
+        let (records, last_seen) = futures::join!(self.records(bus), self.last_seen(Some(any)));
+        let members = records.unwrap_or_default().members;
+        let mut contacts: BTreeMap<NodeName, Duration> = members.into_values().map(|silent| (silent.node, silent.ago)).collect();
+        for (node, ago) in last_seen {
+            let contact = contacts.entry(node).or_insert(ago);
+            *contact = ago.min(*contact);
+        }
+        contacts
+    }
+
+    /// The records of the members. Empty, with a warning, if they cannot be read.
     async fn recorded(&self, bus: &BusRef) -> Records {
+        self.records(bus).await.unwrap_or_else(|why| {
+            output::warn(&format!("nodes that are down may be missing: the list of the fleet's members cannot be read: {why}"));
+            Records::default()
+        })
+    }
+
+    /// The records of the members, or why they cannot be read.
+    async fn records(&self, bus: &BusRef) -> Result<Records, String> {
         let reading = async {
             let members = bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
             members.snapshot(None).await
         };
-        let why = match tokio::time::timeout(RECORDS_WITHIN, reading).await {
+        match tokio::time::timeout(RECORDS_WITHIN, reading).await {
             Ok(Ok(snapshot)) => {
                 let members = snapshot.entries.iter().filter_map(member).map(|silent| (silent.node.clone(), silent)).collect();
-                return Records { members, servers: snapshot.status.servers };
+                Ok(Records { members, servers: snapshot.status.servers })
             }
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => Err(error.to_string()),
             Err(_) => {
                 let limit = units::milliseconds(milliseconds(RECORDS_WITHIN));
-                format!("no answer within {limit}: may this login read the fleet's members (deploy/nats/accounts.conf)?")
+                Err(format!("no answer within {limit}: may this login read the fleet's members (deploy/nats/accounts.conf)?"))
             }
-        };
-        output::warn(&format!("nodes that are down may be missing: the list of the fleet's members cannot be read: {why}"));
-        Records::default()
+        }
     }
 
     /// How long ago the registrar last received something from each node. It is reached through the wiring of `any`. Empty if there is no
@@ -212,6 +233,12 @@ mod tests {
             let Command::Pulls(args) = Cli::try_parse_from(line).unwrap().command else { panic!("another command") };
             let silent: Vec<String> = client.silent_of(&args.asked, &[]).await.iter().map(|silent| silent.node.to_string()).collect();
             assert_eq!(silent, ["n1", "n3"], "a list names the same nodes: the labels of n3 are unknown");
+            tokio::time::sleep(Duration::from_secs(42)).await;
+            let nodes: [NodeName; 2] = ["n1", "ghost"].map(|name| name.parse().unwrap());
+            let why: Vec<String> =
+                client.ask_each(&nodes, &ListNodes {}).await.into_iter().filter_map(|(_, answer)| answer.err()).collect();
+            assert!(why[0].starts_with("known to the fleet, but its agent does not answer; last seen "), "{why:?}");
+            assert!(why[1].starts_with("no agent of that name in the fleet"), "{why:?}");
         });
     }
 }

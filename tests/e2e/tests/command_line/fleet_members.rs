@@ -130,6 +130,8 @@ fn every_node_has_its_row_whichever_ten_of_thirty_were_killed() {
         let silent = |row: &Value| row["state"] == "silent";
         check("nodes", &members.rows(&["nodes"]).1, &all, &killed, silent);
         check("nodes -l", &members.rows(&["nodes", "-l", "zone=a"]).1, &in_a, &killed, silent);
+        let unanswered = members.place.run(&["pulls", "--node", killed.first().unwrap()]).expect(1);
+        assert!(unanswered.stderr.contains("known to the fleet, but its agent does not answer; last seen "), "{unanswered}");
         for node in &killed {
             members.start_node(node);
         }

@@ -64,7 +64,7 @@ async fn in_force(client: &FleetClient, nodes: &[NodeName]) -> Result<Vec<Pause>
     for node in nodes {
         match client.ask(node, ListBackoffs { limit: Some(0), ..ListBackoffs::default() }, ANSWER_WITHIN).await {
             Ok(list) => return Ok(list.pauses),
-            Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
+            Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error).await),
         }
     }
     bail!("no agent answered which pauses are in force: {last}")
@@ -82,7 +82,7 @@ async fn send_pause(client: &FleetClient, nodes: &[NodeName], command: PauseShar
                 }
                 return Ok(paused.pauses);
             }
-            Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error)),
+            Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error).await),
         }
     }
     bail!("no agent accepted the request: {last}")

@@ -139,7 +139,10 @@ async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut afte
     let mut events = Vec::new();
     loop {
         let question = ListEvents { reason: args.reason, image: args.image.clone(), after, ..ListEvents::default() };
-        let page = client.ask(node, question, ANSWER_WITHIN).await.map_err(|error| client.explain_silence(node, &error))?;
+        let page = match client.ask(node, question, ANSWER_WITHIN).await {
+            Ok(page) => page,
+            Err(error) => return Err(client.explain_silence(node, &error).await),
+        };
         events.extend(page.events);
         // Stops if an agent repeats the same page.
         let has_more = page.more && page.next_after > after;

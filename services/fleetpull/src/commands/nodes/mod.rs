@@ -47,7 +47,7 @@ async fn metrics(client: &FleetClient, node: &NodeName) -> Result<Exit> {
     client.check_named(std::slice::from_ref(node)).await?;
     match client.ask(node, ReadMetrics {}, ANSWER_WITHIN).await {
         Ok(metrics) => metrics.text.lines().for_each(output::fact),
-        Err(error) => bail!("{node}: {}", client.explain_silence(node, &error)),
+        Err(error) => bail!("{node}: {}", client.explain_silence(node, &error).await),
     }
     Ok(Exit::Success)
 }
@@ -56,7 +56,7 @@ async fn counters(args: &NodesArgs, client: &FleetClient, node: &NodeName) -> Re
     client.check_named(std::slice::from_ref(node)).await?;
     let mut counters = match client.ask(node, CountAll {}, ANSWER_WITHIN).await {
         Ok(counters) => counters.counters,
-        Err(error) => bail!("{node}: {}", client.explain_silence(node, &error)),
+        Err(error) => bail!("{node}: {}", client.explain_silence(node, &error).await),
     };
     // A node without sharing has no budgets.
     if counters.contains_key(SHARES)

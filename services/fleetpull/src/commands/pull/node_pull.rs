@@ -111,12 +111,12 @@ impl<'a> Job<'a> {
     }
 
     /// The outcome for a node that gave no answer, so that no row is missing.
-    fn unanswered(&self, node: &NodeName, error: &CallError) -> PullOutcome {
+    async fn unanswered(&self, node: &NodeName, error: &CallError) -> PullOutcome {
         let out_of_time = self.left().is_some_and(|left| left.is_zero());
         // A node that is found silent sooner has not used up the time-out of the command.
         let is_late = |limit: Duration| matches!(error, CallError::TimedOut { timeout } if *timeout >= limit);
         let timed_out = out_of_time || self.args.timeout.is_some_and(is_late);
-        PullOutcome { timed_out, ..super::unanswered(self.client.explain_silence(node, error), FailureClass::Unknown) }
+        PullOutcome { timed_out, ..super::unanswered(self.client.explain_silence(node, error).await, FailureClass::Unknown) }
     }
 }
 
@@ -190,7 +190,7 @@ impl<'a> NodePull<'a> {
             Ok(outcome) => self.end(image, outcome).await,
             Err(error) if self.may_ask_again(&error) => self.again.push(image),
             Err(error) => {
-                let outcome = self.job.unanswered(&self.node, &error);
+                let outcome = self.job.unanswered(&self.node, &error).await;
                 self.end(image, outcome).await;
             }
         }
@@ -243,9 +243,9 @@ impl<'a> NodePull<'a> {
                     return;
                 }
                 if !self.may_ask_again(&error) {
+                    let outcome = self.job.unanswered(&self.node, &error).await;
                     for image in std::mem::take(&mut self.open) {
-                        let outcome = self.job.unanswered(&self.node, &error);
-                        self.send(&image, outcome).await;
+                        self.send(&image, outcome.clone()).await;
                     }
                 } else if matches!(error, CallError::TimedOut { .. } | CallError::NoResponders { .. }) {
                     // The screen reports a lost bus itself. A dropped report is repeated after the next check.

@@ -95,7 +95,7 @@ async fn of_registry(
             // This node may already have asked the registry, and another node would repeat the request.
             Ok(Explanation { estimate_error: Some(error), .. }) => return Err(format!("{node}: {error}")),
             Ok(_) => reason = format!("{node}: its runtime asks no registry by itself"),
-            Err(error) => reason = format!("{node}: {}", client.explain_silence(node, &error)),
+            Err(error) => reason = format!("{node}: {}", client.explain_silence(node, &error).await),
         }
     }
     Err(reason)
