@@ -212,7 +212,9 @@ impl Row {
     /// The row in one line: image, node, outcome and remarks.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, standing_pull, stands, .. } = &self.outcome;
+        let PullOutcome { outcome, size_bytes, duration_ms, waiting_ms, standing_pull, stands, digest, .. } = &self.outcome;
+        let waited = |from_ms| if *waiting_ms < from_ms { String::new() } else { format!(", waited {}", units::milliseconds(*waiting_ms)) };
+        let digest = digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default();
         let detail = match outcome {
             // The agent's message is included: it may say that the standing pull ends with the agent.
             _ if *stands => {
@@ -221,15 +223,10 @@ impl Row {
                 if message.is_empty() { standing_pull } else { format!("{standing_pull}  {message}") }
             }
             OutcomeKind::Pulled => {
-                let waited = if *waiting_ms > 0 { format!(", waited {}", units::milliseconds(*waiting_ms)) } else { String::new() };
-                let digest = self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default();
-                format!("{} in {}{waited}{digest}", units::bytes(*size_bytes), units::milliseconds(*duration_ms))
+                format!("{} in {}{}{digest}", units::bytes(*size_bytes), units::milliseconds(*duration_ms), waited(1))
             }
-            OutcomeKind::Present => format!(
-                "{}{}",
-                units::bytes(*size_bytes),
-                self.outcome.digest.as_deref().map(|digest| format!("  {digest}")).unwrap_or_default()
-            ),
+            // A standing pull takes some milliseconds to find an image that was there from the beginning.
+            OutcomeKind::Present => format!("{}{}{digest}", units::bytes(*size_bytes), waited(units::SOON_MS)),
             _ if self.not_begun => super::one_line(&self.outcome.message),
             OutcomeKind::Backoff => self.refusal().unwrap_or_else(|| self.failure()),
             OutcomeKind::Failed | OutcomeKind::Unknown(_) => self.failure(),
@@ -375,6 +372,14 @@ mod tests {
         let spared = Row { not_begun: true, ..row(PullOutcome { message: "not begun: n1 got 404".to_owned(), ..refused }) };
         assert_eq!((spared.word(), spared.is_there()), ("not_begun", false));
         assert_eq!(spared.to_text(), "not_begun  n3  busybox  not begun: n1 got 404");
+    }
+
+    #[test]
+    fn row_of_an_image_says_how_long_it_waited() {
+        let text = |outcome, waiting_ms| row(PullOutcome { outcome, waiting_ms, size_bytes: 5, ..PullOutcome::default() }).to_text();
+        assert_eq!(text(OutcomeKind::Pulled, 3), "pulled   n3  busybox  5 B in 0s, waited 3ms");
+        assert_eq!(text(OutcomeKind::Present, 3), "present  n3  busybox  5 B");
+        assert_eq!(text(OutcomeKind::Present, 61_500), "present  n3  busybox  5 B, waited 1m1.5s");
     }
 
     #[test]
