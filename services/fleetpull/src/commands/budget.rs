@@ -40,6 +40,8 @@ struct JsonBudget<'a> {
     per_second_in_force: Option<f64>,
     /// Why the rate is below the cap: policy, starting, overload, quota, silent_nodes.
     rate_cause: Option<&'a str>,
+    /// For how long the leader has found that cause. Null if no node that answered leads the budget.
+    rate_cause_ms: Option<u64>,
     /// Null if there is no limit.
     at_once: Option<u64>,
     at_once_by_policy: bool,
@@ -256,6 +258,7 @@ pub(super) fn json(budget: &Budget) -> impl Serialize + '_ {
         per_second_by_policy: state.per_second_by_policy,
         per_second_in_force: (state.leads && state.per_second > 0.0).then_some(state.per_second_in_force),
         rate_cause: Some(state.rate_cause.as_str()).filter(|cause| !cause.is_empty()),
+        rate_cause_ms: state.rate_cause_ms,
         at_once: unless_zero(state.at_once),
         at_once_by_policy: state.at_once_by_policy,
         policy_revision: state.policy_revision,

@@ -12,6 +12,8 @@ use crate::output::units;
 
 /// The cause of a rate that failed pulls have lowered.
 const OVERLOAD: &str = "overload";
+/// The cause of a rate of 0 while nothing is left of a quota.
+const QUOTA: &str = "quota";
 
 impl BudgetFigures {
     /// None if the budget delays nothing.
@@ -48,6 +50,7 @@ impl BudgetFigures {
     /// A separate row for the budget.
     pub(super) fn row(self, budget: &Budget) -> Row {
         let owner = &budget.state.owner;
+        let is_cause_shown = if self.is_spent { budget.state.rate_cause == QUOTA } else { self.slowed_by.is_some() };
         let mut row = Row {
             key: ids::hash("budget", owner),
             id: String::new(),
@@ -57,7 +60,7 @@ impl BudgetFigures {
             state_in_words: "queued".to_owned(),
             cause: self.cause(),
             message: None,
-            since_ms: None,
+            since_ms: budget.state.rate_cause_ms.filter(|_| is_cause_shown),
             next_attempt_ms: self.wait_ms,
             prober: None,
             node_count: budget.node_count(),
@@ -149,6 +152,24 @@ mod tests {
             waiting_count: waits_ms.len() as u64,
             known: KnownLimits { limits, ..KnownLimits::default() },
             ..BudgetState::default()
+        }
+    }
+
+    #[test]
+    fn row_of_a_budget_shows_since_when_it_is_slowed_or_its_quota_is_used_up() {
+        for (cause, in_force, limits, expected) in [
+            ("overload", 37.4, vec![], Some(63_000)),
+            ("quota", 0.0, vec![limit(0)], Some(63_000)),
+            // Its leader does not know yet that the quota is used up, or the budget is only queued for.
+            ("overload", 37.4, vec![limit(0)], None),
+            ("policy", 200.0, vec![], None),
+        ] {
+            let state = BudgetState { rate_cause_ms: Some(63_000), ..led(cause, in_force, &[700], limits) };
+            let figures = BudgetFigures::of(&state).expect("a row");
+            let mut merger = Merger::default();
+            merger.add(&"n1".parse().expect("a name"), BudgetList { budgets: vec![state], ..BudgetList::default() });
+            let row = figures.row(merger.into_budgets().values().next().expect("a budget"));
+            assert_eq!(row.since_ms, expected, "{cause}");
         }
     }
 

@@ -23,7 +23,7 @@ use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
 use super::planted_bug::PlantedBug;
 use super::policies::Policies;
-use super::rate::ReportedRate;
+use super::rate::{RateCause, ReportedRate};
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
 
 /// The most budget owners that a node remembers: registries times logins in use on one node. The least recently used one is forgotten.
@@ -47,6 +47,8 @@ struct Lead {
     /// When a node called last. This node's own calls count only if they ask for a permit.
     used: Duration,
     reported: ReportedRate,
+    /// Why the rate is not higher, and since when.
+    cause: (RateCause, Duration),
     stated_caps: StatedCaps,
 }
 
@@ -149,7 +151,10 @@ impl Budgets {
         }
         self.carry_out(now, work, &mut effects);
         for (owner, lead) in &mut self.leads {
-            let rate = lead.core.rate();
+            let (rate, cause) = (lead.core.rate(), lead.core.cause());
+            if lead.cause.0 != cause {
+                lead.cause = (cause, now);
+            }
             let changed = lead.reported.report(now, rate).map(|before| Effect::RateChanged { owner: owner.clone(), rate, before });
             effects.extend(changed);
         }

@@ -117,6 +117,8 @@ mod tests {
         let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
         assert_eq!(changes(budgets.step(at(101), Input::Release { permit, limits: vec![limit], served: Some(true) })), [(spent, full)]);
         assert_eq!(changes(budgets.step(at(130), Input::Tick)), []);
+        let state = budgets.list(at(131)).budgets.remove(0);
+        assert_eq!((state.rate_cause.as_str(), state.rate_cause_ms), ("quota", Some(30_000)));
         assert_eq!(changes(budgets.step(at(163), Input::Tick)), [(full, spent)]);
     }
 

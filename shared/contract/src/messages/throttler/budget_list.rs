@@ -49,6 +49,8 @@ pub struct BudgetState {
     pub per_second_in_force: f64,
     /// Why the rate is not higher: `policy`, `starting`, `overload`, `quota`, `silent_nodes`; empty: another node leads, and knows it.
     pub rate_cause: String,
+    /// For how long its leader has found that cause, in milliseconds; none: another node leads, and knows it.
+    pub rate_cause_ms: Option<u64>,
     /// The most pulls at once; 0: no limit.
     pub at_once: u64,
     /// As [`BudgetState::per_second_by_policy`].

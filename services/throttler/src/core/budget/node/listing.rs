@@ -36,6 +36,7 @@ impl Budgets {
             per_second_of_node: own.pulls_per_second,
             per_second_in_force: lead.map_or(per_second, |lead| lead.core.in_force()),
             rate_cause: lead.map(|lead| lead.core.cause().as_str().to_owned()).unwrap_or_default(),
+            rate_cause_ms: lead.map(|lead| now.saturating_sub(lead.cause.1).as_millis() as u64),
             at_once: in_force.pulls_at_once.unwrap_or_default(),
             at_once_by_policy: fleet_caps.pulls_at_once.is_some(),
             at_once_of_node: own.pulls_at_once,
