@@ -37,7 +37,7 @@ pub enum BackoffCommand {
     /// Show why something waits: since when, which node found out, which node makes the next attempt and when, and in which view of
     /// the registry.
     Explain(BackoffExplainArgs),
-    /// Forget what holds an image or an entry back, on every node that is asked.
+    /// Forget what holds an image or an entry back, in the whole fleet.
     Clear(BackoffClearArgs),
     /// Let no node be refused by shared knowledge for a while.
     Pause(BackoffPauseArgs),
@@ -105,21 +105,24 @@ pub struct BackoffExplainArgs {
 #[command(after_help = "\
 Examples:
   fleetpull backoff clear app:v2 --nats nats://nats:4222
-  fleetpull backoff clear 316e2d02 --node n1 --node n2
+  fleetpull backoff clear 316e2d02   the beginning of a key
   fleetpull backoff clear 7f3a       a row of `fleetpull status`
 
 The nodes' own back-off for the image is cleared too; waiting pulls continue
-inside the registry's budget. What still holds the image back is printed. Each
-clear is an event: `fleetpull events --reason BackoffCleared` shows who cleared
-what and when. The ID of a used-up quota in `status` makes every node forget it,
-whatever --node and -l select, because one that knows it states it to the others
-again; the next pull shows what the registry counts.
+inside the registry's budget. What still holds the image back is printed. The ID
+of a used-up quota in `status` makes nodes forget the quota; the next pull shows
+what the registry counts.
+
+A clear is for the whole fleet: --node and -l only select the nodes that are
+asked for entries. It is an event: `fleetpull events --reason BackoffCleared`
+shows who cleared what and when.
 
 One image or entry is cleared at a time. For a whole registry, list its keys:
   fleetpull backoff list --registry registry.example -o name
 and pipe them into: xargs -d '\\n' -n 1 fleetpull backoff clear
 
-Exit status: 1 when nothing matched: then other entries are listed.")]
+Exit status: 1 when nothing matched (then other entries are listed), something
+is not cleared or is still blocked, or a node did not answer.")]
 pub struct BackoffClearArgs {
     /// An image, a key as `backoff list -o wide` shows it (its beginning is enough), or an ID of `status`.
     #[arg(value_name = "KEY|IMAGE", value_parser = image, add = completion::images_of_fleet())]
@@ -136,11 +139,11 @@ Examples:
   fleetpull backoff pause --registry registry.example --for 15m
   fleetpull backoff pause --all --nats nats://nats:4222           for 30 minutes
 
-It reaches every agent as fast as reports do, survives restarts, and ends by
-itself. If it is sent to one agent without a bus (--agent), it holds there at
-once and for the others when the bus is back. `backoff list` shows who paused
-and for how much longer; `fleetpull events --reason SharingPaused` lists past
-pauses.")]
+It reaches every agent as fast as reports do (so -l is refused), survives
+restarts, and ends by itself. If it is sent to one agent without a bus
+(--agent), it holds there at once and for the others when the bus is back.
+`backoff list` shows who paused and for how much longer; `fleetpull events
+--reason SharingPaused` lists past pauses.")]
 #[command(group = clap::ArgGroup::new("paused").args(["registry", "all"]).required(true))]
 pub struct BackoffPauseArgs {
     /// Of this registry alone, as images name it: registry.example, localhost:5000.

@@ -155,6 +155,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn help_of_events_names_every_reason() {
+        let mut command = command_called(OsStr::new("fleetpull"));
+        let help = command.find_subcommand_mut("events").expect("a command").render_long_help().to_string();
+        for reason in contract::EventReason::ALL {
+            assert!(help.contains(reason.as_str()), "{reason:?}");
+        }
+    }
+
+    #[test]
     fn a_plugin_of_kubectl_is_called_so_in_its_help() {
         for (program, usage) in [
             ("fleetpull", "Usage: fleetpull status [OPTIONS]"),

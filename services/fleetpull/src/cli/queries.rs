@@ -31,13 +31,16 @@ Examples:
   fleetpull events --for pod/web-0 -n shop            of one pod
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
-Anyone with a plain NATS client reads the same: nats sub 'fleetpull.v1.evt.>'")]
+Anyone with a plain NATS client reads the same: nats sub 'fleetpull.v1.evt.>'
+
+Exit status: 1 when an agent that was asked did not answer.")]
 pub struct EventsArgs {
     /// New ones as they come, until Ctrl-C; with --since or --tail, older ones first.
     #[arg(short, long)]
     pub follow: bool,
     /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed,
-    /// BackoffCleared or EventsDropped.
+    /// BackoffCleared, EventsDropped, BackoffOpened, BackoffProbed, BackoffReleased, Throttled, RateLowered, RateRaised,
+    /// RegistryUnavailable, RegistryRecovered, AgentStarted, AgentStopped, AgentDegraded or AgentRecovered.
     #[arg(long, value_name = "REASON", value_parser = reason(), hide_possible_values = true, ignore_case = true)]
     pub reason: Option<EventReason>,
     /// Only of this type: Normal or Warning.
@@ -230,7 +233,9 @@ Examples:
 RUNNING and WAITING count pulls; BLOCKED counts the back-offs that hold the node
 back. A node that is silent is known to the fleet and does not answer. ZONE is
 the setting node.zone, and not the label zone. With -o json each node is one
-object, on a line of its own.")]
+object, on a line of its own.
+
+Exit status: 1 when the node to describe did not answer.")]
 pub struct NodesArgs {
     /// Describe this node: its state, labels, socket, settings that are not their defaults, registries and standing
     /// pulls.
@@ -267,7 +272,9 @@ Each pull has one row. That of a standing pull (pull --wait) says `standing`
 while it waits, and what for; -o wide shows its id in full, which `fleetpull
 cancel` takes as it takes the image, and -o name prints it. With -o json each
 line has a kind: pull, standing_pull (also where its pull has a line), or node
-for one that is silent.")]
+for one that is silent.
+
+Exit status: 1 when a node did not answer.")]
 pub struct PullsArgs {
     /// How the list is shown.
     #[command(flatten)]

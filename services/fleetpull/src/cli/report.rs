@@ -39,7 +39,8 @@ node alone reports refuses no other: an entry counts from the second node's
 failure on. Events contain neither the login nor the zone of an attempt, so a
 node that an entry does not concern counts too.
 Entries of a repository or login alone are counted and compared with nothing.
-Where nodes enforce, it shows attempts during a pause, and of such nodes.
+Where nodes enforce, it shows attempts during a pause, and those of nodes that
+an entry does not concern.
 
 Repeats of a failure are one event with a count: they are taken as spread evenly
 over its time. More images, registries or nodes than 20,000: the least are one
