@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::{BackoffPolicy, Delays};
+use backoff_tracker::core::{BackoffPolicy, Delay};
 use clock::Random;
 use contract::Stage;
 
@@ -27,7 +27,8 @@ enum Event {
 pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Registry {
     let mut random = Random::seeded(seed);
     let mut registry = Registry::new(scenario, nodes, RUNTIME_TIME_OUT, seed);
-    let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); nodes];
+    let policy = BackoffPolicy::default();
+    let mut delays: Vec<Option<Delay>> = vec![None; nodes];
     let mut queue = Queue::default();
     let stages = scenario.stages();
     for node in 0..nodes {
@@ -35,7 +36,7 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Regist
     }
     while let Some((now, event)) = queue.next(end) {
         match event {
-            Event::Look(node) if delays[node].held(&(), now).is_some() => {
+            Event::Look(node) if policy.held(delays[node], now).is_some() => {
                 queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), Event::Look(node));
             }
             Event::Look(node) => {
@@ -46,7 +47,7 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64) -> Regist
                 ask(&mut registry, &mut queue, now, (node, stages.iter().find(|next| **next > stage)));
             }
             Event::Answered(node, ..) => {
-                delays[node].next((), now);
+                delays[node] = Some(policy.next(delays[node], now));
                 queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), Event::Look(node));
             }
         }

@@ -1,16 +1,15 @@
 //! The sans-IO core: what a fleet knows of failures ([`knowledge`]), and kubelet's back-off per (pod, image), cleared by success. If the
 //! node does not share, kubelet's back-off alone decides.
 
-mod causes;
 mod delays;
-mod floor;
+mod failed_keys;
 pub mod knowledge;
 mod local_list;
 mod tracker;
 
 use std::collections::BTreeMap;
 
-pub use delays::{BackoffPolicy, Delays, MAX_KEYS};
+pub use delays::{BackoffPolicy, Delay};
 
 /// Removes the entry whose value has the least `rank`, the first of several.
 fn remove_least<K: Ord + Clone, V, R: Ord>(map: &mut BTreeMap<K, V>, rank: impl Fn(&V) -> R) {

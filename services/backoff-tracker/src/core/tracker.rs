@@ -1,103 +1,79 @@
 //! The node's own knowledge of failures.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{
-    AttemptFailure, AttemptReported, BackoffAnswer, BackoffCounts, LocalKey, Refusal, ReportAttempt,
-};
+use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, BackoffCounts, LocalKey, Refusal, ReportAttempt};
 use contract::{AttemptId, PodRef};
 
-use super::causes::{Cause, Causes};
-use super::delays::{BackoffPolicy, Delays, Failing, MAX_KEYS, milliseconds};
-use super::floor::OwnFailure;
-use super::knowledge::{BackoffKey, BackoffKeyId};
+use super::delays::{BackoffPolicy, milliseconds};
+use super::failed_keys::{Failed, FailedKey};
+use super::knowledge::BackoffKeyId;
 
 /// Reports remembered to recognise repeated ones, which come within seconds.
 const REPORTS_REMEMBERED: usize = 1_024;
-/// The most bytes kept of a cause: a runtime's text is never shortened below this.
-const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 
 /// The state machine: kubelet's back-off per (pod, image) with the cause of the last failure, and cleared by success.
 #[derive(Debug)]
 pub(crate) struct Tracker {
-    delays: Delays<LocalKey>,
-    causes: Causes,
+    pub(super) policy: BackoffPolicy,
+    pub(super) failed_keys: BTreeMap<LocalKey, FailedKey>,
+    /// The keys whose current failure is about a back-off key.
+    pub(super) by_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<LocalKey>>,
     reported: VecDeque<(AttemptId, LocalKey)>,
     counts: BackoffCounts,
-}
-
-/// What a failure does to the delay of its key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum DelayMove {
-    /// The key is refused by kubelet's rule, counted from when other nodes began to fail if they did before.
-    Refuses(Option<Failing>),
-    /// An entry decides: the delay grows, but does not refuse.
-    Grows(Failing),
-    /// A pause that is kept elsewhere decides: the delay does not change.
-    Stays,
 }
 
 impl Tracker {
     /// A tracker without failures.
     pub(super) fn new(policy: BackoffPolicy) -> Self {
-        Self { delays: Delays::new(policy), causes: Causes::default(), reported: VecDeque::new(), counts: BackoffCounts::default() }
+        let (failed_keys, by_backoff_key) = (BTreeMap::new(), BTreeMap::new());
+        Self { policy, failed_keys, by_backoff_key, reported: VecDeque::new(), counts: BackoffCounts::default() }
     }
 
     /// Whether a pull may be attempted now. If so, the cause of the last failure is forgotten, as kubelet does when it starts an attempt; not
     /// if this is only a look (`peek`).
     pub(super) fn check(&mut self, now: Duration, key: &LocalKey, peek: bool) -> BackoffAnswer {
-        let Some(left) = self.delays.held(key, now) else {
+        let Some(left) = self.held(now, key) else {
             if !peek {
-                self.causes.remove(key);
+                self.outdate(key);
             }
             return BackoffAnswer::Allowed;
         };
         if !peek {
             self.counts.refused_total += 1;
         }
-        let learned = |cause: &Cause| Refusal {
-            cause: cause.failure.cause.clone(),
-            class: cause.failure.class,
-            learned_ms_ago: u64::try_from(now.saturating_sub(cause.failure.at).as_millis()).unwrap_or(u64::MAX),
-            learned_trace: cause.failure.trace,
+        let learned = |failed: &FailedKey| Refusal {
+            cause: failed.failure.cause.clone(),
+            class: failed.failure.class,
+            learned_ms_ago: u64::try_from(now.saturating_sub(failed.failure.at).as_millis()).unwrap_or(u64::MAX),
+            learned_trace: failed.failure.trace,
             ..Refusal::default()
         };
-        let held = self.causes.get(key).map(learned).unwrap_or_default();
+        let held = self.failed_key(key).map(learned).unwrap_or_default();
         BackoffAnswer::Refused(Refusal { next_attempt_ms: milliseconds(left), ..held })
     }
 
     /// An attempt ended. A repeated report changes nothing.
     pub(super) fn report(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
-        self.report_about(now, report, Vec::new(), DelayMove::Refuses(None))
-    }
-
-    /// Like [`Self::report`], for a failure that is about these back-off keys.
-    pub(super) fn report_about(
-        &mut self,
-        now: Duration,
-        report: ReportAttempt,
-        backoff_keys: Vec<Arc<BackoffKey>>,
-        delay_move: DelayMove,
-    ) -> AttemptReported {
-        let ReportAttempt { key, attempt, attempt_span: trace, failure, .. } = report;
-        if self.remember_report(attempt, &key) {
-            match failure {
-                None => self.succeeded(now, &key),
-                Some(AttemptFailure { class, cause, .. }) => {
-                    match delay_move {
-                        DelayMove::Refuses(None) => self.delays.next(key.clone(), now),
-                        DelayMove::Refuses(Some(failing)) => self.delays.next_since(key.clone(), now, failing),
-                        DelayMove::Grows(failing) => self.delays.count(key.clone(), now, failing),
-                        DelayMove::Stays => {}
-                    }
-                    let failure = OwnFailure { at: now, class, cause, trace };
-                    self.failed(now, key.clone(), Cause { failure, backoff_keys });
-                }
+        let ReportAttempt { key, attempt, attempt_span, failure, .. } = report;
+        match failure {
+            Some(failure) => self.failed(attempt, &key, Failed::new(now, &failure, attempt_span)),
+            None if self.remember_report(attempt, &key) => {
+                self.clear(&key);
+                self.collect_garbage(now);
             }
+            None => {}
         }
         self.answer(now, &key)
+    }
+
+    /// An attempt failed. A repeated report changes nothing.
+    pub(super) fn failed(&mut self, attempt: AttemptId, key: &LocalKey, failed: Failed) {
+        if self.remember_report(attempt, key) {
+            self.counts.failures_total += 1;
+            self.counts.evicted_total += self.note(key, failed);
+        }
     }
 
     /// An attempt that ended without showing anything about its image. A repeated report changes nothing.
@@ -107,88 +83,24 @@ impl Tracker {
         }
     }
 
-    /// How long a key is still refused.
-    pub(super) fn held(&self, now: Duration, key: &LocalKey) -> Option<Duration> {
-        self.delays.held(key, now)
-    }
-
-    /// When kubelet's rule would make the next attempt.
-    pub(super) fn due_after(&self, failing: Failing, now: Duration) -> Duration {
-        self.delays.due_after(failing, now)
-    }
-
-    pub(super) fn cause(&self, key: &LocalKey) -> Option<&Cause> {
-        self.causes.get(key)
-    }
-
-    /// A key's last failure, as far as it is known.
-    pub(super) fn failure_of(&self, now: Duration, key: &LocalKey) -> OwnFailure {
-        self.causes.get(key).map_or_else(|| OwnFailure::unknown(now), |cause| cause.failure.clone())
-    }
-
     /// Counts a refusal.
     pub(super) fn refused(&mut self) {
         self.counts.refused_total += 1;
     }
 
-    /// The local keys whose failure is about a back-off key.
-    pub(super) fn failed_by(&self, backoff_key: BackoffKeyId) -> Vec<(LocalKey, Cause)> {
-        self.causes.of_backoff_key(backoff_key).map(|(key, cause)| (key.clone(), cause.clone())).collect()
-    }
-
-    /// Every key that has a delay, with its cause if that is known.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&LocalKey, Option<&Cause>)> {
-        self.delays.keys().map(|key| (key, self.causes.get(key)))
-    }
-
-    /// The keys that this node's own rule refused or refuses.
-    pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&LocalKey, Option<&Cause>)> {
-        self.known().filter(|(key, _)| self.delays.was_held(key))
-    }
-
-    pub(crate) fn known_of_pod<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = (&'a LocalKey, Option<&'a Cause>)> {
+    pub(crate) fn known_of_pod<'a>(&'a self, pod: &'a PodRef) -> impl Iterator<Item = (&'a LocalKey, Option<&'a FailedKey>)> {
         self.known().filter(move |(key, _)| key.pod.as_ref().is_some_and(|own| own.has_name_of(pod)))
-    }
-
-    pub(crate) fn clear(&mut self, key: &LocalKey) {
-        self.delays.clear(key);
-        self.causes.remove(key);
     }
 
     /// The counters.
     pub(super) fn counts(&self, now: Duration) -> BackoffCounts {
-        BackoffCounts { held: self.delays.held_count(now) as u64, known: self.delays.len() as u64, ..self.counts }
+        let held = self.failed_keys.keys().filter(|key| self.held(now, key).is_some());
+        BackoffCounts { held: held.count() as u64, known: self.known().count() as u64, ..self.counts }
     }
 
-    fn succeeded(&mut self, now: Duration, key: &LocalKey) {
-        self.clear(key);
-        self.collect_garbage(now);
-    }
-
-    fn failed(&mut self, now: Duration, key: LocalKey, mut cause: Cause) {
-        self.counts.failures_total += 1;
-        shorten(&mut cause.failure.cause, MAX_CAUSE_BYTES);
-        self.causes.insert(key, cause);
-        if self.delays.len() > MAX_KEYS {
-            self.collect_garbage(now);
-        }
-        while self.delays.len() > MAX_KEYS {
-            let Some(oldest) = self.delays.oldest() else { break };
-            self.clear(&oldest);
-            self.counts.evicted_total += 1;
-        }
-        // A failure after which another rule pauses has a cause and no delay.
-        self.causes.keep_at_most(MAX_KEYS);
-    }
-
-    fn collect_garbage(&mut self, now: Duration) {
-        for key in self.delays.collect_garbage(now) {
-            self.causes.remove(&key);
-        }
-    }
-
-    fn answer(&self, now: Duration, key: &LocalKey) -> AttemptReported {
-        AttemptReported { next_attempt_ms: self.delays.held(key, now).map(milliseconds), entry: None }
+    /// The answer to a report by the own rule.
+    pub(super) fn answer(&self, now: Duration, key: &LocalKey) -> AttemptReported {
+        AttemptReported { next_attempt_ms: self.held(now, key).map(milliseconds), entry: None }
     }
 
     /// Whether this report is new.
@@ -215,10 +127,12 @@ pub(super) fn shorten(text: &mut String, most_bytes: usize) {
 #[cfg(test)]
 mod tests {
     use clock::Random;
+    use contract::messages::backoff_tracker::AttemptFailure;
     use contract::{FailureClass, PodRef, TraceContext};
 
     use super::super::local_list::own;
     use super::*;
+    use crate::core::failed_keys::{MAX_CAUSE_BYTES, MAX_KEYS};
 
     struct Node {
         tracker: Tracker,
@@ -303,7 +217,8 @@ mod tests {
         let mut node = Node::new();
         node.fail(0, &key("busybox"));
         assert_eq!(node.tracker.check(at_seconds(11), &key("busybox"), true), BackoffAnswer::Allowed);
-        assert!(node.tracker.causes.get(&key("busybox")).is_some());
+        assert!(node.tracker.known().all(|(_, failed)| failed.is_some()));
+        assert_eq!(node.tracker.counts(at_seconds(11)).known, 1);
         assert_eq!(node.tracker.counts(at_seconds(11)).refused_total, 0);
     }
 
@@ -353,22 +268,8 @@ mod tests {
             node.tracker.report(now, ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")), target: None });
         }
         let counts = node.tracker.counts(Duration::from_millis(MAX_KEYS as u64));
-        assert_eq!((counts.known, counts.evicted_total, node.tracker.causes.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
+        assert_eq!((counts.known, counts.evicted_total, node.tracker.failed_keys.len()), (MAX_KEYS as u64, 1, MAX_KEYS));
         assert_eq!(node.check(1, &key("0")), BackoffAnswer::Allowed);
-    }
-
-    #[test]
-    fn full_list_of_causes_forgets_its_oldest() {
-        let mut node = Node::new();
-        for number in 0..MAX_KEYS as u64 + 3 {
-            let attempt = AttemptId::random(&mut node.random);
-            let (key, now) = (key(&number.to_string()), Duration::from_millis(number));
-            let report = ReportAttempt { key, attempt, attempt_span: None, failure: Some(failure("x")), target: None };
-            node.tracker.report_about(now, report, Vec::new(), DelayMove::Stays);
-        }
-        assert_eq!(node.tracker.causes.len(), MAX_KEYS);
-        let known = |number: usize| node.tracker.cause(&key(&number.to_string())).is_some();
-        assert_eq!((known(2), known(3)), (false, true));
     }
 
     #[test]

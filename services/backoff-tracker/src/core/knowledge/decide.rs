@@ -31,7 +31,7 @@ impl Knowledge {
         {
             return request.refuse(refusal);
         }
-        let pause = self.retry_pauses.until(now, request.target_keys.owner, &request.key);
+        let pause = self.retry_pause(now, request.target_keys.owner, &request.key);
         if let Some((until, failure)) = pause.filter(|_| !exempt) {
             // A short pause delays the request and does not refuse it.
             let unconfirmed = until <= now + DEADLINES.unconfirmed_for;

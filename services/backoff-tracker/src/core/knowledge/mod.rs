@@ -10,7 +10,7 @@
 //! | one failing request for all | `entry`: no attempt before the next one is due; `clearance_leases`: which node holds the lease |
 //! | all continue at once | `received_reports`: a success looks at every request that it touches; `key_reports`: a second node confirms it; `fleet`: each continues in its turn |
 //! | a sick node harms only itself | `entry`: which nodes it refuses; `replica`: which failures are refuted |
-//! | never worse than kubelet | `decide`: without a bus [`super::Delays`] decides; `without_bus`: for seconds, known entries still count |
+//! | never worse than kubelet | `decide`: without a bus [`super::BackoffPolicy`] decides; `without_bus`: for seconds, known entries still count |
 
 mod backoff_key;
 mod binding;

@@ -25,7 +25,6 @@ use super::target::TargetKeys;
 use super::unpublished::Unpublished;
 use super::without_bus::WithoutBus;
 use crate::core::delays::BackoffPolicy;
-use crate::core::floor::Floors;
 use crate::core::tracker::Tracker;
 
 /// Requests of one node at the same time: 1,000 standing pulls and 1,000 others in the node's queue. One more is refused.
@@ -41,7 +40,6 @@ pub struct Knowledge {
     pub(super) local: Tracker,
     /// The policy of the node's own rule.
     pub(super) policy: BackoffPolicy,
-    pub(super) floors: Floors,
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
     /// Set while the node has no bus and uses its own rule.
@@ -74,7 +72,6 @@ impl Knowledge {
             lease_waits: LeaseWaits::default(),
             local: Tracker::new(policy),
             policy,
-            floors: Floors::new(policy),
             retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),
             without_bus: None,

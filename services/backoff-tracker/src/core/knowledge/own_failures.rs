@@ -1,19 +1,16 @@
-//! What a failure of this node's own attempt sets besides reports: its own delay, the floor, and pauses.
+//! What a failure of this node's own attempt changes, apart from reports: the record of its local key, and pauses of its budget.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptFailure, LocalKey, ReportAttempt};
-use contract::{AttemptId, TraceContext};
+use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::cadence;
 use super::node::Knowledge;
-use super::report::MAX_MESSAGE_BYTES;
 use super::request::{Request, RunningAttempt};
 use crate::core::delays::Failing;
-use crate::core::floor::{Floor, OwnFailure};
-use crate::core::tracker::{DelayMove, shorten};
+use crate::core::failed_keys::{Failed, OwnRule};
 
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -21,84 +18,55 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const FAILURES_BY_CHANCE: u32 = 40;
 
 impl Knowledge {
-    /// Sets the floor: the next attempt of this key is not sooner than by kubelet's rule, whatever other nodes report.
-    pub(super) fn note_floor(
-        &mut self,
-        key: &LocalKey,
-        attempt: AttemptId,
-        running: &RunningAttempt,
-        backoff_keys: &[Arc<BackoffKey>],
-        failure: &Arc<OwnFailure>,
-    ) {
-        let backoff_keys = backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect();
-        let failed = Floor { attempt, began: running.begun, delay: Duration::ZERO, backoff_keys, failure: Arc::clone(failure) };
-        self.floors.failed(key, failed, running.exempt);
-    }
-
-    /// Sets a pause of this image if the registry serves others, and a pause of all pulls on the budget if the registry sent `Retry-After`.
-    pub(super) fn note_retry_pause(
+    /// Notes the failure of an attempt of this node. Of three rules one decides when the node's next attempt is due:
+    ///
+    /// - An open entry that the node has reported too.
+    /// - A retry pause, if the failure may be chance.
+    /// - The own rule in all other cases. After an attempt that the own rule allowed it decides in any case, so that a node without answers
+    ///   of the bus makes no more attempts than kubelet.
+    ///
+    /// If the registry has sent `Retry-After`, all pulls on the budget pause as well.
+    pub(super) fn note_failure(
         &mut self,
         now: Duration,
         request: &Request,
+        running: &RunningAttempt,
         failure: &AttemptFailure,
         backoff_keys: &[Arc<BackoffKey>],
-        own: &Arc<OwnFailure>,
     ) {
-        if self.is_without_bus() || self.is_exempt(now, &request.target_keys.target.view) {
-            return;
-        }
-        if let (Some(asked_ms), Some(owner)) =
-            (failure.retry_after_ms, backoff_keys.iter().find(|backoff_key| backoff_key.id() == request.target_keys.owner))
-        {
-            self.retry_pauses.stay_away(owner.id(), now + cadence::delay(owner, 1, Some(Duration::from_millis(asked_ms))), own);
-        }
-        if self.pauses_after(now, &request.key, backoff_keys) {
-            self.retry_pauses.failed(&request.key, backoff_keys.iter().map(|backoff_key| backoff_key.id()).collect(), own);
-        }
-    }
-
-    /// True if the node pauses for seconds after a failure, because the failure may be chance and no entry of its own binds. Otherwise
-    /// kubelet's rule applies.
-    fn pauses_after(&self, now: Duration, key: &LocalKey, backoff_keys: &[Arc<BackoffKey>]) -> bool {
-        let ids = || backoff_keys.iter().map(|backoff_key| backoff_key.id());
+        let Some((attempt, trace)) = running.attempt else { return };
+        let (key, ids) = (&request.key, || backoff_keys.iter().map(|backoff_key| backoff_key.id()));
+        let exempt = self.is_exempt(now, &request.target_keys.target.view);
+        let shares = !exempt && !self.is_without_bus();
+        let by_fleet = shares && !running.by_own_rule;
+        let entry = self.binding_of(now, ids());
         let may_be_overload = backoff_keys.iter().any(|backoff_key| may_be_overload(backoff_key.class()));
-        may_be_overload && self.may_be_chance(now, key, ids()) && self.binding_of(now, ids()).is_none()
+        let pauses = shares && entry.is_none() && may_be_overload && self.may_be_chance(now, key, ids());
+        let pauses_again = pauses && self.local.failures_by_chance(now, key) + 1 < FAILURES_BY_CHANCE;
+        let failing = |since: Duration| Failing { since, took: now.saturating_sub(running.begun) };
+        let own_rule = match entry {
+            Some(entry) if by_fleet => OwnRule::Grows(failing(entry.failing_since)),
+            None if by_fleet && pauses_again => OwnRule::Stays,
+            _ => {
+                let since = self.failing_for_others(now, backoff_keys).filter(|since| !exempt && !by_fleet && *since < running.begun);
+                OwnRule::Refuses(since.map(failing))
+            }
+        };
+        let cleared = Some(running.cleared());
+        let failed = Failed { backoff_keys: backoff_keys.to_vec(), own_rule, cleared, pauses, ..Failed::new(now, failure, trace) };
+        let owner = backoff_keys.iter().find(|backoff_key| shares && backoff_key.id() == request.target_keys.owner);
+        if let (Some(asked_ms), Some(owner)) = (failure.retry_after_ms, owner) {
+            let until = now + cadence::delay(owner, 1, Some(Duration::from_millis(asked_ms)));
+            self.retry_pauses.stay_away(owner.id(), until, &failed.failure);
+        }
+        self.local.failed(attempt, key, failed);
     }
 
     /// True if an image has failed by chance, as far as this node knows: the registry has served a node within a minute, and the image has
     /// not failed so often in a row here that this node must be the cause.
     pub(super) fn may_be_chance(&self, now: Duration, key: &LocalKey, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> bool {
         let serves = |backoff_key| self.replica.succeeded_at(backoff_key).is_some_and(|at| now <= at + SERVED_WITHIN);
-        self.retry_pauses.failures(now, key) < FAILURES_BY_CHANCE && backoff_keys.any(serves)
-    }
-
-    /// Moves the node's own delay by a failure. The delay itself refuses nothing if the fleet allowed the attempt and an entry or a pause
-    /// decides. After an attempt by the node's own rule it does, so that a node without answers of the bus makes no more attempts than
-    /// kubelet.
-    pub(super) fn move_own_delay(
-        &mut self,
-        now: Duration,
-        request: &Request,
-        running: &RunningAttempt,
-        failure: &AttemptFailure,
-        backoff_keys: Vec<Arc<BackoffKey>>,
-    ) {
-        let Some((attempt, attempt_span)) = running.attempt else { return };
-        let exempt = self.is_exempt(now, &request.target_keys.target.view);
-        let failing = |since: Duration| Failing { since, took: now.saturating_sub(running.begun) };
-        let by_fleet = !running.by_own_rule && !exempt;
-        let report = ReportAttempt { key: request.key.clone(), attempt, attempt_span, failure: Some(failure.clone()), target: None };
-        let entry = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| by_fleet);
-        let delay_move = if let Some(entry) = entry {
-            DelayMove::Grows(failing(entry.failing_since))
-        } else if by_fleet && !self.is_without_bus() && self.pauses_after(now, &request.key, &backoff_keys) {
-            DelayMove::Stays
-        } else {
-            let was_held = !exempt && (running.by_own_rule || self.is_without_bus());
-            let since = self.failing_for_others(now, &backoff_keys).filter(|since| was_held && *since < running.begun);
-            DelayMove::Refuses(since.map(failing))
-        };
-        self.local.report_about(now, report, backoff_keys, delay_move);
+        self.local.failures_by_chance(now, key) < FAILURES_BY_CHANCE && backoff_keys.any(serves)
     }
 
     /// Since when other nodes have failed: by kubelet's rule this node would have made attempts since then.
@@ -106,11 +74,4 @@ impl Knowledge {
         let entries = backoff_keys.iter().filter_map(|backoff_key| self.entry(now, backoff_key.id()));
         entries.filter(|entry| entry.reporters > usize::from(entry.mine)).map(|entry| entry.failing_since).min()
     }
-}
-
-/// A failure as this node's own back-off keeps it.
-pub(super) fn own_failure(now: Duration, failure: &AttemptFailure, trace: Option<TraceContext>) -> Arc<OwnFailure> {
-    let mut cause = failure.cause.clone();
-    shorten(&mut cause, MAX_MESSAGE_BYTES);
-    Arc::new(OwnFailure { at: now, class: failure.class, cause, trace })
 }

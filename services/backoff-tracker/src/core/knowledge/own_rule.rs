@@ -11,7 +11,7 @@ use super::input::{Decision, Refusal};
 use super::node::Knowledge;
 use super::planted_bug::PlantedBug;
 use super::request::{Request, State};
-use crate::core::floor::Floor;
+use crate::core::failed_keys::FailedKey;
 
 /// A success during a failed attempt releases the next one for this long. A success after the failure always does.
 const RELEASES_FOR: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ impl Knowledge {
     pub(super) fn held_here(&self, now: Duration, key: &LocalKey, binding: &[Entry]) -> Option<Duration> {
         let left = self.local.held(now, key)?;
         let decided = |backoff_key: &Arc<BackoffKey>| binding.iter().any(|entry| entry.backoff_key.id() == backoff_key.id());
-        let by_fleet = self.local.cause(key).is_some_and(|cause| cause.backoff_keys.iter().any(decided));
+        let by_fleet = self.local.failed_key(key).is_some_and(|failed| failed.backoff_keys.iter().any(decided));
         (!by_fleet).then_some(left)
     }
 
@@ -32,9 +32,10 @@ impl Knowledge {
         }
         request.choose_key(|key| self.held_here(now, key, binding));
         let left = self.held_here(now, &request.key, binding)?;
+        let failed = self.local.failed_key(&request.key)?;
         request.state = State::Fresh;
         request.wake = Some(now + left);
-        Some(Decision::Refused(self.refusal_by_own_rule(now, &self.local.failure_of(now, &request.key), now + left)))
+        Some(Decision::Refused(self.refusal_by_own_rule(now, &failed.failure, now + left)))
     }
 
     /// The refusal by the floor, whatever other nodes report, until it allows one of the request's keys.
@@ -42,22 +43,23 @@ impl Knowledge {
         if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
         }
-        let floors: Option<Vec<_>> = request.keys().map(|key| self.floors.under(now, key)).collect();
-        let (left, floor) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
-        Some(self.refusal_by_own_rule(now, &floor.failure, now + left))
+        let floors: Option<Vec<_>> = request.keys().map(|key| self.local.under_the_floor(now, key)).collect();
+        let (left, failed) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
+        Some(self.refusal_by_own_rule(now, &failed.failure, now + left))
     }
 
     /// True if a back-off key that this pull failed by has been answered since the failed attempt began: after the failure, or at most
     /// `RELEASES_FOR` ago. A failure that may mean overload is released as long as it may be chance.
     pub(super) fn is_released(&self, now: Duration, request: &Request) -> bool {
-        let answers = |floor: &Floor, backoff_key: &BackoffKeyId| {
-            let answered = self.replica.succeeded_at(*backoff_key);
-            answered.is_some_and(|at| at > floor.failure.at || at >= floor.began && now <= at + RELEASES_FOR)
+        let answers = |failed: &FailedKey, backoff_key: BackoffKeyId| {
+            let answered = self.replica.succeeded_at(backoff_key);
+            answered.is_some_and(|at| at > failed.failure.at || at >= failed.began && now <= at + RELEASES_FOR)
         };
         let is_released = |key: &LocalKey| {
-            let Some((_, floor)) = self.floors.under(now, key) else { return false };
-            may_be_overload(floor.failure.class) && self.may_be_chance(now, key, floor.backoff_keys.iter().copied())
-                || floor.backoff_keys.iter().any(|backoff_key| answers(floor, backoff_key))
+            let Some((_, failed)) = self.local.under_the_floor(now, key) else { return false };
+            let mut backoff_keys = failed.backoff_keys.iter().map(|backoff_key| backoff_key.id());
+            may_be_overload(failed.failure.class) && self.may_be_chance(now, key, backoff_keys.clone())
+                || backoff_keys.any(|backoff_key| answers(failed, backoff_key))
         };
         request.keys().any(is_released)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use contract::know::MAX_KEYS_CLEARED;
-use contract::messages::backoff_tracker::{self as messages, BackoffAnswer, BackoffEntry, CheckBackoff, EntryQuery, LocalKey};
+use contract::messages::backoff_tracker::{self as messages, BackoffAnswer, BackoffEntry, CheckBackoff, EntryQuery};
 use contract::{PodRef, TraceContext};
 use image::Reference;
 
@@ -18,8 +18,8 @@ use super::lease::RequestId;
 use super::node::Knowledge;
 use super::refusal::refusal_by;
 use super::request::State;
-use crate::core::causes::Cause;
 use crate::core::delays::milliseconds;
+use crate::core::failed_keys::FailedKey;
 use crate::core::local_list;
 
 /// The most reporters that a list names for one entry.
@@ -87,21 +87,21 @@ impl Knowledge {
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
         let shared = self.entries(now).into_iter().map(|entry| self.listed(now, &entry));
-        shared.chain(local_list::own(&self.local, self.local.held_ones(), now, |cause| self.decided(now, cause))).collect()
+        shared.chain(local_list::own(&self.local, self.local.held_ones(), now, |failed| self.decided(now, failed))).collect()
     }
 
     /// The images that failed for a pod and have not succeeded since, whether this node's own rule refused them or not.
     #[must_use]
     pub fn list_of_pod(&self, now: Duration, pod: &PodRef) -> Vec<BackoffEntry> {
-        local_list::own(&self.local, self.local.known_of_pod(pod), now, |cause| self.decided(now, cause)).collect()
+        local_list::own(&self.local, self.local.known_of_pod(pod), now, |failed| self.decided(now, failed)).collect()
     }
 
-    /// How long entries refuse a pull that failed by a cause; none if the node's own rule decides.
-    fn decided(&self, now: Duration, cause: &Cause) -> Option<Duration> {
+    /// How long entries refuse a pull that has failed so; none if the node's own rule decides.
+    fn decided(&self, now: Duration, failed: &FailedKey) -> Option<Duration> {
         if self.is_without_bus() {
             return None;
         }
-        let entries = cause
+        let entries = failed
             .backoff_keys
             .iter()
             .filter(|backoff_key| !self.is_exempt(now, backoff_key.view()))
@@ -187,22 +187,13 @@ impl Knowledge {
         if let Some(image) = image {
             backoff_keys.extend(self.replica.backoff_keys_of_image(image));
             self.replica.clear_image(image, date);
-            for key in local_list::keys_of_image(&self.local, image, date) {
-                self.local.clear(&key);
-            }
         }
-        self.floors.lift(date, |key, floor| {
+        // Otherwise this node itself would still refuse what failed by these keys.
+        self.local.clear_all(date, |key, failed| {
             image.is_some_and(|image| local_list::is_of_image(&key.image, image))
-                || floor.backoff_keys.iter().any(|backoff_key| backoff_keys.contains(backoff_key))
+                || failed.backoff_keys.iter().any(|backoff_key| backoff_keys.contains(&backoff_key.id()))
         });
-        self.retry_pauses.clear(
-            |backoff_key| backoff_keys.contains(backoff_key),
-            |key| image.is_some_and(|image| local_list::is_of_image(&key.image, image)),
-        );
-        // Otherwise the node's own rule would still refuse what failed by these keys.
-        let by_backoff_key = backoff_keys.iter().flat_map(|backoff_key| self.local.failed_by(*backoff_key));
-        let failed: BTreeSet<LocalKey> = by_backoff_key.filter(|(_, cause)| cause.failure.at <= date).map(|(key, _)| key).collect();
-        failed.iter().for_each(|key| self.local.clear(key));
+        self.retry_pauses.clear(|backoff_key| backoff_keys.contains(backoff_key));
         let news: Vec<BackoffKeyId> = backoff_keys.iter().filter(|backoff_key| self.replica.clear(**backoff_key, date)).copied().collect();
         news.iter().for_each(|backoff_key| self.openings.forget(*backoff_key));
         self.counts.cleared_total += u64::from(!news.is_empty() || image.is_some());

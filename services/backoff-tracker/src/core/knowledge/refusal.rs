@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::input::Refusal;
 use super::node::{Knowledge, MAX_REQUESTS};
 use super::planted_bug::PlantedBug;
-use crate::core::floor::OwnFailure;
+use crate::core::failed_keys::OwnFailure;
 
 impl Knowledge {
     pub(super) fn refusal_by_own_rule(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {

@@ -9,6 +9,7 @@ use contract::{AttemptId, DEADLINES, Stage, TraceContext};
 use super::backoff_key::BackoffKeyId;
 use super::input::{Decision, Duty, Refusal};
 use super::target::TargetKeys;
+use crate::core::failed_keys::Cleared;
 
 #[derive(Debug)]
 pub(super) struct Request {
@@ -69,6 +70,11 @@ pub(super) struct RunningAttempt {
 }
 
 impl RunningAttempt {
+    /// The attempt, as the record of its local key needs it.
+    pub(super) fn cleared(&self) -> Cleared {
+        Cleared { began: self.begun, exempt: self.exempt }
+    }
+
     /// The stage that it waits for.
     pub(super) fn stage(&self) -> Stage {
         if self.reached.contains(&Stage::Manifest) { Stage::Blob } else { Stage::Manifest }

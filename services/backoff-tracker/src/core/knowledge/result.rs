@@ -10,20 +10,17 @@ use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::input::Outcome;
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
-use super::own_failures::own_failure;
 use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
 use super::target::{TargetKeys, shows_reachable};
 use crate::core::delays::{Failing, milliseconds};
-use crate::core::tracker::DelayMove;
+use crate::core::failed_keys::{Failed, OwnRule};
 
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers. The same report again changes nothing.
     pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
         let Some(failure) = report.failure.clone() else {
-            self.floors.clear(&report.key);
-            self.retry_pauses.succeeded(&report.key);
             return self.local.report(now, report);
         };
         if self.recent_attempts.is_abandoned(report.attempt) {
@@ -33,27 +30,22 @@ impl Knowledge {
         self.failed_late(now, report.attempt, &failure);
         let backoff_keys = self.backoff_keys_of(&report, &failure);
         let running = self.recent_attempts.running_of(report.attempt);
-        if let Some(running) = &running {
-            let kept = own_failure(now, &failure, report.attempt_span);
-            self.note_floor(&report.key, report.attempt, running, &backoff_keys, &kept);
-        }
+        let cleared = running.as_ref().map(RunningAttempt::cleared);
         let own = running.is_some_and(|running| running.by_own_rule)
             || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now, view));
         let bound = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
-        match bound {
-            Some(entry) => {
-                let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-                self.local.report_about(now, report, backoff_keys, DelayMove::Grows(failing));
-                let left = entry.next_attempt.saturating_sub(now);
-                AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(entry.backoff_key.id().to_string()) }
-            }
-            None => {
-                let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pauses.until(now, backoff_key.id(), &report.key));
-                let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
-                let by_own_rule = self.local.report_about(now, report, backoff_keys, DelayMove::Refuses(None));
-                AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
-            }
+        let failing = bound.as_ref().map(|entry| Failing { since: entry.failing_since, took: Duration::ZERO });
+        let own_rule = failing.map_or(OwnRule::Refuses(None), OwnRule::Grows);
+        let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pause(now, backoff_key.id(), &report.key));
+        let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
+        let failed = Failed { backoff_keys, own_rule, cleared, ..Failed::new(now, &failure, report.attempt_span) };
+        self.local.failed(report.attempt, &report.key, failed);
+        if let Some(entry) = bound {
+            let left = entry.next_attempt.saturating_sub(now);
+            return AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(entry.backoff_key.id().to_string()) };
         }
+        let by_own_rule = self.local.answer(now, &report.key);
+        AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
     }
 
     /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
@@ -174,12 +166,9 @@ impl Knowledge {
             let endpoint = request.target_keys.stage_backoff_key(failure.stage);
             self.publish_success(now, &endpoint, true, running);
         }
-        if let Some((attempt, span)) = running.attempt {
-            let own = own_failure(now, failure, span);
+        if let Some((attempt, _)) = running.attempt {
             self.recent_attempts.failed(attempt, &request.target_keys, backoff_keys.to_vec(), running);
-            self.note_floor(&request.key, attempt, running, backoff_keys, &own);
-            self.note_retry_pause(now, request, failure, backoff_keys, &own);
-            self.move_own_delay(now, request, running, failure, backoff_keys.to_vec());
         }
+        self.note_failure(now, request, running, failure, backoff_keys);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Decision, Effect, Input, Knowledge, LeaseAnswer, LeaseName, Outcome, Report, RequestId};
-use backoff_tracker::core::{BackoffPolicy, Delays};
+use backoff_tracker::core::{BackoffPolicy, Delay};
 use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 use contract::{AttemptId, FailureClass, NodeName, Target, View};
@@ -69,17 +69,18 @@ impl<E> Queue<E> {
 /// Each node follows kubelet's rule alone: it pulls, is refused, and pulls again at the first sync after its delay.
 fn kubelet() -> u64 {
     let mut random = Random::seeded(SEED);
-    let mut delays: Vec<Delays<()>> = vec![Delays::new(BackoffPolicy::default()); NODES];
+    let policy = BackoffPolicy::default();
+    let mut delays: Vec<Option<Delay>> = vec![None; NODES];
     let mut queue = Queue::new();
     for node in 0..NODES {
         queue.plan(ASKED_WITHIN.mul_f64(random.fraction()), node);
     }
     let mut failing = 0;
     while let Some((now, node)) = queue.next() {
-        let Some(delays) = delays.get_mut(node) else { continue };
-        if delays.held(&(), now).is_none() {
+        let Some(delay) = delays.get_mut(node) else { continue };
+        if policy.held(*delay, now).is_none() {
             failing += 1;
-            delays.next((), now + ANSWER_TAKES);
+            *delay = Some(policy.next(*delay, now + ANSWER_TAKES));
         }
         queue.plan(now + LOOK_AGAIN.mul_f64(1.0 + random.fraction() / 2.0), node);
     }
