@@ -17,6 +17,7 @@ use contract::{FailureClass, TraceContext};
 
 use super::delays::{Delay, Failing};
 use super::knowledge::{BackoffKey, BackoffKeyId};
+use super::remove_from_index;
 use super::tracker::{Tracker, shorten};
 
 /// Keys that a node remembers: 100 pods with 100 images. For one more, the key whose last failure is the oldest is forgotten; a forgotten
@@ -199,12 +200,7 @@ impl Tracker {
         let Some(failed) = self.failed_keys.get_mut(key) else { return };
         failed.is_current = false;
         for backoff_key in failed.backoff_keys.iter().map(|backoff_key| backoff_key.id()) {
-            if let Some(keys) = self.by_backoff_key.get_mut(&backoff_key) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.by_backoff_key.remove(&backoff_key);
-                }
-            }
+            remove_from_index(&mut self.by_backoff_key, &backoff_key, key);
         }
     }
 

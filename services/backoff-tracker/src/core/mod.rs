@@ -7,7 +7,7 @@ pub mod knowledge;
 mod local_list;
 mod tracker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use delays::{BackoffPolicy, Delay};
 
@@ -15,5 +15,15 @@ pub use delays::{BackoffPolicy, Delay};
 fn remove_least<K: Ord + Clone, V, R: Ord>(map: &mut BTreeMap<K, V>, rank: impl Fn(&V) -> R) {
     if let Some(least) = map.iter().min_by_key(|(_, value)| rank(value)).map(|(key, _)| key.clone()) {
         map.remove(&least);
+    }
+}
+
+/// Removes a value from an index, and its set if that is empty then.
+fn remove_from_index<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(values) = index.get_mut(key) {
+        values.remove(value);
+        if values.is_empty() {
+            index.remove(key);
+        }
     }
 }

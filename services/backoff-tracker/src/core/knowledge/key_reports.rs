@@ -1,11 +1,12 @@
-//! The last report of each node on one back-off key.
+//! The last report of each node on one back-off key, and the entry derived from them.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::NodeName;
 
-use super::entry::{Received, Successes};
+use super::entry::{Entry, Received, Successes, Viewpoint};
 use super::replica::{KEPT_FOR, expires};
 use super::reporters::ReporterId;
 
@@ -18,6 +19,18 @@ pub(super) struct KeyReports {
     /// Reports of failure, sorted by reporter. Most failures have one reporter, and a map would allocate room for eleven.
     failing: Vec<(ReporterId, Received)>,
     newest: NewestSuccesses,
+    /// The entry derived from these reports, until one of them changes: for each event a request looks at about ten back-off keys, and one
+    /// back-off key may have thousands of reports.
+    derived: RefCell<Option<Box<Derived>>>,
+}
+
+#[derive(Debug)]
+struct Derived {
+    entry: Option<Entry>,
+    /// How many nodes were alive, in all and in the zone, when it was derived.
+    alive: (usize, usize),
+    /// Until when it is valid: then a report expires.
+    until: Duration,
 }
 
 /// The newest success, and the newest one of another reporter. Both reporters may have failed since.
@@ -53,6 +66,7 @@ impl NewestSuccesses {
 
 impl KeyReports {
     pub(super) fn insert(&mut self, by: ReporterId, received: Received) {
+        self.forget_entry();
         let succeeded_at = received.succeeded_at();
         if received.claim.is_none() {
             self.remove_failure(by);
@@ -77,11 +91,28 @@ impl KeyReports {
     }
 
     pub(super) fn remove(&mut self, by: ReporterId) {
+        self.forget_entry();
         self.remove_failure(by);
         self.successes.remove(&by);
         if self.newest.names(by) {
             self.newest = self.newest_of(|_| true);
         }
+    }
+
+    /// Returns the last derived entry if it is valid; otherwise derives it. `derive` returns the entry, and until when it is valid.
+    pub(super) fn entry(&self, viewpoint: Viewpoint<'_>, derive: impl FnOnce() -> (Option<Entry>, Duration)) -> Option<Entry> {
+        let alive = (viewpoint.alive, viewpoint.alive_in_zone);
+        if let Some(known) = self.derived.borrow().as_ref().filter(|known| known.alive == alive && viewpoint.now < known.until) {
+            return known.entry.clone();
+        }
+        let (entry, until) = derive();
+        self.derived.replace(Some(Box::new(Derived { entry: entry.clone(), alive, until })));
+        entry
+    }
+
+    /// The entry must be derived again.
+    pub(super) fn forget_entry(&mut self) {
+        self.derived.get_mut().take();
     }
 
     pub(super) fn of(&self, by: ReporterId) -> Option<&Received> {

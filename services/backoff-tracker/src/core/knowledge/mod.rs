@@ -19,7 +19,6 @@ mod cadence;
 mod clearance_leases;
 mod counts;
 mod decide;
-mod derived;
 mod entry;
 mod exemptions;
 mod fleet;

@@ -13,11 +13,11 @@ use contract::{FailureClass, NodeName, TraceContext};
 pub(super) use self::retention::expires;
 pub use self::retention::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, keep_for};
 use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
-use super::derived::Derived;
 use super::entry::{Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
 use super::report::Report;
 use super::reporters::Reporters;
+use crate::core::remove_from_index;
 
 /// A kind of failure: a class, in a view.
 type Kind = (u128, FailureClass);
@@ -36,8 +36,6 @@ pub(super) struct Replica {
     /// No report is too old before this.
     oldest_expires: Duration,
     counts: SharedCounts,
-    /// Entries derived from the reports, until a report that matters arrives.
-    derived: Derived,
 }
 
 impl Replica {
@@ -50,7 +48,6 @@ impl Replica {
             return false;
         }
         let backoff_key = report.backoff_key.id();
-        self.derived.forget(backoff_key);
         let by = self.reporters.note_report(&report.reporter, backoff_key, date);
         let received = Received::new(report, date);
         self.oldest_expires = self.oldest_expires.min(expires(&received));
@@ -92,7 +89,7 @@ impl Replica {
 
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
-        let entry = self.derived.entry(backoff_key, viewpoint, || {
+        let entry = reports.entry(viewpoint, || {
             let confirmed = reports.confirmed_at(self.reporters.find(viewpoint.node));
             let successes = [reports.succeeded_at(), confirmed].into_iter().flatten().map(|success| success + KEPT_FOR);
             let expiries = reports.failures().map(expires).chain(successes);
@@ -218,11 +215,8 @@ impl Replica {
     fn note_failing(&mut self, kind: Kind, backoff_key: BackoffKeyId, fails: bool) {
         if fails {
             self.failing.entry(kind).or_default().insert(backoff_key);
-        } else if let Some(backoff_keys) = self.failing.get_mut(&kind) {
-            backoff_keys.remove(&backoff_key);
-            if backoff_keys.is_empty() {
-                self.failing.remove(&kind);
-            }
+        } else {
+            remove_from_index(&mut self.failing, &kind, &backoff_key);
         }
     }
 

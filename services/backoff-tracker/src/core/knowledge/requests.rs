@@ -7,6 +7,7 @@ use super::backoff_key::BackoffKeyId;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::request::Request;
+use crate::core::remove_from_index;
 
 /// With debug assertions, the indexes are compared with the requests after each step if there are at most this many requests.
 const COMPARED_MOST: usize = 64;
@@ -28,8 +29,6 @@ pub(super) struct Requests {
     of_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
     /// The requests that wait for a lease about a key, the longest waiting first. Those that are lent out keep their place.
     queues: BTreeMap<BackoffKeyId, BTreeSet<RequestId>>,
-    /// The queue that each request is in.
-    queued: BTreeMap<RequestId, BackoffKeyId>,
     /// Requests that have become the first of a queue since they were last taken.
     now_first: BTreeSet<RequestId>,
     /// How many were lent out.
@@ -69,7 +68,7 @@ impl Requests {
             self.of_backoff_key.entry(*backoff_key).or_default().insert(id);
         }
         self.wakes.extend(request.wake.map(|wake| (wake, id)));
-        self.queue(id, request.awaits);
+        self.queue(id, None, request.awaits);
         self.all.insert(id, Some(Box::new(request)));
     }
 
@@ -97,32 +96,30 @@ impl Requests {
         Some(request)
     }
 
-    fn give_back(&mut self, id: RequestId, request: Box<Request>) {
+    /// Takes a request back; `awaited` is the key of the lease that it waited for when it was lent out.
+    fn give_back(&mut self, id: RequestId, request: Box<Request>, awaited: Option<BackoffKeyId>) {
         if let Some(lent @ None) = self.all.get_mut(&id) {
             self.wakes.extend(request.wake.map(|wake| (wake, id)));
             let awaits = request.awaits;
             *lent = Some(request);
-            self.queue(id, awaits);
+            self.queue(id, awaited, awaits);
         }
     }
 
     /// The request waits for a lease about this back-off key from now on, and for no other.
-    fn queue(&mut self, id: RequestId, awaits: Option<BackoffKeyId>) {
-        let before = self.queued.get(&id).copied();
-        if before == awaits {
+    fn queue(&mut self, id: RequestId, awaited: Option<BackoffKeyId>, awaits: Option<BackoffKeyId>) {
+        if awaited == awaits {
             return;
         }
-        if let Some(backoff_key) = before {
+        if let Some(backoff_key) = awaited {
             self.leave_queue(id, backoff_key);
         }
         if let Some(backoff_key) = awaits {
-            self.queued.insert(id, backoff_key);
             self.queues.entry(backoff_key).or_default().insert(id);
         }
     }
 
     fn leave_queue(&mut self, id: RequestId, backoff_key: BackoffKeyId) {
-        self.queued.remove(&id);
         self.now_first.remove(&id);
         let Some(queue) = self.queues.get_mut(&backoff_key) else { return };
         let was_first = queue.first() == Some(&id);
@@ -136,20 +133,15 @@ impl Requests {
 
     pub(super) fn remove(&mut self, id: RequestId) {
         if let Some(request) = self.lend(id) {
-            self.forget(id, &request);
+            self.forget(id, &request, request.awaits);
         }
     }
 
-    fn forget(&mut self, id: RequestId, request: &Request) {
+    fn forget(&mut self, id: RequestId, request: &Request, awaited: Option<BackoffKeyId>) {
         self.all.remove(&id);
-        self.queue(id, None);
+        self.queue(id, awaited, None);
         for backoff_key in &request.target_keys.ids {
-            if let Some(requests) = self.of_backoff_key.get_mut(backoff_key) {
-                requests.remove(&id);
-                if requests.is_empty() {
-                    self.of_backoff_key.remove(backoff_key);
-                }
-            }
+            remove_from_index(&mut self.of_backoff_key, backoff_key, &id);
         }
     }
 
@@ -198,17 +190,19 @@ impl Requests {
                 let found = self.of_backoff_key.get(backoff_key).is_some_and(|requests| requests.contains(&id));
                 debug_assert!(found, "{id:?} is found by its back-off key {place}");
             }
-            debug_assert_eq!(self.queued.get(&id), request.awaits.as_ref(), "{id:?} is in the queue of the lease that it waits for");
             if let Some(backoff_key) = request.awaits {
                 waiting += 1;
-                debug_assert!(self.queues.get(&backoff_key).is_some_and(|queue| queue.contains(&id)), "{id:?} is in its queue");
+                debug_assert!(
+                    self.queues.get(&backoff_key).is_some_and(|queue| queue.contains(&id)),
+                    "{id:?} is in the queue of the lease that it waits for"
+                );
             }
         }
         let sum = |sets: &BTreeMap<BackoffKeyId, BTreeSet<RequestId>>| sets.values().map(BTreeSet::len).sum::<usize>();
         debug_assert_eq!(self.wakes.len(), wakes, "nothing else is to be looked at");
         debug_assert_eq!(sum(&self.of_backoff_key), keys, "nothing else is found by back-off keys");
         debug_assert!(self.of_backoff_key.values().all(|requests| !requests.is_empty()), "no back-off key is left without a request");
-        debug_assert_eq!((self.queued.len(), sum(&self.queues)), (waiting, waiting), "nothing else is in a queue");
+        debug_assert_eq!(sum(&self.queues), waiting, "nothing else is in a queue");
         debug_assert!(self.queues.values().all(|queue| !queue.is_empty()), "no queue is left empty");
         debug_assert_eq!(self.iter().count(), self.len(), "none is lent out between steps");
     }
@@ -218,9 +212,10 @@ impl Knowledge {
     /// Lends a request out, so that it can be changed together with everything else. Lookups do not find it meanwhile.
     pub(super) fn with_request(&mut self, id: RequestId, act: impl FnOnce(&mut Self, &mut Request) -> Fate) {
         let Some(mut request) = self.requests.lend(id) else { return };
+        let awaited = request.awaits;
         match act(self, &mut request) {
-            Fate::Stays => self.requests.give_back(id, request),
-            Fate::Ends => self.requests.forget(id, &request),
+            Fate::Stays => self.requests.give_back(id, request, awaited),
+            Fate::Ends => self.requests.forget(id, &request, awaited),
         }
     }
 }

@@ -14,7 +14,9 @@ const MAX_CLEARED: usize = 4_096;
 impl Replica {
     /// An operator cleared a key at `date`. Returns whether that is new.
     pub(in crate::core::knowledge) fn clear(&mut self, backoff_key: BackoffKeyId, date: Duration) -> bool {
-        self.derived.forget(backoff_key);
+        if let Some(reports) = self.backoff_keys.get_mut(&backoff_key) {
+            reports.forget_entry();
+        }
         remember(&mut self.cleared, backoff_key, date)
     }
 

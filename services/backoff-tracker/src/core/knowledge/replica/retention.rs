@@ -75,7 +75,6 @@ impl Replica {
     }
 
     fn forget(&mut self, backoff_key: BackoffKeyId, by: ReporterId) {
-        self.derived.forget(backoff_key);
         if let Some(reports) = self.backoff_keys.get_mut(&backoff_key) {
             let kind = reports.any().map(|received| kind(&received.report.backoff_key));
             reports.remove(by);
