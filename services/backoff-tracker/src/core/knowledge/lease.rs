@@ -7,6 +7,7 @@ use clock::RoundTrips;
 use contract::{AttemptId, DEADLINES};
 
 use super::backoff_key::BackoffKeyId;
+use crate::core::remove_from_index;
 
 /// The round trip that is assumed until the bus has answered.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
@@ -144,7 +145,7 @@ impl Leases {
 
     /// Another node holds it, for this long at most.
     pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
-        let mine = matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until);
+        let mine = self.is_mine(now, name);
         self.make_room(now);
         if !mine && (self.known.contains_key(&name) || self.known.len() < LEASES_REMEMBERED) {
             self.put(name, Lease::Theirs { until: now + left.min(DEADLINES.attempt_lease) });
@@ -160,11 +161,7 @@ impl Leases {
 
     /// When the first of the leases held for a request expires.
     pub(super) fn runs_out(&self, now: Duration, by: RequestId) -> Option<Duration> {
-        let until = |lease: &Lease| match lease {
-            Lease::Mine { by: holder, until } if *holder == by && now < *until => Some(*until),
-            _ => None,
-        };
-        self.of(by).filter_map(|name| until(self.known.get(&name)?)).min()
+        self.held(now, by).map(|(_, until)| until).min()
     }
 
     /// Whether this node holds it, for any request.
@@ -190,19 +187,15 @@ impl Leases {
         within: Duration,
         which: impl Fn(LeaseName) -> bool,
     ) -> bool {
-        let until = |name| match self.known.get(&name) {
-            Some(Lease::Mine { until, .. }) if now + DEADLINES.attempt_lease < *until + within => Some((name, *until)),
-            _ => None,
-        };
-        let new: Vec<(LeaseName, Duration)> = self.of(by).filter(|name| which(*name)).filter_map(until).collect();
+        let is_new = |(name, until): &(LeaseName, Duration)| which(*name) && now + DEADLINES.attempt_lease < *until + within;
+        let new: Vec<(LeaseName, Duration)> = self.held(now, by).filter(is_new).collect();
         new.iter().for_each(|(name, until)| self.put(*name, Lease::Mine { by: to, until: *until }));
         !new.is_empty()
     }
 
     /// Forgets the held leases of a request that `which` selects, and returns them, because they must be released.
     pub(super) fn drop_of(&mut self, now: Duration, by: RequestId, which: impl Fn(LeaseName) -> bool) -> Vec<LeaseName> {
-        let held = |lease: &Lease| matches!(lease, Lease::Mine { by: holder, until } if *holder == by && now < *until);
-        let mine: Vec<LeaseName> = self.of(by).filter(|name| self.known.get(name).is_some_and(held) && which(*name)).collect();
+        let mine: Vec<LeaseName> = self.held(now, by).map(|(name, _)| name).filter(|name| which(*name)).collect();
         mine.iter().for_each(|name| self.remove(*name));
         mine
     }
@@ -235,9 +228,13 @@ impl Leases {
         over.into_iter().for_each(|name| self.remove(name));
     }
 
-    /// The leases of a request, expired or not.
-    fn of(&self, by: RequestId) -> impl Iterator<Item = LeaseName> {
-        self.mine.get(&by).into_iter().flatten().copied()
+    /// The leases that are held for a request, and until when.
+    fn held(&self, now: Duration, by: RequestId) -> impl Iterator<Item = (LeaseName, Duration)> {
+        let until = move |name: &LeaseName| match self.known.get(name)? {
+            Lease::Mine { until, .. } if now < *until => Some((*name, *until)),
+            _ => None,
+        };
+        self.mine.get(&by).into_iter().flatten().filter_map(until)
     }
 
     fn put(&mut self, name: LeaseName, lease: Lease) {
@@ -252,14 +249,7 @@ impl Leases {
 
     fn remove(&mut self, name: LeaseName) {
         match self.known.remove(&name) {
-            Some(Lease::Mine { by, .. }) => {
-                if let Some(held) = self.mine.get_mut(&by) {
-                    held.remove(&name);
-                    if held.is_empty() {
-                        self.mine.remove(&by);
-                    }
-                }
-            }
+            Some(Lease::Mine { by, .. }) => remove_from_index(&mut self.mine, &by, &name),
             Some(Lease::Asked { .. }) => drop(self.asked.remove(&name)),
             Some(Lease::Theirs { .. } | Lease::Free { .. }) | None => {}
         }

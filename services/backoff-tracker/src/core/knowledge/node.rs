@@ -38,8 +38,6 @@ pub struct Knowledge {
     pub(super) leases: Leases,
     pub(super) lease_waits: LeaseWaits,
     pub(super) local: Tracker,
-    /// The policy of the node's own rule.
-    pub(super) policy: BackoffPolicy,
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
     /// Set while the node has no bus and uses its own rule.
@@ -71,7 +69,6 @@ impl Knowledge {
             leases: Leases::default(),
             lease_waits: LeaseWaits::default(),
             local: Tracker::new(policy),
-            policy,
             retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),
             without_bus: None,

@@ -33,7 +33,7 @@ impl Knowledge {
             learned_by: self.node.clone(),
             learned_ago: Duration::ZERO,
             trace: None,
-            next_attempt: now + self.policy.initial,
+            next_attempt: now + self.local.policy.initial,
             unconfirmed: false,
             entry: None,
         }

@@ -55,7 +55,7 @@ impl Knowledge {
             entry.next_attempt
         } else {
             let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-            entry.next_attempt.min(self.policy.due_after(failing, since))
+            entry.next_attempt.min(self.local.policy.due_after(failing, since))
         };
         let at_least = if is_known_before { lost + DEADLINES.bus_back_within } else { Duration::ZERO };
         Some(due.max(at_least) + turn)
