@@ -238,6 +238,7 @@ impl Link {
                 BusHealth::Connected if again => warn!("the bus is connected again"),
                 BusHealth::Connected => info!("the bus is connected"),
                 BusHealth::Degraded { reason, .. } => warn!(reason, "the bus is degraded"),
+                BusHealth::Disconnected { reason } if self.is_closed() => debug!(reason, "the bus is not connected"),
                 BusHealth::Disconnected { reason } => warn!(reason, "the bus is not connected"),
             }
             *now = health;

@@ -21,6 +21,7 @@ fn a_caller_that_waits_over_the_bus_gets_an_answer_when_the_agent_stops() {
     agent.signal(Signal::Terminate);
     let ended = agent.end();
     assert_eq!(ended.status, 0, "{ended}");
+    assert!(!ended.output().contains("the bus is not connected reason="), "the agent closed it itself: {ended}");
     let done = e2e::Finished::of(&arguments, waiting).expect(1);
     assert!(done.output().contains("the service pull-coordinator has ended"), "{done}");
 }
