@@ -116,8 +116,8 @@ pub enum CallError {
         /// The reason in words.
         reason: String,
     },
-    /// The service ended.
-    #[error("the service {service} has ended")]
+    /// The service ended, which it does when its agent stops.
+    #[error("the service {service} has ended: its agent stops or starts again, ask when it answers")]
     Ended {
         /// The service.
         service: &'static str,

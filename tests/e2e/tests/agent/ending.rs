@@ -23,7 +23,10 @@ fn a_caller_that_waits_over_the_bus_gets_an_answer_when_the_agent_stops() {
     assert_eq!(ended.status, 0, "{ended}");
     assert!(!ended.output().contains("the bus is not connected reason="), "the agent closed it itself: {ended}");
     let done = e2e::Finished::of(&arguments, waiting).expect(1);
-    assert!(done.output().contains("the service pull-coordinator has ended"), "{done}");
+    assert!(
+        done.output().contains("the service pull-coordinator has ended: its agent stops or starts again, ask when it answers"),
+        "{done}"
+    );
 }
 
 /// Only a debug build can be made to panic.
