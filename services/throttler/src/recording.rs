@@ -89,7 +89,7 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
         (true, RateCause::Overload, _) => ": several nodes failed, so the registry is asked as much as it can do",
         (false, RateCause::Overload, _) => ": the registry can do more",
         (_, RateCause::Policy, RateCause::Policy) => ": its cap was changed",
-        (false, _, RateCause::Overload) => ": the registry can do what is asked of it",
+        (false, _, RateCause::Overload) => ": no overload of the registry is known any more",
         (false, _, RateCause::Quota) => ": no used-up quota of the registry is known any more",
         (false, _, RateCause::SilentNodes) => ": fewer nodes are silent",
         _ => "",
@@ -107,6 +107,7 @@ mod tests {
         let full = Rate { per_1000_s: Some(2_500), cause: RateCause::Policy };
         let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
         let none = Rate { per_1000_s: None, cause: RateCause::Policy };
+        let found = Rate { per_1000_s: Some(500), cause: RateCause::Overload };
         let table = [
             (
                 spent,
@@ -119,6 +120,13 @@ mod tests {
                 spent,
                 EventReason::RateRaised,
                 "the budget of hub now allows 2.5 pulls a second (before: no pulls): no used-up quota of the registry is known any more",
+            ),
+            (
+                // Also after a time without pulls, in which the registry has answered nothing.
+                full,
+                found,
+                EventReason::RateRaised,
+                "the budget of hub now allows 2.5 pulls a second (before: 0.5 pulls a second): no overload of the registry is known any more",
             ),
             (
                 Rate { per_1000_s: Some(1_000), ..full },
