@@ -56,15 +56,16 @@ pub(super) struct Reached<'a> {
 pub(super) fn introduce(settings: &Settings, sharing: Option<&Sharing>, node: &NodeName, seen: &RuntimeDescription, reached: &Reached<'_>) {
     let runtime = name_and_version(seen);
     let bus = shown_bus(settings);
-    let credentials = if seen.credential_sources.is_empty() { "anonymous".to_owned() } else { seen.credential_sources.join(", ") };
+    let registry_logins = if seen.credential_sources.is_empty() { "none".to_owned() } else { seen.credential_sources.join(", ") };
     let (place, socket) = (&seen.place, reached.socket.display());
     let metrics = reached.http.map(|address| format!("http://{address}/metrics"));
     match settings.runtime.kind {
         RuntimeKind::OciLayout => {
-            info!(version = VERSION, %node, runtime, store = place, bus, credentials, %socket, metrics, "the agent has started")
+            info!(version = VERSION, %node, runtime, store = place, bus, registry_logins, %socket, metrics, "the agent has started")
         }
         RuntimeKind::Cri => {
-            info!(version = VERSION, %node, runtime, runtime_endpoint = place, bus, credentials, %socket, metrics, "the agent has started")
+            let runtime_endpoint = place;
+            info!(version = VERSION, %node, runtime, runtime_endpoint, bus, registry_logins, %socket, metrics, "the agent has started")
         }
     }
     match sharing {

@@ -27,6 +27,7 @@ fn the_line_is_one_object_where_the_log_is_json() {
     let agent = Agent::start(&place, "n1", &[]).ready();
     let line: serde_json::Value = serde_json::from_str(agent.log_with("the agent has started").lines().next().unwrap()).unwrap();
     assert_eq!((&line["version"], &line["node"], &line["bus"]), (&VERSION.into(), &"n1".into(), &"none".into()), "{line}");
+    assert!(line["registry_logins"].is_string(), "named apart from logins at NATS: {line}");
 }
 
 #[test]
