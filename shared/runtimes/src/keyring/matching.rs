@@ -25,7 +25,7 @@ pub(super) fn normalise(entry: &str) -> Option<String> {
 }
 
 /// An entry without a login in it, for texts.
-pub(super) fn without_login(entry: &str) -> &str {
+pub(crate) fn without_login(entry: &str) -> &str {
     entry.rsplit_once('@').map_or(entry, |(_, place)| place)
 }
 

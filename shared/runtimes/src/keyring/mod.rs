@@ -32,6 +32,7 @@ use helper::Question;
 use helper_cache::{CachedAnswer, HelperAnswer, HelperCache};
 pub use identity::Identity;
 use login_file::{Login, LoginFile};
+pub(crate) use matching::without_login;
 pub use options::{Environment, KUBELET_LOGIN_FILE, KeyringOptions};
 use options::{Location, Need};
 pub(crate) use secrets::Secrets;

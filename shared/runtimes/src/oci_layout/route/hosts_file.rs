@@ -9,6 +9,7 @@ use toml::Spanned;
 use url::Url;
 
 use super::{DOCKER_HUB, DOCKER_HUB_HOST, Endpoint, TlsProfile};
+use crate::keyring::without_login;
 
 /// The capabilities that containerd knows; `push` and `referrers` do not matter for pulls.
 const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
@@ -132,13 +133,17 @@ impl HostTable {
     }
 }
 
-/// The base URL: `https://` if there is no scheme, and `/v2` at the end unless the path is overridden.
+/// The base URL: `https://` if there is no scheme, and `/v2` at the end unless the path is overridden. A login in the address is ignored,
+/// as in containerd: the base becomes part of a hash that is published.
 fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
     let full = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
-    let mut url = Url::parse(&full).map_err(|error| format!("{address:?} is no address: {error}"))?;
+    let shown = without_login(address);
+    let mut url = Url::parse(&full).map_err(|error| format!("{shown:?} is no address: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(format!("{address:?} is no http or https address"));
+        return Err(format!("{shown:?} is no http or https address"));
     }
+    // An address with a host can have its login removed.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
     let path = url.path().trim_end_matches('/').to_owned();
     let path = if override_path || path.ends_with("/v2") { path } else { format!("{path}/v2") };
     url.set_path(&path);
@@ -214,10 +219,20 @@ mod tests {
             ("https://a.example/proxy", false, "https://a.example/proxy/v2"),
             ("https://a.example/proxy", true, "https://a.example/proxy"),
             ("a.example:5000", false, "https://a.example:5000/v2"),
+            ("https://ann:hunter2@a.example", false, "https://a.example/v2"),
+            ("ann:hunter2@a.example:5000", false, "https://a.example:5000/v2"),
         ] {
             assert_eq!(base_of(address, override_path).unwrap().as_str(), expected);
         }
         assert!(base_of("https://", false).is_err());
+    }
+
+    #[test]
+    fn error_about_an_address_has_no_login() {
+        for address in ["https://ann:hunter2@a.example:port", "ftp://ann:hunter2@a.example", "ann:hunter2@"] {
+            let problem = base_of(address, false).unwrap_err();
+            assert!(problem.contains("address") && !problem.contains("hunter2"), "{problem}");
+        }
     }
 
     #[test]

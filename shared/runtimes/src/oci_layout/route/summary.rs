@@ -121,6 +121,12 @@ mod tests {
     }
 
     #[test]
+    fn login_in_an_address_does_not_change_the_hash() {
+        let summary = |server: &str| summary_of("registry.example/app", &format!("server = \"{server}\"\n")).unwrap();
+        assert_eq!(summary("https://ann:hunter2@mirror.example"), summary("https://mirror.example"));
+    }
+
+    #[test]
     fn unreadable_route_has_no_summary() {
         assert_eq!(summary_of("registry.example/app", "not toml"), None);
     }
