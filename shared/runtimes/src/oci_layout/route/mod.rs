@@ -204,7 +204,10 @@ fn hosts(folder: &Path, itself: Endpoint) -> Result<Vec<Endpoint>, StepFailure> 
 fn read_bounded(path: &Path) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
-    std::fs::File::open(path)?.take(HOSTS_FILE_MAX_BYTES).read_to_string(&mut text)?;
+    std::fs::File::open(path)?.take(HOSTS_FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > HOSTS_FILE_MAX_BYTES {
+        return Err(std::io::Error::other(format!("it has more than {HOSTS_FILE_MAX_BYTES} bytes")));
+    }
     Ok(text)
 }
 
@@ -297,6 +300,17 @@ mod tests {
         let endpoints = endpoints(&Reference::parse("a.example:5000/x").unwrap(), &plain).unwrap();
         let bases: Vec<_> = endpoints.iter().map(|endpoint| endpoint.base.as_str()).collect();
         assert_eq!(bases, ["https://mirror.example/v2", "http://a.example:5000/v2"]);
+    }
+
+    #[test]
+    fn file_that_is_too_long_is_refused_and_not_cut() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a.example");
+        std::fs::create_dir_all(&folder).unwrap();
+        let long = format!("server = \"https://mirror.example\"\n#{}\n", " ".repeat(1024 * 1024));
+        std::fs::write(folder.join("hosts.toml"), long).unwrap();
+        let failure = endpoints(&Reference::parse("a.example/x").unwrap(), &options(root.path())).err().unwrap();
+        assert!(failure.what.contains("hosts.toml: it has more than 1048576 bytes"), "{failure}");
     }
 
     #[test]
