@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens, major, minor};
 
 /// How often a lock that another process holds is tried again; a blocking wait could not be cancelled.
 const TRY_EVERY: Duration = Duration::from_millis(20);
@@ -86,17 +86,22 @@ fn in_use(file: &File, path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// The process that holds a lock on the file, if `/proc/locks` shows it.
+/// The process that holds a lock on the file, if `/proc/locks` shows it. On file systems whose files state another device than the locks
+/// do, such as those of btrfs, no process is found.
 fn holder(file: &File) -> Option<u32> {
-    let inode = file.metadata().ok()?.ino().to_string();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let entry = file.metadata().ok()?;
+    let place = format!("{:02x}:{:02x}:{}", major(entry.dev()), minor(entry.dev()), entry.ino());
+    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &place)
+}
+
+fn holder_in(locks: &str, file: &str) -> Option<u32> {
     // `1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF`
     let process_of = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let kind = fields.next()?;
         let process = fields.nth(2)?;
         let place = fields.next()?;
-        (kind == "FLOCK" && place.rsplit(':').next() == Some(&inode)).then(|| process.parse().ok()).flatten()
+        (kind == "FLOCK" && place == file).then(|| process.parse().ok()).flatten()
     };
     locks.lines().find_map(process_of).filter(|process| *process > 0)
 }
@@ -128,6 +133,14 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains(&path.display().to_string()) && text.contains("for 60 s"), "{text}");
         assert!(text.contains(&format!("process {} ", std::process::id())), "{text}");
+    }
+
+    #[test]
+    fn holder_of_a_file_with_the_same_number_on_another_file_system_is_not_named() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 11 08:02:131 0 EOF\n2: POSIX  ADVISORY  WRITE 12 fe:00:131 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 13 fe:00:131 0 EOF\n3: -> FLOCK  ADVISORY  WRITE 14 fe:00:131 0 EOF\n";
+        assert_eq!(holder_in(locks, "fe:00:131"), Some(13));
+        assert_eq!(holder_in(locks, "08:01:131"), None);
     }
 
     #[tokio::test(start_paused = true)]
