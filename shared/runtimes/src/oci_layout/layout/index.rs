@@ -35,6 +35,11 @@ pub(in crate::oci_layout) enum IndexProblem {
     Unwritable { path: PathBuf, source: io::Error },
     #[error("cannot change {}: {source}; end that process, or name another folder with --store", .path.display())]
     Held { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot change {}: it would be longer than 64 MiB; remove images with `fleetpull rm`, or name another folder with --store",
+        .path.display()
+    )]
+    TooLong { path: PathBuf },
     #[error("{} is damaged ({problem}); mend it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
     Damaged { path: PathBuf, problem: String },
 }
@@ -215,13 +220,18 @@ impl Layout {
         let unwritable = |source| IndexProblem::Unwritable { path: path.clone(), source };
         let own = self.own_folder().map_err(unwritable)?;
         let guard = own.open_to_write(INDEX_LOCK, FILE_MODE).map_err(unwritable)?;
-        lock::lock(&guard, &own.path().join(INDEX_LOCK), |_| {})
-            .await
-            .map_err(|source| IndexProblem::Held { path: path.clone(), source })?;
+        lock::lock(&guard, &own.path().join(INDEX_LOCK), |_| {}).await.map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => IndexProblem::Held { path: path.clone(), source },
+            _ => unwritable(source),
+        })?;
         lock::touch(&guard);
         let mut index = self.read_index()?;
         let changed = change(&mut index).map_err(|error| unwritable(error.into()))?;
         let text = serde_json::to_vec(&index).map_err(|error| unwritable(error.into()))?;
+        if text.len() as u64 > INDEX_MAX_BYTES {
+            // It could not be read again.
+            return Err(IndexProblem::TooLong { path: path.clone() });
+        }
         self.replace(&self.root, INDEX, &text).map_err(unwritable)?;
         Ok(changed)
     }
@@ -337,6 +347,18 @@ mod tests {
             let text = layout.add_image(&image).await.unwrap_err().to_string();
             assert!(text.starts_with("cannot change ") && text.contains("index.json: ") && text.contains("; free some space"), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn index_that_would_be_too_long_to_be_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        let (before, after) = (r#"{"schemaVersion":2,"manifests":[],"note":""#, "\"}");
+        let room = usize::try_from(INDEX_MAX_BYTES).unwrap() - before.len() - after.len();
+        std::fs::write(folder.path().join(INDEX), format!("{before}{}{after}", "x".repeat(room))).unwrap();
+        let text = layout.add_image(&image("one", 'a', "linux/amd64")).await.unwrap_err().to_string();
+        assert!(text.contains("index.json: it would be longer than 64 MiB; remove images"), "{text}");
+        assert_eq!(layout.read_index().unwrap().entries().count(), 0);
     }
 
     /// On a paused clock the minute passes at once.
