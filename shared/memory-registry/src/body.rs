@@ -44,10 +44,10 @@ pub(crate) fn spoilt(content: Bytes, fault: BodyFault) -> Body {
     framed(stream::iter([Ok(content)]), Some(fault), None)
 }
 
-/// The announced length of a body of `length` bytes with `fault`; none if it has no end.
+/// The announced length of a body of `length` bytes with `fault`; none if none is announced.
 pub(crate) fn announced(length: u64, fault: Option<BodyFault>) -> Option<u64> {
     match fault {
-        Some(BodyFault::Endless) => None,
+        Some(BodyFault::Endless | BodyFault::EndAfter(_)) => None,
         Some(BodyFault::ShortBy(bytes)) => Some(length.saturating_sub(bytes)),
         _ => Some(length),
     }
@@ -106,6 +106,10 @@ impl Spoiler {
                 }
                 let rest = part.split_off((bytes - start) as usize);
                 self.waiting = rest;
+            }
+            BodyFault::EndAfter(bytes) if start + part.len() as u64 > bytes => {
+                part.truncate((bytes - start) as usize);
+                self.over = true;
             }
             BodyFault::StallAfter(bytes) if start + part.len() as u64 > bytes => {
                 if bytes <= start {

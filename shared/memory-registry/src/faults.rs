@@ -61,6 +61,8 @@ pub enum BodyFault {
     CutAfter(u64),
     /// The body is this many bytes too short, with the short length announced.
     ShortBy(u64),
+    /// The body ends after this many bytes, and no length is announced.
+    EndAfter(u64),
     /// The body stalls after this many bytes; the connection stays open.
     StallAfter(u64),
     /// The byte at this offset is wrong.

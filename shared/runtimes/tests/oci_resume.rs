@@ -55,6 +55,21 @@ async fn interrupted_body_is_resumed() {
 }
 
 #[tokio::test]
+async fn body_that_ends_early_without_a_length_is_resumed_like_an_interrupted_one() {
+    let (registry, added, image) = with_layer().await;
+    registry.faults().add(Fault::body(layer(&added), BodyFault::EndAfter(BREAK)).times(1));
+    let node = Node::new();
+    node.pull(&image).await.unwrap();
+    assert_complete(&node, &added.manifests[0]);
+    assert_eq!(ranges(&registry, layer(&added)), [String::new(), format!("bytes={BREAK}-")]);
+
+    registry.faults().add(Fault::body(layer(&added), BodyFault::EndAfter(100_000)));
+    let failure = Node::new().pull(&image).await.unwrap_err();
+    assert_eq!(failure.class, contract::FailureClass::RegistryUnavailable);
+    assert!(failure.text.contains("ended after 600000 of "), "{failure}");
+}
+
+#[tokio::test]
 async fn whole_blob_is_fetched_from_a_registry_without_ranges() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));

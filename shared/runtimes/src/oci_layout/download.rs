@@ -195,7 +195,9 @@ impl Wanted {
             pull.progress.advance(self.index, partial.received());
         }
         if partial.received() < self.size {
-            return Err(self.wrong_length(&host, &format!("ended after {} bytes, not", partial.received())));
+            // Without an announced length, a connection that breaks looks like this too.
+            let what = format!("the body of blob {} ended after {} of {} bytes", self.digest, partial.received(), self.size);
+            return Err(StepFailure::connection(&host, what));
         }
         Ok(host)
     }
