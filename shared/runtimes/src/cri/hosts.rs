@@ -30,8 +30,16 @@ pub(super) struct Hosts {
     /// The folder by our settings.
     configured: PathBuf,
     clock: Clock,
-    /// The runtime's last answer, and its time on the monotonic clock.
-    last: Mutex<Option<(Duration, HostsConfig)>>,
+    last: Mutex<Last>,
+}
+
+/// What the last questions gave. Times are on the monotonic clock.
+#[derive(Default)]
+struct Last {
+    /// The last answer, and its time.
+    answer: Option<(Duration, HostsConfig)>,
+    /// When the last question without an answer ended.
+    failed_at: Option<Duration>,
 }
 
 /// A runtime's statement about its mirrors.
@@ -61,25 +69,28 @@ impl Hosts {
 
     /// The last answer; asks again after `ASK_EVERY`, and at the next pull if there is no answer now.
     async fn config(&self) -> HostsConfig {
-        // Locked during the question, so that all concurrent callers get the one answer.
+        let called = self.clock.now().monotonic;
+        // Locked during the question, so that all concurrent callers share its answer or failure.
         let mut last = self.last.lock().await;
         let now = self.clock.now().monotonic;
-        if let Some((_, known)) = last.as_ref().filter(|(at, _)| now < *at + ASK_EVERY) {
-            return known.clone();
-        }
-        match tokio::time::timeout(ANSWER_WITHIN, self.ask()).await {
-            Ok(Ok(answer)) => {
-                if last.as_ref().is_none_or(|(_, before)| *before != answer) {
-                    tracing::debug!(?answer, "where the runtime reads the settings of registries");
+        let is_known = last.answer.as_ref().is_some_and(|(at, _)| now < *at + ASK_EVERY);
+        let has_failed = last.failed_at.is_some_and(|at| called < at);
+        if !is_known && !has_failed {
+            match tokio::time::timeout(ANSWER_WITHIN, self.ask()).await {
+                Ok(Ok(answer)) => {
+                    if last.answer.as_ref().is_none_or(|(_, before)| *before != answer) {
+                        tracing::debug!(?answer, "where the runtime reads the settings of registries");
+                    }
+                    last.answer = Some((now, answer));
                 }
-                last.insert((now, answer)).1.clone()
-            }
-            // Its earlier answer is more likely to be true than our settings.
-            failed => {
-                tracing::debug!(?failed, "the runtime does not report where it reads the settings of registries");
-                last.as_ref().map_or(HostsConfig::Unknown, |(_, before)| before.clone())
+                failed => {
+                    tracing::debug!(?failed, "the runtime does not report where it reads the settings of registries");
+                    last.failed_at = Some(self.clock.now().monotonic);
+                }
             }
         }
+        // After a failure, its earlier answer is more likely to be true than our settings.
+        last.answer.as_ref().map_or(HostsConfig::Unknown, |(_, answer)| answer.clone())
     }
 
     async fn ask(&self) -> Result<HostsConfig, tonic::Code> {
@@ -118,7 +129,26 @@ fn read(config: &str) -> HostsConfig {
 
 #[cfg(test)]
 mod tests {
+    use hyper_util::rt::TokioIo;
+    use tokio::net::UnixStream;
+    use tonic::transport::Endpoint;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_of_a_runtime_that_does_not_answer_wait_once_together() {
+        let hanging = tower::service_fn(|_: http::Uri| std::future::pending::<std::io::Result<TokioIo<UnixStream>>>());
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(hanging);
+        let clock = Clock::host();
+        let hosts = Hosts::new(channel, PathBuf::new(), clock.clone());
+        let began = clock.now().monotonic;
+        tokio::join!(hosts.config(), hosts.config(), hosts.config());
+        assert!(clock.now().monotonic - began < ANSWER_WITHIN * 2);
+        // A later caller asks anew.
+        let began = clock.now().monotonic;
+        assert_eq!(hosts.config().await, HostsConfig::Unknown);
+        assert!(clock.now().monotonic - began >= ANSWER_WITHIN);
+    }
 
     #[test]
     fn hosts_folder_is_read_from_containerds_settings() {
