@@ -29,6 +29,7 @@ use std::time::Duration;
 use async_nats::ConnectOptions;
 use async_trait::async_trait;
 use futures::StreamExt;
+use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -36,6 +37,7 @@ use self::connection::{Connection, from_wire};
 use self::jetstream::JetStream;
 use self::key_value::NatsKeyValue;
 use self::link::{Link, Phase};
+use self::login::Login;
 pub use self::options::{NatsOptions, NatsOptionsError};
 pub use self::setup::{BucketSetup, Change, Difference, SetupOptions, SetupState};
 use self::target::Target;
@@ -232,7 +234,8 @@ impl Bus for NatsBus {
 fn connect_options(target: Target, link: Arc<Link>) -> ConnectOptions {
     let Target { login, ca, certificate, tls_first, inbox_prefix, name, .. } = target;
     let events = Arc::clone(&link);
-    let mut options = ConnectOptions::with_auth_callback(move |nonce| ready(login.answer(&nonce)))
+    let login = Arc::new(Mutex::new(login));
+    let mut options = ConnectOptions::with_auth_callback(move |nonce| Login::answer(Arc::clone(&login), nonce))
         .retry_on_initial_connect()
         .connection_timeout(CONNECT_LIMIT)
         .ping_interval(PING_INTERVAL)

@@ -1,9 +1,12 @@
 //! Logins to a server.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_nats::{Auth, AuthError};
 use nkeys::KeyPair;
+use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::options::NatsOptionsError;
 
@@ -35,9 +38,16 @@ impl Login {
         self.prove(b"").map(|_| ())
     }
 
-    /// The answer to the server's login request. Files are read each time, so that a renewed login is used.
-    pub(super) fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
-        self.prove(nonce).map_err(AuthError::new)
+    /// The answer to the server's login request. Files are read each time, so that a renewed login is used, and on another thread, because
+    /// this one may serve the whole agent.
+    pub(super) async fn answer(login: Arc<Mutex<Self>>, nonce: Vec<u8>) -> Result<Auth, AuthError> {
+        let reading = async move {
+            // While a file system hangs, further attempts to connect occupy no further threads.
+            let login = login.lock_owned().await;
+            tasks::blocking("nats-login", move || login.prove(&nonce).map_err(AuthError::new)).await
+        };
+        // A task, because the client library demands a future that is `Sync`.
+        AbortOnDropHandle::new(tasks::spawn("nats-login", reading)).await.unwrap_or_else(|error| Err(AuthError::new(error)))
     }
 
     fn prove(&self, nonce: &[u8]) -> Result<Auth, NatsOptionsError> {
@@ -96,4 +106,31 @@ fn missing(what: &'static str, path: &Path, part: &str) -> NatsOptionsError {
 
 fn unusable(what: &'static str, path: &Path, why: String) -> NatsOptionsError {
     NatsOptionsError::Unusable { what, path: path.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn calling_thread_goes_on_while_a_login_file_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (send, receive) = mpsc::channel();
+        let pipe = path.clone();
+        // The pipe is read when it is written.
+        let writer = std::thread::spawn(move || {
+            let token = if receive.recv_timeout(Duration::from_secs(20)).is_ok() { "in-time" } else { "late" };
+            std::fs::write(pipe, token)
+        });
+        let login = Arc::new(Mutex::new(Login::TokenFile(path)));
+        let (auth, _) = tokio::join!(Login::answer(login, Vec::new()), async { send.send(()) });
+        assert_eq!(auth.unwrap().token.as_deref(), Some("in-time"), "the thread of the test was held up");
+        writer.join().unwrap().unwrap();
+    }
 }
