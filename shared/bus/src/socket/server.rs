@@ -1,8 +1,9 @@
 //! The server: a bus behind a socket file.
 
 use std::collections::BTreeMap;
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 use tokio_util::task::AbortOnDropHandle;
@@ -38,6 +39,9 @@ const OUTBOX_FRAMES: usize = 64;
 /// The pause after a connection could not be accepted, because the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// The most connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 /// The mode of the socket: only the agent's own user may connect.
 const SOCKET_MODE: u32 = 0o600;
 
@@ -63,8 +67,11 @@ impl Drop for SocketServer {
 pub fn serve_socket(path: &Path, bus: MessagingRef) -> io::Result<SocketServer> {
     remove_left_over(path)?;
     let address = Address::of(path)?;
-    let listener = UnixListener::bind(address.path())?;
-    std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    let socket = UnixSocket::new_stream()?;
+    // Before the socket has a file: on Linux the file gets the socket's mode, so that at no moment another user may connect.
+    File::from(socket.as_fd().try_clone_to_owned()?).set_permissions(Permissions::from_mode(SOCKET_MODE))?;
+    socket.bind(address.path())?;
+    let listener = socket.listen(BACKLOG)?;
     let accepting = AbortOnDropHandle::new(tasks::spawn("socket-accept", accept(listener, bus)));
     Ok(SocketServer { path: path.to_owned(), _accepting: accepting })
 }
