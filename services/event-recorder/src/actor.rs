@@ -202,7 +202,7 @@ impl Handler<Flush> for EventRecorder {
     }
 }
 
-/// Asks why events cannot be stored. None if the last write succeeded, or if events are not stored.
+/// Asks why events cannot be stored. None if the last write succeeded and none hangs, or if events are not stored.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Option<String>")]
 pub struct ReadStoreProblem;
@@ -211,7 +211,7 @@ impl Handler<ReadStoreProblem> for EventRecorder {
     type Result = MessageResult<ReadStoreProblem>;
 
     fn handle(&mut self, _: ReadStoreProblem, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.durable.as_ref().and_then(|durable| durable.core.store_problem()).map(str::to_owned))
+        MessageResult(self.durable.as_ref().and_then(Durable::problem))
     }
 }
 

@@ -92,6 +92,11 @@ pub(crate) struct Durable {
 }
 
 impl Durable {
+    /// Why events cannot be stored now.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.core.problem(self.clock.now().monotonic).map(str::to_owned)
+    }
+
     pub(crate) fn new(durability: Durability, bus: BusRef, fleet: Fleet) -> Self {
         let Durability { opened, node, clock, max_bytes, sync_every, stream } = durability;
         let OpenedStore { store, incarnation, recovered } = opened;

@@ -238,6 +238,22 @@ fn hanging_disk_lets_a_bounded_number_of_recordings_wait() {
     assert_eq!(put, Some(19_999), "no event is lost");
 }
 
+#[test]
+fn write_that_hangs_is_a_problem_until_it_ends() {
+    let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
+    let policy = RecorderPolicy { max_bytes: ROOM, has_stream: false };
+    let (began, mut random) = (Now::default(), Random::seeded(9));
+    let mut recorder = Recorder::new(identity, policy, Recovered::default(), began, Random::seeded(1));
+    let (id, trace) = (MessageId::random(&mut random), TraceContext::root(&mut random));
+    let event = PullEvent::new(id, 1, "n1".parse().unwrap(), EventReason::Pulling, String::new(), trace);
+    recorder.step(began, Input::Record { token: Token(1), event: Box::new(event) });
+    assert_eq!(recorder.problem(began.monotonic), None);
+    let now = began.after(Duration::from_secs(10));
+    assert_eq!(recorder.problem(now.monotonic), Some("events cannot be stored: a write to the disk has not ended for 10 s"));
+    recorder.step(now, Input::Written(Ok(())));
+    assert_eq!(recorder.problem(now.monotonic), None);
+}
+
 /// Lets one thing happen: an event is recorded, an effect is answered, the agent crashes, the weather changes, or time passes.
 fn happens(world: &mut World, act: u8, which: usize) {
     match act {

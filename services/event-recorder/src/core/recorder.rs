@@ -123,8 +123,8 @@ pub struct Recorder {
     /// The next write, and the tokens to answer after it.
     batch: Batch,
     waiting: Vec<Token>,
-    /// The write under way, and the tokens to answer after it.
-    writing: Option<(Batch, Vec<Token>)>,
+    /// The write under way: when it began, its batch, and the tokens to answer after it.
+    writing: Option<(Duration, Batch, Vec<Token>)>,
     write_again_at: Option<Duration>,
     /// Why the last write failed. None if it succeeded.
     store_problem: Option<String>,
@@ -267,7 +267,7 @@ impl Recorder {
     fn recorded_again(&mut self, token: Token, effects: &mut Vec<Effect>) {
         match &mut self.writing {
             _ if !self.batch.is_empty() => await_write(&mut self.waiting, token, effects),
-            Some((_, waiting)) => await_write(waiting, token, effects),
+            Some((_, _, waiting)) => await_write(waiting, token, effects),
             None => effects.push(Effect::Answer(token)),
         }
     }

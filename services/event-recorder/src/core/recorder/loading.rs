@@ -42,13 +42,13 @@ impl Recorder {
 
     /// The number of the first event that is not written yet; all later ones are not written either.
     pub(super) fn first_unwritten(&self) -> Option<u64> {
-        let being = self.writing.as_ref().and_then(|(batch, _)| batch.put.first());
+        let being = self.writing.as_ref().and_then(|(_, batch, _)| batch.put.first());
         being.or(self.batch.put.first()).map(number_of)
     }
 
     /// Queues the events that are not written yet; they are in memory.
     fn queue_unwritten(&mut self) {
-        let being = self.writing.iter().flat_map(|(batch, _)| batch.put.iter());
+        let being = self.writing.iter().flat_map(|(_, batch, _)| batch.put.iter());
         let unwritten: Vec<Arc<PullEvent>> = being.chain(&self.batch.put).cloned().collect();
         for event in unwritten {
             let number = number_of(&event);

@@ -11,9 +11,18 @@ use crate::core::step::{Batch, Effect};
 const REMOVED_TOGETHER: usize = 64;
 /// How long deletions wait for another write. An event that is still stored after a crash is offered again, and the stream knows it.
 const REMOVED_WITHIN: Duration = Duration::from_secs(1);
+/// A write that takes this long counts as hanging. It takes milliseconds, and seconds on a disk that is very busy.
+const WRITE_HANGS_AFTER: Duration = Duration::from_secs(10);
 
 impl Recorder {
-    /// Why events cannot be stored. None if the last write succeeded.
+    /// Why events cannot be stored at this time: the last write failed, or the one under way hangs. None if neither is so.
+    #[must_use]
+    pub fn problem(&self, now: Duration) -> Option<&str> {
+        let hangs = self.writing.as_ref().is_some_and(|(began, ..)| now >= *began + WRITE_HANGS_AFTER);
+        self.store_problem().or(hangs.then_some("events cannot be stored: a write to the disk has not ended for 10 s"))
+    }
+
+    /// Why the last write failed. None if it succeeded.
     #[must_use]
     pub fn store_problem(&self) -> Option<&str> {
         self.store_problem.as_deref()
@@ -34,12 +43,12 @@ impl Recorder {
         }
         (self.write_again_at, self.remove_at) = (None, None);
         let batch = std::mem::take(&mut self.batch);
-        self.writing = Some((batch.clone(), std::mem::take(&mut self.waiting)));
+        self.writing = Some((now.monotonic, batch.clone(), std::mem::take(&mut self.waiting)));
         effects.push(Effect::Write(batch));
     }
 
     pub(super) fn written(&mut self, now: Now, result: Result<(), String>, effects: &mut Vec<Effect>) {
-        let Some((batch, waiting)) = self.writing.take() else { return };
+        let Some((_, batch, waiting)) = self.writing.take() else { return };
         self.store_problem = result.as_ref().err().cloned();
         // Also after a failed write: the events are in memory, and a pull does not fail for that.
         effects.extend(waiting.into_iter().map(Effect::Answer));
