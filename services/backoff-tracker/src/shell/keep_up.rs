@@ -1,5 +1,6 @@
 //! Keeping the replica up to date: received messages, missed messages, and reports to publish again.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -54,8 +55,6 @@ impl Handler<HealthChanged> for BackoffTracker {
 
     fn handle(&mut self, HealthChanged(health): HealthChanged, context: &mut Self::Context) {
         match health {
-            // The first health report is the state when the link was opened.
-            BusHealth::Connected if !self.health_received() => {}
             BusHealth::Connected => self.follow(replication::Input::BusBack, context),
             BusHealth::Degraded { .. } | BusHealth::Disconnected { .. } => {
                 if matches!(health, BusHealth::Disconnected { .. }) {
@@ -66,6 +65,11 @@ impl Handler<HealthChanged> for BackoffTracker {
             }
         }
     }
+}
+
+/// The health without a first `Connected`: the link was opened in that state, so the bus is not back from anything.
+fn after_opening(changes: HealthChanges) -> HealthChanges {
+    changes.enumerate().filter_map(|(at, health)| ready((at > 0 || health != BusHealth::Connected).then_some(health))).boxed()
 }
 
 /// Sends the bus's health to the tracker while both exist. It is separate from the messages, so that not every message has to check for it.
@@ -121,7 +125,7 @@ impl BackoffTracker {
         sharing.link = Some(link);
         sharing.writes = Some(writes);
         context.add_stream(arriving);
-        tasks::spawn("bus-health", forward_health(health, context.address().downgrade()));
+        tasks::spawn("bus-health", forward_health(after_opening(health), context.address().downgrade()));
         self.take_snapshot(Reading::default(), &found, context);
         self.time_the_bus(TIMED_BY, context);
     }
@@ -209,10 +213,6 @@ impl BackoffTracker {
             Ok(Ok(found)) => tracker.take_snapshot(reading, &found, context),
             Ok(Err(_)) | Err(_) => tracker.follow(replication::Input::NotRead, context),
         }));
-    }
-
-    fn health_received(&mut self) -> bool {
-        self.sharing.as_mut().is_some_and(|sharing| std::mem::replace(&mut sharing.health_received, true))
     }
 
     /// Asks the bus each `RETRIED_EVERY` while it is lost, if the link was open before.
@@ -366,5 +366,22 @@ impl BackoffTracker {
         let within = self.core.bus_answers_within();
         let position = Position { created: digest.reports_created.clone(), sequence: digest.reports_sequence };
         self.follow(replication::Input::Announced { position, within }, context);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bus_is_back_after_any_loss_also_if_it_was_lost_when_the_link_was_opened() {
+        let lost = || BusHealth::Disconnected { reason: "no server".to_owned() };
+        for (changes, expected) in [
+            (vec![BusHealth::Connected, lost(), BusHealth::Connected], vec![lost(), BusHealth::Connected]),
+            (vec![lost(), BusHealth::Connected], vec![lost(), BusHealth::Connected]),
+        ] {
+            let forwarded: Vec<BusHealth> = after_opening(futures::stream::iter(changes).boxed()).collect().await;
+            assert_eq!(forwarded, expected);
+        }
     }
 }

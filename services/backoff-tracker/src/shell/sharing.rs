@@ -42,7 +42,6 @@ pub(crate) struct Sharing {
     pub(crate) follower: Follower,
     /// When the known bucket of pauses was created: another bucket has forgotten the pauses.
     pub(crate) pauses_created: String,
-    pub(crate) health_received: bool,
     /// Whether the bus is being asked if it is back.
     pub(crate) pinging: bool,
     /// Answers that had been missed when the bus was timed last.
@@ -94,7 +93,6 @@ impl Sharing {
             written: Arc::default(),
             follower: Follower::default(),
             pauses_created: String::new(),
-            health_received: false,
             pinging: false,
             misses_timed: 0,
             unsent_seen: 0,
