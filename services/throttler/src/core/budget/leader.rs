@@ -73,8 +73,7 @@ pub(super) struct Leader {
     permits: Permits,
     /// Permits whose holders have asked again and wait for another turn of the rate.
     late: BTreeSet<PermitId>,
-    /// Each with the node that returned it, because another node's return does not count.
-    returned: BTreeMap<(PermitId, NodeName), Duration>,
+    returned: BTreeMap<PermitId, Duration>,
     /// The share of the budget that is kept for silent nodes.
     reserved: f64,
     /// The rate that is left, however many nodes are silent.
@@ -154,7 +153,7 @@ impl Leader {
         if self.is_of_another(ask.permit, &ask.node) {
             return BudgetAnswer::Refused { epoch, text: "another node holds this permit".to_owned() };
         }
-        if self.was_returned(ask.permit, &ask.node) {
+        if self.returned.contains_key(&ask.permit) {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
         if let Some(permit) = self.permits.get(ask.permit) {
@@ -201,7 +200,7 @@ impl Leader {
                     }
                     self.late.remove(id);
                 }
-                None if self.was_returned(*id, &renew.node) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
+                None if self.returned.contains_key(id) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
                 None => {
                     strangers -= 1;
                     self.queue.leave(*id);
@@ -231,7 +230,7 @@ impl Leader {
         match &back.limits {
             Some(limits) if held.is_some() => drop(self.learn_stated(now, &back.node, back.permit, limits)),
             // A pull that an earlier leader granted.
-            Some(limits) if !self.was_returned(back.permit, &back.node) => {
+            Some(limits) if !self.returned.contains_key(&back.permit) => {
                 self.learn_limits(now, &back.node, &KnownLimits { none_stated: limits.is_empty(), limits: limits.clone() });
             }
             _ => {}
@@ -244,7 +243,7 @@ impl Leader {
         // An id without a permit may be invented, so half of the room is for permits that were granted.
         let room = if was_granted { RETURNED_MAX } else { RETURNED_MAX / 2 };
         if self.returned.len() < room {
-            self.returned.insert((back.permit, back.node.clone()), now);
+            self.returned.insert(back.permit, now);
         }
         self.admit(now);
     }
@@ -297,10 +296,6 @@ impl Leader {
     fn is_of_another(&self, id: PermitId, node: &NodeName) -> bool {
         let of = self.permits.get(id).map(|permit| &permit.node).or_else(|| self.queue.node_of(id));
         of.is_some_and(|of| of != node)
-    }
-
-    fn was_returned(&self, id: PermitId, node: &NodeName) -> bool {
-        self.returned.contains_key(&(id, node.clone()))
     }
 
     /// Hands the permit over to its node.

@@ -132,15 +132,6 @@ fn no_node_takes_the_place_or_the_turn_of_another() {
 }
 
 #[test]
-fn another_node_cannot_return_a_permit_before_its_holder_asks() {
-    let (now, permit) = (Duration::from_secs(1), PermitId::random(&mut Random::seeded(1)));
-    let mut leader = leader(now, 1, true);
-    leader.give_back(now, &return_of("liar", permit));
-    let answer = leader.ask(now, &request_of("b", permit));
-    assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
-}
-
-#[test]
 fn invented_returns_of_one_node_leave_room_to_remember_others() {
     let (mut random, now) = (Random::seeded(1), Duration::from_secs(1));
     let mut leader = leader(now, 10, true);
