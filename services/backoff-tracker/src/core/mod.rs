@@ -1,11 +1,7 @@
-//! The sans-IO core: what a fleet knows of failures ([`knowledge`]), and kubelet's back-off per (pod, image), cleared by success. If the
-//! node does not share, kubelet's back-off alone decides.
+//! The sans-IO core: what a node and its fleet know of failures ([`knowledge`]), and kubelet's delays ([`BackoffPolicy`]).
 
 mod delays;
-mod failed_keys;
 pub mod knowledge;
-mod local_list;
-mod tracker;
 
 use std::collections::{BTreeMap, BTreeSet};
 

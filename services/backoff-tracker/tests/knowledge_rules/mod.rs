@@ -5,6 +5,7 @@ mod clears;
 mod lapsing_clearance;
 mod named;
 mod node;
+mod own_rule;
 mod published;
 mod replies;
 mod results;

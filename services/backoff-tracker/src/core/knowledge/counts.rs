@@ -25,6 +25,6 @@ impl Knowledge {
     /// The node's own counts.
     #[must_use]
     pub fn own_counts(&self, now: Duration) -> BackoffCounts {
-        self.local.counts(now)
+        self.failed_keys.counts(now)
     }
 }

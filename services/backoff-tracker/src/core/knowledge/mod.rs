@@ -3,7 +3,8 @@
 //! A failure is about a [`BackoffKey`]. A node publishes a [`Report`] on a back-off key under its own name only, and every node derives the
 //! same [`Entry`] from all reports on a key. [`Knowledge`] decides about a node's requests by the entries: which are refused and until
 //! when, which make the attempt for all nodes (by a lease that the bus grants to one node), which wait for that node's report, and when
-//! each continues after it. Without a bus each node uses kubelet's rule.
+//! each continues after it. Without a bus each node uses kubelet's rule, and a node that does not share has no reports, so that this rule
+//! alone decides.
 //!
 //! | guarantee | where |
 //! |---|---|
@@ -17,10 +18,12 @@ mod binding;
 mod bus_answers;
 mod cadence;
 mod clearance_leases;
+mod clears;
 mod counts;
 mod decide;
 mod entry;
 mod exemptions;
+mod failed_keys;
 mod fleet;
 mod hanging;
 mod input;
@@ -28,6 +31,7 @@ mod invariants;
 mod key_reports;
 mod lease;
 mod lease_waits;
+mod list;
 #[cfg(test)]
 mod looks_tests;
 mod node;
@@ -55,6 +59,7 @@ use std::time::Duration;
 
 pub use backoff_key::{BackoffKey, BackoffKeyId, KeyInView, Reach, hash128};
 pub use cadence::{LONGEST, delay};
+pub use clears::Clearing;
 pub use contract::messages::backoff_tracker::AttemptFailure;
 pub use contract::{Target, View};
 pub use entry::{Binding, Entry};
@@ -65,7 +70,6 @@ pub use lease::{LeaseName, MISSES_UNTIL_LOST, RequestId};
 pub use node::{Knowledge, MAX_REQUESTS};
 pub use openings::{EntryNews, EntryNewsKind};
 pub use planted_bug::PlantedBug;
-pub use queries::Clearing;
 pub use replica::{KEPT_FOR, LONGEST_KEPT, MAX_KEYS_OF_ONE, MAX_REPORTS, OLDEST, keep_for};
 pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 

@@ -9,6 +9,7 @@ use contract::{NodeName, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::exemptions::Exemptions;
+use super::failed_keys::FailedKeys;
 use super::fleet::Fleet;
 use super::input::{Decision, Effect, Input, Reply};
 use super::lease::{LeaseName, Leases, RequestId};
@@ -25,7 +26,6 @@ use super::target::TargetKeys;
 use super::unpublished::Unpublished;
 use super::without_bus::WithoutBus;
 use crate::core::delays::BackoffPolicy;
-use crate::core::tracker::Tracker;
 
 /// Requests of one node at the same time: 1,000 standing pulls and 1,000 others in the node's queue. One more is refused.
 pub const MAX_REQUESTS: usize = 2_048;
@@ -37,7 +37,7 @@ pub struct Knowledge {
     pub(super) replica: Replica,
     pub(super) leases: Leases,
     pub(super) lease_waits: LeaseWaits,
-    pub(super) local: Tracker,
+    pub(super) failed_keys: FailedKeys,
     pub(super) retry_pauses: RetryPauses,
     pub(super) fleet: Fleet,
     /// Set while the node has no bus and uses its own rule.
@@ -60,7 +60,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// A node without reports and requests. The policy is that of the local rule, which alone decides as long as there are none.
+    /// A node without reports and requests. The policy is that of the own rule, which alone decides as long as there are none.
     #[must_use]
     pub fn new(node: NodeName, policy: BackoffPolicy) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Knowledge {
             replica: Replica::default(),
             leases: Leases::default(),
             lease_waits: LeaseWaits::default(),
-            local: Tracker::new(policy),
+            failed_keys: FailedKeys::new(policy),
             retry_pauses: RetryPauses::default(),
             fleet: Fleet::default(),
             without_bus: None,
@@ -165,7 +165,7 @@ impl Knowledge {
                 self.effects.push(Effect::Reply(Reply::Reported(reported)));
             }
             Input::ClearOwn(what) => {
-                let cleared = self.local.clear_named(now, &what);
+                let cleared = self.clear_own(now, &what);
                 self.effects.push(Effect::Reply(Reply::Cleared(cleared)));
             }
             Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target)),

@@ -7,10 +7,10 @@ use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::cadence;
+use super::failed_keys::{Failed, OwnRule};
 use super::node::Knowledge;
 use super::request::{Request, RunningAttempt};
 use crate::core::delays::Failing;
-use crate::core::failed_keys::{Failed, OwnRule};
 
 /// A registry that has served any node within this time may serve this one. The last node that asks sees no other success than its own.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ impl Knowledge {
         let entry = self.binding_of(now, ids());
         let may_be_overload = backoff_keys.iter().any(|backoff_key| may_be_overload(backoff_key.class()));
         let pauses = shares && entry.is_none() && may_be_overload && self.may_be_chance(now, key, ids());
-        let pauses_again = pauses && self.local.failures_by_chance(now, key) + 1 < FAILURES_BY_CHANCE;
+        let pauses_again = pauses && self.failed_keys.failures_by_chance(now, key) + 1 < FAILURES_BY_CHANCE;
         let failing = |since: Duration| Failing { since, took: now.saturating_sub(running.begun) };
         let own_rule = match entry {
             Some(entry) if by_fleet => OwnRule::Grows(failing(entry.failing_since)),
@@ -59,14 +59,16 @@ impl Knowledge {
             let until = now + cadence::delay(owner, 1, Some(Duration::from_millis(asked_ms)));
             self.retry_pauses.stay_away(owner.id(), until, &failed.failure);
         }
-        self.local.failed(attempt, key, failed);
+        if self.recent_attempts.is_first_report(attempt, key) {
+            self.failed_keys.note(key, failed);
+        }
     }
 
     /// True if an image has failed by chance, as far as this node knows: the registry has served a node within a minute, and the image has
     /// not failed so often in a row here that this node must be the cause.
     pub(super) fn may_be_chance(&self, now: Duration, key: &LocalKey, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> bool {
         let serves = |backoff_key| self.replica.succeeded_at(backoff_key).is_some_and(|at| now <= at + SERVED_WITHIN);
-        self.local.failures_by_chance(now, key) < FAILURES_BY_CHANCE && backoff_keys.any(serves)
+        self.failed_keys.failures_by_chance(now, key) < FAILURES_BY_CHANCE && backoff_keys.any(serves)
     }
 
     /// Since when other nodes have failed: by kubelet's rule this node would have made attempts since then.

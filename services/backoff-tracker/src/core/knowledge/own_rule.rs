@@ -7,11 +7,11 @@ use contract::messages::backoff_tracker::LocalKey;
 
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::entry::Entry;
+use super::failed_keys::FailedKey;
 use super::input::{Decision, Refusal};
 use super::node::Knowledge;
 use super::planted_bug::PlantedBug;
 use super::request::{Request, State};
-use crate::core::failed_keys::FailedKey;
 
 /// A success during a failed attempt releases the next one for this long. A success after the failure always does.
 const RELEASES_FOR: Duration = Duration::from_secs(10);
@@ -19,9 +19,9 @@ const RELEASES_FOR: Duration = Duration::from_secs(10);
 impl Knowledge {
     /// How long the node's own rule refuses a key; none if an entry of the fleet decides about its failure.
     pub(super) fn held_here(&self, now: Duration, key: &LocalKey, binding: &[Entry]) -> Option<Duration> {
-        let left = self.local.held(now, key)?;
+        let left = self.failed_keys.held(now, key)?;
         let decided = |backoff_key: &Arc<BackoffKey>| binding.iter().any(|entry| entry.backoff_key.id() == backoff_key.id());
-        let by_fleet = self.local.failed_key(key).is_some_and(|failed| failed.backoff_keys.iter().any(decided));
+        let by_fleet = self.failed_keys.get(key).is_some_and(|failed| failed.backoff_keys.iter().any(decided));
         (!by_fleet).then_some(left)
     }
 
@@ -32,7 +32,7 @@ impl Knowledge {
         }
         request.choose_key(|key| self.held_here(now, key, binding));
         let left = self.held_here(now, &request.key, binding)?;
-        let failed = self.local.failed_key(&request.key)?;
+        let failed = self.failed_keys.get(&request.key)?;
         request.state = State::Fresh;
         request.wake = Some(now + left);
         Some(Decision::Refused(self.refusal_by_own_rule(now, &failed.failure, now + left)))
@@ -43,7 +43,7 @@ impl Knowledge {
         if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
         }
-        let floors: Option<Vec<_>> = request.keys().map(|key| self.local.under_the_floor(now, key)).collect();
+        let floors: Option<Vec<_>> = request.keys().map(|key| self.failed_keys.under_the_floor(now, key)).collect();
         let (left, failed) = floors?.into_iter().min_by_key(|(left, _)| *left)?;
         Some(self.refusal_by_own_rule(now, &failed.failure, now + left))
     }
@@ -56,7 +56,7 @@ impl Knowledge {
             answered.is_some_and(|at| at > failed.failure.at || at >= failed.began && now <= at + RELEASES_FOR)
         };
         let is_released = |key: &LocalKey| {
-            let Some((_, failed)) = self.local.under_the_floor(now, key) else { return false };
+            let Some((_, failed)) = self.failed_keys.under_the_floor(now, key) else { return false };
             let mut backoff_keys = failed.backoff_keys.iter().map(|backoff_key| backoff_key.id());
             may_be_overload(failed.failure.class) && self.may_be_chance(now, key, backoff_keys.clone())
                 || backoff_keys.any(|backoff_key| answers(failed, backoff_key))

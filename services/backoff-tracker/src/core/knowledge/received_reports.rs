@@ -39,7 +39,7 @@ impl Knowledge {
     /// The local keys that failed by a back-off key before it was answered, unless an earlier success has refuted this node's failure.
     fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
         let refuted = self.replica.is_refuted(now, &self.node, backoff_key);
-        let released = self.local.failed_by(backoff_key).filter(|(_, failed)| !refuted && failed.failure.at < answered_at);
+        let released = self.failed_keys.failed_by(backoff_key).filter(|(_, failed)| !refuted && failed.failure.at < answered_at);
         released.map(|(key, _)| key.clone()).collect()
     }
 
@@ -47,7 +47,7 @@ impl Knowledge {
         if released.is_empty() {
             return;
         }
-        released.iter().for_each(|key| self.local.lift(key));
+        released.iter().for_each(|key| self.failed_keys.lift(key));
         let waits = |request: &Request| matches!(request.state, State::Fresh) && request.keys().any(|key| released.contains(key));
         let waiting: Vec<RequestId> = self.requests.iter().filter(|(_, request)| waits(request)).map(|(id, _)| id).collect();
         for id in waiting {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, View};
 
 use super::backoff_key::BackoffKey;
@@ -11,16 +12,27 @@ use super::target::TargetKeys;
 
 /// Attempts remembered; their reports come within the time of a pull.
 const MAX_ATTEMPTS: usize = 1_024;
+/// Local keys remembered for one attempt, as many as a flight states.
+const MAX_KEYS_OF_ONE_ATTEMPT: usize = OTHER_KEYS_MOST + 1;
 
-/// Attempts that are over as far as the fleet is concerned.
+/// Attempts that have ended, or whose manifest was answered.
 #[derive(Debug, Default)]
 pub(super) struct RecentAttempts {
     attempts: BTreeMap<AttemptId, Attempt>,
     order: VecDeque<AttemptId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Attempt {
+    /// None: it had no clearance.
+    cleared: Option<ClearedAttempt>,
+    /// The local keys for which its result was reported.
+    reported_for: Vec<LocalKey>,
+}
+
+/// An attempt that had clearance, and is over as far as the fleet is concerned.
+#[derive(Debug)]
+struct ClearedAttempt {
     target_keys: TargetKeys,
     /// The keys that its failure is about.
     backoff_keys: Vec<Arc<BackoffKey>>,
@@ -39,58 +51,70 @@ impl RecentAttempts {
         backoff_keys: Vec<Arc<BackoffKey>>,
         running: &RunningAttempt,
     ) {
-        self.remember(attempt, target_keys, backoff_keys, Some(running), false);
+        let (target_keys, running) = (target_keys.clone(), Some(running.clone()));
+        self.of(attempt).cleared = Some(ClearedAttempt { target_keys, backoff_keys, running, continues: false });
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, target_keys: &TargetKeys, running: &RunningAttempt) {
-        self.remember(attempt, target_keys, Vec::new(), Some(running), true);
+        let (target_keys, running) = (target_keys.clone(), Some(running.clone()));
+        self.of(attempt).cleared = Some(ClearedAttempt { target_keys, backoff_keys: Vec::new(), running, continues: true });
     }
 
     pub(super) fn abandoned(&mut self, attempt: AttemptId, target_keys: &TargetKeys) {
-        self.remember(attempt, target_keys, Vec::new(), None, false);
+        let target_keys = target_keys.clone();
+        self.of(attempt).cleared = Some(ClearedAttempt { target_keys, backoff_keys: Vec::new(), running: None, continues: false });
+    }
+
+    /// Notes that the result of an attempt is reported for a local key. False if it was reported for that key before.
+    pub(super) fn is_first_report(&mut self, attempt: AttemptId, key: &LocalKey) -> bool {
+        let reported_for = &mut self.of(attempt).reported_for;
+        if reported_for.contains(key) {
+            return false;
+        }
+        if reported_for.len() < MAX_KEYS_OF_ONE_ATTEMPT {
+            reported_for.push(key.clone());
+        }
+        true
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(&attempt).is_some_and(|recent| recent.running.is_none())
+        self.cleared(attempt).is_some_and(|cleared| cleared.running.is_none())
     }
 
     /// The attempt, if its manifest was answered and it has not failed since.
     pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
-        let recent = self.attempts.get(&attempt).filter(|recent| recent.continues)?;
-        Some((recent.target_keys.clone(), recent.running.clone()?))
+        let cleared = self.cleared(attempt).filter(|cleared| cleared.continues)?;
+        Some((cleared.target_keys.clone(), cleared.running.clone()?))
     }
 
     /// The state of an attempt, if its result counts.
     pub(super) fn running_of(&self, attempt: AttemptId) -> Option<RunningAttempt> {
-        self.attempts.get(&attempt)?.running.clone()
+        self.cleared(attempt)?.running.clone()
     }
 
-    /// The keys that the failure of an attempt is about, if the attempt is known.
+    /// The keys that the failure of an attempt is about, if it had clearance.
     pub(super) fn backoff_keys_of(&self, attempt: AttemptId) -> Option<Vec<Arc<BackoffKey>>> {
-        self.attempts.get(&attempt).map(|recent| recent.backoff_keys.clone())
+        self.cleared(attempt).map(|cleared| cleared.backoff_keys.clone())
     }
 
     pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
-        self.attempts.get(&attempt).map(|recent| &recent.target_keys.target.view)
+        self.cleared(attempt).map(|cleared| &cleared.target_keys.target.view)
     }
 
-    fn remember(
-        &mut self,
-        attempt: AttemptId,
-        target_keys: &TargetKeys,
-        backoff_keys: Vec<Arc<BackoffKey>>,
-        running: Option<&RunningAttempt>,
-        continues: bool,
-    ) {
-        let recent = Attempt { target_keys: target_keys.clone(), backoff_keys, running: running.cloned(), continues };
-        if self.attempts.insert(attempt, recent).is_some() {
-            return;
+    fn cleared(&self, attempt: AttemptId) -> Option<&ClearedAttempt> {
+        self.attempts.get(&attempt)?.cleared.as_ref()
+    }
+
+    /// The attempt. If it is new, the oldest one is forgotten when there are too many.
+    fn of(&mut self, attempt: AttemptId) -> &mut Attempt {
+        if !self.attempts.contains_key(&attempt) {
+            self.order.push_back(attempt);
+            if self.order.len() > MAX_ATTEMPTS
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.attempts.remove(&oldest);
+            }
         }
-        self.order.push_back(attempt);
-        if self.order.len() > MAX_ATTEMPTS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.attempts.remove(&oldest);
-        }
+        self.attempts.entry(attempt).or_default()
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use contract::FailureClass;
 
 use super::entry::Entry;
+use super::failed_keys::OwnFailure;
 use super::input::Refusal;
 use super::node::{Knowledge, MAX_REQUESTS};
 use super::planted_bug::PlantedBug;
-use crate::core::failed_keys::OwnFailure;
 
 impl Knowledge {
     pub(super) fn refusal_by_own_rule(&self, now: Duration, failure: &OwnFailure, next_attempt: Duration) -> Refusal {
@@ -33,7 +33,7 @@ impl Knowledge {
             learned_by: self.node.clone(),
             learned_ago: Duration::ZERO,
             trace: None,
-            next_attempt: now + self.local.policy.initial,
+            next_attempt: now + self.failed_keys.policy.initial,
             unconfirmed: false,
             entry: None,
         }

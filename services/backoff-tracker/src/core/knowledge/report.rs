@@ -7,7 +7,6 @@ use contract::{AttemptId, NodeName, TraceContext};
 
 use super::backoff_key::BackoffKey;
 use super::replica::{KEPT_FOR, OLDEST};
-use crate::core::tracker::shorten;
 
 /// The most bytes of a message that are shared; the reporter's own node keeps all of it.
 pub const MAX_MESSAGE_BYTES: usize = 1_024;
@@ -72,6 +71,14 @@ impl FailureDetails {
         self.failing_for = self.failing_for.min(OLDEST);
         self.succeeded_ago = self.succeeded_ago.map(|ago| ago.max(self.failing_for)).filter(|ago| *ago <= KEPT_FOR);
         self
+    }
+}
+
+/// Shortens a text to at most this many bytes, at the boundary of a character.
+pub(super) fn shorten(text: &mut String, most_bytes: usize) {
+    if text.len() > most_bytes {
+        let end = (0..=most_bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
     }
 }
 

@@ -7,9 +7,9 @@ use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, DEADLINES, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
+use super::failed_keys::Cleared;
 use super::input::{Decision, Duty, Refusal};
 use super::target::TargetKeys;
-use crate::core::failed_keys::Cleared;
 
 #[derive(Debug)]
 pub(super) struct Request {

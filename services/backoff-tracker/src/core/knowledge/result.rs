@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, ReportAttempt};
-use contract::{AttemptId, DEADLINES, Stage};
+use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, LocalKey, ReportAttempt};
+use contract::{AttemptId, DEADLINES, Stage, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
+use super::failed_keys::{Failed, OwnRule};
 use super::input::Outcome;
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
@@ -15,44 +16,55 @@ use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
 use super::target::{TargetKeys, shows_reachable};
 use crate::core::delays::{Failing, milliseconds};
-use crate::core::failed_keys::{Failed, OwnRule};
 
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers. The same report again changes nothing.
     pub(super) fn pull_ended(&mut self, now: Duration, report: ReportAttempt) -> AttemptReported {
-        let Some(failure) = report.failure.clone() else {
-            return self.local.report(now, report);
+        let ReportAttempt { key, attempt, attempt_span, failure, target } = report;
+        let is_first = self.recent_attempts.is_first_report(attempt, &key);
+        let Some(failure) = failure else {
+            if is_first {
+                self.failed_keys.clear(&key);
+                self.failed_keys.collect_garbage(now);
+            }
+            return self.reported_by_own_rule(now, &key);
         };
-        if self.recent_attempts.is_abandoned(report.attempt) {
-            self.local.report_abandoned(report.attempt, &report.key);
+        if self.recent_attempts.is_abandoned(attempt) {
+            self.failed_keys.counts.failures_total += u64::from(is_first);
             return AttemptReported { next_attempt_ms: Some(0), entry: None };
         }
-        self.failed_late(now, report.attempt, &failure);
-        let backoff_keys = self.backoff_keys_of(&report, &failure);
-        let running = self.recent_attempts.running_of(report.attempt);
+        self.failed_late(now, attempt, &failure);
+        let backoff_keys = self.backoff_keys_of(attempt, target, &failure);
+        let running = self.recent_attempts.running_of(attempt);
         let cleared = running.as_ref().map(RunningAttempt::cleared);
         let own = running.is_some_and(|running| running.by_own_rule)
-            || self.recent_attempts.view_of(report.attempt).is_none_or(|view| self.is_exempt(now, view));
+            || self.recent_attempts.view_of(attempt).is_none_or(|view| self.is_exempt(now, view));
         let bound = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
         let failing = bound.as_ref().map(|entry| Failing { since: entry.failing_since, took: Duration::ZERO });
         let own_rule = failing.map_or(OwnRule::Refuses(None), OwnRule::Grows);
-        let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pause(now, backoff_key.id(), &report.key));
+        let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pause(now, backoff_key.id(), &key));
         let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
-        let failed = Failed { backoff_keys, own_rule, cleared, ..Failed::new(now, &failure, report.attempt_span) };
-        self.local.failed(report.attempt, &report.key, failed);
+        let failed = Failed { backoff_keys, own_rule, cleared, ..Failed::new(now, &failure, attempt_span) };
+        if is_first {
+            self.failed_keys.note(&key, failed);
+        }
         if let Some(entry) = bound {
             let left = entry.next_attempt.saturating_sub(now);
             return AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(entry.backoff_key.id().to_string()) };
         }
-        let by_own_rule = self.local.answer(now, &report.key);
+        let by_own_rule = self.reported_by_own_rule(now, &key);
         AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
+    }
+
+    fn reported_by_own_rule(&self, now: Duration, key: &LocalKey) -> AttemptReported {
+        AttemptReported { next_attempt_ms: self.failed_keys.held(now, key).map(milliseconds), entry: None }
     }
 
     /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
     /// had just withdrawn it, the report's target gives the keys, so that a success on them ends this back-off.
-    fn backoff_keys_of(&self, report: &ReportAttempt, failure: &AttemptFailure) -> Vec<Arc<BackoffKey>> {
-        let of_target = || report.target.clone().map(|target| self.target_keys(target).backoff_keys_of(failure));
-        self.recent_attempts.backoff_keys_of(report.attempt).or_else(of_target).unwrap_or_default()
+    fn backoff_keys_of(&self, attempt: AttemptId, target: Option<Target>, failure: &AttemptFailure) -> Vec<Arc<BackoffKey>> {
+        let of_target = || target.map(|target| self.target_keys(target).backoff_keys_of(failure));
+        self.recent_attempts.backoff_keys_of(attempt).or_else(of_target).unwrap_or_default()
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.

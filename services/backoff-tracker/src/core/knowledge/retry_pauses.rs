@@ -10,8 +10,8 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::LocalKey;
 
 use super::backoff_key::BackoffKeyId;
+use super::failed_keys::OwnFailure;
 use super::node::Knowledge;
-use crate::core::failed_keys::OwnFailure;
 use crate::core::remove_least;
 
 /// Budgets at the same time. For one more, the one that ends first is forgotten.
@@ -43,7 +43,7 @@ impl Knowledge {
     /// Until when an image on this budget is not attempted, and because of which failure.
     pub(super) fn retry_pause(&self, now: Duration, budget: BackoffKeyId, key: &LocalKey) -> Option<(Duration, Arc<OwnFailure>)> {
         let of_budget = self.retry_pauses.0.get(&budget).map(|(until, failure)| (*until, failure));
-        let (until, failure) = of_budget.into_iter().chain(self.local.paused_until(key)).max_by_key(|(until, _)| *until)?;
+        let (until, failure) = of_budget.into_iter().chain(self.failed_keys.paused_until(key)).max_by_key(|(until, _)| *until)?;
         (now < until).then(|| (until, Arc::clone(failure)))
     }
 }

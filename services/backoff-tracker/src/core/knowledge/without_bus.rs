@@ -55,7 +55,7 @@ impl Knowledge {
             entry.next_attempt
         } else {
             let failing = Failing { since: entry.failing_since, took: Duration::ZERO };
-            entry.next_attempt.min(self.local.policy.due_after(failing, since))
+            entry.next_attempt.min(self.failed_keys.policy.due_after(failing, since))
         };
         let at_least = if is_known_before { lost + DEADLINES.bus_back_within } else { Duration::ZERO };
         Some(due.max(at_least) + turn)
@@ -65,8 +65,8 @@ impl Knowledge {
     pub(super) fn next_attempt_here(&self, now: Duration, entry: &Entry) -> Duration {
         let Some(without_bus) = self.without_bus else { return entry.next_attempt };
         self.held_without_bus_until(entry, without_bus).unwrap_or_else(|| {
-            let failed = self.local.failed_by(entry.backoff_key.id());
-            now + failed.filter_map(|(key, _)| self.local.held(now, key)).max().unwrap_or_default()
+            let failed = self.failed_keys.failed_by(entry.backoff_key.id());
+            now + failed.filter_map(|(key, _)| self.failed_keys.held(now, key)).max().unwrap_or_default()
         })
     }
 }

@@ -9,22 +9,23 @@
 //!
 //! A success of the key ends all three, and so does an operator's clear. What is long ago is forgotten.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
+use contract::messages::backoff_tracker::{AttemptFailure, BackoffCounts, LocalKey};
 use contract::{FailureClass, TraceContext};
 
-use super::delays::{Delay, Failing};
-use super::knowledge::{BackoffKey, BackoffKeyId};
-use super::remove_from_index;
-use super::tracker::{Tracker, shorten};
+use super::backoff_key::{BackoffKey, BackoffKeyId};
+use super::report::shorten;
+use crate::core::delays::{BackoffPolicy, Delay, Failing};
+use crate::core::remove_from_index;
 
 /// Keys that a node remembers: 100 pods with 100 images. For one more, the key whose last failure is the oldest is forgotten; a forgotten
 /// key refuses nothing.
-pub(super) const MAX_KEYS: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 /// The most bytes kept of a cause: a runtime's text is never shortened below this.
-pub(super) const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
+const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 /// The retry pause after the first failure of an image.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The retry pause after each further failure. An image that fails four times out of five then takes 10 s; of 120 such images, the last one
@@ -35,14 +36,14 @@ const CHANCE_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A failure of an attempt of this node, as refusals by the node's own back-off show it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnFailure {
+pub(super) struct OwnFailure {
     /// When the failure was reported.
-    pub(crate) at: Duration,
-    pub(crate) class: FailureClass,
+    pub(super) at: Duration,
+    pub(super) class: FailureClass,
     /// `<reason>: <message>`.
-    pub(crate) cause: String,
+    pub(super) cause: String,
     /// The span of the attempt; none: it has none, or the registry was not asked.
-    pub(crate) trace: Option<TraceContext>,
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// One more failure of a key, and what it changes.
@@ -78,12 +79,12 @@ pub(super) struct Cleared {
 
 /// The record of one key.
 #[derive(Debug, Default)]
-pub(crate) struct FailedKey {
-    pub(crate) failure: Arc<OwnFailure>,
+pub(super) struct FailedKey {
+    pub(super) failure: Arc<OwnFailure>,
     /// When the attempt began.
     pub(super) began: Duration,
     /// What the failure is about. A success on one of them shows that the cause is removed.
-    pub(crate) backoff_keys: Vec<Arc<BackoffKey>>,
+    pub(super) backoff_keys: Vec<Arc<BackoffKey>>,
     /// False once an attempt was allowed or another node has succeeded: lists then do not name the failure, as kubelet does not.
     is_current: bool,
     own_rule: Option<Delay>,
@@ -120,58 +121,80 @@ impl Failed {
     }
 }
 
-impl Tracker {
-    pub(super) fn failed_key(&self, key: &LocalKey) -> Option<&FailedKey> {
-        self.failed_keys.get(key)
+/// The records, and the policy by which they delay attempts.
+#[derive(Debug)]
+pub(super) struct FailedKeys {
+    pub(super) policy: BackoffPolicy,
+    keys: BTreeMap<LocalKey, FailedKey>,
+    /// The keys whose current failure is about a back-off key.
+    by_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<LocalKey>>,
+    /// Refusals, failures and forgotten keys since start.
+    pub(super) counts: BackoffCounts,
+}
+
+impl FailedKeys {
+    pub(super) fn new(policy: BackoffPolicy) -> Self {
+        Self { policy, keys: BTreeMap::new(), by_backoff_key: BTreeMap::new(), counts: BackoffCounts::default() }
+    }
+
+    pub(super) fn get(&self, key: &LocalKey) -> Option<&FailedKey> {
+        self.keys.get(key)
+    }
+
+    /// The counts since start, and the keys of now.
+    pub(super) fn counts(&self, now: Duration) -> BackoffCounts {
+        let held = self.keys.keys().filter(|key| self.held(now, key).is_some());
+        BackoffCounts { held: held.count() as u64, known: self.known().count() as u64, ..self.counts }
     }
 
     /// How long the own rule still refuses a key.
     pub(super) fn held(&self, now: Duration, key: &LocalKey) -> Option<Duration> {
-        self.policy.held(self.failed_keys.get(key)?.own_rule, now)
+        self.policy.held(self.keys.get(key)?.own_rule, now)
     }
 
     /// How long the next attempt for a key must wait unless it is elected or released, and because of which failure.
     pub(super) fn under_the_floor(&self, now: Duration, key: &LocalKey) -> Option<(Duration, &FailedKey)> {
-        let failed = self.failed_keys.get(key)?;
+        let failed = self.keys.get(key)?;
         Some((self.policy.held(failed.floor, now)?, failed))
     }
 
     /// Until when a key's last retry pause lasts, and because of which failure.
     pub(super) fn paused_until(&self, key: &LocalKey) -> Option<(Duration, &Arc<OwnFailure>)> {
-        let failed = self.failed_keys.get(key)?;
+        let failed = self.keys.get(key)?;
         Some((failed.pause?.until, &failed.failure))
     }
 
     /// How often in a row a key has failed by chance.
     pub(super) fn failures_by_chance(&self, now: Duration, key: &LocalKey) -> u32 {
-        let pause = self.failed_keys.get(key).and_then(|failed| failed.pause);
+        let pause = self.keys.get(key).and_then(|failed| failed.pause);
         pause.filter(|pause| pause.counts(now)).map_or(0, |pause| pause.failures)
     }
 
     /// The keys whose current failure is about a back-off key.
     pub(super) fn failed_by(&self, backoff_key: BackoffKeyId) -> impl Iterator<Item = (&LocalKey, &FailedKey)> {
         let keys = self.by_backoff_key.get(&backoff_key).into_iter().flatten();
-        keys.filter_map(|key| Some((key, self.failed_keys.get(key)?)))
+        keys.filter_map(|key| Some((key, self.keys.get(key)?)))
     }
 
     /// Every key that has a delay by the own rule, with its record if that has the current failure.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&LocalKey, Option<&FailedKey>)> {
+    pub(super) fn known(&self) -> impl Iterator<Item = (&LocalKey, Option<&FailedKey>)> {
         self.with_delay(|_| true)
     }
 
     /// The keys that the own rule refused or refuses.
-    pub(crate) fn held_ones(&self) -> impl Iterator<Item = (&LocalKey, Option<&FailedKey>)> {
+    pub(super) fn held_ones(&self) -> impl Iterator<Item = (&LocalKey, Option<&FailedKey>)> {
         let policy = self.policy;
         self.with_delay(move |delay| policy.has_refused(delay))
     }
 
     fn with_delay(&self, counts: impl Fn(Delay) -> bool) -> impl Iterator<Item = (&LocalKey, Option<&FailedKey>)> {
-        let of_delay = self.failed_keys.iter().filter(move |(_, failed)| failed.own_rule.is_some_and(&counts));
+        let of_delay = self.keys.iter().filter(move |(_, failed)| failed.own_rule.is_some_and(&counts));
         of_delay.map(|(key, failed)| (key, Some(failed).filter(|failed| failed.is_current)))
     }
 
-    /// Notes a failure in the record of its key. Returns how many other keys were forgotten because there were too many.
-    pub(super) fn note(&mut self, key: &LocalKey, failed: Failed) -> u64 {
+    /// Notes a failure in the record of its key.
+    pub(super) fn note(&mut self, key: &LocalKey, failed: Failed) {
+        self.counts.failures_total += 1;
         let (policy, last) = (self.policy, self.clear(key).unwrap_or_default());
         let Failed { failure, backoff_keys, own_rule, cleared, pauses } = failed;
         let now = failure.at;
@@ -191,13 +214,13 @@ impl Tracker {
             self.by_backoff_key.entry(backoff_key.id()).or_default().insert(key.clone());
         }
         let began = cleared.map_or(now, |cleared| cleared.began);
-        self.failed_keys.insert(key.clone(), FailedKey { failure, began, backoff_keys, is_current: true, own_rule, floor, pause });
-        self.make_room(now)
+        self.keys.insert(key.clone(), FailedKey { failure, began, backoff_keys, is_current: true, own_rule, floor, pause });
+        self.make_room(now);
     }
 
     /// The failure of a key is not current any more.
     pub(super) fn outdate(&mut self, key: &LocalKey) {
-        let Some(failed) = self.failed_keys.get_mut(key) else { return };
+        let Some(failed) = self.keys.get_mut(key) else { return };
         failed.is_current = false;
         for backoff_key in failed.backoff_keys.iter().map(|backoff_key| backoff_key.id()) {
             remove_from_index(&mut self.by_backoff_key, &backoff_key, key);
@@ -207,7 +230,7 @@ impl Tracker {
     /// Another node has succeeded at what a key failed by.
     pub(super) fn lift(&mut self, key: &LocalKey) {
         self.outdate(key);
-        if let Some(failed) = self.failed_keys.get_mut(key) {
+        if let Some(failed) = self.keys.get_mut(key) {
             failed.own_rule = None;
         }
     }
@@ -215,12 +238,12 @@ impl Tracker {
     /// The key has succeeded, or its failures are cleared.
     pub(super) fn clear(&mut self, key: &LocalKey) -> Option<FailedKey> {
         self.outdate(key);
-        self.failed_keys.remove(key)
+        self.keys.remove(key)
     }
 
     /// Clears the keys that failed up to `date` and that `is_cleared` chooses; returns them.
     pub(super) fn clear_all(&mut self, date: Duration, is_cleared: impl Fn(&LocalKey, &FailedKey) -> bool) -> Vec<LocalKey> {
-        let cleared = self.failed_keys.iter().filter(|(key, failed)| failed.failure.at <= date && is_cleared(key, failed));
+        let cleared = self.keys.iter().filter(|(key, failed)| failed.failure.at <= date && is_cleared(key, failed));
         let cleared: Vec<LocalKey> = cleared.map(|(key, _)| key.clone()).collect();
         cleared.iter().for_each(|key| drop(self.clear(key)));
         cleared
@@ -229,7 +252,7 @@ impl Tracker {
     /// Forgets what is long ago.
     pub(super) fn collect_garbage(&mut self, now: Duration) {
         let policy = self.policy;
-        for failed in self.failed_keys.values_mut().filter(|failed| policy.is_forgotten(failed.own_rule, now)) {
+        for failed in self.keys.values_mut().filter(|failed| policy.is_forgotten(failed.own_rule, now)) {
             failed.own_rule = None;
         }
         self.clear_all(now, |_, failed| {
@@ -237,28 +260,25 @@ impl Tracker {
         });
     }
 
-    fn make_room(&mut self, now: Duration) -> u64 {
-        if self.failed_keys.len() <= MAX_KEYS {
-            return 0;
+    fn make_room(&mut self, now: Duration) {
+        if self.keys.len() <= MAX_KEYS {
+            return;
         }
         self.collect_garbage(now);
-        let mut evicted = 0;
-        while self.failed_keys.len() > MAX_KEYS {
-            let oldest = self.failed_keys.iter().min_by_key(|(_, failed)| failed.failure.at);
+        while self.keys.len() > MAX_KEYS {
+            let oldest = self.keys.iter().min_by_key(|(_, failed)| failed.failure.at);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
-            evicted += u64::from(self.clear(&oldest).is_some());
+            self.counts.evicted_total += u64::from(self.clear(&oldest).is_some());
         }
-        evicted
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::BackoffPolicy;
 
-    fn tracker() -> Tracker {
-        Tracker::new(BackoffPolicy::default())
+    fn no_keys() -> FailedKeys {
+        FailedKeys::new(BackoffPolicy::default())
     }
 
     fn key(image: &str) -> LocalKey {
@@ -279,18 +299,18 @@ mod tests {
     }
 
     /// How many seconds the own rule refuses a key, and how many its floor lasts.
-    fn left(tracker: &Tracker, at: u64, key: &LocalKey) -> (u64, u64) {
+    fn left(keys: &FailedKeys, at: u64, key: &LocalKey) -> (u64, u64) {
         let now = Duration::from_secs(at);
-        let floor = tracker.under_the_floor(now, key).map_or(Duration::ZERO, |(left, _)| left);
-        (tracker.held(now, key).unwrap_or_default().as_secs(), floor.as_secs())
+        let floor = keys.under_the_floor(now, key).map_or(Duration::ZERO, |(left, _)| left);
+        (keys.held(now, key).unwrap_or_default().as_secs(), floor.as_secs())
     }
 
     /// Takes failures (time in seconds, whether exempt); returns how many seconds the next attempt must wait after each.
     fn floors(failures: &[(u64, bool)]) -> Vec<u64> {
-        let mut tracker = tracker();
+        let mut keys = no_keys();
         let fail = |(at, exempt): &(u64, bool)| {
-            tracker.note(&key("a"), failed_by_clearance(*at, *exempt));
-            left(&tracker, *at, &key("a")).1
+            keys.note(&key("a"), failed_by_clearance(*at, *exempt));
+            left(&keys, *at, &key("a")).1
         };
         failures.iter().map(fail).collect()
     }
@@ -305,62 +325,62 @@ mod tests {
 
     #[test]
     fn success_of_another_node_ends_the_own_rule_and_leaves_floor_and_failures_by_chance() {
-        let mut tracker = tracker();
-        tracker.note(&key("a"), Failed { pauses: true, ..failed_by_clearance(5, false) });
-        assert_eq!(left(&tracker, 5, &key("a")), (10, 10));
-        tracker.lift(&key("a"));
-        assert_eq!(left(&tracker, 5, &key("a")), (0, 10));
-        assert_eq!((tracker.known().count(), tracker.failures_by_chance(Duration::from_secs(5), &key("a"))), (0, 1));
-        tracker.note(&key("a"), failed_by_clearance(15, false));
-        assert_eq!(left(&tracker, 15, &key("a")), (10, 20));
-        tracker.clear(&key("a"));
-        assert_eq!(left(&tracker, 15, &key("a")), (0, 0));
-        assert_eq!(tracker.failures_by_chance(Duration::from_secs(15), &key("a")), 0);
+        let mut keys = no_keys();
+        keys.note(&key("a"), Failed { pauses: true, ..failed_by_clearance(5, false) });
+        assert_eq!(left(&keys, 5, &key("a")), (10, 10));
+        keys.lift(&key("a"));
+        assert_eq!(left(&keys, 5, &key("a")), (0, 10));
+        assert_eq!((keys.known().count(), keys.failures_by_chance(Duration::from_secs(5), &key("a"))), (0, 1));
+        keys.note(&key("a"), failed_by_clearance(15, false));
+        assert_eq!(left(&keys, 15, &key("a")), (10, 20));
+        keys.clear(&key("a"));
+        assert_eq!(left(&keys, 15, &key("a")), (0, 0));
+        assert_eq!(keys.failures_by_chance(Duration::from_secs(15), &key("a")), 0);
     }
 
     #[test]
     fn clear_ends_failures_up_to_its_date_also_if_an_attempt_was_allowed_since() {
-        let mut tracker = tracker();
-        tracker.note(&key("a"), failed_by_clearance(5, false));
-        tracker.outdate(&key("a"));
-        assert!(tracker.clear_all(Duration::from_secs(4), |_, _| true).is_empty());
-        assert!(tracker.clear_all(Duration::from_secs(5), |key, _| key.image == "b").is_empty());
-        assert_eq!(left(&tracker, 5, &key("a")), (10, 10));
-        assert_eq!(tracker.clear_all(Duration::from_secs(5), |key, _| key.image == "a"), [key("a")]);
-        assert_eq!(left(&tracker, 5, &key("a")), (0, 0));
+        let mut keys = no_keys();
+        keys.note(&key("a"), failed_by_clearance(5, false));
+        keys.outdate(&key("a"));
+        assert!(keys.clear_all(Duration::from_secs(4), |_, _| true).is_empty());
+        assert!(keys.clear_all(Duration::from_secs(5), |key, _| key.image == "b").is_empty());
+        assert_eq!(left(&keys, 5, &key("a")), (10, 10));
+        assert_eq!(keys.clear_all(Duration::from_secs(5), |key, _| key.image == "a"), [key("a")]);
+        assert_eq!(left(&keys, 5, &key("a")), (0, 0));
     }
 
     #[test]
     fn attempt_without_clearance_leaves_the_floor() {
-        let mut tracker = tracker();
-        tracker.note(&key("a"), failed_by_clearance(0, false));
-        tracker.note(&key("a"), failed(4));
-        assert_eq!(left(&tracker, 4, &key("a")), (20, 6));
+        let mut keys = no_keys();
+        keys.note(&key("a"), failed_by_clearance(0, false));
+        keys.note(&key("a"), failed(4));
+        assert_eq!(left(&keys, 4, &key("a")), (20, 6));
     }
 
     #[test]
     fn retry_pause_is_1_s_then_2_s_and_resets_after_success_or_10_min() {
-        let (mut tracker, mut now) = (tracker(), 100);
-        let mut fail = |tracker: &mut Tracker, after: u64| {
+        let (mut keys, mut now) = (no_keys(), 100);
+        let mut fail = |keys: &mut FailedKeys, after: u64| {
             now += after;
-            tracker.note(&key("a"), failed_by_chance(now));
-            tracker.paused_until(&key("a")).map(|(until, _)| until.as_secs() - now)
+            keys.note(&key("a"), failed_by_chance(now));
+            keys.paused_until(&key("a")).map(|(until, _)| until.as_secs() - now)
         };
-        assert_eq!([0, 1, 2, 4].map(|after| fail(&mut tracker, after)), [Some(1), Some(2), Some(2), Some(2)]);
-        assert_eq!(fail(&mut tracker, 605), Some(1));
-        tracker.clear(&key("a"));
-        assert_eq!(fail(&mut tracker, 1), Some(1));
-        assert!(tracker.paused_until(&key("b")).is_none());
+        assert_eq!([0, 1, 2, 4].map(|after| fail(&mut keys, after)), [Some(1), Some(2), Some(2), Some(2)]);
+        assert_eq!(fail(&mut keys, 605), Some(1));
+        keys.clear(&key("a"));
+        assert_eq!(fail(&mut keys, 1), Some(1));
+        assert!(keys.paused_until(&key("b")).is_none());
     }
 
     #[test]
     fn what_is_long_ago_is_forgotten() {
-        let mut tracker = Tracker::new(BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(5) });
-        tracker.note(&key("a"), failed(0));
-        tracker.note(&key("b"), failed_by_chance(0));
+        let mut keys = FailedKeys::new(BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(5) });
+        keys.note(&key("a"), failed(0));
+        keys.note(&key("b"), failed_by_chance(0));
         for (at, kept) in [(10, 2), (11, 1), (600, 1), (601, 0)] {
-            tracker.collect_garbage(Duration::from_secs(at));
-            assert_eq!(tracker.failed_keys.len(), kept, "at {at} s");
+            keys.collect_garbage(Duration::from_secs(at));
+            assert_eq!(keys.keys.len(), kept, "at {at} s");
         }
     }
 
@@ -371,21 +391,22 @@ mod tests {
         // At which second that image failed, and the others; when one more fails; and how many are forgotten then.
         for (oldest, others, one_more, forgotten) in [(100, 102, 103, 1), (100, 110, 400, 1), (100, 110, 702, 1), (100, 100, 702, MAX_KEYS)]
         {
-            let mut tracker = tracker();
-            let fail = |tracker: &mut Tracker, image: usize, at: u64| tracker.note(&key(&format!("a{image}")), failed_by_chance(at));
-            fail(&mut tracker, OLDEST, oldest);
+            let mut keys = no_keys();
+            let fail = |keys: &mut FailedKeys, image: usize, at: u64| keys.note(&key(&format!("a{image}")), failed_by_chance(at));
+            fail(&mut keys, OLDEST, oldest);
             for image in (0..MAX_KEYS).filter(|image| *image != OLDEST) {
-                fail(&mut tracker, image, others);
+                fail(&mut keys, image, others);
             }
-            fail(&mut tracker, MAX_KEYS, one_more);
+            fail(&mut keys, MAX_KEYS, one_more);
             let failures =
-                |tracker: &Tracker, image: usize| tracker.failures_by_chance(Duration::from_secs(one_more), &key(&format!("a{image}")));
-            assert_eq!((0..MAX_KEYS).filter(|image| failures(&tracker, *image) == 0).count(), forgotten, "one more at {one_more} s");
-            assert_eq!((failures(&tracker, OLDEST), failures(&tracker, MAX_KEYS)), (0, 1), "one more at {one_more} s");
+                |keys: &FailedKeys, image: usize| keys.failures_by_chance(Duration::from_secs(one_more), &key(&format!("a{image}")));
+            assert_eq!((0..MAX_KEYS).filter(|image| failures(&keys, *image) == 0).count(), forgotten, "one more at {one_more} s");
+            assert_eq!((failures(&keys, OLDEST), failures(&keys, MAX_KEYS)), (0, 1), "one more at {one_more} s");
             // An image that is remembered takes no more room.
-            assert_eq!(fail(&mut tracker, MAX_KEYS, one_more + 1), 0);
-            assert_eq!(failures(&tracker, MAX_KEYS), 2);
-            assert!(tracker.failed_keys.len() <= MAX_KEYS);
+            let evicted = keys.counts.evicted_total;
+            fail(&mut keys, MAX_KEYS, one_more + 1);
+            assert_eq!((failures(&keys, MAX_KEYS), keys.counts.evicted_total), (2, evicted));
+            assert!(keys.keys.len() <= MAX_KEYS);
         }
     }
 }
