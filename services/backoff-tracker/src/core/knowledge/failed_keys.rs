@@ -31,7 +31,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The retry pause after each further failure. An image that fails four times out of five then takes 10 s; of 120 such images, the last one
 /// takes about a minute.
 const FURTHER_PAUSE: Duration = Duration::from_secs(2);
-/// After this long without a failure by chance an image begins anew: longer than kubelet's longest delay.
+/// After this long without any failure of a key its failures by chance are forgotten: longer than kubelet's longest delay, so that an image
+/// that never succeeds does not begin anew.
 const CHANCE_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A failure of an attempt of this node, as refusals by the node's own back-off show it.
@@ -89,25 +90,16 @@ pub(super) struct FailedKey {
     is_current: bool,
     own_rule: Option<Delay>,
     floor: Option<Delay>,
-    pause: Option<RetryPause>,
+    /// When the last retry pause ends.
+    paused_until: Option<Duration>,
+    /// Failures by chance since the last success.
+    by_chance: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct RetryPause {
-    until: Duration,
-    /// Failures by chance in a row.
-    failures: u32,
-}
-
-impl RetryPause {
-    fn after(last: Option<Self>, now: Duration) -> Self {
-        let failures = last.filter(|last| last.counts(now)).map_or(0, |last| last.failures) + 1;
-        Self { until: now + if failures == 1 { FIRST_PAUSE } else { FURTHER_PAUSE }, failures }
-    }
-
-    /// Whether its failures still count.
-    fn counts(self, now: Duration) -> bool {
-        now < self.until + CHANCE_FORGOTTEN_AFTER
+impl FailedKey {
+    /// The failures by chance that still count.
+    fn failures_by_chance(&self, now: Duration) -> u32 {
+        if now < self.failure.at + CHANCE_FORGOTTEN_AFTER { self.by_chance } else { 0 }
     }
 }
 
@@ -161,13 +153,12 @@ impl FailedKeys {
     /// Until when a key's last retry pause lasts, and because of which failure.
     pub(super) fn paused_until(&self, key: &LocalKey) -> Option<(Duration, &Arc<OwnFailure>)> {
         let failed = self.keys.get(key)?;
-        Some((failed.pause?.until, &failed.failure))
+        Some((failed.paused_until?, &failed.failure))
     }
 
-    /// How often in a row a key has failed by chance.
+    /// How often a key has failed by chance since it last succeeded.
     pub(super) fn failures_by_chance(&self, now: Duration, key: &LocalKey) -> u32 {
-        let pause = self.keys.get(key).and_then(|failed| failed.pause);
-        pause.filter(|pause| pause.counts(now)).map_or(0, |pause| pause.failures)
+        self.keys.get(key).map_or(0, |failed| failed.failures_by_chance(now))
     }
 
     /// The keys whose current failure is about a back-off key.
@@ -209,12 +200,15 @@ impl FailedKeys {
             Some(_) => Some(policy.next(last.floor, now)),
             None => last.floor,
         };
-        let pause = if pauses { Some(RetryPause::after(last.pause, now)) } else { last.pause };
+        let by_chance = last.failures_by_chance(now) + u32::from(pauses);
+        let pause = if by_chance == 1 { FIRST_PAUSE } else { FURTHER_PAUSE };
+        let paused_until = if pauses { Some(now + pause) } else { last.paused_until };
         for backoff_key in &backoff_keys {
             self.by_backoff_key.entry(backoff_key.id()).or_default().insert(key.clone());
         }
         let began = cleared.map_or(now, |cleared| cleared.began);
-        self.keys.insert(key.clone(), FailedKey { failure, began, backoff_keys, is_current: true, own_rule, floor, pause });
+        self.keys
+            .insert(key.clone(), FailedKey { failure, began, backoff_keys, is_current: true, own_rule, floor, paused_until, by_chance });
         self.make_room(now);
     }
 
@@ -256,7 +250,7 @@ impl FailedKeys {
             failed.own_rule = None;
         }
         self.clear_all(now, |_, failed| {
-            failed.own_rule.is_none() && policy.is_forgotten(failed.floor, now) && failed.pause.is_none_or(|pause| !pause.counts(now))
+            failed.own_rule.is_none() && policy.is_forgotten(failed.floor, now) && failed.failures_by_chance(now) == 0
         });
     }
 
@@ -374,11 +368,23 @@ mod tests {
     }
 
     #[test]
+    fn further_failures_keep_those_by_chance_in_memory() {
+        let mut keys = no_keys();
+        keys.note(&key("a"), failed_by_chance(0));
+        for at in [300, 600, 900] {
+            keys.note(&key("a"), failed(at));
+            assert_eq!(keys.failures_by_chance(Duration::from_secs(at), &key("a")), 1, "at {at} s");
+        }
+        assert_eq!(keys.failures_by_chance(Duration::from_secs(1_499), &key("a")), 1);
+        assert_eq!(keys.failures_by_chance(Duration::from_secs(1_500), &key("a")), 0);
+    }
+
+    #[test]
     fn what_is_long_ago_is_forgotten() {
         let mut keys = FailedKeys::new(BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(5) });
         keys.note(&key("a"), failed(0));
         keys.note(&key("b"), failed_by_chance(0));
-        for (at, kept) in [(10, 2), (11, 1), (600, 1), (601, 0)] {
+        for (at, kept) in [(10, 2), (11, 1), (599, 1), (600, 0)] {
             keys.collect_garbage(Duration::from_secs(at));
             assert_eq!(keys.keys.len(), kept, "at {at} s");
         }
