@@ -13,19 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::messages::backoff_tracker::{AttemptFailure, BackoffCounts, LocalKey};
-use contract::{FailureClass, TraceContext};
+use contract::messages::backoff_tracker::{BackoffCounts, LocalKey};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::report::shorten;
-use crate::core::delays::{BackoffPolicy, Delay, Failing};
+use super::own_failures::{Cleared, Failed, OwnFailure, OwnRule};
+use crate::core::delays::{BackoffPolicy, Delay};
 use crate::core::remove_from_index;
 
 /// Keys that a node remembers: 100 pods with 100 images. For one more, the key whose last failure is the oldest is forgotten; a forgotten
 /// key refuses nothing.
 const MAX_KEYS: usize = 10_000;
-/// The most bytes kept of a cause: a runtime's text is never shortened below this.
-const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
 /// The retry pause after the first failure of an image.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The retry pause after each further failure. An image that fails four times out of five then takes 10 s; of 120 such images, the last one
@@ -34,49 +31,6 @@ const FURTHER_PAUSE: Duration = Duration::from_secs(2);
 /// After this long without any failure of a key its failures by chance are forgotten: longer than kubelet's longest delay, so that an image
 /// that never succeeds does not begin anew.
 const CHANCE_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-
-/// A failure of an attempt of this node, as refusals by the node's own back-off show it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OwnFailure {
-    /// When the failure was reported.
-    pub(super) at: Duration,
-    pub(super) class: FailureClass,
-    /// `<reason>: <message>`.
-    pub(super) cause: String,
-    /// The span of the attempt; none: it has none, or the registry was not asked.
-    pub(super) trace: Option<TraceContext>,
-}
-
-/// One more failure of a key, and what it changes.
-#[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) failure: Arc<OwnFailure>,
-    pub(super) backoff_keys: Vec<Arc<BackoffKey>>,
-    pub(super) own_rule: OwnRule,
-    /// None: the attempt had no clearance, and the floor stays as it is.
-    pub(super) cleared: Option<Cleared>,
-    /// Whether the failure may be chance, so that a retry pause follows.
-    pub(super) pauses: bool,
-}
-
-/// What a failure does to the own rule's delay.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum OwnRule {
-    /// It refuses the key, counted from when other nodes began to fail if they did before.
-    Refuses(Option<Failing>),
-    /// An entry decides: the delay grows, but does not refuse.
-    Grows(Failing),
-    /// The retry pause decides: the delay does not change.
-    Stays,
-}
-
-/// An attempt that had clearance.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cleared {
-    pub(super) began: Duration,
-    /// Whether the fleet elected or released it.
-    pub(super) exempt: bool,
-}
 
 /// The record of one key.
 #[derive(Debug, Default)]
@@ -100,16 +54,6 @@ impl FailedKey {
     /// The failures by chance that still count.
     fn failures_by_chance(&self, now: Duration) -> u32 {
         if now < self.failure.at + CHANCE_FORGOTTEN_AFTER { self.by_chance } else { 0 }
-    }
-}
-
-impl Failed {
-    /// A failure that this node alone knows of: kubelet's rule applies.
-    pub(super) fn new(now: Duration, failure: &AttemptFailure, trace: Option<TraceContext>) -> Self {
-        let mut cause = failure.cause.clone();
-        shorten(&mut cause, MAX_CAUSE_BYTES);
-        let failure = Arc::new(OwnFailure { at: now, class: failure.class, cause, trace });
-        Self { failure, backoff_keys: Vec::new(), own_rule: OwnRule::Refuses(None), cleared: None, pauses: false }
     }
 }
 
@@ -269,6 +213,9 @@ impl FailedKeys {
 
 #[cfg(test)]
 mod tests {
+    use contract::FailureClass;
+    use contract::messages::backoff_tracker::AttemptFailure;
+
     use super::*;
 
     fn no_keys() -> FailedKeys {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
+use contract::{FailureClass, TraceContext};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId, may_be_overload};
 use super::cadence;
-use super::failed_keys::{Failed, OwnRule};
 use super::node::Knowledge;
+use super::report::shorten;
 use super::request::{Request, RunningAttempt};
 use crate::core::delays::Failing;
 
@@ -16,6 +17,61 @@ use crate::core::delays::Failing;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// If a fifth of all requests is served, this many failures in a row happen by chance once in 7,500 times.
 const FAILURES_BY_CHANCE: u32 = 40;
+/// The most bytes kept of a cause: a runtime's text is never shortened below this.
+const MAX_CAUSE_BYTES: usize = 64 * 1024 + 128;
+
+/// A failure of an attempt of this node, as refusals by the node's own back-off show it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnFailure {
+    /// When the failure was reported.
+    pub(super) at: Duration,
+    pub(super) class: FailureClass,
+    /// `<reason>: <message>`.
+    pub(super) cause: String,
+    /// The span of the attempt; none: it has none, or the registry was not asked.
+    pub(super) trace: Option<TraceContext>,
+}
+
+/// One more failure of a key, and what it changes.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) failure: Arc<OwnFailure>,
+    pub(super) backoff_keys: Vec<Arc<BackoffKey>>,
+    pub(super) own_rule: OwnRule,
+    /// None: the attempt had no clearance, and the floor stays as it is.
+    pub(super) cleared: Option<Cleared>,
+    /// Whether the failure may be chance, so that a retry pause follows.
+    pub(super) pauses: bool,
+}
+
+/// What a failure does to the own rule's delay.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OwnRule {
+    /// It refuses the key, counted from when other nodes began to fail if they did before.
+    Refuses(Option<Failing>),
+    /// An entry decides: the delay grows, but does not refuse.
+    Grows(Failing),
+    /// The retry pause decides: the delay does not change.
+    Stays,
+}
+
+/// An attempt that had clearance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cleared {
+    pub(super) began: Duration,
+    /// Whether the fleet elected or released it.
+    pub(super) exempt: bool,
+}
+
+impl Failed {
+    /// A failure that this node alone knows of: kubelet's rule applies.
+    pub(super) fn new(now: Duration, failure: &AttemptFailure, trace: Option<TraceContext>) -> Self {
+        let mut cause = failure.cause.clone();
+        shorten(&mut cause, MAX_CAUSE_BYTES);
+        let failure = Arc::new(OwnFailure { at: now, class: failure.class, cause, trace });
+        Self { failure, backoff_keys: Vec::new(), own_rule: OwnRule::Refuses(None), cleared: None, pauses: false }
+    }
+}
 
 impl Knowledge {
     /// Notes the failure of an attempt of this node. Of three rules one decides when the node's next attempt is due:

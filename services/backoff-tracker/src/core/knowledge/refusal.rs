@@ -5,9 +5,9 @@ use std::time::Duration;
 use contract::FailureClass;
 
 use super::entry::Entry;
-use super::failed_keys::OwnFailure;
 use super::input::Refusal;
 use super::node::{Knowledge, MAX_REQUESTS};
+use super::own_failures::OwnFailure;
 use super::planted_bug::PlantedBug;
 
 impl Knowledge {

@@ -7,8 +7,8 @@ use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, DEADLINES, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
-use super::failed_keys::Cleared;
 use super::input::{Decision, Duty, Refusal};
+use super::own_failures::Cleared;
 use super::target::TargetKeys;
 
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, Local
 use contract::{AttemptId, DEADLINES, Stage, Target};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::failed_keys::{Failed, OwnRule};
 use super::input::Outcome;
 use super::lease::{LeaseName, RequestId};
 use super::node::Knowledge;
+use super::own_failures::{Failed, OwnRule};
 use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::LocalKey;
 
 use super::backoff_key::BackoffKeyId;
-use super::failed_keys::OwnFailure;
 use super::node::Knowledge;
+use super::own_failures::OwnFailure;
 use crate::core::remove_least;
 
 /// Budgets at the same time. For one more, the one that ends first is forgotten.
