@@ -31,6 +31,8 @@ const FURTHER_PAUSE: Duration = Duration::from_secs(2);
 /// After this long without any failure of a key its failures by chance are forgotten: longer than kubelet's longest delay, so that an image
 /// that never succeeds does not begin anew.
 const CHANCE_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// Records that no longer count are looked for this often at most, because there may be thousands.
+const COLLECTED_EVERY: Duration = Duration::from_secs(60);
 
 /// The record of one key.
 #[derive(Debug, Default)]
@@ -64,13 +66,16 @@ pub(super) struct FailedKeys {
     keys: BTreeMap<LocalKey, FailedKey>,
     /// The keys whose current failure is about a back-off key.
     by_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<LocalKey>>,
+    /// When records that no longer count were last looked for.
+    collected: Duration,
     /// Refusals, failures and forgotten keys since start.
     pub(super) counts: BackoffCounts,
 }
 
 impl FailedKeys {
     pub(super) fn new(policy: BackoffPolicy) -> Self {
-        Self { policy, keys: BTreeMap::new(), by_backoff_key: BTreeMap::new(), counts: BackoffCounts::default() }
+        let (keys, by_backoff_key) = (BTreeMap::new(), BTreeMap::new());
+        Self { policy, keys, by_backoff_key, collected: Duration::ZERO, counts: BackoffCounts::default() }
     }
 
     pub(super) fn get(&self, key: &LocalKey) -> Option<&FailedKey> {
@@ -187,8 +192,12 @@ impl FailedKeys {
         cleared
     }
 
-    /// Forgets what is long ago.
+    /// Forgets what is long ago. It delays no attempt any more, and is only listed.
     pub(super) fn collect_garbage(&mut self, now: Duration) {
+        if now < self.collected + COLLECTED_EVERY {
+            return;
+        }
+        self.collected = now;
         let policy = self.policy;
         for failed in self.keys.values_mut().filter(|failed| policy.is_forgotten(failed.own_rule, now)) {
             failed.own_rule = None;
@@ -328,12 +337,21 @@ mod tests {
 
     #[test]
     fn what_is_long_ago_is_forgotten() {
-        let mut keys = FailedKeys::new(BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(5) });
-        keys.note(&key("a"), failed(0));
-        keys.note(&key("b"), failed_by_chance(0));
-        for (at, kept) in [(10, 2), (11, 1), (599, 1), (600, 0)] {
+        let failed_at_0 = || {
+            let mut keys = FailedKeys::new(BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(40) });
+            keys.note(&key("a"), failed(0));
+            keys.note(&key("b"), failed_by_chance(0));
+            keys
+        };
+        for (at, kept) in [(80, 2), (81, 1), (599, 1), (600, 0)] {
+            let mut keys = failed_at_0();
             keys.collect_garbage(Duration::from_secs(at));
             assert_eq!(keys.keys.len(), kept, "at {at} s");
+        }
+        let mut keys = failed_at_0();
+        for (at, kept) in [(560, 1), (619, 1), (620, 0)] {
+            keys.collect_garbage(Duration::from_secs(at));
+            assert_eq!(keys.keys.len(), kept, "looked for once a minute: {at} s");
         }
     }
 
