@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{ActorFutureExt as _, Context, Handler, MessageResult, ResponseActFuture, WrapFuture as _};
+use actix::{ActorFutureExt as _, Handler, MessageResult, ResponseActFuture, WrapFuture as _};
 use actors::Ask;
 use contract::CallError;
 use contract::know::{ReportKey, StoredClear, StoredPause};
@@ -25,20 +25,12 @@ impl Handler<Ask<ClearBackoff>> for BackoffTracker {
 
     fn handle(&mut self, Ask(clear): Ask<ClearBackoff>, context: &mut Self::Context) -> Self::Result {
         let (trace, ClearBackoff { what, by }) = (clear.meta.trace, clear.body);
-        let now = self.clock.now().monotonic;
-        let cleared = if self.sharing.is_none() {
-            match self.step(Input::ClearOwn(what.clone()), context) {
-                Some(Reply::Cleared(cleared)) => BackoffCleared { cleared, still_binding: Vec::new() },
-                _ => BackoffCleared::default(),
-            }
-        } else if let Some(clearing) = self.core.to_clear(now, &what) {
-            let cleared = self.core.would_clear(now, &clearing);
-            let still_binding = if self.core.is_without_bus() { vec![CLEARED_ON_THIS_NODE_ONLY.to_owned()] } else { Vec::new() };
-            self.clear(clearing, &by, context);
-            BackoffCleared { cleared, still_binding }
-        } else {
-            BackoffCleared::default()
-        };
+        let mut cleared = BackoffCleared::default();
+        if let Some(Reply::Cleared { cleared: here, clearing: Some(clearing) }) = self.step(Input::Clear(what.clone()), context) {
+            cleared.cleared = here;
+            cleared.still_binding.extend(self.core.is_without_bus().then(|| CLEARED_ON_THIS_NODE_ONLY.to_owned()));
+            self.publish_clear(clearing, &by);
+        }
         tracing::info!(what, by, cleared = cleared.cleared.len(), "a back-off was cleared");
         self.record(events::cleared(&what, &by, &cleared), trace, context);
         MessageResult(Ok(cleared))
@@ -85,17 +77,14 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
 }
 
 impl BackoffTracker {
-    fn clear(&mut self, clearing: Clearing, by: &str, context: &mut Context<Self>) {
-        let Clearing { image, backoff_keys } = clearing;
+    fn publish_clear(&mut self, Clearing { image, backoff_keys }: Clearing, by: &str) {
+        let Some(sharing) = &mut self.sharing else { return };
         let keys: Vec<String> = backoff_keys.iter().map(ToString::to_string).collect();
         let what = hash128(&[image.as_deref().unwrap_or_default(), &keys.join(" ")]);
         let now = self.clock.now().monotonic;
-        let clear = StoredClear { image: image.clone(), backoff_keys: keys, by: by.to_owned(), ..StoredClear::default() };
-        if let Some(sharing) = &mut self.sharing {
-            let key = ReportKey { node: sharing.node.clone(), class: None, backoff_key: what }.text();
-            sharing.clear(key, clear, now);
-        }
-        self.step(Input::Cleared { image, backoff_keys, age: Duration::ZERO }, context);
+        let clear = StoredClear { image, backoff_keys: keys, by: by.to_owned(), ..StoredClear::default() };
+        let key = ReportKey { node: sharing.node.clone(), class: None, backoff_key: what }.text();
+        sharing.clear(key, clear, now);
     }
 
     pub(super) fn pauses(&self) -> Vec<Pause> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
-use backoff_tracker::core::knowledge::{Effect, Input, Knowledge, Reply};
+use backoff_tracker::core::knowledge::{Clearing, Effect, Input, Knowledge, Reply};
 use clock::Random;
 use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass};
@@ -18,7 +18,7 @@ fn a_node_without_a_fleet_replies_by_kubelets_rule_in_order_and_does_nothing_els
     let check = || Input::Check(CheckBackoff { key: key(IMAGE), peek: false, target: Some(target()) });
     let (attempt, failure) = (AttemptId::random(&mut Random::seeded(1)), Some(failure(FailureClass::NotFound)));
     let report = ReportAttempt { key: key(IMAGE), attempt, attempt_span: None, failure, target: Some(target()) };
-    let inputs = [check(), Input::PullEnded(report), check(), Input::ClearOwn(IMAGE.to_owned()), check()];
+    let inputs = [check(), Input::PullEnded(report), check(), Input::Clear(IMAGE.to_owned()), check()];
     let mut effects = core.step_all(Duration::ZERO, inputs);
     let refused = effects.remove(2);
     assert!(
@@ -28,7 +28,10 @@ fn a_node_without_a_fleet_replies_by_kubelets_rule_in_order_and_does_nothing_els
     let replies = [
         Reply::Checked(BackoffAnswer::Allowed),
         Reply::Reported(AttemptReported { next_attempt_ms: Some(10_000), entry: None }),
-        Reply::Cleared(vec![IMAGE.to_owned()]),
+        Reply::Cleared {
+            cleared: vec![IMAGE.to_owned()],
+            clearing: Some(Clearing { image: Some(format!("docker.io/{IMAGE}")), backoff_keys: vec![] }),
+        },
         Reply::Checked(BackoffAnswer::Allowed),
     ];
     assert_eq!(effects, replies.map(Effect::Reply));

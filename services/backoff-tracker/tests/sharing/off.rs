@@ -69,12 +69,15 @@ async fn a_node_that_does_not_share_lists_and_clears_its_own_keys() {
     assert_eq!((list.share.as_str(), list.alone), ("off", false));
     let of_one = node.put(ListBackoffs { pod: of_pod("web-1").pod, ..ListBackoffs::default() }).await;
     assert_eq!(of_one.entries.len(), 1, "{of_one:?}");
-    assert_eq!(clear(node, "shop/web-0 r.example/a:1").await, ["shop/web-0 r.example/a:1"], "one pod's key clears no other");
-    assert!(is_allowed(node, of_pod("web-0")).await && !is_allowed(node, of_pod("web-1")).await);
-    assert_eq!(clear(node, IMAGE).await, [IMAGE, "shop/web-1 r.example/a:1"]);
-    assert!(is_allowed(node, of_pod("web-1")).await && is_allowed(node, key(IMAGE)).await);
+    assert!(clear(node, "r.example/b:1").await.is_empty(), "another image");
+    let of_image = [IMAGE, "shop/web-0 r.example/a:1", "shop/web-1 r.example/a:1"];
+    assert_eq!(clear(node, "shop/web-0 r.example/a:1").await, of_image, "the key of a pod clears its image, as on a node that shares");
+    for key in [key(IMAGE), of_pod("web-0"), of_pod("web-1")] {
+        assert!(is_allowed(node, key).await);
+    }
     assert!(clear(node, IMAGE).await.is_empty());
-    assert_eq!(node.counts().await.shared, SharedCounts::default(), "a clear here is none of the fleet");
+    assert_eq!(node.counts().await.shared, SharedCounts { cleared_total: 3, ..SharedCounts::default() }, "nothing else is shared");
+    assert!(fleet.join("other", Share::Enforce).check(IMAGE).await == BackoffAnswer::Allowed, "nothing is published");
     let pause = PauseSharing { registry: None, for_ms: 60_000, by: "ops".to_owned() };
     let paused = node.tracker.send(actors::Ask(envelope(pause))).await.expect("the tracker lives");
     assert!(paused.is_err(), "there is no sharing to pause");

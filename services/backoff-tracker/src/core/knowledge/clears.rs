@@ -24,16 +24,20 @@ pub struct Clearing {
 }
 
 impl Knowledge {
-    /// Forgets a key as listed, or all keys of an image; returns the forgotten keys as listed.
-    pub(super) fn clear_own(&mut self, now: Duration, what: &str) -> Vec<String> {
-        let image = Reference::parse(what).map_or_else(|_| what.to_owned(), |reference| reference.normalised().to_owned());
-        let cleared = self.failed_keys.clear_all(now, |key, _| is_of_image(&key.image, &image) || in_words(key) == what);
-        cleared.iter().map(in_words).collect()
+    /// An operator clears a key as listed, or an image, on this node. Returns what was cleared as text, and what the clear applies to on
+    /// other nodes; none if the text is neither.
+    pub(super) fn clear(&mut self, now: Duration, what: &str) -> (Vec<String>, Option<Clearing>) {
+        let clearing = self.to_clear(now, what);
+        let mut cleared = Vec::new();
+        if let Some(Clearing { image, backoff_keys }) = &clearing {
+            cleared = self.would_clear(now, image.as_deref(), backoff_keys);
+            self.cleared(now, image.as_deref(), backoff_keys.clone(), Duration::ZERO);
+        }
+        (cleared, clearing)
     }
 
-    /// What a clear applies to, given a key as listed or an image; of an image, all its listed entries. None if the text is neither.
-    #[must_use]
-    pub fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
+    /// What a clear applies to: of an image all its listed entries, and of the key of a pod its image.
+    fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
         let is_known = |backoff_key: &BackoffKeyId| self.replica.backoff_keys().any(|known| known == *backoff_key);
         if let Some(backoff_key) = BackoffKeyId::parse(what).filter(is_known) {
             return Some(Clearing { image: None, backoff_keys: vec![backoff_key] });
@@ -57,11 +61,8 @@ impl Knowledge {
     }
 
     /// The failures that a clear would remove, as text.
-    #[must_use]
-    pub fn would_clear(&self, now: Duration, clearing: &Clearing) -> Vec<String> {
-        let shared =
-            clearing.backoff_keys.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| entry.backoff_key.in_words());
-        let image = clearing.image.as_deref();
+    fn would_clear(&self, now: Duration, image: Option<&str>, backoff_keys: &[BackoffKeyId]) -> Vec<String> {
+        let shared = backoff_keys.iter().filter_map(|backoff_key| self.entry(now, *backoff_key)).map(|entry| entry.backoff_key.in_words());
         let own = self.failed_keys.held_ones().filter(|(key, _)| image.is_some_and(|image| is_of_image(&key.image, image)));
         shared.chain(own.map(|(key, _)| in_words(key))).collect()
     }

@@ -7,6 +7,7 @@ use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, Backo
 use contract::{AttemptId, FailureClass, NodeName, Stage, TraceContext};
 
 use super::backoff_key::BackoffKeyId;
+use super::clears::Clearing;
 use super::lease::{LeaseName, RequestId};
 use super::openings::EntryNews;
 use super::report::Report;
@@ -19,9 +20,8 @@ pub enum Input {
     Check(CheckBackoff),
     /// A whole pull has ended, for one of its callers. Answered by [`Reply::Reported`]. The same report again changes nothing.
     PullEnded(ReportAttempt),
-    /// An operator clears a key of this node as listed, or all keys of an image, on a node that does not share. Answered by
-    /// [`Reply::Cleared`].
-    ClearOwn(String),
+    /// An operator clears a key as listed, or an image, on this node. Answered by [`Reply::Cleared`].
+    Clear(String),
     /// A flight requests clearance, until [`Input::AttemptResolved`] with success or [`Input::Withdraw`].
     Request {
         /// Its id, which the caller never uses twice.
@@ -105,7 +105,7 @@ pub enum Input {
     },
     /// Nodes alive in the node's own zone, where that is not all of them. After [`Input::Fleet`].
     Zone(usize),
-    /// An operator has cleared failures.
+    /// An operator has cleared failures on another node.
     Cleared {
         /// The image, normalised.
         image: Option<String>,
@@ -182,8 +182,13 @@ pub enum Reply {
     Checked(BackoffAnswer),
     /// To [`Input::PullEnded`].
     Reported(AttemptReported),
-    /// To [`Input::ClearOwn`]: the forgotten keys, as listed.
-    Cleared(Vec<String>),
+    /// To [`Input::Clear`].
+    Cleared {
+        /// What was cleared on this node, as text.
+        cleared: Vec<String>,
+        /// What other nodes have to clear; none: the text is neither a known key nor an image.
+        clearing: Option<Clearing>,
+    },
 }
 
 /// The decision on a request for clearance.

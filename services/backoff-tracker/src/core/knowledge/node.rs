@@ -164,9 +164,9 @@ impl Knowledge {
                 let reported = self.pull_ended(now, report);
                 self.effects.push(Effect::Reply(Reply::Reported(reported)));
             }
-            Input::ClearOwn(what) => {
-                let cleared = self.clear_own(now, &what);
-                self.effects.push(Effect::Reply(Reply::Cleared(cleared)));
+            Input::Clear(what) => {
+                let (cleared, clearing) = self.clear(now, &what);
+                self.effects.push(Effect::Reply(Reply::Cleared { cleared, clearing }));
             }
             Input::Request { request, key, target } => self.ask(now, request, key, self.target_keys(target)),
             Input::LocalKeys { request, key, other_keys } => {
