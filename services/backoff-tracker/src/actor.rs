@@ -15,8 +15,8 @@ use metrics::Instruments;
 use crate::core::BackoffPolicy;
 use crate::core::knowledge::{Input, Knowledge, PlantedBug, Reply};
 use crate::dating::Dating;
-use crate::reader::Reader;
 use crate::shell::{Recording, Requests, SharedBus, Sharing};
+use crate::stored::ReadsReports;
 
 /// The actor that answers whether a pull may be attempted.
 pub struct BackoffTracker {
@@ -127,11 +127,11 @@ impl BackoffTracker {
         Self { instruments, ..self }
     }
 
-    /// Reads other nodes' reports with this reader. Call it before the actor is started.
+    /// Reads reports with this function, so that many nodes of a simulation read each once. Call it before the actor is started.
     #[must_use]
-    pub fn reading(mut self, reader: Reader) -> Self {
+    pub fn reading(mut self, read_report: ReadsReports) -> Self {
         if let Some(sharing) = &mut self.sharing {
-            sharing.reader = reader;
+            sharing.read_report = read_report;
         }
         self
     }

@@ -13,8 +13,6 @@ mod inbound;
 #[cfg(feature = "shell")]
 mod outbound;
 #[cfg(feature = "shell")]
-mod reader;
-#[cfg(feature = "shell")]
 mod shell;
 #[cfg(feature = "shell")]
 mod stored;
@@ -24,6 +22,6 @@ pub use actor::{BackoffTracker, Share, TrackerParts};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
 #[cfg(feature = "shell")]
-pub use reader::Reader;
-#[cfg(feature = "shell")]
 pub use shell::{CountEntries, OpenEntries, SharedBus};
+#[cfg(feature = "shell")]
+pub use stored::{KnownKeys, ReadReport, ReadsReports, read_report};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BucketStatus, Message};
+use bytes::Bytes;
 use contract::know::{
     AttemptKey, Found, KeyKind, MAX_KEYS_CLEARED, ReportKey, StoredClear, StoredKeyInView, StoredLease, StoredPause, StoredReport, decode,
 };
@@ -35,31 +36,31 @@ impl Stored {
     }
 }
 
-#[derive(Clone)]
-pub(crate) struct Read {
-    report: Arc<Report>,
+/// A report as it was read, with what its age is computed from.
+#[derive(Clone, Debug)]
+pub struct ReadReport {
+    /// The report.
+    pub report: Arc<Report>,
     age_ms: u64,
     written_ms: Option<u64>,
 }
 
-impl Read {
+/// Returns a back-off key that is known already.
+pub type KnownKeys<'a> = dyn Fn(BackoffKeyId) -> Option<Arc<BackoffKey>> + 'a;
+
+/// Reads reports as [`read_report`] does.
+pub type ReadsReports = Arc<dyn Fn(ReportKey, &Bytes, &KnownKeys<'_>) -> Option<ReadReport> + Send + Sync>;
+
+impl ReadReport {
     pub(crate) fn into_input(self, stored: Stored) -> Input {
         Input::ReportReceived { age: stored.age_of(self.age_ms, self.written_ms), report: self.report }
     }
 }
 
-/// Reads the value of a key of the reports bucket. None if it cannot be read, is of an unknown kind, or does not match its key.
-pub(crate) fn read_input(
-    key: ReportKey,
-    value: &[u8],
-    stored: Stored,
-    known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>,
-) -> Option<Input> {
-    if key.class.is_none() { cleared(value, stored) } else { Some(read(key, value, known)?.into_input(stored)) }
-}
-
-/// Reads a report. For most back-off keys this is not the first report: the key is shared with `known`, and its id is not computed.
-pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) -> Option<Arc<BackoffKey>>) -> Option<Read> {
+/// Reads a report. None if it cannot be read, is of an unknown kind, or does not match its key. For most back-off keys this is not the first
+/// report: the key is shared with `known`, and its id is not computed.
+#[must_use]
+pub fn read_report(key: ReportKey, value: &Bytes, known: &KnownKeys<'_>) -> Option<ReadReport> {
     let report: StoredReport = decode(value).ok()?;
     let in_view = in_view(report.in_view)?;
     let known = known(BackoffKeyId(key.backoff_key)).filter(|known| *known.view() == report.view && *known.in_view() == in_view);
@@ -84,10 +85,11 @@ pub(crate) fn read(key: ReportKey, value: &[u8], known: impl Fn(BackoffKeyId) ->
     };
     let (age_ms, written_ms) = (report.age_ms, report.written_ms);
     let report = Arc::new(Report { reporter: key.node, backoff_key, attempt: report.attempt, trace: report.trace, finding });
-    Some(Read { report, age_ms, written_ms })
+    Some(ReadReport { report, age_ms, written_ms })
 }
 
-fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
+/// Reads an operator's clear.
+pub(crate) fn cleared(value: &[u8], stored: Stored) -> Option<Input> {
     let clear: StoredClear = decode(value).ok()?;
     let backoff_keys = clear.backoff_keys.iter().take(MAX_KEYS_CLEARED).filter_map(|text| BackoffKeyId::parse(text)).collect();
     Some(Input::Cleared { image: clear.image, backoff_keys, age: stored.age_of(clear.age_ms, clear.written_ms) })

@@ -19,8 +19,7 @@ use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
 use crate::core::knowledge::{BackoffKey, BackoffKeyId, Input as CoreInput, LONGEST_KEPT, LeaseName};
 use crate::outbound::{Value, Write, Written};
-use crate::reader::Reader;
-use crate::stored::Stored;
+use crate::stored::{self, ReadsReports, Stored};
 
 /// Leases of other nodes remembered to show which node probes; each lasts 15 s.
 const HOLDERS_REMEMBERED: usize = 1_024;
@@ -33,7 +32,7 @@ const CLEARS_REMEMBERED: usize = 64;
 pub(crate) struct Sharing {
     pub(crate) node: NodeName,
     pub(crate) shared: SharedBus,
-    pub(crate) reader: Reader,
+    pub(crate) read_report: ReadsReports,
     pub(crate) random: Random,
     pub(crate) link: Option<Link>,
     pub(crate) writes: Option<mpsc::Sender<Write>>,
@@ -86,7 +85,7 @@ impl Sharing {
         Self {
             node,
             shared,
-            reader: Reader::default(),
+            read_report: Arc::new(stored::read_report),
             random,
             link: None,
             writes: None,
@@ -185,7 +184,10 @@ impl Sharing {
         if let Some(own) = read.as_ref().filter(|key| own_is_known && key.node == self.node) {
             return Some(CoreInput::ReportStored(BackoffKeyId(own.backoff_key)));
         }
-        let input = read.and_then(|key| self.reader.read_input(key, value, stored, known));
+        let input = read.and_then(|key| match key.class {
+            Some(_) => (self.read_report)(key, value, &known).map(|read| read.into_input(stored)),
+            None => stored::cleared(value, stored),
+        });
         if input.is_none() {
             self.refuse(now, key, value);
         }

@@ -23,6 +23,7 @@ mod liar;
 mod node;
 mod plan;
 mod quota;
+mod reader;
 mod reconnect;
 mod refusals;
 mod registry;

@@ -4,7 +4,7 @@
 use actix::{Actor as _, Addr};
 use actors::{Ask, Delivery, Sender, Served, Wiring};
 use backoff_tracker::core::BackoffPolicy;
-use backoff_tracker::{BackoffTracker, Reader, SharedBus, TrackerParts};
+use backoff_tracker::{BackoffTracker, ReadsReports, SharedBus, TrackerParts};
 use bus::BusRef;
 use clock::{Clock, Random};
 use contract::messages::backoff_tracker::{BackoffEntry, ListBackoffs};
@@ -47,7 +47,7 @@ pub struct Parts {
     pub name: NodeName,
     pub instance: String,
     pub bus: BusRef,
-    pub reader: Reader,
+    pub read_report: ReadsReports,
     pub runtime: RuntimeRef,
     pub clock: Clock,
     pub budget: BudgetPolicy,
@@ -105,7 +105,7 @@ impl Node {
     }
 
     async fn begin(parts: Parts) -> Self {
-        let Parts { name, instance, bus, reader, runtime, clock, budget, planted, watch, refusals } = parts;
+        let Parts { name, instance, bus, read_report, runtime, clock, budget, planted, watch, refusals } = parts;
         let fleet = Fleet::default();
         let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node: name.clone(), delivery: Delivery::Local };
         let panic_guard = actors::PanicGuard::of;
@@ -119,7 +119,7 @@ impl Node {
             shared: SharedBus { bus: bus.clone(), fleet: fleet.clone() },
             planted_bug: planted.knowledge,
         });
-        let tracker = tracker.reading(reader).start();
+        let tracker = tracker.reading(read_report).start();
         let parts = FleetParts {
             bus: bus.clone(),
             fleet: fleet.clone(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix::System;
 use actors::bucket_spec;
-use backoff_tracker::Reader;
+use backoff_tracker::ReadsReports;
 use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::{Clock, Jumps, Random};
@@ -26,6 +26,7 @@ use crate::liar;
 use crate::node::{Node, Parts, Planted, shared};
 use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan};
 use crate::quota::{self, HUB};
+use crate::reader;
 use crate::refusals::AllRefusals;
 use crate::registry::{Behaviour, Registry};
 use crate::republished::PublishedReports;
@@ -50,7 +51,7 @@ struct World {
     budget: BudgetPolicy,
     quota: Option<u64>,
     hub: MemoryBus,
-    reader: Reader,
+    read_report: ReadsReports,
     network: FaultyNetwork,
     registry: Registry,
     hostile: Hostile,
@@ -82,7 +83,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         budget,
         quota,
         hub,
-        reader: Reader::remembering(),
+        read_report: reader::remembering(),
         network: FaultyNetwork::new(Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
@@ -226,7 +227,7 @@ impl World {
             name: name(node),
             instance: format!("{node}-{}", self.starts),
             bus: shared(self.network.over(self.hub.connect(), node)),
-            reader: self.reader.clone(),
+            read_report: Arc::clone(&self.read_report),
             runtime: Arc::new(self.registry.start(node)),
             clock,
             budget: self.settings_of(node),
