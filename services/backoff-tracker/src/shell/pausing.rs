@@ -57,28 +57,14 @@ impl BackoffTracker {
         let stored = found.entries.iter().filter(|stored| !own_keys.contains(&stored.entry.key));
         let mut inputs: Vec<Input> =
             stored.filter_map(|stored| stored::pause(&stored.entry.key, Some(&stored.entry.value), stored.age)).collect();
+        for PauseInForce { registry, until, by } in lacking {
+            if !forgotten {
+                inputs.push(Input::Pause { registry, left: Duration::ZERO, by: String::new() });
+            } else if sharing.paused_here.contains(&registry) {
+                sharing.keep_unstored_pause(registry, UnstoredPause { ordered_at: now, until, by });
+            }
+        }
         self.store_unstored_pauses(context);
-        let Some(sharing) = &mut self.sharing else { return inputs };
-        if !forgotten {
-            inputs.extend(lacking.into_iter().map(|pause| Input::Pause {
-                registry: pause.registry,
-                left: Duration::ZERO,
-                by: String::new(),
-            }));
-            return inputs;
-        }
-        let (version, pauses) = (sharing.version(), sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)));
-        let ordered_here: Vec<_> = lacking.into_iter().filter(|pause| sharing.paused_here.contains(&pause.registry)).collect();
-        for PauseInForce { registry, until, by } in ordered_here {
-            let Some(pauses) = pauses.clone() else { continue };
-            let pause = StoredPause { registry, for_ms: milliseconds(until.saturating_sub(now)), by };
-            let storing = async move {
-                if let Err(error) = store(pauses, version, pause).await {
-                    tracing::warn!(error, "a pause that the bus lost could not be stored again: nodes that start now do not apply it");
-                }
-            };
-            context.spawn(storing.into_actor(self));
-        }
         inputs
     }
 
