@@ -149,12 +149,7 @@ impl BackoffTracker {
                         effects.extend(self.settled(now, request));
                     }
                 }
-                Effect::Abandon(number) => {
-                    self.requests.abandon(number);
-                    if let Some(sharing) = &mut self.sharing {
-                        sharing.counts.abandoned_total += 1;
-                    }
-                }
+                Effect::Abandon(number) => self.requests.abandon(number),
                 Effect::Publish(report, age) => {
                     if let Some(sharing) = &mut self.sharing {
                         sharing.write(Write::Store(Value::Report { report, date: now.saturating_sub(age) }));
@@ -175,9 +170,7 @@ impl BackoffTracker {
         }
         if let Some(for_all) = self.requests.grant(id) {
             // The attempt begins when its caller reports that, because it may wait for its permit first.
-            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, &self.core)) {
-                self.requests.answer(id, clearance);
-            }
+            self.requests.answer_as_now(now, id, &self.core);
             if let Some(sharing) = &mut self.sharing {
                 sharing.counts.for_all_total += u64::from(for_all);
             }
@@ -217,10 +210,8 @@ impl BackoffTracker {
         let now = self.clock.now().monotonic;
         self.step(Input::Tick, context);
         for id in self.requests.impatient(now) {
-            if let Some(clearance) = self.requests.get(id).map(|request| request.present_answer(now, &self.core)) {
-                self.requests.answer(id, clearance);
-                self.requests.note_contact(now, id);
-            }
+            self.requests.answer_as_now(now, id, &self.core);
+            self.requests.note_contact(now, id);
         }
         for id in self.requests.lapsed(now) {
             if let Some(number) = self.requests.remove(id) {

@@ -109,7 +109,6 @@ impl BackoffTracker {
         };
         if let Some(sharing) = &self.sharing {
             shared.for_all_total = sharing.counts.for_all_total;
-            shared.abandoned_total = sharing.counts.abandoned_total;
             shared.lapsed_total = sharing.counts.lapsed_total;
             shared.reports_refused_total = sharing.counts.reports_refused_total;
             shared.other_version_total = sharing.counts.other_version_total;

@@ -216,6 +216,11 @@ impl Requests {
         self.change(id, |request| request.answer(clearance));
     }
 
+    /// Answers the caller that waits by the present state.
+    pub(super) fn answer_as_now(&mut self, now: Duration, id: ClearanceId, knowledge: &Knowledge) {
+        self.change(id, |request| request.answer(request.present_answer(now, knowledge)));
+    }
+
     pub(super) fn waits(&self, id: ClearanceId) -> bool {
         self.by_id.get(&id).is_some_and(|request| request.waiting.is_some())
     }
@@ -294,8 +299,8 @@ impl Request {
         }
     }
 
-    /// The answer to a caller whose patience is over, by the present state.
-    pub(super) fn present_answer(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
+    /// The answer to a caller by the present state.
+    fn present_answer(&self, now: Duration, knowledge: &Knowledge) -> Clearance {
         match &self.stage {
             Stage::Refused(refusal) => Clearance::Waiting { held: Some(knowledge.refusal_message(now, refusal.clone())) },
             Stage::Waiting | Stage::Cleared(_) => Clearance::Waiting { held: None },

@@ -49,7 +49,7 @@ impl Knowledge {
         request.state = State::Fresh;
         request.last_decision = None;
         request.abandoned = true;
-        self.effects.push(Effect::Abandon(id));
+        self.abandon(id);
         self.give_back(now, id, |_| true);
     }
 

@@ -250,7 +250,7 @@ impl Knowledge {
             if knowledge.has_lapsed(now, request) {
                 // Until the permit comes no caller waits for the answer, and a request without a waiting caller must not take a lease.
                 knowledge.give_back(now, id, |_| true);
-                knowledge.effects.push(Effect::Abandon(id));
+                knowledge.abandon(id);
                 return Fate::Ends;
             }
             if matches!(request.state, State::RunningAttempt(_)) {
@@ -265,6 +265,11 @@ impl Knowledge {
             }
             Fate::Stays
         });
+    }
+
+    pub(super) fn abandon(&mut self, id: RequestId) {
+        self.counts.abandoned_total += 1;
+        self.effects.push(Effect::Abandon(id));
     }
 
     pub(super) fn give_back(&mut self, now: Duration, id: RequestId, which: impl Fn(LeaseName) -> bool) {
